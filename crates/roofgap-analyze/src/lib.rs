@@ -1,0 +1,1 @@
+//! Pure functions from a trace (and facts about the GPU and the model) to an analysis.
