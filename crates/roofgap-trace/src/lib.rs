@@ -1,1 +1,15 @@
 //! Readers of every input format, the one event model they fill, and what was lost on the way.
+//!
+//! [`read`] takes the paths a user named, tells each format by its content, and returns one [`Trace`]
+//! (a timeline, if any of the inputs was one) and the counter sets that came with it.
+
+pub mod input;
+pub mod model;
+pub mod nsys;
+pub mod sqlite;
+
+mod error;
+
+pub use error::ReadError;
+pub use input::{Format, Input, read};
+pub use model::*;

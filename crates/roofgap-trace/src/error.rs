@@ -1,0 +1,63 @@
+//! Why an input could not be read.
+
+use std::path::{Path, PathBuf};
+
+/// A failure to read an input: which file, what was expected, what was found.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file could not be opened or read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No reader knows the content.
+    #[error("{}: not a capture: expected {expected}, found {found}", path.display())]
+    Unrecognised {
+        /// The file.
+        path: PathBuf,
+        /// What would have been accepted.
+        expected: String,
+        /// What was there.
+        found: String,
+    },
+    /// The format is known, the content is not sound.
+    #[error("{}: damaged or incomplete {format}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The format it claims to be.
+        format: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The input needs something that is not here.
+    #[error("{}: {what}; {remedy}", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What stands in the way.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+}
+
+impl ReadError {
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
+        Self::Io {
+            path: path.to_path_buf(),
+            source,
+        }
+    }
+
+    pub(crate) fn damaged(path: &Path, format: &'static str, what: impl ToString) -> Self {
+        Self::Damaged {
+            path: path.to_path_buf(),
+            format,
+            what: what.to_string(),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What the CPU did: calls into CUDA, and the operators of a framework.
+
+use super::ops::permute;
+use super::{NameId, Ns, ProcessId, ThreadId};
+
+/// What a call into CUDA does, as far as the analysis cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CallClass {
+    /// Launches a kernel.
+    Launch,
+    /// Launches a graph.
+    GraphLaunch,
+    /// Starts or performs a copy.
+    Copy,
+    /// Starts a memory set.
+    Set,
+    /// Waits for the device.
+    Sync,
+    /// Takes or returns memory.
+    Memory,
+    /// Anything else.
+    Other,
+}
+
+impl CallClass {
+    /// The class of a runtime or driver function, by its name with or without a version suffix.
+    ///
+    /// ```
+    /// use roofgap_trace::CallClass;
+    /// assert_eq!(CallClass::of("cudaLaunchKernel_v7000"), CallClass::Launch);
+    /// assert_eq!(CallClass::of("cuStreamSynchronize"), CallClass::Sync);
+    /// assert_eq!(CallClass::of("cudaGraphLaunch_v10000"), CallClass::GraphLaunch);
+    /// assert_eq!(CallClass::of("cudaGetDevice"), CallClass::Other);
+    /// ```
+    pub fn of(name: &str) -> Self {
+        let base = name
+            .strip_prefix("cuda")
+            .or_else(|| name.strip_prefix("cu"))
+            .unwrap_or(name);
+        if base.starts_with("GraphLaunch") {
+            Self::GraphLaunch
+        } else if base.starts_with("Launch") && !base.starts_with("LaunchHostFunc") {
+            Self::Launch
+        } else if base.starts_with("Memcpy") || base.starts_with("MemcpyBatch") {
+            Self::Copy
+        } else if base.starts_with("Memset") || base.starts_with("MemsetD") {
+            Self::Set
+        } else if base.contains("Synchronize") {
+            Self::Sync
+        } else if [
+            "Malloc",
+            "Free",
+            "HostAlloc",
+            "HostRegister",
+            "MemAlloc",
+            "MemFree",
+            "MemCreate",
+            "MemMap",
+        ]
+        .iter()
+        .any(|p| base.starts_with(p))
+        {
+            Self::Memory
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// One call, as a row to push or to look at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Call {
+    /// When it was entered.
+    pub start: Ns,
+    /// When it returned.
+    pub end: Ns,
+    /// The function.
+    pub name: NameId,
+    /// What it does.
+    pub class: CallClass,
+    /// The process.
+    pub process: ProcessId,
+    /// The thread.
+    pub thread: ThreadId,
+    /// Ties it to the operations it launched; 0 is none.
+    pub correlation: u32,
+}
+
+/// Calls in columns, in the order of their start.
+#[derive(Debug, Clone, Default)]
+pub struct Calls {
+    /// When entered.
+    pub start: Vec<Ns>,
+    /// When returned.
+    pub end: Vec<Ns>,
+    /// Functions.
+    pub name: Vec<NameId>,
+    /// What each does.
+    pub class: Vec<CallClass>,
+    /// Processes.
+    pub process: Vec<ProcessId>,
+    /// Threads.
+    pub thread: Vec<ThreadId>,
+    /// Correlation ids; 0 is none.
+    pub correlation: Vec<u32>,
+}
+
+impl Calls {
+    /// How many calls there are.
+    pub fn len(&self) -> usize {
+        self.start.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.start.is_empty()
+    }
+
+    /// Appends a row.
+    pub fn push(&mut self, call: Call) {
+        self.start.push(call.start);
+        self.end.push(call.end);
+        self.name.push(call.name);
+        self.class.push(call.class);
+        self.process.push(call.process);
+        self.thread.push(call.thread);
+        self.correlation.push(call.correlation);
+    }
+
+    /// Puts the rows in the order of (start, end, thread, correlation).
+    pub fn sort(&mut self) {
+        let key = |i: usize| (self.start[i], self.end[i], self.thread[i], self.correlation[i]);
+        if (1..self.len()).all(|i| key(i - 1) <= key(i)) {
+            return;
+        }
+        let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        order.sort_by_key(|&i| key(i as usize));
+        permute(&mut self.start, &order);
+        permute(&mut self.end, &order);
+        permute(&mut self.name, &order);
+        permute(&mut self.class, &order);
+        permute(&mut self.process, &order);
+        permute(&mut self.thread, &order);
+        permute(&mut self.correlation, &order);
+    }
+}
+
+/// Operators of a framework (PyTorch), in columns, in the order of their start.
+#[derive(Debug, Clone, Default)]
+pub struct CpuOps {
+    /// When entered.
+    pub start: Vec<Ns>,
+    /// When left.
+    pub end: Vec<Ns>,
+    /// Operator names.
+    pub name: Vec<NameId>,
+    /// Threads.
+    pub thread: Vec<ThreadId>,
+}
+
+impl CpuOps {
+    /// How many operators ran.
+    pub fn len(&self) -> usize {
+        self.start.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.start.is_empty()
+    }
+
+    /// Appends a row.
+    pub fn push(&mut self, start: Ns, end: Ns, name: NameId, thread: ThreadId) {
+        self.start.push(start);
+        self.end.push(end);
+        self.name.push(name);
+        self.thread.push(thread);
+    }
+
+    /// Puts the rows in the order of (thread, start, longest first), which is the order of nesting.
+    pub fn sort(&mut self) {
+        let key = |i: usize| (self.thread[i], self.start[i], std::cmp::Reverse(self.end[i]));
+        if (1..self.len()).all(|i| key(i - 1) <= key(i)) {
+            return;
+        }
+        let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        order.sort_by_key(|&i| key(i as usize));
+        permute(&mut self.start, &order);
+        permute(&mut self.end, &order);
+        permute(&mut self.name, &order);
+        permute(&mut self.thread, &order);
+    }
+}

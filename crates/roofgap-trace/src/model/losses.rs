@@ -1,0 +1,117 @@
+//! Every row that was dropped, clipped, unmatched or not understood, counted under a name.
+
+use std::collections::BTreeMap;
+
+/// How much a loss matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing; no number is wrong because of it.
+    Info,
+    /// Some numbers miss a part.
+    Warning,
+    /// Some numbers cannot be trusted.
+    Error,
+}
+
+impl Severity {
+    /// The word used in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+macro_rules! losses {
+    ($($variant:ident, $id:literal, $severity:ident, $meaning:literal;)*) => {
+        /// The losses that a reader or the analysis may declare.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum LossKind {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl LossKind {
+            /// The stable name used in JSON.
+            pub fn id(self) -> &'static str {
+                match self { $(Self::$variant => $id,)* }
+            }
+
+            /// How much it matters.
+            pub fn severity(self) -> Severity {
+                match self { $(Self::$variant => Severity::$severity,)* }
+            }
+
+            /// What it means for the numbers.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+losses! {
+    OpNegative, "op_negative_duration", Warning, "GPU operations that end before they start; left out of every number";
+    OpNoLaunch, "op_without_launch", Warning, "GPU operations without a launch record; in the totals, in no stage";
+    OpNoDevice, "op_unknown_device", Info, "GPU operations on a device that the capture does not describe";
+    CallNegative, "call_negative_duration", Warning, "API calls that end before they start; left out";
+    CallUnfinished, "call_unfinished", Info, "API calls without an end; taken to last until the end of the capture";
+    CallDuplicate, "call_duplicate_correlation", Info, "API calls that share process and correlation id with an earlier one; operations go to the earliest";
+    RangeOpen, "range_left_open", Warning, "ranges still open when the capture ended; they end with the capture";
+    RangeNegative, "range_negative_duration", Warning, "ranges that end before they start; left out";
+    RangeCrossThread, "range_crosses_threads", Info, "ranges opened on one thread and closed on another; they enclose the launches of both threads";
+    RangeNoName, "range_without_name", Info, "ranges without a name; kept, they match no stage";
+    RangeNoDomain, "range_unknown_domain", Warning, "ranges whose domain has no name in the capture; taken as the default domain";
+    NvtxUnknown, "nvtx_event_not_understood", Info, "NVTX rows of a kind that is not read";
+    NameMissing, "name_missing", Warning, "rows whose name id has no string";
+    GraphWhole, "graph_without_nodes", Warning, "graph launches recorded whole; their kernels are not in the capture (record with --cuda-graph-trace=node)";
+    NoRuntime, "no_api_calls", Error, "the capture holds GPU work but no API calls; nothing can be attributed to ranges";
+    SummaryOnly, "summary_only", Warning, "kernel totals of a summary table; no times of single launches, so no stages, no busy and no idle time";
+    EventUnknown, "event_not_understood", Info, "trace events of a kind that is not read";
+    EventMalformed, "event_malformed", Warning, "trace events without the fields their kind needs; left out";
+    ToolDropped, "tool_dropped_records", Error, "records that the recording tool itself says it lost";
+    CaptureCut, "capture_cut", Error, "the capture ends in the middle; what came after is not there";
+    UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
+    CounterMalformed, "counter_malformed", Warning, "counter rows that could not be read; left out";
+    CounterUnmatched, "counter_unmatched", Info, "counter rows whose kernel and launch shape are not in the timeline; shown without a ratio";
+}
+
+/// One declared loss with its count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// Which.
+    pub kind: LossKind,
+    /// How many rows.
+    pub count: u64,
+}
+
+/// The losses of a trace.
+#[derive(Debug, Clone, Default)]
+pub struct Losses(BTreeMap<LossKind, u64>);
+
+impl Losses {
+    /// Counts `count` rows under `kind`.
+    pub fn add(&mut self, kind: LossKind, count: u64) {
+        if count > 0 {
+            *self.0.entry(kind).or_default() += count;
+        }
+    }
+
+    /// How many rows were counted under `kind`.
+    pub fn count(&self, kind: LossKind) -> u64 {
+        self.0.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// Adds all of another list.
+    pub fn merge(&mut self, other: &Losses) {
+        for loss in other.iter() {
+            self.add(loss.kind, loss.count);
+        }
+    }
+
+    /// The losses that occurred.
+    pub fn iter(&self) -> impl Iterator<Item = Loss> + '_ {
+        self.0.iter().map(|(&kind, &count)| Loss { kind, count })
+    }
+}

@@ -1,0 +1,230 @@
+//! What ran on a GPU.
+
+use super::ids::id;
+use super::{DeviceId, NameId, Ns, ProcessId};
+use rustc_hash::FxHashMap;
+
+/// What kind of work an operation was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OpKind {
+    /// A kernel, launched by itself or as a node of a graph.
+    Kernel,
+    /// A memory copy.
+    Copy,
+    /// A memory set.
+    Set,
+    /// A whole graph, where the tool recorded graphs and not their nodes.
+    Graph,
+}
+
+/// Where the memory of a copy lies, as far as the tool said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MemoryKind {
+    /// Not said.
+    #[default]
+    Unknown,
+    /// Host memory that the system may page out.
+    Pageable,
+    /// Host memory held in place.
+    Pinned,
+    /// Memory of a device, arrays included.
+    Device,
+    /// Managed memory.
+    Managed,
+}
+
+id!(
+    /// A position in `GpuOps::shapes`.
+    ShapeId, u32
+);
+
+/// How a kernel was launched. Equal launches share one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct LaunchShape {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Registers a thread.
+    pub registers: u32,
+    /// Static shared memory of a block, bytes.
+    pub static_shared: u32,
+    /// Dynamic shared memory of a block, bytes.
+    pub dynamic_shared: u32,
+}
+
+/// One operation, as a row to push or to look at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GpuOp {
+    /// What it was.
+    pub kind: OpKind,
+    /// First moment on the device.
+    pub start: Ns,
+    /// Last moment on the device.
+    pub end: Ns,
+    /// Kernel name, or what was copied or set.
+    pub name: NameId,
+    /// The device it ran on.
+    pub device: DeviceId,
+    /// The stream, as the tool numbers it.
+    pub stream: u32,
+    /// The process that launched it.
+    pub process: ProcessId,
+    /// Ties it to its launch call within the process; 0 is none.
+    pub correlation: u32,
+    /// Launch shape of a kernel.
+    pub shape: ShapeId,
+    /// Bytes of a copy or a set.
+    pub bytes: u64,
+    /// Node of a graph; 0 is none.
+    pub graph_node: u64,
+    /// Source and target memory of a copy.
+    pub memory: (MemoryKind, MemoryKind),
+}
+
+/// GPU operations in columns, in the order of their start.
+#[derive(Debug, Clone, Default)]
+pub struct GpuOps {
+    /// First moments.
+    pub start: Vec<Ns>,
+    /// Last moments.
+    pub end: Vec<Ns>,
+    /// What each was.
+    pub kind: Vec<OpKind>,
+    /// Names.
+    pub name: Vec<NameId>,
+    /// Devices.
+    pub device: Vec<DeviceId>,
+    /// Streams.
+    pub stream: Vec<u32>,
+    /// Launching processes.
+    pub process: Vec<ProcessId>,
+    /// Correlation ids; 0 is none.
+    pub correlation: Vec<u32>,
+    /// Launch shapes.
+    pub shape: Vec<ShapeId>,
+    /// Graph nodes; 0 is none.
+    pub graph_node: Vec<u64>,
+    /// Bytes and memory kinds of copies and sets, by row: few rows have them.
+    pub transfers: FxHashMap<u32, Transfer>,
+    /// The distinct launch shapes; the first stands for "none".
+    pub shapes: Vec<LaunchShape>,
+    shape_ids: FxHashMap<LaunchShape, ShapeId>,
+}
+
+/// What a copy or a set moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Transfer {
+    /// How much.
+    pub bytes: u64,
+    /// Source and target memory.
+    pub memory: (MemoryKind, MemoryKind),
+}
+
+impl GpuOps {
+    /// How many operations there are.
+    pub fn len(&self) -> usize {
+        self.start.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.start.is_empty()
+    }
+
+    /// The id of a launch shape, new or known.
+    pub fn intern_shape(&mut self, shape: LaunchShape) -> ShapeId {
+        if self.shapes.is_empty() {
+            self.shapes.push(LaunchShape::default());
+            self.shape_ids.insert(LaunchShape::default(), ShapeId(0));
+        }
+        let next = ShapeId(self.shapes.len() as u32);
+        let id = *self.shape_ids.entry(shape).or_insert(next);
+        if id == next {
+            self.shapes.push(shape);
+        }
+        id
+    }
+
+    /// The launch shape of a row; zeros where there is none.
+    pub fn shape_of(&self, row: usize) -> LaunchShape {
+        self.shape
+            .get(row)
+            .and_then(|id| self.shapes.get(id.index()))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Appends a row.
+    pub fn push(&mut self, op: GpuOp) {
+        if op.bytes != 0 || op.memory != Default::default() {
+            let row = self.start.len() as u32;
+            self.transfers.insert(
+                row,
+                Transfer {
+                    bytes: op.bytes,
+                    memory: op.memory,
+                },
+            );
+        }
+        self.start.push(op.start);
+        self.end.push(op.end);
+        self.kind.push(op.kind);
+        self.name.push(op.name);
+        self.device.push(op.device);
+        self.stream.push(op.stream);
+        self.process.push(op.process);
+        self.correlation.push(op.correlation);
+        self.shape.push(op.shape);
+        self.graph_node.push(op.graph_node);
+    }
+
+    /// Length in time of a row.
+    #[inline]
+    pub fn duration(&self, row: usize) -> Ns {
+        self.end[row] - self.start[row]
+    }
+
+    /// Puts the rows in the order of (start, end, device, stream, correlation), so that equal inputs in another row order give
+    /// equal traces.
+    pub fn sort(&mut self) {
+        let key = |i: usize| {
+            (
+                self.start[i],
+                self.end[i],
+                self.device[i],
+                self.stream[i],
+                self.correlation[i],
+                self.name[i],
+            )
+        };
+        if (1..self.len()).all(|i| key(i - 1) <= key(i)) {
+            return;
+        }
+        let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        order.sort_by_key(|&i| key(i as usize));
+        permute(&mut self.start, &order);
+        permute(&mut self.end, &order);
+        permute(&mut self.kind, &order);
+        permute(&mut self.name, &order);
+        permute(&mut self.device, &order);
+        permute(&mut self.stream, &order);
+        permute(&mut self.process, &order);
+        permute(&mut self.correlation, &order);
+        permute(&mut self.shape, &order);
+        permute(&mut self.graph_node, &order);
+        if !self.transfers.is_empty() {
+            let old = std::mem::take(&mut self.transfers);
+            self.transfers = order
+                .iter()
+                .enumerate()
+                .filter_map(|(new, was)| old.get(was).map(|t| (new as u32, *t)))
+                .collect();
+        }
+    }
+}
+
+/// Reorders one column: row `i` becomes what was row `order[i]`.
+pub(super) fn permute<T: Copy>(column: &mut Vec<T>, order: &[u32]) {
+    *column = order.iter().map(|&i| column[i as usize]).collect();
+}

@@ -1,0 +1,136 @@
+//! The trace: everything the readers found, in one model.
+
+use super::{
+    Calls, CpuOps, DeviceId, GpuOps, KernelTotal, Losses, NameId, Names, Ns, ProcessId, Ranges, ThreadId,
+};
+
+/// Where a part of the trace came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file as the user named it.
+    pub path: String,
+    /// The format it was read as.
+    pub format: &'static str,
+    /// Version of the tool that made it, where it says.
+    pub tool_version: Option<String>,
+    /// Version of the file's schema, where it says.
+    pub schema_version: Option<String>,
+}
+
+/// A GPU.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Device {
+    /// The number by which the tool calls it.
+    pub number: u32,
+    /// Marketing name, where known.
+    pub name: Option<String>,
+    /// Compute capability.
+    pub compute_capability: Option<(u32, u32)>,
+    /// Multiprocessors.
+    pub sms: Option<u32>,
+    /// Memory, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Memory bandwidth as the device reports it, bytes a second.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Highest clock as the device reports it, Hz.
+    pub clock_hz: Option<u64>,
+    /// Level-2 cache, bytes.
+    pub l2_bytes: Option<u64>,
+    /// Stable identity.
+    pub uuid: Option<String>,
+}
+
+/// A process of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// The system's number.
+    pub pid: u32,
+    /// Its name; empty where unknown.
+    pub name: NameId,
+}
+
+/// A thread of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thread {
+    /// Its process.
+    pub process: ProcessId,
+    /// The system's number.
+    pub tid: u32,
+    /// Its name; empty where unknown.
+    pub name: NameId,
+}
+
+/// One program run as the tools saw it.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// Where it came from.
+    pub sources: Vec<Source>,
+    /// All strings.
+    pub names: Names,
+    /// GPUs.
+    pub devices: Vec<Device>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Threads.
+    pub threads: Vec<Thread>,
+    /// What ran on GPUs.
+    pub ops: GpuOps,
+    /// Calls into CUDA.
+    pub calls: Calls,
+    /// Ranges and marks.
+    pub ranges: Ranges,
+    /// Operators of a framework.
+    pub cpu_ops: CpuOps,
+    /// Kernel totals of a summary table, where that is all there is.
+    pub kernel_totals: Vec<KernelTotal>,
+    /// What was lost.
+    pub losses: Losses,
+}
+
+impl Trace {
+    /// Adds a process and returns its id.
+    pub fn add_process(&mut self, pid: u32, name: &str) -> ProcessId {
+        let name = self.names.intern(name);
+        self.processes.push(Process { pid, name });
+        ProcessId(self.processes.len() as u32 - 1)
+    }
+
+    /// Adds a thread and returns its id.
+    pub fn add_thread(&mut self, process: ProcessId, tid: u32, name: &str) -> ThreadId {
+        let name = self.names.intern(name);
+        self.threads.push(Thread { process, tid, name });
+        ThreadId(self.threads.len() as u32 - 1)
+    }
+
+    /// Adds a device, or finds the one that is the same by identity, and returns its id.
+    pub fn add_device(&mut self, device: Device) -> DeviceId {
+        let same = |d: &Device| match (&d.uuid, &device.uuid) {
+            (Some(a), Some(b)) => a == b,
+            _ => d.number == device.number,
+        };
+        if let Some(known) = self.devices.iter().position(same) {
+            return DeviceId(known as u16);
+        }
+        self.devices.push(device);
+        DeviceId(self.devices.len() as u16 - 1)
+    }
+
+    /// Puts every column in its order. Readers call it once at the end.
+    pub fn sort(&mut self) {
+        self.ops.sort();
+        self.calls.sort();
+        self.ranges.sort();
+        self.cpu_ops.sort();
+    }
+
+    /// The first and the last moment of anything in the trace.
+    pub fn span(&self) -> Option<(Ns, Ns)> {
+        let starts = [&self.ops.start, &self.calls.start, &self.cpu_ops.start];
+        let ends = [&self.ops.end, &self.calls.end, &self.cpu_ops.end];
+        let first = starts.iter().filter_map(|c| c.iter().min()).copied();
+        let last = ends.iter().filter_map(|c| c.iter().max()).copied();
+        let first = first.chain(self.ranges.rows.iter().map(|r| r.start)).min()?;
+        let last = last.chain(self.ranges.rows.iter().map(|r| r.end)).max()?;
+        Some((first, last))
+    }
+}

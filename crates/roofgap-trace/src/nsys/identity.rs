@@ -1,0 +1,130 @@
+//! Who did it: processes, threads and devices behind the packed ids of an export.
+
+use crate::sqlite::Database;
+use crate::{Device, DeviceId, NameId, ProcessId, ReadError, ThreadId, Trace};
+use rustc_hash::FxHashMap;
+
+/// The bits of a `globalTid` that name the process (hardware, virtual machine and process id).
+const PROCESS_BITS: u64 = !0x00FF_FFFF;
+
+/// Process and thread ids of one export, made as rows mention them.
+#[derive(Debug, Default)]
+pub(super) struct Identity {
+    processes: FxHashMap<u64, ProcessId>,
+    threads: FxHashMap<u64, ThreadId>,
+    devices: FxHashMap<(u32, u32), DeviceId>,
+    process_names: FxHashMap<u64, String>,
+    thread_names: FxHashMap<u64, String>,
+    gpus: FxHashMap<u32, Device>,
+    /// (pid, CUDA number) to the GPU's number, where the capture tells them apart.
+    visible: FxHashMap<(u32, u32), u32>,
+}
+
+impl Identity {
+    /// Reads the small tables that describe processes, threads and GPUs.
+    pub(super) fn read(
+        db: &Database,
+        strings: &FxHashMap<i64, NameId>,
+        trace: &Trace,
+    ) -> Result<Self, ReadError> {
+        let mut found = Self::default();
+        db.each("PROCESSES", &["globalPid", "name"], |row| {
+            if let (Some(pid), Some(name)) = (row[0].int(), row[1].text()) {
+                found
+                    .process_names
+                    .insert(pid as u64 & PROCESS_BITS, name.into_owned());
+            }
+        })?;
+        db.each("ThreadNames", &["globalTid", "nameId"], |row| {
+            if let (Some(tid), Some(id)) = (row[0].int(), row[1].int())
+                && let Some(&name) = strings.get(&id)
+            {
+                found
+                    .thread_names
+                    .insert(tid as u64, trace.names.get(name).to_owned());
+            }
+        })?;
+        let gpu = [
+            "id",
+            "name",
+            "totalMemory",
+            "memoryBandwidth",
+            "clockRate",
+            "smCount",
+            "l2CacheSize",
+            "uuid",
+            "computeMajor",
+            "computeMinor",
+        ];
+        db.each("TARGET_INFO_GPU", &gpu, |row| {
+            let positive = |i: usize| row[i].int().filter(|v| *v > 0).map(|v| v as u64);
+            let Some(number) = row[0].int().and_then(|v| u32::try_from(v).ok()) else {
+                return;
+            };
+            let device = Device {
+                number,
+                name: row[1].text().map(|t| t.into_owned()).filter(|t| !t.is_empty()),
+                memory_bytes: positive(2),
+                bandwidth_bytes_per_s: positive(3),
+                clock_hz: positive(4),
+                sms: positive(5).map(|v| v as u32),
+                l2_bytes: positive(6),
+                uuid: row[7].text().map(|t| t.into_owned()).filter(|t| !t.is_empty()),
+                compute_capability: positive(8)
+                    .map(|major| (major as u32, row[9].int().unwrap_or(0).max(0) as u32)),
+            };
+            found.gpus.insert(number, device);
+        })?;
+        db.each("TARGET_INFO_CUDA_DEVICE", &["pid", "cudaId", "gpuId"], |row| {
+            let number = |i: usize| row[i].int().and_then(|v| u32::try_from(v).ok());
+            if let (Some(pid), Some(cuda), Some(gpu)) = (number(0), number(1), number(2)) {
+                found.visible.insert((pid, cuda), gpu);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// The process of a packed id; the lower bits do not matter.
+    pub(super) fn process(&mut self, global: u64, trace: &mut Trace) -> ProcessId {
+        let key = global & PROCESS_BITS;
+        if let Some(&id) = self.processes.get(&key) {
+            return id;
+        }
+        let name = self.process_names.get(&key).map_or("", String::as_str);
+        let id = trace.add_process(pid_of(key), name);
+        self.processes.insert(key, id);
+        id
+    }
+
+    /// The thread of a packed id.
+    pub(super) fn thread(&mut self, global: u64, trace: &mut Trace) -> ThreadId {
+        if let Some(&id) = self.threads.get(&global) {
+            return id;
+        }
+        let process = self.process(global, trace);
+        let name = self.thread_names.get(&global).map_or("", String::as_str);
+        let id = trace.add_thread(process, (global & 0x00FF_FFFF) as u32, name);
+        self.threads.insert(global, id);
+        id
+    }
+
+    /// The device that a process calls `number`. Processes may see the same GPUs under different numbers.
+    pub(super) fn device(&mut self, global_pid: u64, number: u32, trace: &mut Trace) -> DeviceId {
+        let pid = pid_of(global_pid);
+        if let Some(&id) = self.devices.get(&(pid, number)) {
+            return id;
+        }
+        let gpu = self.visible.get(&(pid, number)).copied().unwrap_or(number);
+        let device = self.gpus.get(&gpu).cloned().unwrap_or(Device {
+            number: gpu,
+            ..Device::default()
+        });
+        let id = trace.add_device(device);
+        self.devices.insert((pid, number), id);
+        id
+    }
+}
+
+fn pid_of(global: u64) -> u32 {
+    ((global >> 24) & 0x00FF_FFFF) as u32
+}

@@ -1,0 +1,97 @@
+//! One export into the model.
+
+use super::identity::Identity;
+use super::work::Strings;
+use super::{nvtx, work};
+use crate::sqlite::Database;
+use crate::{LossKind, Ns, ReadError, Source, Trace};
+use std::path::Path;
+
+/// The tables of which an export must have at least one, empty or not.
+const SIGNS: [&str; 4] = [
+    "StringIds",
+    "NVTX_EVENTS",
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+];
+
+/// Whether the database is an export of Nsight Systems.
+pub fn looks_like(db: &Database) -> bool {
+    db.has("StringIds")
+        && (db.has("META_DATA_EXPORT") || db.has("EXPORT_META_DATA") || SIGNS[1..].iter().any(|t| db.has(t)))
+}
+
+/// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
+pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+    let db = Database::open(path)?;
+    if !looks_like(&db) {
+        let tables: Vec<&str> = db.tables().take(5).collect();
+        let found = if tables.is_empty() {
+            "a SQLite file without tables".into()
+        } else {
+            format!("tables {}, ...", tables.join(", "))
+        };
+        let expected =
+            "an export of Nsight Systems (tables StringIds, NVTX_EVENTS, CUPTI_ACTIVITY_KIND_*)".into();
+        return Err(ReadError::Unrecognised {
+            path: path.to_path_buf(),
+            expected,
+            found,
+        });
+    }
+    let before = (trace.ops.len(), trace.calls.len(), trace.ranges.rows.len());
+    trace.sources.push(source(&db, path)?);
+    let mut strings = Strings::default();
+    db.each("StringIds", &["id", "value"], |row| {
+        if let (Some(id), Some(text)) = (row[0].int(), row[1].text()) {
+            strings.insert(id, trace.names.intern(&text));
+        }
+    })?;
+    let mut who = Identity::read(&db, &strings, trace)?;
+    work::operations(&db, &strings, &mut who, trace)?;
+    work::calls(&db, &strings, &mut who, trace)?;
+    nvtx::ranges(&db, &strings, &mut who, trace)?;
+    close_open_ranges(before, trace);
+    if trace.ops.len() > before.0 && trace.calls.len() == before.1 {
+        trace.losses.add(LossKind::NoRuntime, 1);
+    }
+    Ok(())
+}
+
+/// Lets ranges that were never closed end with the last event of this export.
+fn close_open_ranges((ops, calls, ranges): (usize, usize, usize), trace: &mut Trace) {
+    let last = |column: &[Ns], from: usize| column.get(from..).unwrap_or(&[]).iter().copied().max();
+    let closed = trace.ranges.rows[ranges..]
+        .iter()
+        .map(|r| if r.open { r.start } else { r.end })
+        .max();
+    let end = [last(&trace.ops.end, ops), last(&trace.calls.end, calls), closed]
+        .into_iter()
+        .flatten()
+        .max();
+    for range in trace.ranges.rows[ranges..].iter_mut().filter(|r| r.open) {
+        range.end = end.unwrap_or(range.start).max(range.start);
+    }
+}
+
+fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
+    let mut source = Source {
+        path: path.display().to_string(),
+        format: "nsys-sqlite",
+        tool_version: None,
+        schema_version: None,
+    };
+    for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
+        db.each(table, &["name", "value"], |row| {
+            let (Some(name), Some(value)) = (row[0].text(), row[1].text()) else {
+                return;
+            };
+            match &*name {
+                "EXPORT_PRODUCT_VERSION" => source.tool_version = Some(value.into_owned()),
+                "EXPORT_SCHEMA_VERSION" => source.schema_version = Some(value.into_owned()),
+                _ => {}
+            }
+        })?;
+    }
+    Ok(source)
+}

@@ -1,0 +1,46 @@
+//! What the first hundred bytes of a SQLite file promise, held against the file itself.
+
+use crate::ReadError;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The letters every SQLite file begins with.
+pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// Refuses a file that is shorter than its header says, or that has a log not yet merged.
+pub(super) fn check(path: &Path) -> Result<(), ReadError> {
+    let damaged = |what: String| Err(ReadError::damaged(path, "SQLite file", what));
+    let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+    let length = file.metadata().map_err(|e| ReadError::io(path, e))?.len();
+    let mut head = [0u8; 100];
+    if file.read_exact(&mut head).is_err() {
+        return damaged(format!("only {length} bytes long"));
+    }
+    if &head[..16] != MAGIC {
+        return damaged("does not begin with the letters of a SQLite file".into());
+    }
+    let page_size = match u16::from_be_bytes([head[16], head[17]]) {
+        1 => 65536,
+        n => u64::from(n),
+    };
+    if page_size < 512 || !page_size.is_power_of_two() {
+        return damaged(format!("page size {page_size} in the header"));
+    }
+    let pages = u64::from(u32::from_be_bytes([head[28], head[29], head[30], head[31]]));
+    // The count is only valid when the two change counters agree; files of old writers leave it at zero.
+    if head[24..28] == head[92..96] && pages * page_size > length {
+        return damaged(format!(
+            "{length} bytes long where the header promises {}; cut off?",
+            pages * page_size
+        ));
+    }
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    if std::fs::metadata(&wal).is_ok_and(|m| m.len() > 0) {
+        return damaged(
+            "a write-ahead log lies beside it; let the program that writes it finish first".into(),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Tables of a SQLite file, read without ever writing to it or its folder.
+//!
+//! [`Database::scan`] hands rows to a function. Which engine steps through the rows is the database's matter.
+
+mod header;
+mod plain;
+
+use crate::ReadError;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A value of a row, borrowed while the row is looked at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value<'a> {
+    /// No value, or a column that the table does not have.
+    Null,
+    /// An integer.
+    Int(i64),
+    /// A number.
+    Real(f64),
+    /// Text as stored; not necessarily valid UTF-8.
+    Text(&'a [u8]),
+    /// Bytes.
+    Blob(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// The integer, if it is one.
+    #[inline]
+    pub fn int(self) -> Option<i64> {
+        match self {
+            Self::Int(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is text; what is not UTF-8 is replaced.
+    pub fn text(self) -> Option<std::borrow::Cow<'a, str>> {
+        match self {
+            Self::Text(v) => Some(String::from_utf8_lossy(v)),
+            _ => None,
+        }
+    }
+}
+
+/// A SQLite file opened read-only and immutable.
+#[derive(Debug)]
+pub struct Database {
+    path: PathBuf,
+    tables: BTreeMap<String, Vec<String>>,
+    plain: plain::Plain,
+}
+
+impl Database {
+    /// Opens a file after checking that its header and its length agree.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        header::check(path)?;
+        let plain = plain::Plain::open(path)?;
+        let tables = plain.schema()?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            tables,
+            plain,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the table exists.
+    pub fn has(&self, table: &str) -> bool {
+        self.tables.contains_key(table)
+    }
+
+    /// Whether the table exists and has the column.
+    pub fn has_column(&self, table: &str, column: &str) -> bool {
+        self.tables
+            .get(table)
+            .is_some_and(|c| c.iter().any(|c| c == column))
+    }
+
+    /// The names of all tables.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    /// Steps through all rows of a table, in parts that may run at the same time.
+    ///
+    /// `new` makes the state of a part, `row` takes one row with the values in the order of `columns`; a column that the
+    /// table lacks is [`Value::Null`]. The states come back in row order. A missing table has no rows.
+    pub fn scan<S: Send>(
+        &self,
+        table: &str,
+        columns: &[&str],
+        new: impl Fn() -> S + Sync,
+        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
+    ) -> Result<Vec<S>, ReadError> {
+        let Some(present) = self.tables.get(table) else {
+            return Ok(Vec::new());
+        };
+        let mut state = new();
+        self.plain
+            .scan(table, present, columns, &mut |values| row(&mut state, values))?;
+        Ok(vec![state])
+    }
+
+    /// Steps through all rows of a (small) table in order.
+    pub fn each(
+        &self,
+        table: &str,
+        columns: &[&str],
+        mut row: impl FnMut(&[Value<'_>]),
+    ) -> Result<(), ReadError> {
+        let Some(present) = self.tables.get(table) else {
+            return Ok(());
+        };
+        self.plain.scan(table, present, columns, &mut row)
+    }
+}
