@@ -1,0 +1,305 @@
+//! The facts of one GPU, and what the device or the user says over them.
+
+use super::Dtype;
+use serde::{Deserialize, Serialize};
+
+/// Peaks by number format, in TFLOP/s (TOP/s for int8). What no source states is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TensorPeaks {
+    /// 64-bit on the CUDA cores.
+    pub fp64: Option<f64>,
+    /// 64-bit on the tensor cores.
+    pub fp64_tensor: Option<f64>,
+    /// 32-bit on the CUDA cores.
+    pub fp32: Option<f64>,
+    /// TF32 on the tensor cores.
+    pub tf32: Option<f64>,
+    /// fp16 on the tensor cores, with fp32 accumulation.
+    pub fp16: Option<f64>,
+    /// bf16 on the tensor cores, with fp32 accumulation.
+    pub bf16: Option<f64>,
+    /// int8 on the tensor cores.
+    pub int8: Option<f64>,
+    /// fp8 on the tensor cores, with fp32 accumulation.
+    pub fp8: Option<f64>,
+    /// fp4 on the tensor cores.
+    pub fp4: Option<f64>,
+}
+
+impl TensorPeaks {
+    /// The best rate for a format, in TFLOP/s.
+    #[must_use]
+    pub fn tflops(&self, dtype: Dtype) -> Option<f64> {
+        match dtype {
+            Dtype::Fp64 => self.fp64_tensor.or(self.fp64),
+            Dtype::Fp32 => self.fp32,
+            Dtype::Tf32 => self.tf32,
+            Dtype::Fp16 => self.fp16,
+            Dtype::Bf16 => self.bf16,
+            Dtype::Int8 => self.int8,
+            Dtype::Fp8 => self.fp8,
+            Dtype::Fp4 => self.fp4,
+        }
+    }
+}
+
+/// What is known of one GPU model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuFacts {
+    /// Our name for the model.
+    pub name: String,
+    /// The names under which drivers and tools report it.
+    #[serde(skip_serializing, default)]
+    pub reported: Vec<String>,
+    /// Compute capability, major and minor.
+    pub compute_capability: Option<(u32, u32)>,
+    /// Streaming multiprocessors.
+    pub sms: Option<u32>,
+    /// The boost clock the peaks belong to.
+    pub clock_mhz: Option<f64>,
+    /// Memory, as marketed.
+    pub memory_gb: Option<f64>,
+    /// Second-level cache.
+    pub l2_mib: Option<f64>,
+    /// Bandwidth of the device memory, in GB/s.
+    pub bandwidth_gbs: Option<f64>,
+    /// Peaks without sparsity.
+    pub dense_tflops: TensorPeaks,
+    /// Peaks with 2:4 structured sparsity, for reference only: no ratio is taken against them.
+    pub sparse_tflops: TensorPeaks,
+    /// Where the figures come from.
+    pub source: String,
+    /// What a reader of the peaks has to know.
+    #[serde(default)]
+    pub notes: Option<String>,
+    /// Where the bandwidth comes from, when not from `source`.
+    #[serde(default)]
+    pub bandwidth_source: Option<String>,
+    /// One peak for every format, set by the user, in TFLOP/s.
+    #[serde(default)]
+    pub user_peak_tflops: Option<f64>,
+    /// What the device's own clock makes of the peaks (1 when nothing is known).
+    #[serde(skip_deserializing, default = "one")]
+    pub clock_ratio: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// A dense peak with where it comes from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Peak {
+    /// Operations per second.
+    pub flops_per_s: f64,
+    /// The format it holds for.
+    pub dtype: Dtype,
+    /// Where it comes from, in words.
+    pub source: String,
+}
+
+/// What a capture says about its own device.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DeviceReport {
+    /// Memory bandwidth in bytes per second.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Highest clock of the multiprocessors in hertz.
+    pub clock_hz: Option<u64>,
+    /// Multiprocessors the program could use.
+    pub sms: Option<u32>,
+}
+
+/// Figures set by the user (`hardware.peak_tflops`, `hardware.bandwidth_gbs`).
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct UserLimits {
+    /// Dense peak of the format in use, in TFLOP/s.
+    pub peak_tflops: Option<f64>,
+    /// Memory bandwidth in GB/s.
+    pub bandwidth_gbs: Option<f64>,
+}
+
+impl UserLimits {
+    /// Whether the user set anything that can be used (a positive, finite number).
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        usable(self.peak_tflops).is_some() || usable(self.bandwidth_gbs).is_some()
+    }
+}
+
+const SET_BY_USER: &str = "set by the user";
+
+fn usable(value: Option<f64>) -> Option<f64> {
+    value.filter(|v| v.is_finite() && *v > 0.0)
+}
+
+impl GpuFacts {
+    /// Facts of a device that only the user knows.
+    #[must_use]
+    pub fn set_by_user(name: &str, limits: UserLimits) -> Self {
+        Self {
+            name: name.to_owned(),
+            reported: Vec::new(),
+            compute_capability: None,
+            sms: None,
+            clock_mhz: None,
+            memory_gb: None,
+            l2_mib: None,
+            bandwidth_gbs: None,
+            dense_tflops: TensorPeaks::default(),
+            sparse_tflops: TensorPeaks::default(),
+            source: SET_BY_USER.to_owned(),
+            notes: None,
+            bandwidth_source: None,
+            user_peak_tflops: None,
+            clock_ratio: 1.0,
+        }
+        .with_user_limits(limits)
+    }
+
+    /// The same facts with the user's figures over them.
+    #[must_use]
+    pub fn with_user_limits(mut self, limits: UserLimits) -> Self {
+        if let Some(peak) = usable(limits.peak_tflops) {
+            self.user_peak_tflops = Some(peak);
+        }
+        if let Some(bandwidth) = usable(limits.bandwidth_gbs) {
+            self.bandwidth_gbs = Some(bandwidth);
+            self.bandwidth_source = Some(SET_BY_USER.to_owned());
+        }
+        self
+    }
+
+    /// The same facts with what the capture says of its own device: its bandwidth replaces the published one, and the
+    /// peaks follow its clock and its number of multiprocessors where the published ones are known too.
+    #[must_use]
+    pub fn on_device(mut self, report: &DeviceReport) -> Self {
+        if let Some(bandwidth) = usable(report.bandwidth_bytes_per_s.map(|b| b as f64 / 1e9)) {
+            self.bandwidth_gbs = Some(bandwidth);
+            self.bandwidth_source = Some("as the device reports it".to_owned());
+        }
+        let clock = match (report.clock_hz, self.clock_mhz) {
+            (Some(own), Some(published)) if own > 0 && published > 0.0 => own as f64 / 1e6 / published,
+            _ => 1.0,
+        };
+        let sms = match (report.sms, self.sms) {
+            (Some(own), Some(published)) if own > 0 && published > 0 => f64::from(own) / f64::from(published),
+            _ => 1.0,
+        };
+        self.clock_ratio = clock * sms;
+        self
+    }
+
+    /// The dense peak for a format, or `None` where no source states one.
+    #[must_use]
+    pub fn peak(&self, dtype: Dtype) -> Option<Peak> {
+        if let Some(tflops) = self.user_peak_tflops {
+            return Some(Peak {
+                flops_per_s: tflops * 1e12,
+                dtype,
+                source: SET_BY_USER.to_owned(),
+            });
+        }
+        let tflops = self.dense_tflops.tflops(dtype)?;
+        // Below half a per cent the ratio is rounding of the published clock.
+        let ratio = if (self.clock_ratio - 1.0).abs() < 0.005 {
+            1.0
+        } else {
+            self.clock_ratio
+        };
+        let source = if ratio == 1.0 {
+            format!("{tflops} TFLOP/s dense: {}", self.source)
+        } else {
+            format!(
+                "{tflops} TFLOP/s dense ({}) times {ratio:.3} for the clock and multiprocessors the device reports",
+                self.source
+            )
+        };
+        Some(Peak {
+            flops_per_s: tflops * 1e12 * ratio,
+            dtype,
+            source,
+        })
+    }
+
+    /// Memory bandwidth in bytes per second, with where it comes from.
+    #[must_use]
+    pub fn bandwidth(&self) -> Option<(f64, &str)> {
+        let gbs = self.bandwidth_gbs?;
+        Some((
+            gbs * 1e9,
+            self.bandwidth_source.as_deref().unwrap_or(&self.source),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::lookup;
+
+    fn h200() -> GpuFacts {
+        lookup("NVIDIA H200", Some((9, 0)), Some(150_109_880_320))
+            .unwrap()
+            .clone()
+    }
+
+    #[test]
+    fn the_device_report_comes_before_the_table() {
+        // As nsys recorded it on an H200.
+        let report = DeviceReport {
+            bandwidth_bytes_per_s: Some(4_814_304_000_000),
+            clock_hz: Some(1_980_000_000),
+            sms: Some(132),
+        };
+        let facts = h200().on_device(&report);
+        assert_eq!(
+            facts.bandwidth().unwrap(),
+            (4_814_304_000_000.0, "as the device reports it")
+        );
+        assert_eq!(facts.peak(Dtype::Bf16).unwrap().flops_per_s, 989.4e12);
+    }
+
+    #[test]
+    fn a_slower_clock_lowers_the_peak_and_says_so() {
+        let report = DeviceReport {
+            clock_hz: Some(990_000_000),
+            ..DeviceReport::default()
+        };
+        let peak = h200().on_device(&report).peak(Dtype::Bf16).unwrap();
+        assert_eq!(peak.flops_per_s, 989.4e12 / 2.0);
+        assert!(peak.source.contains("times 0.500"), "{}", peak.source);
+    }
+
+    #[test]
+    fn the_user_comes_before_everything() {
+        let limits = UserLimits {
+            peak_tflops: Some(100.0),
+            bandwidth_gbs: Some(50.0),
+        };
+        let facts = h200().with_user_limits(limits);
+        assert_eq!(facts.peak(Dtype::Fp4).unwrap().flops_per_s, 1e14);
+        assert_eq!(facts.bandwidth().unwrap(), (5e10, "set by the user"));
+        let own = GpuFacts::set_by_user("prototype", limits);
+        assert_eq!(own.peak(Dtype::Bf16).unwrap().source, "set by the user");
+        assert_eq!(own.bandwidth().unwrap().0, 5e10);
+    }
+
+    #[test]
+    fn a_useless_user_figure_changes_nothing() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let limits = UserLimits {
+                peak_tflops: Some(bad),
+                bandwidth_gbs: Some(bad),
+            };
+            assert!(!limits.is_set());
+            assert_eq!(h200().with_user_limits(limits), h200());
+        }
+    }
+
+    #[test]
+    fn a_format_without_a_published_peak_has_none() {
+        assert_eq!(h200().peak(Dtype::Fp4), None);
+    }
+}

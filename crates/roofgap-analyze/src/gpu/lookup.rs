@@ -1,0 +1,326 @@
+//! From the name a driver or tool reports to the row of the table.
+
+use super::{GpuFacts, TableError, table};
+
+/// Why a device has no facts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownGpu {
+    /// No row has this name.
+    #[error(
+        "no peak is known for the GPU {0:?}: set hardware.peak_tflops and hardware.bandwidth_gbs to give one"
+    )]
+    NotListed(String),
+    /// Several rows could be meant.
+    #[error(
+        "the GPU name {name:?} could be any of {candidates}: set hardware.peak_tflops and hardware.bandwidth_gbs"
+    )]
+    Ambiguous {
+        /// As reported.
+        name: String,
+        /// The rows it could be.
+        candidates: String,
+    },
+    /// A slice of a GPU.
+    #[error(
+        "{0:?} is a slice of a GPU (MIG or virtual GPU), whose peak depends on the slice: set hardware.peak_tflops and \
+         hardware.bandwidth_gbs"
+    )]
+    Slice(String),
+    /// The device is not what its name says.
+    #[error("{name:?} has compute capability {found} where the table has {expected} for {row}")]
+    ComputeCapability {
+        /// As reported.
+        name: String,
+        /// The row of that name.
+        row: String,
+        /// As reported.
+        found: String,
+        /// As in the table.
+        expected: String,
+    },
+    /// The device is not what its name says.
+    #[error(
+        "{name:?} reports {found_gb} GB of memory where {row} has {expected_gb} GB: a slice or another variant, so no peak \
+         is assumed"
+    )]
+    Memory {
+        /// As reported.
+        name: String,
+        /// The row of that name.
+        row: String,
+        /// As reported, rounded.
+        found_gb: u64,
+        /// As in the table, rounded.
+        expected_gb: u64,
+    },
+    /// The table itself is broken.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// Finds the facts of a device by the name it reports, checked against its compute capability and memory where known.
+///
+/// # Errors
+/// An [`UnknownGpu`] that says why no row holds: never the nearest row.
+///
+/// ```
+/// use roofgap_analyze::gpu::lookup;
+/// assert_eq!(lookup("NVIDIA H100 80GB HBM3", Some((9, 0)), None).unwrap().sms, Some(132));
+/// assert!(lookup("H100", None, None).is_err());
+/// ```
+pub fn lookup(
+    name: &str,
+    compute_capability: Option<(u32, u32)>,
+    memory_bytes: Option<u64>,
+) -> Result<&'static GpuFacts, UnknownGpu> {
+    let wanted = canonical(name);
+    if is_slice(&wanted) {
+        return Err(UnknownGpu::Slice(name.to_owned()));
+    }
+    let rows = table::all()?;
+    let named: Vec<&GpuFacts> = rows
+        .iter()
+        .filter(|row| row.reported.iter().any(|reported| canonical(reported) == wanted))
+        .collect();
+    if named.is_empty() {
+        return Err(unlisted(name, &wanted, rows));
+    }
+    if let Some(found) = compute_capability
+        && !named
+            .iter()
+            .any(|row| row.compute_capability.is_none_or(|own| own == found))
+    {
+        let row = named.first().map_or("", |row| row.name.as_str());
+        let expected = named.first().and_then(|row| row.compute_capability);
+        return Err(UnknownGpu::ComputeCapability {
+            name: name.to_owned(),
+            row: row.to_owned(),
+            found: format!("{}.{}", found.0, found.1),
+            expected: expected.map_or_else(String::new, |(major, minor)| format!("{major}.{minor}")),
+        });
+    }
+    let fitting: Vec<&GpuFacts> = match memory_bytes {
+        Some(bytes) => named
+            .iter()
+            .copied()
+            .filter(|row| memory_fits(row, bytes))
+            .collect(),
+        None => named.clone(),
+    };
+    match (fitting.as_slice(), named.first(), memory_bytes) {
+        ([row], _, _) => Ok(row),
+        ([], Some(row), Some(bytes)) => Err(UnknownGpu::Memory {
+            name: name.to_owned(),
+            row: row.name.clone(),
+            found_gb: (bytes as f64 / 1e9).round() as u64,
+            expected_gb: row.memory_gb.unwrap_or_default().round() as u64,
+        }),
+        (several, _, _) => Err(UnknownGpu::Ambiguous {
+            name: name.to_owned(),
+            candidates: join_names(several.iter().copied()),
+        }),
+    }
+}
+
+/// A name that begins several rows ("H100") is ambiguous; any other is unlisted.
+fn unlisted(name: &str, wanted: &str, rows: &[GpuFacts]) -> UnknownGpu {
+    let prefix = format!("{wanted} ");
+    let candidates: Vec<&GpuFacts> = rows
+        .iter()
+        .filter(|row| {
+            row.reported
+                .iter()
+                .any(|reported| canonical(reported).starts_with(&prefix))
+        })
+        .collect();
+    if wanted.is_empty() || candidates.is_empty() {
+        UnknownGpu::NotListed(name.to_owned())
+    } else {
+        UnknownGpu::Ambiguous {
+            name: name.to_owned(),
+            candidates: join_names(candidates.into_iter()),
+        }
+    }
+}
+
+fn join_names<'a>(rows: impl Iterator<Item = &'a GpuFacts>) -> String {
+    rows.map(|row| row.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Lower case, single spaces, without the words that tools put in or leave out.
+fn canonical(name: &str) -> String {
+    name.to_ascii_lowercase()
+        .replace(['-', '_', '(', ')'], " ")
+        .split_whitespace()
+        .filter(|word| !matches!(*word, "nvidia" | "tesla" | "geforce"))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// MIG names carry `MIG` or a profile such as `3g.40gb`; virtual GPUs begin with `GRID` or end in a profile such as `24q`.
+fn is_slice(canonical: &str) -> bool {
+    let mut words = canonical.split(' ');
+    let virtual_profile = |word: &str| {
+        word.strip_suffix(['q', 'c', 'a', 'b'])
+            .is_some_and(|size| !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    words
+        .clone()
+        .any(|word| word == "mig" || word == "grid" || word.contains("g.") && word.ends_with("gb"))
+        || words.next_back().is_some_and(virtual_profile)
+}
+
+/// Marketed gigabytes lie between what ECC and the driver leave and the same number of gibibytes.
+fn memory_fits(row: &GpuFacts, bytes: u64) -> bool {
+    row.memory_gb.is_none_or(|gb| {
+        let ratio = bytes as f64 / (gb * 1e9);
+        (0.93..=1.10).contains(&ratio)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn names_as_tools_report_them() {
+        for (reported, expected) in [
+            ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
+            ("NVIDIA H100 PCIe", "H100 PCIe"),
+            ("H100 PCIe", "H100 PCIe"),
+            ("NVIDIA H100 NVL", "H100 NVL"),
+            ("NVIDIA H200", "H200 SXM"),
+            ("H200", "H200 SXM"),
+            ("NVIDIA H200 NVL", "H200 NVL"),
+            ("NVIDIA GH200 480GB", "GH200 96GB HBM3"),
+            ("NVIDIA B200", "B200"),
+            ("NVIDIA GB200", "GB200 (one of its two GPUs)"),
+            ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"),
+            ("NVIDIA A100-SXM4-40GB", "A100 SXM4 40GB"),
+            ("A100-SXM4-40GB", "A100 SXM4 40GB"),
+            ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+            ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"),
+            ("Tesla V100-SXM2-16GB", "V100 SXM2 16GB"),
+            ("Tesla V100-PCIE-32GB", "V100 PCIe 32GB"),
+            ("Tesla T4", "T4"),
+            ("NVIDIA L4", "L4"),
+            ("NVIDIA L40", "L40"),
+            ("NVIDIA L40S", "L40S"),
+            ("NVIDIA A10", "A10"),
+            ("NVIDIA RTX A6000", "RTX A6000"),
+            ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+            (
+                "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+                "RTX PRO 6000 Blackwell Server",
+            ),
+            ("NVIDIA GeForce RTX 5090", "GeForce RTX 5090"),
+            ("RTX 5090", "GeForce RTX 5090"),
+            ("NVIDIA GeForce RTX 4080 SUPER", "GeForce RTX 4080 SUPER"),
+            ("NVIDIA GeForce RTX 4080", "GeForce RTX 4080"),
+            ("NVIDIA GB10", "GB10 (DGX Spark)"),
+        ] {
+            assert_eq!(lookup(reported, None, None).unwrap().name, expected, "{reported}");
+        }
+    }
+
+    #[test]
+    fn near_names_are_not_the_same_gpu() {
+        for name in [
+            "NVIDIA GeForce RTX 4090 Laptop GPU",
+            "NVIDIA GeForce RTX 4090 D",
+            "NVIDIA H100 64GB HBM2",
+            "NVIDIA A100X",
+            "NVIDIA L40G",
+            "NVIDIA X900",
+            "AMD Instinct MI300X",
+            "Graphics Device",
+            "",
+        ] {
+            assert!(
+                matches!(lookup(name, None, None), Err(UnknownGpu::NotListed(_))),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_family_name_is_ambiguous() {
+        for name in ["H100", "NVIDIA A100", "V100", "GH200", "RTX PRO 6000 Blackwell"] {
+            let error = lookup(name, None, None).unwrap_err();
+            assert!(matches!(error, UnknownGpu::Ambiguous { .. }), "{name}: {error}");
+        }
+        assert!(
+            lookup("H100", None, None)
+                .unwrap_err()
+                .to_string()
+                .contains("H100 PCIe")
+        );
+    }
+
+    #[test]
+    fn memory_tells_two_gpus_of_one_name_apart() {
+        let name = "NVIDIA GeForce RTX 3080";
+        assert_eq!(lookup(name, None, Some(10 * GIB)).unwrap().sms, Some(68));
+        assert_eq!(lookup(name, None, Some(12 * GIB)).unwrap().sms, Some(70));
+        assert!(matches!(
+            lookup(name, None, None),
+            Err(UnknownGpu::Ambiguous { .. })
+        ));
+    }
+
+    #[test]
+    fn slices_have_no_peak() {
+        for name in [
+            "NVIDIA A100-SXM4-80GB MIG 3g.40gb",
+            "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+            "GRID A100-4C",
+            "NVIDIA A10-24Q",
+        ] {
+            assert!(
+                matches!(lookup(name, None, None), Err(UnknownGpu::Slice(_))),
+                "{name}"
+            );
+        }
+        // A MIG device may keep the whole GPU's name: its memory gives it away.
+        let error = lookup("NVIDIA A100-SXM4-80GB", Some((8, 0)), Some(40 * GIB)).unwrap_err();
+        assert!(matches!(error, UnknownGpu::Memory { .. }), "{error}");
+    }
+
+    #[test]
+    fn compute_capability_has_to_agree() {
+        let error = lookup("NVIDIA H200", Some((8, 0)), None).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "\"NVIDIA H200\" has compute capability 8.0 where the table has 9.0 for H200 SXM"
+        );
+    }
+
+    #[test]
+    fn memory_as_devices_report_it_fits() {
+        for (name, bytes) in [
+            ("NVIDIA H200", 150_109_880_320),
+            ("NVIDIA H100 80GB HBM3", 85_024_112_640),
+            ("NVIDIA GeForce RTX 5090", 33_668_988_928),
+            ("Tesla T4", 15_634_661_376),
+            ("NVIDIA B200", 191_514_542_080),
+        ] {
+            assert!(lookup(name, None, Some(bytes)).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_row_is_found_by_every_name_it_lists() {
+        for row in table::all().unwrap() {
+            let bytes = row.memory_gb.map(|gb| (gb * 1e9) as u64);
+            for name in &row.reported {
+                assert_eq!(
+                    lookup(name, row.compute_capability, bytes).unwrap().name,
+                    row.name,
+                    "{name}"
+                );
+            }
+        }
+    }
+}

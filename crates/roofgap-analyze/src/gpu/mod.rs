@@ -1,0 +1,13 @@
+//! What is known of GPUs: peaks, bandwidth and sizes from NVIDIA's own publications, found by the name a tool reports.
+//!
+//! An unknown GPU has no peak: [`lookup`] answers with a reason instead of a guess.
+
+mod dtype;
+mod facts;
+mod lookup;
+mod table;
+
+pub use dtype::{Dtype, UnknownDtype};
+pub use facts::{DeviceReport, GpuFacts, Peak, TensorPeaks, UserLimits};
+pub use lookup::{UnknownGpu, lookup};
+pub use table::{TableError, all};
