@@ -1,0 +1,366 @@
+//! Putting the layers together.
+
+use std::path::{Path, PathBuf};
+
+use super::error::ConfigError;
+use super::layer;
+use super::overrides::{Action, Override};
+use super::presets::{GROUPS, Presets, read_user_file};
+use super::settings::Config;
+use super::tree::{Map, Node, Origin, Value};
+use super::yaml;
+
+/// Marks a file as a resolved configuration: every value stands in it.
+const SCHEMA: &str = "roofgap.config/1";
+/// A choice that follows the mode of the run.
+const FOLLOWS_MODE: &str = "${run.mode}";
+/// The modes; what follows the mode has an option of each name.
+const MODES: &[&str] = &["deep", "light"];
+
+/// What a configuration is made from.
+#[derive(Debug, Clone, Default)]
+pub struct ConfigProps {
+    /// A folder of presets over the built-in ones.
+    pub config_dir: Option<PathBuf>,
+    /// A file over those: the `config.yaml` of a bundle, or one written by hand.
+    pub config: Option<PathBuf>,
+    /// Overrides in Hydra's syntax, in order.
+    pub overrides: Vec<String>,
+    /// What stands after `--`.
+    pub program: Vec<String>,
+}
+
+/// A composed configuration, typed, and the tree it came from.
+#[derive(Debug, Clone)]
+pub struct Composed {
+    /// The typed values.
+    pub config: Config,
+    /// The option chosen in each group.
+    pub choices: Vec<Choice>,
+    tree: Node,
+}
+
+/// The option chosen in a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The group.
+    pub group: String,
+    /// The option.
+    pub option: String,
+    /// Whether it follows `run.mode`.
+    pub follows_mode: bool,
+    /// Who chose it.
+    pub origin: Origin,
+}
+
+/// A value and where it came from, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// Dotted key.
+    pub key: String,
+    /// Value on one line of YAML.
+    pub value: String,
+    /// Where it came from.
+    pub origin: String,
+}
+
+/// Compose presets, the user's folder, a file and overrides into one configuration.
+pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
+    let presets = Presets::open(props.config_dir.as_deref())?;
+    let (base, mut defaults) = presets.base()?;
+    let overrides = props
+        .overrides
+        .iter()
+        .map(|text| Override::parse(text))
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let mut file = props
+        .config
+        .as_deref()
+        .map(|path| UserFile::read(path, &base))
+        .transpose()?;
+    if let Some(file) = &mut file {
+        layer::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
+    }
+    let mut chosen_here: Vec<String> = Vec::new();
+    for choice in overrides.iter().filter(|o| GROUPS.contains(&o.key.as_str())) {
+        let node = choice_of(choice)?;
+        layer::choose_all(&mut defaults, vec![(choice.key.clone(), node)])?;
+        chosen_here.push(choice.key.clone());
+    }
+    if !props.program.is_empty() && !chosen_here.iter().any(|group| group == "workload") {
+        let node = Node::new(Value::Text("command".to_owned()), Origin::Program);
+        layer::choose_all(&mut defaults, vec![("workload".to_owned(), node)])?;
+        chosen_here.push("workload".to_owned());
+    }
+
+    let mode_now = mode_of(&overrides, file.as_ref(), &base);
+    if !MODES.contains(&mode_now.0.as_str()) {
+        return Err(ConfigError::Value {
+            key: "run.mode".to_owned(),
+            value: mode_now.0,
+            origin: mode_now.1.to_string(),
+            why: format!("expected {}", MODES.join(" or ")),
+        });
+    }
+    let mode_in_file = file
+        .as_ref()
+        .and_then(|file| file.tree.at(&["run", "mode"])?.as_text().map(str::to_owned));
+    let mut tree = base.clone();
+    let mut choices = Vec::new();
+    for (group, node) in defaults {
+        let written = node.as_text().unwrap_or_default();
+        let follows_mode = written == FOLLOWS_MODE;
+        let (option, origin) = if follows_mode {
+            (mode_now.0.clone(), mode_now.1.clone())
+        } else {
+            (written.to_owned(), node.origin)
+        };
+        let path: Vec<&str> = group.split('/').collect();
+        let mode_changed = follows_mode && mode_in_file.as_deref().is_some_and(|mode| mode != option);
+        if let Some(file) = &mut file
+            && (chosen_here.contains(&group) || mode_changed)
+        {
+            // What the command line chooses wins over what the file says of that group.
+            file.tree.remove(&path);
+        }
+        let in_file = file
+            .as_ref()
+            .is_some_and(|file| file.resolved && file.tree.at(&path).is_some());
+        if !in_file {
+            let preset = presets.option(&group, &option, &origin)?;
+            layer::check_at(&preset, &base, &path)?;
+            if let Some(mut place) = tree.at(&path).cloned() {
+                place.lay_over(preset);
+                tree.set(&path, place);
+            }
+        }
+        choices.push(Choice {
+            group,
+            option,
+            follows_mode,
+            origin,
+        });
+    }
+    if let Some(file) = file {
+        tree.lay_over(file.tree);
+    }
+    for change in overrides.iter().filter(|o| !GROUPS.contains(&o.key.as_str())) {
+        apply(change, &mut tree, &base)?;
+    }
+    if !props.program.is_empty() {
+        let items = props
+            .program
+            .iter()
+            .map(|arg| Node::new(Value::Text(arg.clone()), Origin::Program));
+        tree.set(
+            &["workload", "program"],
+            Node::new(Value::List(items.collect()), Origin::Program),
+        );
+    }
+    let config = typed(&tree)?;
+    if let Some((key, why)) = config.contradiction() {
+        return Err(value_error(&tree, key, why));
+    }
+    Ok(Composed {
+        config,
+        choices,
+        tree,
+    })
+}
+
+impl Composed {
+    /// The whole as YAML that `--config` takes and that gives the same configuration again.
+    pub fn to_yaml(&self) -> String {
+        yaml::write(&self.whole(), &|_| None)
+    }
+
+    /// The whole as YAML with the origin of each value beside it.
+    pub fn to_annotated_yaml(&self) -> String {
+        yaml::write(&self.whole(), &|node| Some(node.origin.to_string()))
+    }
+
+    /// Each value with its origin.
+    pub fn explain(&self) -> Vec<Explained> {
+        let explained = |(key, node): (String, &Node)| Explained {
+            key,
+            value: yaml::inline(node),
+            origin: node.origin.to_string(),
+        };
+        self.tree.leaves().into_iter().map(explained).collect()
+    }
+
+    fn whole(&self) -> Node {
+        let resolved = |value: &str| {
+            Node::new(
+                Value::Text(value.to_owned()),
+                Origin::Builtin {
+                    file: "config.yaml".to_owned(),
+                },
+            )
+        };
+        let mut map = Map::default();
+        map.insert("schema", resolved(SCHEMA));
+        let mut defaults = Map::default();
+        for choice in &self.choices {
+            let option = if choice.follows_mode {
+                FOLLOWS_MODE
+            } else {
+                &choice.option
+            };
+            defaults.insert(
+                &choice.group,
+                Node::new(Value::Text(option.to_owned()), choice.origin.clone()),
+            );
+        }
+        map.insert(
+            "defaults",
+            Node::new(Value::Map(defaults), self.tree.origin.clone()),
+        );
+        for (key, node) in self.tree.as_map().into_iter().flat_map(Map::iter) {
+            map.insert(key, node.clone());
+        }
+        Node::new(Value::Map(map), self.tree.origin.clone())
+    }
+}
+
+/// The file given by `--config`.
+struct UserFile {
+    tree: Node,
+    defaults: Vec<(String, Node)>,
+    resolved: bool,
+}
+
+impl UserFile {
+    fn read(path: &Path, base: &Node) -> Result<Self, ConfigError> {
+        let mut tree = read_user_file(path)?;
+        let resolved = match tree.remove(&["schema"]) {
+            None => false,
+            Some(node) if node.as_text() == Some(SCHEMA) => true,
+            Some(node) => {
+                return Err(ConfigError::Value {
+                    key: "schema".to_owned(),
+                    value: yaml::inline(&node),
+                    origin: node.origin.to_string(),
+                    why: format!("this version reads {SCHEMA}"),
+                });
+            }
+        };
+        let defaults = layer::take_defaults(&mut tree)?;
+        layer::check(&tree, base)?;
+        Ok(Self {
+            tree,
+            defaults,
+            resolved,
+        })
+    }
+}
+
+/// The option that an override of a group chooses.
+fn choice_of(choice: &Override) -> Result<Node, ConfigError> {
+    let wrong = |why: &str| {
+        Err(ConfigError::Override {
+            text: choice.text.clone(),
+            why: format!("{} is a group: {why}; write {}=OPTION", choice.key, choice.key),
+        })
+    };
+    match &choice.action {
+        Action::Set { plain, .. } if !plain.is_empty() => {
+            Ok(Node::new(Value::Text(plain.clone()), choice.origin()))
+        }
+        Action::Set { .. } => wrong("the option is missing"),
+        Action::Add { .. } => wrong("it has an option already"),
+        Action::Remove => wrong("it cannot be taken out"),
+    }
+}
+
+/// The mode of the run, known before anything else because other choices follow it.
+fn mode_of(overrides: &[Override], file: Option<&UserFile>, base: &Node) -> (String, Origin) {
+    let written = overrides
+        .iter()
+        .rev()
+        .filter(|o| o.key == "run.mode")
+        .find_map(|o| match &o.action {
+            Action::Set { plain, .. } => Some((plain.clone(), o.origin())),
+            _ => None,
+        });
+    let of = |tree: &Node| {
+        tree.at(&["run", "mode"])
+            .and_then(|node| Some((node.as_text()?.to_owned(), node.origin.clone())))
+    };
+    written
+        .or_else(|| file.and_then(|file| of(&file.tree)))
+        .or_else(|| of(base))
+        .unwrap_or_else(|| ("deep".to_owned(), base.origin.clone()))
+}
+
+fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigError> {
+    let key = change.key.as_str();
+    let wrong = |why: String| ConfigError::Override {
+        text: change.text.clone(),
+        why,
+    };
+    if let Some(group) = GROUPS.iter().find(|group| group.replace('/', ".") == key)
+        && matches!(&change.action, Action::Set { value, .. } if value.as_map().is_none())
+    {
+        return Err(wrong(format!("{group} is a group; write {group}=OPTION")));
+    }
+    let path: Vec<&str> = key.split('.').collect();
+    let exists = tree.at(&path).is_some();
+    // A key that was taken out before may be set again.
+    let known = exists || base.at(&path).is_some();
+    match &change.action {
+        Action::Set { value, .. } if known => {
+            layer::check_at(value, base, &path).or_else(|error| {
+                if exists && layer::is_free(key) {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            })?;
+            tree.set(&path, value.clone());
+        }
+        Action::Set { .. } if layer::is_free(key) => {
+            return Err(wrong(format!(
+                "there is no key {key} yet; add it with +{}",
+                change.text
+            )));
+        }
+        Action::Add { or_set: false, .. } if exists => {
+            return Err(wrong(format!("{key} exists already; set it without the +")));
+        }
+        Action::Add { value, .. } if layer::is_free(key) || known => tree.set(&path, value.clone()),
+        Action::Remove if exists => {
+            tree.remove(&path);
+        }
+        _ => return Err(layer::unknown_key(key, base, &change.origin())),
+    }
+    Ok(())
+}
+
+fn typed(tree: &Node) -> Result<Config, ConfigError> {
+    let json = serde_json::Value::from(tree);
+    serde_path_to_error::deserialize(&json).map_err(|error| {
+        let key = error.path().to_string();
+        value_error(tree, &key, error.into_inner().to_string())
+    })
+}
+
+/// The error for a value, with the origin of the nearest node that exists.
+fn value_error(tree: &Node, key: &str, why: String) -> ConfigError {
+    let path: Vec<&str> = key.split(['.', '[']).filter(|part| *part != "?").collect();
+    let found = (0..=path.len())
+        .rev()
+        .find_map(|n| path.get(..n).and_then(|part| tree.at(part)));
+    let node = found.unwrap_or(tree);
+    let value = match &node.value {
+        Value::Map(_) => "as it is".to_owned(),
+        _ => yaml::inline(node),
+    };
+    ConfigError::Value {
+        key: key.to_owned(),
+        value,
+        origin: node.origin.to_string(),
+        why,
+    }
+}

@@ -1,0 +1,290 @@
+//! Overrides in Hydra's syntax: `group=option`, `a.b=v`, `+a.b=v`, `~a.b`.
+
+use super::error::ConfigError;
+use super::tree::{Map, Node, Origin, Value};
+
+/// An override, understood but not yet applied.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Override {
+    /// What it does.
+    pub(crate) action: Action,
+    /// The key or the group, as written.
+    pub(crate) key: String,
+    /// The whole of it, as written.
+    pub(crate) text: String,
+}
+
+/// What an override does.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Action {
+    /// `key=value`: choose an option or set a key that exists. The text of the value is kept for options.
+    Set { value: Node, plain: String },
+    /// `+key=value`: add a key; `++key=value`: add it or set it.
+    Add { value: Node, or_set: bool },
+    /// `~key`: take a key out.
+    Remove,
+}
+
+impl Override {
+    /// The origin of what it sets.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::Override {
+            text: self.text.clone(),
+        }
+    }
+
+    /// Parse one override.
+    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+        let wrong = |why: &str| ConfigError::Override {
+            text: text.to_owned(),
+            why: why.to_owned(),
+        };
+        let origin = Origin::Override {
+            text: text.to_owned(),
+        };
+        if let Some(key) = text.strip_prefix('~') {
+            // Hydra also takes `~key=value`; the value only repeats what is there.
+            let key = key.split_once('=').map_or(key, |(key, _)| key);
+            check_key(key).map_err(|why| wrong(&why))?;
+            return Ok(Self {
+                action: Action::Remove,
+                key: key.to_owned(),
+                text: text.to_owned(),
+            });
+        }
+        let (key, value_text) = text.split_once('=').ok_or_else(|| {
+            wrong("write group=option, key=value, +key=value or ~key (a program goes after --)")
+        })?;
+        let (pluses, key) = match (key.strip_prefix("++"), key.strip_prefix('+')) {
+            (Some(key), _) => (2, key),
+            (None, Some(key)) => (1, key),
+            (None, None) => (0, key),
+        };
+        check_key(key).map_err(|why| wrong(&why))?;
+        let value = Reader {
+            rest: value_text.trim(),
+            origin: &origin,
+        }
+        .whole()
+        .map_err(|why| wrong(&why))?;
+        let action = match pluses {
+            0 => Action::Set {
+                value,
+                plain: value_text.trim().to_owned(),
+            },
+            n => Action::Add {
+                value,
+                or_set: n == 2,
+            },
+        };
+        Ok(Self {
+            action,
+            key: key.to_owned(),
+            text: text.to_owned(),
+        })
+    }
+}
+
+fn check_key(key: &str) -> Result<(), String> {
+    let bad = |c: char| !(c.is_ascii_alphanumeric() || "_-./".contains(c));
+    if key.is_empty() {
+        Err("the key is empty".to_owned())
+    } else if let Some(c) = key.chars().find(|c| bad(*c)) {
+        Err(format!("a key cannot hold {c:?}"))
+    } else if key.split(['.', '/']).any(str::is_empty) {
+        Err("a name between the points of the key is empty".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+/// Reads a value: null, true, numbers, text, quoted text, `[a, b]`, `{a: 1, b: 2}`.
+struct Reader<'a> {
+    rest: &'a str,
+    origin: &'a Origin,
+}
+
+impl Reader<'_> {
+    /// The value that all of the text is.
+    fn whole(&mut self) -> Result<Node, String> {
+        if !self.rest.starts_with(['[', '{', '"', '\'']) {
+            // A plain value at the top may hold commas, brackets and blanks: `trace=cuda,nvtx`.
+            return Ok(self.node(plain(self.rest)));
+        }
+        let node = self.value(0)?;
+        self.skip_blanks();
+        if self.rest.is_empty() {
+            Ok(node)
+        } else {
+            Err(format!("{:?} follows the value", self.rest))
+        }
+    }
+
+    fn node(&self, value: Value) -> Node {
+        Node::new(value, self.origin.clone())
+    }
+
+    fn skip_blanks(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    fn take(&mut self, c: char) -> bool {
+        self.skip_blanks();
+        match self.rest.strip_prefix(c) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Node, String> {
+        if depth > 32 {
+            return Err("the value is nested too deeply".to_owned());
+        }
+        if self.take('[') {
+            let mut items = Vec::new();
+            while !self.take(']') {
+                if !items.is_empty() && !self.take(',') {
+                    return Err("expected , or ] in the list".to_owned());
+                }
+                items.push(self.value(depth + 1)?);
+            }
+            return Ok(self.node(Value::List(items)));
+        }
+        if self.take('{') {
+            let mut map = Map::default();
+            while !self.take('}') {
+                if !map.is_empty() && !self.take(',') {
+                    return Err("expected , or } in the map".to_owned());
+                }
+                let key = match self.scalar(":,]}")?.value {
+                    Value::Text(text) => text,
+                    Value::Int(number) => number.to_string(),
+                    _ => return Err("expected a name in the map".to_owned()),
+                };
+                if !self.take(':') {
+                    return Err(format!("expected : after {key:?} in the map"));
+                }
+                let value = self.value(depth + 1)?;
+                map.insert(&key, value);
+            }
+            return Ok(self.node(Value::Map(map)));
+        }
+        self.scalar(",]}")
+    }
+
+    fn scalar(&mut self, ends: &str) -> Result<Node, String> {
+        self.skip_blanks();
+        let Some(quote) = self.rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
+            let end = self.rest.find(|c| ends.contains(c)).unwrap_or(self.rest.len());
+            let (text, rest) = self.rest.split_at(end);
+            if text.trim().is_empty() {
+                return Err("a value is missing".to_owned());
+            }
+            self.rest = rest;
+            return Ok(self.node(plain(text.trim())));
+        };
+        let mut text = String::new();
+        let mut chars = self.rest.char_indices().skip(1).peekable();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                // As in Hydra, only the quote itself and a backslash before it are escaped.
+                '\\' if chars
+                    .peek()
+                    .is_some_and(|(_, next)| *next == quote || *next == '\\') =>
+                {
+                    text.extend(chars.next().map(|(_, next)| next));
+                }
+                c if c == quote => {
+                    self.rest = self.rest.get(at + c.len_utf8()..).unwrap_or_default();
+                    return Ok(self.node(Value::Text(text)));
+                }
+                c => text.push(c),
+            }
+        }
+        Err("a quote is not closed".to_owned())
+    }
+}
+
+/// What a value without quotes is.
+fn plain(text: &str) -> Value {
+    match text.to_ascii_lowercase().as_str() {
+        "null" => return Value::Null,
+        "true" => return Value::Bool(true),
+        "false" => return Value::Bool(false),
+        _ => {}
+    }
+    if let Ok(number) = text.parse::<i64>() {
+        return Value::Int(number);
+    }
+    // `nan` and `inf` are words here: no key takes them as numbers.
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && text.contains(|c: char| c.is_ascii_digit()) => {
+            Value::Float(number)
+        }
+        _ => Value::Text(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::yaml::inline;
+
+    fn set(text: &str) -> String {
+        match Override::parse(text).unwrap().action {
+            Action::Set { value, .. } | Action::Add { value, .. } => inline(&value),
+            Action::Remove => "removed".to_owned(),
+        }
+    }
+
+    #[test]
+    fn reads_values() {
+        for (text, want) in [
+            ("a=1", "1"),
+            ("a=-2.5", "-2.5"),
+            ("a=1e3", "1000.0"),
+            ("a=TRUE", "true"),
+            ("a=null", "null"),
+            ("a=", "\"\""),
+            ("a='1'", "\"1\""),
+            ("a=\"x, \\\"y\\\"\"", "\"x, \\\"y\\\"\""),
+            ("a=cuda,nvtx", "\"cuda,nvtx\""),
+            ("a=k=v", "\"k=v\""),
+            ("a=[1, b,'c d',[]]", "[1, b, \"c d\", []]"),
+            ("a={b:1,c: x}", "{b: 1, c: x}"),
+            ("+a.b=inf", "inf"),
+            ("++a.b=5m", "\"5m\""),
+            ("~a.b", "removed"),
+            ("~a.b=1", "removed"),
+        ] {
+            assert_eq!(set(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_an_override() {
+        for text in [
+            "", "a", "=1", "a..b=1", "a b=1", "a=[1", "a=[1]x", "a={b}", "a='x", "a={b:}", "~", "a=[1,,2]",
+        ] {
+            let error = Override::parse(text).expect_err(text);
+            assert!(matches!(error, ConfigError::Override { .. }), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "[+~]{0,2}[a-z./]{0,8}=?[\\PC]{0,24}") {
+            let _ = Override::parse(&text);
+        }
+
+        #[test]
+        fn brackets_never_panic(text in "a=[\\[\\]{}:,'\"\\\\ a1]{0,24}") {
+            let _ = Override::parse(&text);
+        }
+    }
+}

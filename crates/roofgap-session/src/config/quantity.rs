@@ -1,0 +1,184 @@
+//! Amounts as people write them: `5m`, `1h30m`, `2GB`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A span of time: seconds, or text such as `90s`, `5m`, `1h30m`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span(pub Duration);
+
+/// A size: bytes, or text such as `2GB`, `512MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected a time such as 90, 90s, 5m or 1h30m, found {text:?}");
+        let mut rest = text.trim();
+        if rest.is_empty() {
+            return Err(wrong());
+        }
+        let mut total = 0.0;
+        while !rest.is_empty() {
+            let digits = rest
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .unwrap_or(rest.len());
+            let (number, tail) = rest.split_at(digits);
+            let number: f64 = number.parse().map_err(|_| wrong())?;
+            let letters = tail
+                .find(|c: char| !c.is_ascii_alphabetic())
+                .unwrap_or(tail.len());
+            let (unit, tail) = tail.split_at(letters);
+            total += number
+                * match unit {
+                    "" | "s" => 1.0,
+                    "ms" => 1e-3,
+                    "m" | "min" => 60.0,
+                    "h" => 3600.0,
+                    _ => return Err(wrong()),
+                };
+            rest = tail.trim_start();
+        }
+        Duration::try_from_secs_f64(total).map(Span).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        if seconds >= 60.0 && seconds % 60.0 == 0.0 {
+            write!(f, "{}m", seconds / 60.0)
+        } else {
+            write!(f, "{seconds}s")
+        }
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected a size such as 1000000, 500MB or 2GiB, found {text:?}");
+        let text_trimmed = text.trim();
+        let digits = text_trimmed
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text_trimmed.len());
+        let (number, unit) = text_trimmed.split_at(digits);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let factor = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1.0,
+            "k" | "kb" => 1e3,
+            "m" | "mb" => 1e6,
+            "g" | "gb" => 1e9,
+            "t" | "tb" => 1e12,
+            "kib" => 1024.0,
+            "mib" => 1024.0 * 1024.0,
+            "gib" => 1024.0 * 1024.0 * 1024.0,
+            "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+            _ => return Err(wrong()),
+        };
+        let bytes = number * factor;
+        // The largest whole number that a float still holds exactly; no disk is that large.
+        if bytes <= 9_007_199_254_740_992.0 {
+            Ok(Size(bytes as u64))
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
+struct Amount<T>(std::marker::PhantomData<T>, &'static str);
+
+impl<T: FromStr<Err = String>> de::Visitor<'_> for Amount<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.1)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+        value.to_string().parse().map_err(E::custom)
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
+        value.to_string().parse().map_err(E::custom)
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<T, E> {
+        value.parse().map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Amount(
+            std::marker::PhantomData,
+            "a time such as 90, 90s, 5m or 1h30m",
+        ))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Amount(
+            std::marker::PhantomData,
+            "a size such as 1000000, 500MB or 2GiB",
+        ))
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_times() {
+        for (text, seconds) in [
+            ("90", 90.0),
+            ("90s", 90.0),
+            ("5m", 300.0),
+            ("1h30m", 5400.0),
+            ("0.5", 0.5),
+            ("250ms", 0.25),
+        ] {
+            assert_eq!(text.parse::<Span>().unwrap().0.as_secs_f64(), seconds, "{text}");
+        }
+        for text in ["", "m", "5x", "-1", "1e400", "5 parsecs", "1.2.3"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+        assert_eq!("90s".parse::<Span>().unwrap().to_string(), "90s");
+        assert_eq!("300".parse::<Span>().unwrap().to_string(), "5m");
+    }
+
+    #[test]
+    fn reads_sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("2GB", 2_000_000_000),
+            ("1.5 MiB", 1_572_864),
+            ("10k", 10_000),
+        ] {
+            assert_eq!(text.parse::<Size>().unwrap().0, bytes, "{text}");
+        }
+        for text in ["", "GB", "1XB", "-1", "99999999TB"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+}
