@@ -1,0 +1,327 @@
+//! A command line as a plain value: built in one place, shown, tested and run in others.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+/// A program, its arguments, its changes to the environment and the folder it runs in.
+///
+/// `Display` writes it so that a POSIX shell repeats it exactly.
+///
+/// ```
+/// use roofgap_collect::command::CommandLine;
+/// let line = CommandLine::new("nsys").args(["profile", "-o", "my run"]).env("A", "1").env_remove("B");
+/// assert_eq!(line.to_string(), "env -u B A=1 nsys profile -o 'my run'");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CommandLine {
+    /// What is run: a path, or a name looked up on the `PATH`.
+    pub program: PathBuf,
+    /// Its arguments, unquoted.
+    pub args: Vec<OsString>,
+    /// Variables set (`Some`) or removed (`None`), over the inherited environment; a later entry wins.
+    pub env: Vec<(String, Option<OsString>)>,
+    /// The folder it runs in, where it is not the current one.
+    pub cwd: Option<PathBuf>,
+}
+
+impl CommandLine {
+    /// A command line without arguments.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        CommandLine {
+            program: program.into(),
+            ..CommandLine::default()
+        }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<I, A>(mut self, args: I) -> Self
+    where
+        I: IntoIterator<Item = A>,
+        A: Into<OsString>,
+    {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds one argument of the form `--name=value`.
+    #[must_use]
+    pub fn option(self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        let mut joined = OsString::from(name);
+        joined.push("=");
+        joined.push(value);
+        self.arg(joined)
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Self {
+        self.set_env(name.into(), Some(value.into()));
+        self
+    }
+
+    /// Removes an inherited variable.
+    #[must_use]
+    pub fn env_remove(mut self, name: impl Into<String>) -> Self {
+        self.set_env(name.into(), None);
+        self
+    }
+
+    /// Runs in `folder`.
+    #[must_use]
+    pub fn cwd(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cwd = Some(folder.into());
+        self
+    }
+
+    /// The value this command line gives a variable: `Some(None)` where it removes it, `None` where it leaves it alone.
+    pub fn env_value(&self, name: &str) -> Option<Option<&OsStr>> {
+        self.env
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_deref())
+    }
+
+    /// Puts `inner` behind this tool: `tool args... inner inner-args...`, in the inner folder, with both environments.
+    /// What the tool sets wins, because it needs it.
+    #[must_use]
+    pub fn around(self, inner: &CommandLine) -> Self {
+        let mut whole = CommandLine {
+            program: self.program,
+            args: self.args,
+            env: inner.env.clone(),
+            cwd: inner.cwd.clone().or(self.cwd),
+        };
+        whole.args.push(inner.program.clone().into_os_string());
+        whole.args.extend(inner.args.iter().cloned());
+        for (name, value) in self.env {
+            whole.set_env(name, value);
+        }
+        whole
+    }
+
+    /// The first word a person reads in a message: the file name of the program.
+    pub fn name(&self) -> String {
+        self.program
+            .file_name()
+            .unwrap_or(self.program.as_os_str())
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// The program and its arguments as text, for `session.json`.
+    pub fn argv(&self) -> Vec<String> {
+        std::iter::once(self.program.as_os_str())
+            .chain(self.args.iter().map(OsString::as_os_str))
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+
+    fn set_env(&mut self, name: String, value: Option<OsString>) {
+        self.env.retain(|(key, _)| *key != name);
+        self.env.push((name, value));
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(folder) = &self.cwd {
+            write!(out, "cd {} && ", quote(folder.as_os_str()))?;
+        }
+        if !self.env.is_empty() {
+            out.write_str("env ")?;
+            // `env` wants its options before the assignments.
+            for (name, _) in self.env.iter().filter(|(_, value)| value.is_none()) {
+                write!(out, "-u {} ", quote(OsStr::new(name)))?;
+            }
+            for (name, value) in &self.env {
+                if let Some(value) = value {
+                    write!(out, "{}={} ", name, quote(value))?;
+                }
+            }
+        }
+        out.write_str(&quote(self.program.as_os_str()))?;
+        for arg in &self.args {
+            write!(out, " {}", quote(arg))?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for CommandLine {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let env: std::collections::BTreeMap<&str, Option<String>> = self
+            .env
+            .iter()
+            .map(|(name, value)| {
+                (
+                    name.as_str(),
+                    value.as_ref().map(|v| v.to_string_lossy().into_owned()),
+                )
+            })
+            .collect();
+        let mut map = serializer.serialize_struct("CommandLine", 4)?;
+        map.serialize_field("argv", &self.argv())?;
+        map.serialize_field("env", &env)?;
+        map.serialize_field("cwd", &self.cwd.as_ref().map(|folder| folder.to_string_lossy()))?;
+        map.serialize_field("shell", &self.to_string())?;
+        map.end()
+    }
+}
+
+/// One word as a POSIX shell reads it back. A word that is not UTF-8 takes the `$'...'` form of bash and zsh.
+pub fn quote(word: &OsStr) -> String {
+    let Some(text) = word.to_str() else {
+        return quote_bytes(word);
+    };
+    let plain = |c: char| {
+        c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '=' | ':' | ',' | '+' | '@' | '%')
+    };
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn quote_bytes(word: &OsStr) -> String {
+    let mut quoted = String::from("$'");
+    for &byte in word.as_encoded_bytes() {
+        match byte {
+            b'\'' | b'\\' => {
+                quoted.push('\\');
+                quoted.push(char::from(byte));
+            }
+            0x20..=0x7e => quoted.push(char::from(byte)),
+            _ => quoted.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    quoted.push('\'');
+    quoted
+}
+
+/// Where a program would be found: itself when it has a slash, else the first executable of that name on `path`.
+pub fn find_on_path(program: &Path, path: &[PathBuf]) -> Option<PathBuf> {
+    if program.components().count() > 1 || program.is_absolute() {
+        return is_executable(program).then(|| program.to_path_buf());
+    }
+    path.iter()
+        .map(|folder| folder.join(program))
+        .find(|candidate| is_executable(candidate))
+}
+
+/// Whether `path` is a file this user may run.
+pub fn is_executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+    use std::process::Command;
+
+    #[test]
+    fn a_shell_reads_back_what_display_writes() {
+        let words = [
+            "plain",
+            "",
+            "two words",
+            "it's",
+            "$HOME `id` \"x\"",
+            "*?[a]",
+            "a\nb",
+            "~",
+            "#no",
+            "!x",
+            "é",
+        ];
+        let line = CommandLine::new("printf").arg("%s\\0").args(words);
+        let output = Command::new("sh")
+            .arg("-c")
+            .arg(line.to_string())
+            .output()
+            .unwrap();
+        let expected: Vec<u8> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
+        assert_eq!(output.stdout, expected);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_survive_bash() {
+        let odd = OsString::from_vec(vec![b'a', 0xff, b'\'', b' ']);
+        let line = CommandLine::new("printf").arg("%s").arg(odd.clone());
+        let output = Command::new("bash")
+            .arg("-c")
+            .arg(line.to_string())
+            .output()
+            .unwrap();
+        assert_eq!(output.stdout, odd.into_vec());
+    }
+
+    #[test]
+    fn environment_and_folder_are_part_of_the_repeat_command() {
+        let line = CommandLine::new("sh")
+            .args(["-c", "echo \"$A|${B-unset}|$PWD\""])
+            .env("A", "x y")
+            .env_remove("B")
+            .cwd("/usr");
+        let output = Command::new("sh")
+            .arg("-c")
+            .arg(line.to_string())
+            .env("B", "set")
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "x y|unset|/usr\n");
+    }
+
+    #[test]
+    fn a_tool_goes_around_a_program() {
+        let inner = CommandLine::new("python3")
+            .arg("x.py")
+            .env("A", "1")
+            .env("B", "1")
+            .cwd("/data");
+        let whole = CommandLine::new("nsys")
+            .args(["profile"])
+            .env("B", "2")
+            .around(&inner);
+        assert_eq!(whole.argv(), ["nsys", "profile", "python3", "x.py"]);
+        assert_eq!(whole.env_value("A"), Some(Some(OsStr::new("1"))));
+        assert_eq!(whole.env_value("B"), Some(Some(OsStr::new("2"))));
+        assert_eq!(whole.env_value("C"), None);
+        assert_eq!(whole.cwd.as_deref(), Some(Path::new("/data")));
+    }
+
+    #[test]
+    fn json_has_the_words_and_the_shell_form() {
+        let json =
+            serde_json::to_value(CommandLine::new("a").arg("b c").env("X", "1").env_remove("Y")).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({"argv": ["a", "b c"], "env": {"X": "1", "Y": null}, "cwd": null, "shell": "env -u Y X=1 a 'b c'"})
+        );
+    }
+
+    #[test]
+    fn a_name_is_looked_up_and_a_path_is_not() {
+        let path = [
+            PathBuf::from("/nonexistent"),
+            PathBuf::from("/bin"),
+            PathBuf::from("/usr/bin"),
+        ];
+        assert!(find_on_path(Path::new("sh"), &path).is_some());
+        assert_eq!(find_on_path(Path::new("no-such-program"), &path), None);
+        assert_eq!(find_on_path(Path::new("/etc/passwd"), &path), None);
+    }
+}

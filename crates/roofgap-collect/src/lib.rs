@@ -1,0 +1,9 @@
+//! Finding the profilers, building their command lines, running children, and the run directory.
+//!
+//! This crate hands over files only: what it builds is a [`command::CommandLine`] (a plain value), what it runs is a
+//! [`child::Job`], and what it leaves is a [`rundir::RunDir`]. It knows nothing of what the files mean.
+
+pub mod child;
+pub mod command;
+mod process;
+pub mod rundir;

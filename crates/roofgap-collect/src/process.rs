@@ -1,0 +1,92 @@
+//! Processes as `/proc` has them.
+
+use std::path::Path;
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    pub(crate) name: String,
+    pub(crate) state: char,
+    pub(crate) parent: i32,
+    pub(crate) group: i32,
+    /// In clock ticks since the machine started: with the id, this names a process for good.
+    pub(crate) start: u64,
+}
+
+impl Process {
+    /// It has ended and waits to be reaped.
+    pub(crate) fn is_zombie(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// The process of that id, if there is one.
+pub(crate) fn of(pid: i32) -> Option<Process> {
+    parse(&std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)
+}
+
+/// All processes that can be seen.
+pub(crate) fn all() -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| of(entry.file_name().to_str()?.parse().ok()?))
+        .collect()
+}
+
+/// Whether the environment a process was started with has this `NAME=VALUE`.
+pub(crate) fn has_variable(pid: i32, assignment: &str) -> bool {
+    let environment =
+        std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap_or_default();
+    environment
+        .split(|byte| *byte == 0)
+        .any(|entry| entry == assignment.as_bytes())
+}
+
+fn parse(stat: &str) -> Option<Process> {
+    // The name stands in brackets and may hold anything, brackets and spaces too: the last one closes it.
+    let (head, rest) = stat.rsplit_once(") ")?;
+    let (pid, name) = head.split_once(" (")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    Some(Process {
+        pid: pid.parse().ok()?,
+        name: name.to_owned(),
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        start: fields.get(19)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let stat = "42 (a) (b c) S 7 42 42 0 -1 4194304 1 0 0 0 5 6 7 8 20 0 1 0 123456 1 2 3 4 5 6 7 8 9 0 0 0 0 17 1";
+        let process = parse(stat).unwrap();
+        assert_eq!(
+            (
+                process.pid,
+                process.name.as_str(),
+                process.state,
+                process.parent,
+                process.group,
+                process.start
+            ),
+            (42, "a) (b c", 'S', 7, 42, 123_456)
+        );
+        assert_eq!(parse("42 (half"), None);
+    }
+
+    #[test]
+    fn this_process_is_among_all() {
+        let me = i32::try_from(std::process::id()).unwrap();
+        let found = all().into_iter().find(|process| process.pid == me).unwrap();
+        assert_eq!(found.start, of(me).unwrap().start);
+    }
+}

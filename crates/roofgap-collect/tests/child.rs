@@ -1,0 +1,346 @@
+//! Children that misbehave, as stand-in programs.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use roofgap_collect::child::{
+    Cancel, ChildError, DiskBudget, Ended, Job, Outcome, Sink, StopPlan, Watch, run,
+};
+use roofgap_collect::command::CommandLine;
+
+/// Grace long enough for a loaded machine and still a bounded test.
+fn quick() -> StopPlan {
+    StopPlan {
+        interrupt: Duration::from_millis(300),
+        terminate: Duration::from_millis(300),
+        settle: Duration::from_millis(200),
+    }
+}
+
+struct Stand {
+    folder: tempfile::TempDir,
+}
+
+impl Stand {
+    fn new() -> Self {
+        Stand {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn bash(&self, script: &str) -> CommandLine {
+        CommandLine::new("bash").args(["-c", script]).cwd(self.path())
+    }
+
+    fn job<'a>(&self, command: &'a CommandLine) -> Job<'a> {
+        let mut job = Job::new(command, Sink::file(self.out()), Sink::file(self.err()));
+        job.stop = quick();
+        job
+    }
+
+    fn out(&self) -> PathBuf {
+        self.path().join("stdout.log")
+    }
+
+    fn err(&self) -> PathBuf {
+        self.path().join("stderr.log")
+    }
+
+    fn run(&self, script: &str) -> Outcome {
+        run(self.job(&self.bash(script)), &mut |_| {}).unwrap()
+    }
+
+    /// A process id that the script wrote into a file.
+    fn pid(&self, name: &str) -> i32 {
+        std::fs::read_to_string(self.path().join(name))
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
+    }
+}
+
+/// Whether a process is there and not just waiting to be reaped.
+fn lives(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
+}
+
+#[test]
+fn an_orderly_child_is_accounted_for() {
+    let stand = Stand::new();
+    let outcome = stand.run("echo out; echo err >&2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done");
+    assert!(outcome.is_success());
+    assert_eq!(outcome.ended, Ended::Itself);
+    assert_eq!(std::fs::read_to_string(stand.out()).unwrap(), "out\n");
+    assert_eq!(std::fs::read_to_string(stand.err()).unwrap(), "err\n");
+    assert!(outcome.usage.max_rss_bytes > 100_000, "{:?}", outcome.usage);
+    assert!(outcome.usage.user_ns + outcome.usage.system_ns > 0);
+    assert!(outcome.started < outcome.finished);
+    assert!(outcome.leftovers.is_empty());
+    let json = serde_json::to_value(&outcome).unwrap();
+    assert_eq!(json["ended"]["why"], "itself");
+    assert!(json["wall_ns"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_crash_is_told_with_the_last_words() {
+    let stand = Stand::new();
+    let outcome = stand.run("echo 'out of luck' >&2; kill -SEGV $$");
+    assert!(!outcome.is_success());
+    assert_eq!((outcome.code, outcome.signal), (None, Some(11)));
+    assert_eq!(outcome.describe(), "was killed by signal 11 (SIGSEGV)");
+    assert_eq!(outcome.last_words(), "out of luck");
+    assert_eq!(stand.run("exit 3").describe(), "ended with status 3");
+}
+
+#[test]
+fn a_tool_that_exits_0_with_nothing_is_seen_to_have_said_nothing() {
+    let stand = Stand::new();
+    let outcome = stand.run("exit 0");
+    assert!(outcome.is_success());
+    assert_eq!(
+        (outcome.stdout.bytes, outcome.stderr.bytes, outcome.last_words()),
+        (0, 0, "")
+    );
+}
+
+#[test]
+fn a_hang_ends_with_its_time_budget() {
+    let stand = Stand::new();
+    let command = stand.bash("echo $$ > pid; sleep 1000");
+    let mut job = stand.job(&command);
+    job.budget.time = Some(Duration::from_millis(400));
+    let mut ticks = 0;
+    let outcome = run(job, &mut |_| ticks += 1).unwrap();
+    assert_eq!(
+        outcome.ended,
+        Ended::TimeBudget {
+            limit_ns: 400_000_000
+        }
+    );
+    assert!(
+        outcome.describe().contains("time budget"),
+        "{}",
+        outcome.describe()
+    );
+    assert!(ticks > 0);
+    assert!(!lives(stand.pid("pid")));
+}
+
+#[test]
+fn one_that_ignores_signals_is_killed_with_all_its_children() {
+    let stand = Stand::new();
+    let command = stand.bash(
+        "trap '' INT TERM; (trap '' INT TERM; while :; do sleep 0.05; done) & echo $! > child; echo $$ > pid; \
+         while :; do sleep 0.05; done",
+    );
+    let mut job = stand.job(&command);
+    job.budget.time = Some(Duration::from_millis(500));
+    let outcome = run(job, &mut |_| {}).unwrap();
+    assert_eq!(outcome.signal, Some(9));
+    assert!(!lives(stand.pid("pid")) && !lives(stand.pid("child")));
+}
+
+#[test]
+fn children_left_behind_in_the_group_are_ended_and_named() {
+    let stand = Stand::new();
+    let outcome = stand.run("sleep 1000 & echo $! > child");
+    assert!(outcome.is_success());
+    assert_eq!(
+        outcome
+            .leftovers
+            .iter()
+            .map(|left| left.name.as_str())
+            .collect::<Vec<_>>(),
+        ["sleep"]
+    );
+    assert!(!lives(stand.pid("child")));
+}
+
+#[test]
+fn one_that_left_the_session_is_found_too() {
+    let stand = Stand::new();
+    // A double fork into a session of its own, holding the output open, deaf to SIGTERM.
+    let outcome = stand.run(
+        "setsid bash -c 'trap \"\" TERM INT HUP; echo $$ > daemon; while :; do sleep 0.05; done' & \
+         while [ ! -s daemon ]; do sleep 0.02; done",
+    );
+    assert!(outcome.is_success());
+    assert!(
+        outcome
+            .leftovers
+            .iter()
+            .any(|left| left.pid == stand.pid("daemon")),
+        "{:?}",
+        outcome.leftovers
+    );
+    assert!(!lives(stand.pid("daemon")));
+}
+
+#[test]
+fn children_that_end_soon_by_themselves_are_no_leftovers() {
+    let stand = Stand::new();
+    let command = stand.bash("sleep 0.2 & true");
+    let mut job = stand.job(&command);
+    job.stop.settle = Duration::from_secs(20);
+    assert_eq!(run(job, &mut |_| {}).unwrap().leftovers, []);
+}
+
+#[test]
+fn gigabytes_of_output_stay_within_the_cap() {
+    let stand = Stand::new();
+    let command = stand.bash("echo first; head -c 200000000 /dev/zero | tr '\\0' x; echo; echo last");
+    let mut job = stand.job(&command);
+    job.stdout = Sink::File {
+        path: stand.out(),
+        cap: 1_000_000,
+    };
+    let outcome = run(job, &mut |_| {}).unwrap();
+    assert!(outcome.is_success());
+    assert_eq!(outcome.stdout.bytes, 200_000_000 + "first\n\nlast\n".len() as u64);
+    assert!(outcome.stdout.left_out > 198_000_000);
+    let kept = std::fs::read_to_string(stand.out()).unwrap();
+    assert!(kept.len() < 1_000_200, "{}", kept.len());
+    assert!(kept.starts_with("first\n") && kept.ends_with("\nlast\n"));
+    assert!(kept.contains("bytes of output left out here"));
+    assert!(outcome.stdout.tail.ends_with("last\n"));
+}
+
+#[test]
+fn filling_the_disk_is_stopped() {
+    let stand = Stand::new();
+    let command = stand.bash("while :; do head -c 1000000 /dev/zero >> big; sleep 0.01; done");
+    let mut job = stand.job(&command);
+    job.budget.disk = Some(DiskBudget {
+        folder: stand.path().into(),
+        max_bytes: Some(3_000_000),
+        min_free_bytes: None,
+    });
+    let outcome = run(job, &mut |_| {}).unwrap();
+    assert!(
+        matches!(outcome.ended, Ended::DiskBudget { .. }),
+        "{:?}",
+        outcome.ended
+    );
+    assert!(outcome.describe().contains("the budget is 3000000"));
+}
+
+#[test]
+fn the_cancel_flag_interrupts_first() {
+    let stand = Stand::new();
+    let command =
+        stand.bash("trap 'echo report written; exit 7' INT; echo ready; while :; do sleep 0.02; done");
+    let mut job = stand.job(&command);
+    job.stop.interrupt = Duration::from_secs(30);
+    let cancel = Cancel::new();
+    job.cancel = cancel.clone();
+    let outcome = run(job, &mut |tick| {
+        if tick.output_bytes > 0 && !tick.stopping {
+            cancel.request();
+        }
+    })
+    .unwrap();
+    assert_eq!((outcome.ended, outcome.code), (Ended::Cancelled, Some(7)));
+    assert_eq!(outcome.stdout.tail, "ready\nreport written\n");
+}
+
+#[test]
+fn a_second_request_does_not_wait() {
+    let stand = Stand::new();
+    let command = stand.bash("trap '' INT TERM; echo ready; while :; do sleep 0.02; done");
+    let mut job = stand.job(&command);
+    job.stop = StopPlan {
+        interrupt: Duration::from_secs(1000),
+        terminate: Duration::from_secs(1000),
+        settle: Duration::ZERO,
+    };
+    let cancel = Cancel::new();
+    job.cancel = cancel.clone();
+    let outcome = run(job, &mut |tick| {
+        if tick.output_bytes > 0 {
+            cancel.request();
+        }
+    })
+    .unwrap();
+    assert_eq!((outcome.ended, outcome.signal), (Ended::Cancelled, Some(9)));
+}
+
+#[test]
+fn a_watcher_that_has_seen_enough_ends_the_program_but_not_its_profiler() {
+    let stand = Stand::new();
+    // The outer shell stands for a profiler: it writes its report when the program behind it is gone.
+    let command = stand
+        .bash("bash -c 'for i in 1 2 3 4 5; do echo kernel $i; done; sleep 1000; true'; echo report; exit 0");
+    let mut job = stand.job(&command);
+    job.stop.interrupt = Duration::from_secs(30);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&seen);
+    job.watch = Some(Box::new(move |line| {
+        let enough = line.starts_with("kernel") && count.fetch_add(1, Ordering::SeqCst) == 2;
+        if enough { Watch::Enough } else { Watch::Continue }
+    }));
+    let outcome = run(job, &mut |_| {}).unwrap();
+    assert_eq!(
+        (outcome.ended.clone(), outcome.code),
+        (Ended::Enough, Some(0)),
+        "{outcome:?}"
+    );
+    assert!(outcome.stdout.tail.ends_with("report\n"));
+}
+
+#[test]
+fn a_program_that_is_not_there_says_so() {
+    let stand = Stand::new();
+    let missing = CommandLine::new("/no/such/program");
+    let error = run(stand.job(&missing), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, ChildError::Start { .. }));
+    assert!(error.to_string().contains("/no/such/program") && error.to_string().contains("installed"));
+
+    let plain = stand.path().join("plain");
+    std::fs::write(&plain, "no program").unwrap();
+    let error = run(stand.job(&CommandLine::new(&plain)), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("chmod +x"), "{error}");
+
+    let nowhere = CommandLine::new("true").cwd("/no/such/folder");
+    let error = run(stand.job(&nowhere), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("folder it was to run in"), "{error}");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_costs_no_run() {
+    let stand = Stand::new();
+    let command = stand.bash("touch ran");
+    let mut job = stand.job(&command);
+    // A folder of that name stands in the way: true for root as well, whom a read-only mode would not stop.
+    std::fs::create_dir(stand.out()).unwrap();
+    job.stdout = Sink::file(stand.out());
+    let error = run(job, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, ChildError::Log { .. }), "{error}");
+    assert!(!stand.path().join("ran").exists());
+}
+
+#[test]
+fn many_at_once_do_not_end_one_another() {
+    let threads: Vec<_> = (0..8)
+        .map(|index| {
+            std::thread::spawn(move || {
+                let stand = Stand::new();
+                stand.run(&format!("sleep 1000 & sleep 0.1; exit {index}"))
+            })
+        })
+        .collect();
+    for (index, thread) in threads.into_iter().enumerate() {
+        let outcome = thread.join().unwrap();
+        assert_eq!(outcome.code, i32::try_from(index).ok());
+        assert_eq!(outcome.leftovers.len(), 1);
+    }
+}
