@@ -1,0 +1,246 @@
+//! The header of a file: who wrote it, and in a part that is rewritten in place, why writing stopped.
+//!
+//! The status lives here and not only in a last frame because on a full disk nothing can be appended, while bytes that
+//! are already there can still be overwritten.
+
+use super::format::{MAGIC, VERSION};
+use super::reader::WireError;
+
+/// How long the header is.
+pub const HEADER_LEN: usize = 64;
+
+/// Where the status begins within the header.
+const STATUS_AT: usize = 32;
+
+/// The status with its checksum.
+const STATUS_LEN: usize = 28;
+
+/// What stands at the beginning of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Format version.
+    pub version: u16,
+    /// Process that wrote the file.
+    pub pid: u32,
+    /// Wall clock when the file was opened, ns since the epoch.
+    pub opened_ns: u64,
+    /// Start of the process in clock ticks since boot; with the pid it names a process.
+    pub start_ticks: u64,
+    /// Why writing stopped; `None` while it goes on, or when the status itself is damaged.
+    pub status: Option<Status>,
+}
+
+/// Why the writer stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// The reason.
+    pub code: StopCode,
+    /// The system's error number, 0 when there was none.
+    pub errno: u32,
+    /// When, ns since the epoch.
+    pub at_ns: u64,
+    /// Records that were discarded afterwards.
+    pub lost: u64,
+}
+
+/// The reasons a writer stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopCode {
+    /// Still writing, or ended without a word.
+    Open,
+    /// The program ended in order.
+    Exit,
+    /// A write failed (a full disk, for one).
+    WriteFailed,
+    /// The file reached its limit.
+    SizeLimit,
+    /// A code this version does not know.
+    Other(u32),
+}
+
+impl StopCode {
+    fn to_u32(self) -> u32 {
+        match self {
+            Self::Open => 0,
+            Self::Exit => 1,
+            Self::WriteFailed => 2,
+            Self::SizeLimit => 3,
+            Self::Other(code) => code,
+        }
+    }
+
+    fn from_u32(code: u32) -> Self {
+        match code {
+            0 => Self::Open,
+            1 => Self::Exit,
+            2 => Self::WriteFailed,
+            3 => Self::SizeLimit,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl Status {
+    /// The bytes of the status, and where in the file they belong.
+    #[must_use]
+    pub fn encode(&self) -> (u64, [u8; STATUS_LEN]) {
+        let mut out = [0; STATUS_LEN];
+        out[0..4].copy_from_slice(&self.code.to_u32().to_le_bytes());
+        out[4..8].copy_from_slice(&self.errno.to_le_bytes());
+        out[8..16].copy_from_slice(&self.at_ns.to_le_bytes());
+        out[16..24].copy_from_slice(&self.lost.to_le_bytes());
+        let crc = crc32fast::hash(&out[0..24]);
+        out[24..28].copy_from_slice(&crc.to_le_bytes());
+        (STATUS_AT as u64, out)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let body = bytes.get(..24)?;
+        if u32_at(bytes, 24)? != crc32fast::hash(body) {
+            return None;
+        }
+        let code = StopCode::from_u32(u32_at(body, 0)?);
+        let status = Self {
+            code,
+            errno: u32_at(body, 4)?,
+            at_ns: u64_at(body, 8)?,
+            lost: u64_at(body, 16)?,
+        };
+        (code != StopCode::Open).then_some(status)
+    }
+}
+
+impl Header {
+    /// A header for a file that is about to be written.
+    #[must_use]
+    pub fn new(pid: u32, opened_ns: u64, start_ticks: u64) -> Self {
+        Self {
+            version: VERSION,
+            pid,
+            opened_ns,
+            start_ticks,
+            status: None,
+        }
+    }
+
+    /// The bytes of the header.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        out[0..6].copy_from_slice(MAGIC);
+        out[6..8].copy_from_slice(&self.version.to_le_bytes());
+        out[8..12].copy_from_slice(&(HEADER_LEN as u32).to_le_bytes());
+        out[12..16].copy_from_slice(&self.pid.to_le_bytes());
+        out[16..24].copy_from_slice(&self.opened_ns.to_le_bytes());
+        out[24..32].copy_from_slice(&self.start_ticks.to_le_bytes());
+        let open = Status {
+            code: StopCode::Open,
+            errno: 0,
+            at_ns: 0,
+            lost: 0,
+        };
+        let (_, status) = self.status.unwrap_or(open).encode();
+        out[STATUS_AT..STATUS_AT + STATUS_LEN].copy_from_slice(&status);
+        let crc = crc32fast::hash(&out[0..STATUS_AT]);
+        out[60..64].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads a header; `bytes` is the beginning of a file, of any length.
+    ///
+    /// # Errors
+    /// When it is no capture, one of a newer version, or cut or damaged within the header.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        if !super::looks_like(bytes) {
+            return Err(WireError::NotACapture);
+        }
+        let version = bytes
+            .get(6..8)
+            .map(|b| u16::from_le_bytes([b[0], b[1]]))
+            .ok_or(WireError::HeaderCut)?;
+        if version == 0 || version > VERSION {
+            return Err(WireError::Version { found: version });
+        }
+        let bytes = bytes.get(..HEADER_LEN).ok_or(WireError::HeaderCut)?;
+        let field = |value: Option<u32>| value.ok_or(WireError::HeaderCut);
+        if field(u32_at(bytes, 60))? != crc32fast::hash(&bytes[..STATUS_AT]) {
+            return Err(WireError::HeaderDamaged);
+        }
+        Ok(Self {
+            version,
+            pid: field(u32_at(bytes, 12))?,
+            opened_ns: u64_at(bytes, 16).ok_or(WireError::HeaderCut)?,
+            start_ticks: u64_at(bytes, 24).ok_or(WireError::HeaderCut)?,
+            status: bytes.get(STATUS_AT..).and_then(Status::decode),
+        })
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_comes_back() {
+        let mut header = Header::new(4321, 1_700_000_000_000_000_000, 99);
+        assert_eq!(Header::decode(&header.encode()).unwrap(), header);
+        header.status = Some(Status {
+            code: StopCode::WriteFailed,
+            errno: 28,
+            at_ns: 5,
+            lost: 12,
+        });
+        assert_eq!(Header::decode(&header.encode()).unwrap(), header);
+    }
+
+    #[test]
+    fn the_status_can_be_rewritten_in_place() {
+        let mut bytes = Header::new(1, 2, 3).encode();
+        let status = Status {
+            code: StopCode::SizeLimit,
+            errno: 0,
+            at_ns: 77,
+            lost: 3,
+        };
+        let (at, patch) = status.encode();
+        bytes[at as usize..at as usize + patch.len()].copy_from_slice(&patch);
+        assert_eq!(Header::decode(&bytes).unwrap().status, Some(status));
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_by_name() {
+        let mut bytes = Header::new(1, 2, 3).encode();
+        bytes[6] = 2;
+        assert!(matches!(
+            Header::decode(&bytes),
+            Err(WireError::Version { found: 2 })
+        ));
+    }
+
+    #[test]
+    fn damage_is_told_from_a_short_file() {
+        let mut bytes = Header::new(1, 2, 3).encode();
+        assert!(matches!(Header::decode(&bytes[..40]), Err(WireError::HeaderCut)));
+        bytes[13] ^= 1;
+        assert!(matches!(Header::decode(&bytes), Err(WireError::HeaderDamaged)));
+        assert!(matches!(
+            Header::decode(b"SQLite format 3"),
+            Err(WireError::NotACapture)
+        ));
+    }
+
+    #[test]
+    fn a_damaged_status_reads_as_none() {
+        let mut bytes = Header::new(1, 2, 3).encode();
+        bytes[32] = 1;
+        assert_eq!(Header::decode(&bytes).unwrap().status, None);
+    }
+}
