@@ -1,0 +1,163 @@
+//! The details page: long and ragged, a row a metric under the label of its section, and ncu's own rules between them.
+//!
+//! A metric row ends after its value and a rule row leaves the metric columns empty, so the rows differ in length; the
+//! columns are found by name. Labels become the names of the metrics they stand for, where that is known.
+
+use std::io::Read;
+
+use csv::StringRecord;
+
+use super::cell::{self, Cell};
+use super::error::NcuError;
+use super::labels;
+use super::model::{CounterSet, LaunchCounters, Metric, Rule, RuleKind, Speedup, SpeedupScope};
+use super::page::{LaunchColumns, Page};
+use super::unit::{Scaled, Unit};
+use crate::model::LossKind;
+
+struct Columns {
+    launch: LaunchColumns,
+    section: Option<usize>,
+    metric: usize,
+    unit: usize,
+    value: usize,
+    rule: Option<usize>,
+    kind: Option<usize>,
+    text: Option<usize>,
+    scope: Option<usize>,
+    speedup: Option<usize>,
+}
+
+impl Columns {
+    fn of(header: &StringRecord) -> Option<Self> {
+        let at = |name: &str| header.iter().position(|column| column == name);
+        Some(Self {
+            launch: LaunchColumns::of(header),
+            section: at("Section Name"),
+            metric: at("Metric Name")?,
+            unit: at("Metric Unit")?,
+            value: at("Metric Value")?,
+            rule: at("Rule Name"),
+            kind: at("Rule Type"),
+            text: at("Rule Description"),
+            scope: at("Estimated Speedup Type"),
+            speedup: at("Estimated Speedup"),
+        })
+    }
+}
+
+/// Reads `ncu --page details --csv`, which is also what `ncu --csv` prints while it profiles.
+///
+/// # Errors
+/// See [`NcuError`]; a single row or value that cannot be read is counted in [`CounterSet::losses`] instead.
+pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
+    let (mut page, header) = Page::open(input)?;
+    let columns = Columns::of(&header).ok_or(NcuError::OtherPage {
+        wanted: "details",
+        found: "it has no column `Metric Name`, as the raw page",
+    })?;
+    let mut set = CounterSet::default();
+    let mut open: Option<LaunchCounters> = None;
+    while let Some(row) = page.next()? {
+        let Some(id) = columns.launch.id(&row) else {
+            set.losses.add(LossKind::CounterMalformed, 1);
+            continue;
+        };
+        let same = open.as_ref().is_some_and(|launch| launch.id == id);
+        if !same {
+            let Some(next) = columns.launch.launch(&row) else {
+                set.losses.add(LossKind::CounterMalformed, 1);
+                continue;
+            };
+            close(&mut set, open.replace(next));
+        }
+        let Some(launch) = open.as_mut() else { continue };
+        let index = set.launches.len();
+        let cell = |column: Option<usize>| column.and_then(|at| row.get(at)).unwrap_or_default();
+        let section = cell(columns.section);
+        let label = row.get(columns.metric).unwrap_or_default();
+        if !label.is_empty() {
+            metric(&mut set, launch, section, label, &columns, &row);
+        } else if !cell(columns.rule).is_empty() {
+            set.rules.push(Rule {
+                launch: index,
+                section: section.to_owned(),
+                name: cell(columns.rule).to_owned(),
+                kind: rule_kind(cell(columns.kind)),
+                text: cell(columns.text).to_owned(),
+                speedup: speedup(cell(columns.scope), cell(columns.speedup)),
+            });
+        } else {
+            set.losses.add(LossKind::CounterMalformed, 1);
+        }
+    }
+    close(&mut set, open);
+    if set.launches.is_empty() {
+        return Err(NcuError::NoLaunches);
+    }
+    Ok(set)
+}
+
+fn close(set: &mut CounterSet, launch: Option<LaunchCounters>) {
+    if let Some(mut launch) = launch {
+        launch.seal();
+        set.launches.push(launch);
+    }
+}
+
+fn metric(
+    set: &mut CounterSet,
+    launch: &mut LaunchCounters,
+    section: &str,
+    label: &str,
+    columns: &Columns,
+    row: &StringRecord,
+) {
+    let id = match labels::metric(section, label) {
+        Some(name) => set.intern(name),
+        // ncu's own names are used as they are; a label alone says too little, as two sections share some.
+        None if label.contains("__") || section.is_empty() => set.intern(label),
+        None => set.intern(&format!("{section}: {label}")),
+    };
+    match cell::parse(row.get(columns.value).unwrap_or_default()) {
+        Cell::Empty | Cell::NotAvailable => launch.missing.push(id),
+        Cell::Text(text) => {
+            if !launch.texts.iter().any(|(own, _)| *own == id) {
+                launch.texts.push((id, text.into()));
+            }
+        }
+        Cell::Malformed => set.losses.add(LossKind::CounterMalformed, 1),
+        Cell::Number { value, .. } => {
+            let (unit, value) = match row.get(columns.unit).and_then(Scaled::parse) {
+                Some(scaled) => (scaled.unit, scaled.apply(value)),
+                None => {
+                    set.losses.add(LossKind::UnitUnknown, 1);
+                    (Unit::UNSTATED, value)
+                }
+            };
+            launch.metrics.push(Metric { id, unit, value });
+        }
+    }
+}
+
+fn rule_kind(text: &str) -> RuleKind {
+    match text {
+        "OPT" => RuleKind::Optimization,
+        "WRN" => RuleKind::Warning,
+        "ERR" => RuleKind::Error,
+        "OK" => RuleKind::Ok,
+        _ => RuleKind::Info,
+    }
+}
+
+fn speedup(scope: &str, percent: &str) -> Option<Speedup> {
+    let scope = match scope {
+        "global" => SpeedupScope::Global,
+        "local" => SpeedupScope::Local,
+        _ => return None,
+    };
+    Some(Speedup {
+        scope,
+        percent: cell::number(percent.trim())?,
+    })
+}

@@ -1,0 +1,146 @@
+//! The unit of a metric by its name: a report holds numbers and names, the unit is a convention of ncu.
+//!
+//! A hardware metric is `unit__counter.rollup[.submetric]`; the counter says what is counted, the submetric whether it
+//! is a share, a rate or a count.
+
+use super::unit::{Base, Unit};
+
+/// The base unit of a metric, as ncu prints it; `None` where its name follows no rule known here.
+///
+/// ```
+/// use roofgap_trace::ncu::{unit_of, Unit};
+/// assert_eq!(unit_of("dram__bytes.sum.per_second"), Some(Unit::BYTE_PER_SECOND));
+/// assert_eq!(unit_of("gpu__time_duration.sum"), Some(Unit::NANOSECOND));
+/// ```
+#[must_use]
+pub fn unit_of(name: &str) -> Option<Unit> {
+    if let Some(unit) = fixed(name) {
+        return Some(unit);
+    }
+    let (counter, rollup) = match name.split_once('.') {
+        Some((counter, rollup)) => (counter, rollup),
+        None => return count(name),
+    };
+    if rollup.contains("pct") {
+        return Some(Unit::PERCENT);
+    }
+    // ncu gives what it derives by itself the unit of its factor, never a rate.
+    if counter.starts_with("derived__") {
+        return match counter {
+            "derived__lts__lts2xbar_bytes" => Some(Unit::BYTE),
+            _ => Some(Unit::ONE),
+        };
+    }
+    if matches!(rollup, "ratio" | "max_rate") {
+        return ratio(counter);
+    }
+    let unit = count(counter)?;
+    let rate = rollup.split_once('.').map_or("", |(_, rate)| rate);
+    let per_second = rate.ends_with("per_second");
+    let per_cycle = !per_second
+        && (rate.starts_with("peak_sustained")
+            || rate.starts_with("per_cycle")
+            || rate.starts_with("max_rate"));
+    Some(match unit.of {
+        Base::One => Unit::ONE,
+        // Warps are counted anew in every cycle, so their number a cycle is a number of warps.
+        Base::Warp if per_cycle => unit,
+        Base::Cycle if per_cycle => Unit::ONE,
+        Base::Cycle if per_second => Unit::HERTZ,
+        of if per_cycle => Unit::per(of, Base::Cycle),
+        of if per_second => Unit::per(of, Base::Second),
+        _ => unit,
+    })
+}
+
+/// Metrics of the launch, the device and the profiler, which are no counters.
+fn fixed(name: &str) -> Option<Unit> {
+    let unit = match name {
+        "launch__block_dim_x" | "launch__block_dim_y" | "launch__block_dim_z" => Unit::of(Base::Block),
+        "launch__cluster_max_active" => Unit::of(Base::Cluster),
+        "launch__cluster_max_potential_size" => Unit::of(Base::Block),
+        "launch__occupancy_cluster_gpu_pct" | "launch__occupancy_cluster_pct" => Unit::PERCENT,
+        "launch__persisting_l2_cache_size" | "launch__shared_mem_config_size" => Unit::BYTE,
+        "launch__registers_per_thread" | "launch__registers_per_thread_allocated" => {
+            Unit::per(Base::Register, Base::Thread)
+        }
+        "launch__sm_count" => Unit::of(Base::Sm),
+        "launch__thread_count" => Unit::of(Base::Thread),
+        "sm__maximum_warps_per_active_cycle_pct" | "derived__pct_occupancy_per_block_size" => Unit::PERCENT,
+        "sm__maximum_warps_avg_per_active_cycle" | "smsp__maximum_warps_avg_per_active_cycle" => {
+            Unit::of(Base::Warp)
+        }
+        "derived__pct_occupancy_per_register_count" => Unit::per(Base::Percent, Base::Register),
+        "derived__pct_occupancy_per_shared_mem_size" => Unit::per(Base::Percent, Base::Byte),
+        _ => {
+            let group = name.split_once("__").map_or(name, |(group, _)| group);
+            return match group {
+                "launch" if name.starts_with("launch__occupancy_limit_") => Some(Unit::of(Base::Block)),
+                "launch" if name.starts_with("launch__shared_mem_per_block") => {
+                    Some(Unit::per(Base::Byte, Base::Block))
+                }
+                "profiler" if name.contains("__replayer_bytes") => Some(Unit::BYTE),
+                "profiler" if name.contains("__replayer_passes") => Some(Unit::of(Base::Pass)),
+                "profiler" if name.ends_with("buffer_size_bytes") => Some(Unit::BYTE),
+                "derived" if name.contains("__sass_thread_inst_executed_op_") => Some(Unit::INSTRUCTION),
+                "launch" | "device" | "numa" | "nvlink" | "c2clink" | "pcie" | "derived_tempMetric0" => {
+                    Some(Unit::ONE)
+                }
+                "profiler" => Some(Unit::ONE),
+                "derived" if !name.contains('.') => Some(if name.ends_with("pct") {
+                    Unit::PERCENT
+                } else {
+                    Unit::ONE
+                }),
+                _ => None,
+            };
+        }
+    };
+    Some(unit)
+}
+
+/// What a counter counts, by the first of its words that says so.
+fn count(counter: &str) -> Option<Unit> {
+    let (group, event) = counter.rsplit_once("__")?;
+    let of = |base| Some(Unit::of(base));
+    if event.starts_with("time_") || event.ends_with("_duration") {
+        return of(Base::Nanosecond);
+    }
+    if event.starts_with("ops_path_") || event.ends_with("throughput") || event.contains("throughput_") {
+        return Some(Unit::ONE);
+    }
+    for word in event.split('_') {
+        match word {
+            "bytes" => return of(Base::Byte),
+            "cycles" => return of(Base::Cycle),
+            "sectors" | "sector" => return of(Base::Sector),
+            "requests" => return of(Base::Request),
+            "warps" => return of(Base::Warp),
+            "ctas" => return of(Base::Block),
+            "threads" => return of(Base::Thread),
+            "inst" => return of(Base::Instruction),
+            "active" if group.ends_with("l1tex") || group.ends_with("sm") || group.ends_with("smsp") => {
+                return of(Base::Cycle);
+            }
+            "wavefronts" | "tags" | "ops" => return Some(Unit::ONE),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn ratio(counter: &str) -> Option<Unit> {
+    let per = |of, per| Some(Unit::per(of, per));
+    if counter.contains("thread_inst_executed") && counter.contains("per_inst_executed") {
+        return Some(Unit::ONE);
+    }
+    if counter.contains("sectors_per_request")
+        || counter.contains("average_t_sector") && counter.contains("per_request")
+    {
+        return per(Base::Sector, Base::Request);
+    }
+    if counter.contains("compression_achieved_rate") {
+        return Some(Unit::ONE);
+    }
+    None
+}

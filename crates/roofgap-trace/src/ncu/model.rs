@@ -1,0 +1,333 @@
+//! The counters of single launches, whichever input they came from.
+
+use rustc_hash::FxHashMap;
+
+use super::unit::{Quantity, Unit};
+use crate::model::Losses;
+
+/// A metric's name, held once in its [`CounterSet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MetricId(u32);
+
+/// One number of one launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Metric {
+    /// Which metric.
+    pub id: MetricId,
+    /// Its unit.
+    pub unit: Unit,
+    /// The number, in that unit.
+    pub value: f64,
+}
+
+/// What is known of the tool that made the counters; a CSV page says nothing of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tool {
+    /// The version of Nsight Compute.
+    pub version: Option<String>,
+    /// The version of CUDA it ran with.
+    pub cuda_version: Option<String>,
+    /// The command line of ncu.
+    pub command: Option<String>,
+    /// Seconds since 1970 when the report was made.
+    pub created_unix_s: Option<u64>,
+}
+
+/// Push/pop or start/end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NvtxKind {
+    /// Opened and closed on one thread.
+    PushPop,
+    /// Opened and closed anywhere.
+    StartEnd,
+}
+
+/// A range that was open when the kernel was launched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NvtxRange {
+    /// The domain; `None` is the default domain.
+    pub domain: Option<String>,
+    /// The range's name.
+    pub name: String,
+    /// Push/pop or start/end.
+    pub kind: NvtxKind,
+}
+
+/// How loud one of ncu's own rules is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RuleKind {
+    /// Something could be faster.
+    Optimization,
+    /// A remark.
+    Info,
+    /// The data may mislead.
+    Warning,
+    /// The rule failed.
+    Error,
+    /// Nothing to say.
+    Ok,
+}
+
+/// What an estimated speed-up is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpeedupScope {
+    /// The kernel's whole duration.
+    Global,
+    /// The part that the rule looks at.
+    Local,
+}
+
+/// ncu's own estimate of what following a rule would save.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speedup {
+    /// Of what.
+    pub scope: SpeedupScope,
+    /// Percent of it.
+    pub percent: f64,
+}
+
+/// A result of one of ncu's own rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// The launch it is about: an index into [`CounterSet::launches`].
+    pub launch: usize,
+    /// The identifier of the section.
+    pub section: String,
+    /// The identifier of the rule.
+    pub name: String,
+    /// How loud it is.
+    pub kind: RuleKind,
+    /// What it says.
+    pub text: String,
+    /// What it would save.
+    pub speedup: Option<Speedup>,
+}
+
+/// The counters of one launch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaunchCounters {
+    /// The number ncu gave it.
+    pub id: u64,
+    /// The process id.
+    pub process: Option<u32>,
+    /// The program's file name.
+    pub process_name: Option<String>,
+    /// The device, as ncu numbers them.
+    pub device: Option<u32>,
+    /// The kernel as the tool printed it.
+    pub kernel: String,
+    /// The kernel's mangled name, where the input has it.
+    pub mangled: Option<String>,
+    /// Blocks in the grid.
+    pub grid: Option<[u32; 3]>,
+    /// Threads in a block.
+    pub block: Option<[u32; 3]>,
+    /// The CUDA context.
+    pub context: Option<u32>,
+    /// The CUDA stream.
+    pub stream: Option<u32>,
+    /// Compute capability, major and minor.
+    pub compute_capability: Option<(u8, u8)>,
+    /// Whether ncu held the clocks at base; durations then do not compare with a timeline's.
+    pub clocks_locked: Option<bool>,
+    /// The ranges that enclosed the launch.
+    pub nvtx: Vec<NvtxRange>,
+    /// The numbers, by [`MetricId`].
+    pub metrics: Vec<Metric>,
+    /// The words, by [`MetricId`].
+    pub texts: Vec<(MetricId, Box<str>)>,
+    /// What was asked for and has no value (`n/a`): often a metric that this architecture does not have.
+    pub missing: Vec<MetricId>,
+}
+
+/// Every launch that one input holds.
+#[derive(Clone, Debug, Default)]
+pub struct CounterSet {
+    /// The tool.
+    pub tool: Tool,
+    /// The launches, in the order of the input.
+    pub launches: Vec<LaunchCounters>,
+    /// What ncu's own rules said.
+    pub rules: Vec<Rule>,
+    /// What could not be read.
+    pub losses: Losses,
+    names: Vec<Box<str>>,
+    ids: FxHashMap<Box<str>, MetricId>,
+}
+
+impl CounterSet {
+    /// The name of a metric.
+    #[must_use]
+    pub fn name(&self, id: MetricId) -> &str {
+        self.names.get(id.0 as usize).map_or("", |name| name)
+    }
+
+    /// The id of a name, where any launch has it.
+    #[must_use]
+    pub fn id(&self, name: &str) -> Option<MetricId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Every metric name, in the order of the input.
+    pub fn metric_names(&self) -> impl Iterator<Item = (MetricId, &str)> {
+        (0u32..).map(MetricId).zip(self.names.iter().map(|name| &**name))
+    }
+
+    /// A number of a launch, whatever its unit.
+    #[must_use]
+    pub fn quantity(&self, launch: &LaunchCounters, name: &str) -> Option<Quantity> {
+        let id = self.id(name)?;
+        let at = launch
+            .metrics
+            .binary_search_by_key(&id, |metric| metric.id)
+            .ok()?;
+        launch.metrics.get(at).map(|metric| Quantity {
+            value: metric.value,
+            unit: metric.unit,
+        })
+    }
+
+    /// A number of a launch in the unit it must have; `None` where it has another.
+    #[must_use]
+    pub fn value(&self, launch: &LaunchCounters, name: &str, unit: Unit) -> Option<f64> {
+        self.quantity(launch, name)
+            .filter(|quantity| quantity.unit == unit)
+            .map(|quantity| quantity.value)
+    }
+
+    /// A word of a launch.
+    #[must_use]
+    pub fn text<'a>(&self, launch: &'a LaunchCounters, name: &str) -> Option<&'a str> {
+        let id = self.id(name)?;
+        launch
+            .texts
+            .iter()
+            .find(|(own, _)| *own == id)
+            .map(|(_, text)| &**text)
+    }
+
+    /// What ncu's rules said of one launch.
+    pub fn rules_of(&self, launch: usize) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| rule.launch == launch)
+    }
+
+    /// Takes in another input. Launches that both have (process, number, kernel, grid and block are the same: pages of
+    /// one report) become one with the metrics of both; this set's own value wins.
+    pub fn absorb(&mut self, other: Self) {
+        let renamed: Vec<MetricId> = other.names.iter().map(|name| self.intern(name)).collect();
+        let renamed = |id: MetricId| renamed.get(id.0 as usize).copied().unwrap_or(id);
+        let mut known: FxHashMap<LaunchKey, usize> = FxHashMap::default();
+        for (index, launch) in self.launches.iter().enumerate() {
+            known.entry(LaunchKey::of(launch)).or_insert(index);
+        }
+        let mut moved = Vec::with_capacity(other.launches.len());
+        let mut merged = vec![false; self.launches.len()];
+        for mut launch in other.launches {
+            launch
+                .metrics
+                .iter_mut()
+                .for_each(|metric| metric.id = renamed(metric.id));
+            launch.texts.iter_mut().for_each(|(id, _)| *id = renamed(*id));
+            launch.missing.iter_mut().for_each(|id| *id = renamed(*id));
+            let own = known.get(&LaunchKey::of(&launch)).copied();
+            match own.and_then(|index| self.launches.get_mut(index).map(|own| (index, own))) {
+                Some((index, own)) => {
+                    own.take_in(launch);
+                    if let Some(flag) = merged.get_mut(index) {
+                        *flag = true;
+                    }
+                    moved.push((index, true));
+                }
+                None => {
+                    launch.seal();
+                    moved.push((self.launches.len(), false));
+                    self.launches.push(launch);
+                }
+            }
+        }
+        let had_rules: Vec<bool> = merged
+            .iter()
+            .enumerate()
+            .map(|(index, merged)| *merged && self.rules.iter().any(|rule| rule.launch == index))
+            .collect();
+        for mut rule in other.rules {
+            let Some(&(index, _)) = moved.get(rule.launch) else {
+                continue;
+            };
+            if !had_rules.get(index).copied().unwrap_or(false) {
+                rule.launch = index;
+                self.rules.push(rule);
+            }
+        }
+        self.losses.merge(&other.losses);
+        let tool = other.tool;
+        self.tool.version = self.tool.version.take().or(tool.version);
+        self.tool.cuda_version = self.tool.cuda_version.take().or(tool.cuda_version);
+        self.tool.command = self.tool.command.take().or(tool.command);
+        self.tool.created_unix_s = self.tool.created_unix_s.or(tool.created_unix_s);
+    }
+
+    pub(super) fn intern(&mut self, name: &str) -> MetricId {
+        if let Some(&id) = self.ids.get(name) {
+            return id;
+        }
+        let id = MetricId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        self.names.push(name.into());
+        self.ids.insert(name.into(), id);
+        id
+    }
+}
+
+impl LaunchCounters {
+    /// Sorts what the readers pushed; the first value of a metric stays.
+    pub(super) fn seal(&mut self) {
+        self.metrics.sort_by_key(|metric| metric.id);
+        self.metrics.dedup_by_key(|metric| metric.id);
+        self.metrics.shrink_to_fit();
+        self.missing.sort();
+        self.missing.dedup();
+    }
+
+    fn take_in(&mut self, other: Self) {
+        self.metrics.extend(other.metrics);
+        for (id, text) in other.texts {
+            if !self.texts.iter().any(|(own, _)| *own == id) {
+                self.texts.push((id, text));
+            }
+        }
+        self.missing.extend(other.missing);
+        self.seal();
+        self.missing
+            .retain(|id| self.metrics.binary_search_by_key(id, |metric| metric.id).is_err());
+        if self.nvtx.is_empty() {
+            self.nvtx = other.nvtx;
+        }
+        self.mangled = self.mangled.take().or(other.mangled);
+        self.clocks_locked = self.clocks_locked.or(other.clocks_locked);
+        self.compute_capability = self.compute_capability.or(other.compute_capability);
+        self.device = self.device.or(other.device);
+    }
+}
+
+/// What makes two rows the same launch.
+#[derive(PartialEq, Eq, Hash)]
+struct LaunchKey {
+    id: u64,
+    process: Option<u32>,
+    kernel: String,
+    grid: Option<[u32; 3]>,
+    block: Option<[u32; 3]>,
+}
+
+impl LaunchKey {
+    fn of(launch: &LaunchCounters) -> Self {
+        Self {
+            id: launch.id,
+            process: launch.process,
+            // The report says `burn<(int)200>` where a page of a later ncu says `burn<200>`.
+            kernel: launch.kernel.replace("(int)", "").replace("(bool)", ""),
+            grid: launch.grid,
+            block: launch.block,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What the CSV pages of ncu share: the lines around them, and the columns that say which launch a row is.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use csv::StringRecord;
+
+use super::error::NcuError;
+use super::model::{LaunchCounters, NvtxKind};
+use super::nvtx;
+
+/// No line of ncu comes near this; an input without line ends must not fill the memory.
+const LINE_LIMIT: usize = 64 << 20;
+
+/// The CSV alone: what stands before the header (the program's own output, ncu's `==PROF==` lines) and `==` lines
+/// between rows are passed over.
+pub(super) struct PageLines<R> {
+    input: BufReader<R>,
+    line: Vec<u8>,
+    at: usize,
+    in_page: bool,
+    in_quotes: bool,
+}
+
+impl<R: Read> PageLines<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self {
+            input: BufReader::new(input),
+            line: Vec::new(),
+            at: 0,
+            in_page: false,
+            in_quotes: false,
+        }
+    }
+
+    /// Loads the next line that belongs to the page; `false` at the end.
+    fn advance(&mut self) -> io::Result<bool> {
+        loop {
+            self.line.clear();
+            self.at = 0;
+            let read = (&mut self.input)
+                .take(LINE_LIMIT as u64)
+                .read_until(b'\n', &mut self.line)?;
+            if read == 0 {
+                return Ok(false);
+            }
+            if read == LINE_LIMIT {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, LineTooLong));
+            }
+            if !self.in_page {
+                let text = self.line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.line);
+                if !is_header(text) {
+                    continue;
+                }
+                self.in_page = true;
+                self.at = self.line.len() - text.len();
+            } else if !self.in_quotes && self.line.starts_with(b"==") {
+                continue;
+            }
+            let quotes = memchr::memchr_iter(b'"', &self.line).count();
+            self.in_quotes ^= quotes % 2 == 1;
+            return Ok(true);
+        }
+    }
+}
+
+impl<R: Read> Read for PageLines<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.at >= self.line.len() && !self.advance()? {
+            return Ok(0);
+        }
+        let rest = self.line.get(self.at..).unwrap_or_default();
+        let count = rest.len().min(out.len());
+        if let (Some(to), Some(from)) = (out.get_mut(..count), rest.get(..count)) {
+            to.copy_from_slice(from);
+        }
+        self.at += count;
+        Ok(count)
+    }
+}
+
+/// Whether a line is the header of a page.
+pub(super) fn is_header(line: &[u8]) -> bool {
+    line.starts_with(b"\"ID\",\"") || line.starts_with(b"ID,Process ID")
+}
+
+#[derive(Debug)]
+struct LineTooLong;
+
+impl std::fmt::Display for LineTooLong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("line too long")
+    }
+}
+
+impl std::error::Error for LineTooLong {}
+
+/// Rows of a page.
+pub(super) struct Page<R: Read> {
+    rows: csv::Reader<PageLines<R>>,
+    raw: csv::ByteRecord,
+}
+
+impl<R: Read> Page<R> {
+    /// Opens a page and reads its header.
+    pub(super) fn open(input: R) -> Result<(Self, StringRecord), NcuError> {
+        let rows = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .from_reader(PageLines::new(input));
+        let mut page = Self {
+            rows,
+            raw: csv::ByteRecord::new(),
+        };
+        let header = page.next()?.ok_or(NcuError::NoHeader)?;
+        Ok((page, header))
+    }
+
+    /// The next row; text that is not UTF-8 is made so.
+    pub(super) fn next(&mut self) -> Result<Option<StringRecord>, NcuError> {
+        match self.rows.read_byte_record(&mut self.raw) {
+            Ok(true) => Ok(Some(StringRecord::from_byte_record_lossy(self.raw.clone()))),
+            Ok(false) => Ok(None),
+            Err(error) => Err(page_error(error)),
+        }
+    }
+}
+
+fn page_error(error: csv::Error) -> NcuError {
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) if source.get_ref().is_some_and(|inner| inner.is::<LineTooLong>()) => {
+            NcuError::LineTooLong { limit: LINE_LIMIT }
+        }
+        csv::ErrorKind::Io(source) => NcuError::Io {
+            what: "an ncu CSV page",
+            source,
+        },
+        kind => NcuError::Csv(io::Error::other(format!("{kind:?}")).into()),
+    }
+}
+
+/// Where the columns that name a launch stand.
+#[derive(Debug, Default)]
+pub(super) struct LaunchColumns {
+    id: Option<usize>,
+    process: Option<usize>,
+    process_name: Option<usize>,
+    kernel: Option<usize>,
+    context: Option<usize>,
+    stream: Option<usize>,
+    block: Option<usize>,
+    grid: Option<usize>,
+    device: Option<usize>,
+    cc: Option<usize>,
+    push_pop: Option<usize>,
+    start_end: Option<usize>,
+    /// Columns that are of the launch and not read.
+    other: Vec<usize>,
+}
+
+impl LaunchColumns {
+    pub(super) fn of(header: &StringRecord) -> Self {
+        let mut columns = Self::default();
+        for (index, name) in header.iter().enumerate() {
+            let slot = match name.trim() {
+                "ID" => &mut columns.id,
+                "Process ID" => &mut columns.process,
+                "Process Name" => &mut columns.process_name,
+                "Kernel Name" | "Function Name" => &mut columns.kernel,
+                "Context" => &mut columns.context,
+                "Stream" => &mut columns.stream,
+                "Block Size" => &mut columns.block,
+                "Grid Size" => &mut columns.grid,
+                "Device" => &mut columns.device,
+                "CC" => &mut columns.cc,
+                "Host Name" | "Kernel Time" => {
+                    columns.other.push(index);
+                    continue;
+                }
+                name if name.contains("Push/Pop_Range") => &mut columns.push_pop,
+                name if name.contains("Start/Stop_Range") => &mut columns.start_end,
+                _ => continue,
+            };
+            *slot = Some(index);
+        }
+        columns
+    }
+
+    /// Whether a column names the launch and is no metric.
+    pub(super) fn contains(&self, index: usize) -> bool {
+        [
+            self.id,
+            self.process,
+            self.process_name,
+            self.kernel,
+            self.context,
+            self.stream,
+            self.block,
+            self.grid,
+            self.device,
+            self.cc,
+            self.push_pop,
+            self.start_end,
+        ]
+        .contains(&Some(index))
+            || self.other.contains(&index)
+    }
+
+    /// The number of the launch; `None` where the row is none of ncu's.
+    pub(super) fn id(&self, row: &StringRecord) -> Option<u64> {
+        row.get(self.id?)?.trim().parse().ok()
+    }
+
+    /// The launch a row is about.
+    pub(super) fn launch(&self, row: &StringRecord) -> Option<LaunchCounters> {
+        let get = |column: Option<usize>| {
+            column
+                .and_then(|at| row.get(at))
+                .map(str::trim)
+                .filter(|t| !t.is_empty())
+        };
+        let number = |column| get(column).and_then(|text| text.parse::<u32>().ok());
+        let mut launch = LaunchCounters {
+            id: self.id(row)?,
+            process: number(self.process),
+            process_name: get(self.process_name).map(str::to_owned),
+            device: number(self.device),
+            kernel: get(self.kernel)?.to_owned(),
+            grid: get(self.grid).and_then(dimensions),
+            block: get(self.block).and_then(dimensions),
+            context: number(self.context),
+            stream: number(self.stream),
+            compute_capability: get(self.cc).and_then(compute_capability),
+            ..LaunchCounters::default()
+        };
+        if let Some(cell) = get(self.push_pop) {
+            nvtx::ranges(cell, NvtxKind::PushPop, &mut launch.nvtx);
+        }
+        if let Some(cell) = get(self.start_end) {
+            nvtx::ranges(cell, NvtxKind::StartEnd, &mut launch.nvtx);
+        }
+        Some(launch)
+    }
+}
+
+/// `(256, 1, 1)`
+fn dimensions(text: &str) -> Option<[u32; 3]> {
+    let inner = text.strip_prefix('(')?.strip_suffix(')')?;
+    let mut parts = inner.split(',').map(|part| part.trim().parse::<u32>());
+    let mut next = || parts.next()?.ok();
+    Some([next()?, next()?, next()?])
+}
+
+/// `9.0`
+fn compute_capability(text: &str) -> Option<(u8, u8)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(text: &str) -> String {
+        let mut out = String::new();
+        PageLines::new(text.as_bytes())
+            .read_to_string(&mut out)
+            .expect("readable");
+        out
+    }
+
+    #[test]
+    fn lines_around_the_page_are_passed_over() {
+        let text = "loading model\n==PROF== Connected to process 1\n\"ID\",\"Process ID\"\n==WARNING== x\n\"0\",\"a\n== b\"\n==PROF== Disconnected\n";
+        assert_eq!(kept(text), "\"ID\",\"Process ID\"\n\"0\",\"a\n== b\"\n");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_obstacle() {
+        assert_eq!(kept("\u{feff}\"ID\",\"Process ID\"\n"), "\"ID\",\"Process ID\"\n");
+    }
+
+    #[test]
+    fn dimensions_are_three() {
+        assert_eq!(dimensions("(256, 1, 1)"), Some([256, 1, 1]));
+        assert_eq!(dimensions("(256, 1)"), None);
+        assert_eq!(dimensions("256"), None);
+    }
+}

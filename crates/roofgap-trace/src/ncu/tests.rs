@@ -1,0 +1,440 @@
+//! Real pages and a real report against one another.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::LossKind;
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/ncu")
+        .join(name);
+    let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(file)
+        .read_to_end(&mut bytes)
+        .expect("a gz file");
+    bytes
+}
+
+fn raw_page(name: &str) -> CounterSet {
+    raw::read(fixture(name).as_slice()).expect("a raw page")
+}
+
+fn details_page(name: &str) -> CounterSet {
+    details::read(fixture(name).as_slice()).expect("a details page")
+}
+
+fn report() -> CounterSet {
+    rep::read(fixture("mt_basic.ncu-rep.gz").as_slice()).expect("a report")
+}
+
+/// What a page prints of a number in base units: two decimals.
+fn close(left: f64, right: f64, step: f64) -> bool {
+    (left - right).abs() <= step * 0.500_001 + left.abs() * 1e-12
+}
+
+#[test]
+fn the_report_equals_its_raw_page_in_every_column() {
+    let (native, page) = (report(), raw_page("mt_basic_raw_base.csv.gz"));
+    assert_eq!(native.launches.len(), 6);
+    assert_eq!(page.launches.len(), 6);
+    let mut compared = 0;
+    for (own, other) in native.launches.iter().zip(&page.launches) {
+        for (id, name) in page.metric_names() {
+            let expected = other.metrics.iter().find(|metric| metric.id == id);
+            match (native.quantity(own, name), expected) {
+                (Some(got), Some(expected)) => {
+                    assert_eq!(got.unit, expected.unit, "{name}");
+                    assert!(
+                        close(got.value, expected.value, 0.01),
+                        "{name}: {} and {}",
+                        got.value,
+                        expected.value
+                    );
+                    compared += 1;
+                }
+                (None, None) => assert_eq!(native.text(own, name), page.text(other, name), "{name}"),
+                (got, expected) => panic!("{name}: {got:?} and {expected:?}"),
+            }
+        }
+        assert_eq!(own.kernel.replace("(int)", ""), other.kernel);
+        assert_eq!(
+            (
+                own.id,
+                own.process,
+                &own.process_name,
+                own.device,
+                own.grid,
+                own.block,
+                own.context,
+                own.stream
+            ),
+            (
+                other.id,
+                other.process,
+                &other.process_name,
+                other.device,
+                other.grid,
+                other.block,
+                other.context,
+                other.stream
+            )
+        );
+        assert_eq!(own.compute_capability, Some((9, 0)));
+        assert_eq!(own.compute_capability, other.compute_capability);
+        assert_eq!(own.nvtx, other.nvtx);
+    }
+    assert_eq!(compared, 6 * 549);
+    assert_eq!(native.losses.iter().count(), 0);
+    assert_eq!(page.losses.iter().count(), 0);
+}
+
+#[test]
+fn the_report_says_which_tool_made_it() {
+    let native = report();
+    assert_eq!(native.tool.version.as_deref(), Some("2025.3.1.0"));
+    assert_eq!(native.tool.cuda_version.as_deref(), Some("13.0"));
+    assert!(
+        native
+            .tool
+            .command
+            .as_deref()
+            .is_some_and(|command| command.contains("--clock-control none"))
+    );
+    assert!(
+        native
+            .launches
+            .iter()
+            .all(|launch| launch.clocks_locked == Some(false))
+    );
+    let last = native.launches.last().expect("six launches");
+    let ranges: Vec<_> = last
+        .nvtx
+        .iter()
+        .map(|range| (range.domain.as_deref(), range.name.as_str()))
+        .collect();
+    assert_eq!(
+        ranges,
+        [
+            (None, "warmup"),
+            (Some("LLM"), "decode_all"),
+            (Some("LLM"), "decode_step")
+        ]
+    );
+    assert_eq!(last.mangled.as_deref(), Some("_Z4burnILi20EEvPfi"));
+}
+
+#[test]
+fn the_report_carries_the_rules_of_the_details_page() {
+    let (native, page) = (report(), details_page("mt_basic_details.csv.gz"));
+    assert_eq!(page.rules.len(), 28);
+    assert_eq!(native.rules.len(), page.rules.len());
+    for rule in &page.rules {
+        let same = native
+            .rules
+            .iter()
+            .find(|own| own.launch == rule.launch && own.name == rule.name && own.text == rule.text)
+            .unwrap_or_else(|| panic!("{} of launch {}", rule.name, rule.launch));
+        assert_eq!((&same.section, same.kind), (&rule.section, rule.kind));
+        match (same.speedup, rule.speedup) {
+            (Some(own), Some(other)) => {
+                assert_eq!(own.scope, other.scope);
+                assert!(
+                    (own.percent - other.percent).abs() < 0.01 * other.percent.max(1.0),
+                    "{own:?} {other:?}"
+                );
+            }
+            (own, other) => assert_eq!(own, other),
+        }
+    }
+    assert!(page.rules.iter().any(|rule| rule.speedup
+        == Some(Speedup {
+            scope: SpeedupScope::Global,
+            percent: 25.0
+        })));
+}
+
+fn same_counters(auto: &CounterSet, base: &CounterSet, step_of_auto: f64) -> usize {
+    let mut compared = 0;
+    assert_eq!(auto.launches.len(), base.launches.len());
+    for (own, other) in auto.launches.iter().zip(&base.launches) {
+        assert_eq!(
+            (own.id, &own.kernel, own.grid, own.block, &own.nvtx),
+            (other.id, &other.kernel, other.grid, other.block, &other.nvtx)
+        );
+        assert_eq!(own.metrics.len(), other.metrics.len());
+        for metric in &own.metrics {
+            let name = auto.name(metric.id);
+            let twin = base
+                .quantity(other, name)
+                .unwrap_or_else(|| panic!("{name} in the base page"));
+            assert_eq!(metric.unit, twin.unit, "{name}");
+            let near = (metric.value - twin.value).abs();
+            // With automatic units small numbers of bytes and nanoseconds come without decimals.
+            let whole =
+                matches!(metric.unit.of, Base::Byte | Base::Nanosecond) && metric.value.fract() == 0.0;
+            let step = if whole { 0.505 } else { 0.011 };
+            assert!(
+                near <= step + step_of_auto * twin.value.abs(),
+                "{name}: {} and {}",
+                metric.value,
+                twin.value
+            );
+            compared += 1;
+        }
+    }
+    compared
+}
+
+#[test]
+fn automatic_units_give_the_same_counters_as_base_units() {
+    let compared = same_counters(
+        &raw_page("llama4_light_raw.csv.gz"),
+        &raw_page("llama4_light_raw_base.csv.gz"),
+        1e-4,
+    );
+    assert!(compared > 46 * 250, "{compared}");
+    same_counters(
+        &raw_page("mt_basic_raw.csv.gz"),
+        &raw_page("mt_basic_raw_base.csv.gz"),
+        1e-4,
+    );
+}
+
+#[test]
+fn details_give_the_same_counters_as_the_raw_page() {
+    for (details, raw) in [
+        ("mt_basic_details.csv.gz", "mt_basic_raw_base.csv.gz"),
+        ("mt_basic_details_ncu2024.csv.gz", "mt_basic_raw_base.csv.gz"),
+        ("llama2_roofline_details.csv.gz", "llama2_roofline_raw.csv.gz"),
+    ] {
+        let (details, raw) = (details_page(details), raw_page(raw));
+        assert_eq!(details.launches.len(), raw.launches.len());
+        assert_eq!(details.losses.iter().count(), 0);
+        let mut compared = 0;
+        for (own, other) in details.launches.iter().zip(&raw.launches) {
+            assert_eq!(
+                (own.id, own.grid, own.block, &own.nvtx),
+                (other.id, other.grid, other.block, &other.nvtx)
+            );
+            for metric in &own.metrics {
+                let name = details.name(metric.id);
+                let twin = raw
+                    .quantity(other, name)
+                    .unwrap_or_else(|| panic!("{name} is a column of the raw page"));
+                // Newer than ncu 2024, which prints it without its unit.
+                if name != "launch__occupancy_limit_barriers" {
+                    assert_eq!(metric.unit, twin.unit, "{name}");
+                }
+                let near = (metric.value - twin.value).abs();
+                assert!(
+                    near <= 0.011 + 0.01 * twin.value.abs(),
+                    "{name}: {} and {}",
+                    metric.value,
+                    twin.value
+                );
+                compared += 1;
+            }
+        }
+        assert!(compared >= details.launches.len() * 45, "{compared}");
+    }
+}
+
+#[test]
+fn instances_do_not_change_the_aggregate() {
+    let (native, page) = (report(), raw_page("mt_basic_raw_ncu2024_instances.csv.gz"));
+    for (own, other) in native.launches.iter().zip(&page.launches) {
+        assert_eq!(own.kernel, other.kernel);
+        for name in [
+            "launch__occupancy_per_register_count",
+            "launch__grid_size",
+            "gpu__time_duration.sum",
+        ] {
+            let (left, right) = (native.quantity(own, name), page.quantity(other, name));
+            assert!(left.is_some() && left == right, "{name}: {left:?} and {right:?}");
+        }
+        assert_eq!(page.text(other, "launch__tpc_enabled"), Some("all"));
+    }
+}
+
+#[test]
+fn every_column_of_the_roofline_set_has_the_unit_its_name_says() {
+    for page in [
+        "llama2_roofline_raw.csv.gz",
+        "llama4_light_raw_base.csv.gz",
+        "mt_basic_raw_base.csv.gz",
+    ] {
+        let set = raw_page(page);
+        for launch in &set.launches {
+            for metric in &launch.metrics {
+                let name = set.name(metric.id);
+                assert_eq!(unit_of(name), Some(metric.unit), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_of_one_report_become_one() {
+    let mut set = report();
+    let before = set
+        .launches
+        .iter()
+        .map(|launch| launch.metrics.len())
+        .sum::<usize>();
+    set.absorb(details_page("mt_basic_details.csv.gz"));
+    set.absorb(raw_page("mt_basic_raw_base.csv.gz"));
+    assert_eq!(set.launches.len(), 6);
+    assert_eq!(set.rules.len(), 28);
+    assert_eq!(
+        set.launches
+            .iter()
+            .map(|launch| launch.metrics.len())
+            .sum::<usize>(),
+        before
+    );
+    set.absorb(raw_page("llama4_light_raw_base.csv.gz"));
+    assert_eq!(set.launches.len(), 6 + 46);
+}
+
+#[test]
+fn an_unknown_unit_is_declared_and_no_plain_number() {
+    let page = "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"a__b.sum\",\"c__d.sum\"\n\
+                \"\",\"\",\"\",\"\",\"\",\"furlong\",\"Kbyte\"\n\
+                \"0\",\"7\",\"k()\",\"(1, 1, 1)\",\"(2, 1, 1)\",\"1,024\",\"n/a\"\n\
+                program output in between\n\
+                ==PROF== more\n\
+                \"1\",\"7\",\"k()\",\"(1, 1, 1)\",\"(2, 1, 1)\",\"3,1\",\"2.5\"\n";
+    let set = raw::read(page.as_bytes()).expect("a page");
+    assert_eq!(set.launches.len(), 2);
+    assert_eq!(set.losses.count(LossKind::UnitUnknown), 1);
+    assert_eq!(set.losses.count(LossKind::CounterMalformed), 2);
+    let (first, second) = (&set.launches[0], &set.launches[1]);
+    assert_eq!(
+        set.quantity(first, "a__b.sum").map(|q| q.unit),
+        Some(Unit::UNSTATED)
+    );
+    assert_eq!(set.value(first, "a__b.sum", Unit::ONE), None);
+    assert_eq!(first.missing, [set.id("c__d.sum").expect("a column")]);
+    assert_eq!(set.value(second, "c__d.sum", Unit::BYTE), Some(2500.0));
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    assert!(matches!(raw::read(&b"hello\n"[..]), Err(NcuError::NoHeader)));
+    assert!(matches!(
+        raw::read(fixture("mt_basic_details.csv.gz").as_slice()),
+        Err(NcuError::OtherPage { .. })
+    ));
+    assert!(matches!(
+        details::read(fixture("mt_basic_raw.csv.gz").as_slice()),
+        Err(NcuError::OtherPage { .. })
+    ));
+    assert!(matches!(
+        raw::read(&b"\"ID\",\"Process ID\",\"Kernel Name\"\n"[..]),
+        Err(NcuError::NoLaunches)
+    ));
+    assert!(matches!(rep::read(&b"NVR\0"[..]), Err(NcuError::NoLaunches)));
+    assert!(matches!(rep::read(&b"SQLite"[..]), Err(NcuError::NotAReport)));
+    assert!(matches!(
+        rep::read(&b"NVR\0\xff\xff\xff\xff1234"[..]),
+        Err(NcuError::BadReport { offset: 8, .. })
+    ));
+}
+
+#[test]
+fn a_report_that_breaks_off_keeps_what_came_before() {
+    let whole = fixture("mt_basic.ncu-rep.gz");
+    let cut = rep::read(&whole[..whole.len() - 1000]).expect("five launches");
+    assert_eq!(cut.launches.len(), 5);
+    assert_eq!(cut.losses.count(LossKind::CaptureCut), 1);
+}
+
+#[test]
+fn fixtures_are_told_by_their_first_bytes() {
+    for (name, format) in [
+        ("mt_basic.ncu-rep.gz", NcuFormat::Report),
+        ("mt_basic_raw.csv.gz", NcuFormat::RawPage),
+        ("llama2_roofline_raw.csv.gz", NcuFormat::RawPage),
+        ("mt_basic_details.csv.gz", NcuFormat::DetailsPage),
+    ] {
+        let bytes = fixture(name);
+        assert_eq!(sniff(&bytes[..4096], false), Sniff::Yes(format), "{name}");
+    }
+}
+
+#[test]
+fn third_party_pages_are_read() {
+    let root =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/external/llm-perf-opt-rtx5090");
+    if !root.exists() {
+        println!("skipped: no third-party captures beside the repository");
+        return;
+    }
+    let (mut files, mut sections) = (0, 0);
+    for folder in ["ncu-v1-skip50", "ncu-v2-skip1"] {
+        for kernel in std::fs::read_dir(root.join(folder)).expect("a folder").flatten() {
+            let Ok(pages) = std::fs::read_dir(kernel.path()) else {
+                continue;
+            };
+            let mut whole = CounterSet::default();
+            for page in pages
+                .flatten()
+                .filter(|page| page.path().extension().is_some_and(|ext| ext == "csv"))
+            {
+                let Ok(file) = std::fs::File::open(page.path()) else {
+                    continue;
+                };
+                let set =
+                    details::read(file).unwrap_or_else(|error| panic!("{}: {error}", page.path().display()));
+                assert_eq!(set.losses.iter().count(), 0, "{}", page.path().display());
+                assert_eq!(set.launches.len(), 1);
+                assert_eq!(set.launches[0].compute_capability, Some((12, 0)));
+                files += 1;
+                whole.absorb(set);
+            }
+            if let [launch] = whole.launches.as_slice() {
+                sections += 1;
+                let missing: Vec<_> = launch.missing.iter().map(|id| whole.name(*id)).collect();
+                assert!(missing.contains(&"flop_count_hp.sum"), "{missing:?}");
+                assert!(whole.value(launch, "dram__bytes_read.sum", Unit::BYTE).is_some());
+            }
+        }
+    }
+    assert_eq!((files, sections), (266, 38));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_damaged_report_is_an_error_or_less(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..24), cut in any::<prop::sample::Index>()) {
+        let mut bytes = fixture("mt_basic.ncu-rep.gz");
+        let length = bytes.len();
+        for (at, value) in &edits {
+            bytes[at.index(length)] = *value;
+        }
+        bytes.truncate(cut.index(length) + 1);
+        let _ = rep::read(bytes.as_slice());
+    }
+
+    #[test]
+    fn a_damaged_page_is_an_error_or_less(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..24), which in 0..3usize) {
+        let mut bytes = fixture(["mt_basic_details.csv.gz", "mt_basic_raw.csv.gz", "mt_basic_raw_ncu2024_instances.csv.gz"][which]);
+        let length = bytes.len();
+        for (at, value) in &edits {
+            bytes[at.index(length)] = *value;
+        }
+        let _ = (raw::read(bytes.as_slice()), details::read(bytes.as_slice()), sniff(&bytes, true));
+    }
+
+    #[test]
+    fn any_bytes_behind_the_magic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = rep::read([b"NVR\0".as_slice(), &bytes].concat().as_slice());
+        let _ = sniff(&bytes, false);
+    }
+}
