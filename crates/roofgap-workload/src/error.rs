@@ -1,0 +1,62 @@
+//! What can go wrong in a run of the embedded model.
+
+use std::path::PathBuf;
+
+/// Why the embedded model did not run, or did not leave its account.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadError {
+    /// A property is outside what the model can run with.
+    #[error("{property} is {value}: {rule}")]
+    Property {
+        /// The property as a user would name it.
+        property: &'static str,
+        /// The value found.
+        value: String,
+        /// What would be accepted.
+        rule: String,
+    },
+    /// The threads could not be started.
+    #[error("could not start {threads} worker threads for the embedded model: {source}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// What the system said.
+        source: rayon::ThreadPoolBuildError,
+    },
+    /// The thread that runs the model could not be started or ended early.
+    #[error("the thread that runs the embedded model {how}")]
+    Worker {
+        /// What happened to it.
+        how: String,
+    },
+    /// The account could not be written.
+    #[error(
+        "could not write the workload account {}: {source}; is the folder there and writable?",
+        path.display()
+    )]
+    WriteAccount {
+        /// Where it was to go.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// An account could not be read.
+    #[error("could not read the workload account {}: {source}", path.display())]
+    ReadAccount {
+        /// Which file.
+        path: PathBuf,
+        /// What the system or the parser said.
+        source: std::io::Error,
+    },
+    /// The account is not one this version understands.
+    #[error(
+        "workload account {} has schema {found:?}, expected \"roofgap.workload/1\": was it written by another version?",
+        path.display()
+    )]
+    Schema {
+        /// Which file.
+        path: PathBuf,
+        /// The schema it names.
+        found: String,
+    },
+}

@@ -1,0 +1,211 @@
+//! What goes along with a forward pass: the clock of its operators and its NVTX ranges.
+
+use std::time::{Duration, Instant};
+
+use crate::account::{Note, OperatorTime};
+use crate::ranges::{LLM_DOMAIN, Ranges};
+
+/// A stage of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Prefill,
+    Decode,
+}
+
+impl Stage {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Stage::Prefill => "prefill",
+            Stage::Decode => "decode",
+        }
+    }
+
+    fn range(self) -> &'static str {
+        match self {
+            Stage::Prefill => "prefill",
+            Stage::Decode => "decode_all",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    stage: Option<Stage>,
+    name: &'static str,
+    calls: u64,
+    own: Duration,
+    total: Duration,
+}
+
+/// Times operators and opens ranges; passed down through the whole model.
+pub(crate) struct Exec<'a> {
+    ranges: &'a dyn Ranges,
+    stage: Option<Stage>,
+    entries: Vec<Entry>,
+    /// For each operator that is open, the time of the operators inside it.
+    inner: Vec<Duration>,
+    notes: Vec<Note>,
+}
+
+impl<'a> Exec<'a> {
+    pub(crate) fn new(ranges: &'a dyn Ranges) -> Exec<'a> {
+        Exec {
+            ranges,
+            stage: None,
+            entries: Vec::new(),
+            inner: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Times an operator that has no operator inside it.
+    pub(crate) fn op<T>(&mut self, name: &'static str, run: impl FnOnce() -> T) -> T {
+        self.group(name, |_| run())
+    }
+
+    /// Times an operator made of others.
+    pub(crate) fn group<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
+        self.inner.push(Duration::ZERO);
+        let start = Instant::now();
+        let result = run(self);
+        let total = start.elapsed();
+        let inner = self.inner.pop().unwrap_or_default();
+        if let Some(outer) = self.inner.last_mut() {
+            *outer += total;
+        }
+        let stage = self.stage;
+        let found = self
+            .entries
+            .iter_mut()
+            .find(|entry| entry.stage == stage && entry.name == name);
+        match found {
+            Some(entry) => {
+                entry.calls += 1;
+                entry.own += total.saturating_sub(inner);
+                entry.total += total;
+            }
+            None => self.entries.push(Entry {
+                stage,
+                name,
+                calls: 1,
+                own: total.saturating_sub(inner),
+                total,
+            }),
+        }
+        result
+    }
+
+    /// Runs a stage inside its range; gives its wall time.
+    pub(crate) fn stage<T>(&mut self, stage: Stage, run: impl FnOnce(&mut Exec<'a>) -> T) -> (T, Duration) {
+        let outer = self.stage.replace(stage);
+        let timed = self.range(Some(LLM_DOMAIN), stage.range(), run);
+        self.stage = outer;
+        timed
+    }
+
+    /// Runs a step of decode inside its range; gives its wall time.
+    pub(crate) fn step<T>(&mut self, run: impl FnOnce(&mut Exec<'a>) -> T) -> (T, Duration) {
+        self.range(Some(LLM_DOMAIN), "decode_step", run)
+    }
+
+    /// Runs a warm-up inside its range.
+    pub(crate) fn warmup<T>(&mut self, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
+        self.range(Some(LLM_DOMAIN), "warmup", run).0
+    }
+
+    /// Runs a part of a stage inside a range of the default domain, and notes its time.
+    pub(crate) fn note<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
+        let (result, wall) = self.range(None, name, run);
+        self.notes.push(Note {
+            name: name.to_owned(),
+            wall_ns: nanoseconds(wall),
+        });
+        result
+    }
+
+    fn range<T>(
+        &mut self,
+        domain: Option<&'static str>,
+        name: &'static str,
+        run: impl FnOnce(&mut Exec<'a>) -> T,
+    ) -> (T, Duration) {
+        self.ranges.push(domain, name);
+        let start = Instant::now();
+        let result = run(self);
+        let wall = start.elapsed();
+        self.ranges.pop(domain);
+        (result, wall)
+    }
+
+    /// The parts noted since the last call.
+    pub(crate) fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Forgets the operators seen so far: a warm-up is not part of the figures.
+    pub(crate) fn forget_operators(&mut self) {
+        self.entries.clear();
+    }
+
+    /// The operators, by time in themselves.
+    pub(crate) fn operators(&self) -> Vec<OperatorTime> {
+        let mut operators: Vec<OperatorTime> = self
+            .entries
+            .iter()
+            .map(|entry| OperatorTime {
+                name: entry.name.to_owned(),
+                stage: entry.stage.map(|stage| stage.name().to_owned()),
+                calls: entry.calls,
+                self_cpu_ns: nanoseconds(entry.own),
+                total_cpu_ns: nanoseconds(entry.total),
+                self_gpu_ns: None,
+                total_gpu_ns: None,
+            })
+            .collect();
+        operators.sort_by(|a, b| (b.self_cpu_ns, &a.name, &a.stage).cmp(&(a.self_cpu_ns, &b.name, &b.stage)));
+        operators
+    }
+}
+
+/// A duration in whole nanoseconds; it would take 584 years to overflow.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranges::Silent;
+
+    #[test]
+    fn an_operator_inside_another_is_not_counted_twice() {
+        let mut exec = Exec::new(&Silent);
+        exec.stage(Stage::Prefill, |exec| {
+            exec.group("outer", |exec| {
+                exec.op("inner", || std::thread::sleep(Duration::from_millis(5)));
+            });
+        });
+        let operators = exec.operators();
+        let find = |name: &str| operators.iter().find(|op| op.name == name).unwrap();
+        let (outer, inner) = (find("outer"), find("inner"));
+        assert_eq!(inner.self_cpu_ns, inner.total_cpu_ns);
+        assert_eq!(outer.self_cpu_ns + inner.total_cpu_ns, outer.total_cpu_ns);
+        assert_eq!(outer.stage.as_deref(), Some("prefill"));
+    }
+
+    #[test]
+    fn operators_of_different_stages_are_kept_apart() {
+        let mut exec = Exec::new(&Silent);
+        for stage in [Stage::Prefill, Stage::Decode, Stage::Decode] {
+            exec.stage(stage, |exec| exec.op("matmul", || ()));
+        }
+        let calls = |stage: &str| {
+            exec.operators()
+                .iter()
+                .find(|op| op.stage.as_deref() == Some(stage))
+                .map(|op| op.calls)
+        };
+        assert_eq!(calls("prefill"), Some(1));
+        assert_eq!(calls("decode"), Some(2));
+    }
+}

@@ -1,0 +1,36 @@
+//! A small model in the shape of DeepSeek-OCR that runs on any CPU, so that there is always something to profile.
+//!
+//! An image goes through patches, a SAM-like tower, a CLIP-like tower and a projector; its tokens and those of a text prompt go through a
+//! decoder with a mixture of experts and a KV cache; tokens are picked greedily. The weights are random, from a seed: the output has no
+//! meaning, only a cost. The program marks its stages with NVTX ranges, times its own operators and leaves an [`Account`].
+//!
+//! ```
+//! use roofgap_workload::{Preset, WorkloadProps, run};
+//!
+//! let props = WorkloadProps { preset: Preset::Nano, new_tokens: 2, ..WorkloadProps::default() };
+//! let account = run(&props, &mut |_| {})?;
+//! assert_eq!(account.tokens.generated, 2);
+//! # Ok::<(), roofgap_workload::WorkloadError>(())
+//! ```
+
+mod account;
+mod error;
+mod exec;
+mod image;
+mod model;
+mod ops;
+mod peak;
+mod props;
+mod ranges;
+mod run;
+mod shape;
+mod source;
+
+pub use account::{
+    Account, DeviceFacts, ModelFacts, Note, OperatorTime, Peak, Repeat, SCHEMA, StageTime, TokenCounts,
+};
+pub use error::WorkloadError;
+pub use props::{Preset, Progress, WorkloadProps};
+pub use ranges::{DefaultDomain, LLM_DOMAIN, Ranges, Silent};
+pub use run::{run, run_with};
+pub use shape::{DecoderShape, SamShape, Shape, TowerShape};

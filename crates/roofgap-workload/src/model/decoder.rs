@@ -1,0 +1,223 @@
+//! The language model: decoder layers over a KV cache.
+
+use ndarray::{Array2, Array3, ArrayView2, Axis, s};
+use rayon::prelude::*;
+
+use super::experts::Experts;
+use super::layers::{GatedMlp, Linear, RmsNorm};
+use crate::exec::Exec;
+use crate::ops;
+use crate::shape::DecoderShape;
+use crate::source::Source;
+
+/// Query rows that one task computes.
+const ROWS: usize = 64;
+/// The base of the rotary positions.
+const ROTARY_BASE: f32 = 10_000.0;
+
+/// Embedding, layers and head.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    embedding: Array2<f32>,
+    layers: Vec<Layer>,
+    norm: RmsNorm,
+    head: Linear,
+}
+
+#[derive(Debug)]
+struct Layer {
+    norm1: RmsNorm,
+    attention: Attention,
+    norm2: RmsNorm,
+    network: Network,
+}
+
+#[derive(Debug)]
+enum Network {
+    Dense(GatedMlp),
+    Sparse(Experts),
+}
+
+#[derive(Debug)]
+struct Attention {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    out: Linear,
+    heads: usize,
+}
+
+/// Keys and values of what was seen so far.
+#[derive(Debug)]
+pub(crate) struct KvCache {
+    layers: Vec<LayerCache>,
+    length: usize,
+}
+
+/// Each is head by position by head width.
+#[derive(Debug)]
+struct LayerCache {
+    keys: Array3<f32>,
+    values: Array3<f32>,
+}
+
+impl KvCache {
+    /// Room for `capacity` positions.
+    pub(crate) fn new(shape: &DecoderShape, capacity: usize) -> KvCache {
+        let size = (shape.heads, capacity, shape.hidden / shape.heads);
+        KvCache {
+            layers: (0..shape.layers)
+                .map(|_| LayerCache {
+                    keys: Array3::zeros(size),
+                    values: Array3::zeros(size),
+                })
+                .collect(),
+            length: 0,
+        }
+    }
+
+    /// Positions seen so far.
+    #[cfg(test)]
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Forgets all, keeping the memory.
+    pub(crate) fn clear(&mut self) {
+        self.length = 0;
+    }
+}
+
+impl Decoder {
+    pub(crate) fn new(source: &mut Source, shape: &DecoderShape) -> Decoder {
+        let hidden = shape.hidden;
+        Decoder {
+            embedding: source.matrix(shape.vocabulary, hidden),
+            layers: (0..shape.layers)
+                .map(|layer| Layer {
+                    norm1: RmsNorm::new(source, hidden),
+                    attention: Attention {
+                        query: Linear::new(source, hidden, hidden),
+                        key: Linear::new(source, hidden, hidden),
+                        value: Linear::new(source, hidden, hidden),
+                        out: Linear::new(source, hidden, hidden),
+                        heads: shape.heads,
+                    },
+                    norm2: RmsNorm::new(source, hidden),
+                    network: if layer < shape.dense_layers {
+                        Network::Dense(GatedMlp::new(source, hidden, shape.intermediate))
+                    } else {
+                        Network::Sparse(Experts::new(source, shape))
+                    },
+                })
+                .collect(),
+            norm: RmsNorm::new(source, hidden),
+            head: Linear::new(source, hidden, shape.vocabulary),
+        }
+    }
+
+    /// The vectors of some tokens.
+    pub(crate) fn embed(&self, exec: &mut Exec<'_>, tokens: &[usize]) -> Array2<f32> {
+        exec.op("embedding", || self.embedding.select(Axis(0), tokens))
+    }
+
+    /// Takes new positions into the cache; gives the scores of the token after the last.
+    pub(crate) fn forward(
+        &self,
+        exec: &mut Exec<'_>,
+        mut x: Array2<f32>,
+        cache: &mut KvCache,
+    ) -> Array2<f32> {
+        let past = cache.length;
+        for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {
+            let normed = layer.norm1.forward(exec, &x);
+            let mixed = layer.attention.forward(exec, &normed, cache, past);
+            exec.op("add", || x += &mixed);
+            let normed = layer.norm2.forward(exec, &x);
+            let changed = match &layer.network {
+                Network::Dense(dense) => dense.forward(exec, &normed),
+                Network::Sparse(experts) => experts.forward(exec, &normed),
+            };
+            exec.op("add", || x += &changed);
+        }
+        cache.length = past + x.nrows();
+        // Only the last position is asked what comes next.
+        let last = x.slice_move(s![-1.., ..]);
+        let last = self.norm.forward(exec, &last);
+        exec.group("lm_head", |exec| self.head.forward(exec, &last))
+    }
+}
+
+impl Attention {
+    fn forward(
+        &self,
+        exec: &mut Exec<'_>,
+        x: &Array2<f32>,
+        cache: &mut LayerCache,
+        past: usize,
+    ) -> Array2<f32> {
+        let mut query = self.query.forward(exec, x);
+        let mut key = self.key.forward(exec, x);
+        let value = self.value.forward(exec, x);
+        exec.op("rotary", || {
+            rotate(&mut query, self.heads, past);
+            rotate(&mut key, self.heads, past);
+        });
+        exec.op("kv_cache", || {
+            append(&mut cache.keys, key.view(), past);
+            append(&mut cache.values, value.view(), past);
+        });
+        let mixed = exec.op("attention", || attend(&query, cache, past));
+        self.out.forward(exec, &mixed)
+    }
+}
+
+fn attend(query: &Array2<f32>, cache: &LayerCache, past: usize) -> Array2<f32> {
+    let (_, _, head_width) = cache.keys.dim();
+    let mut out = Array2::zeros(query.dim());
+    let mut tasks = Vec::new();
+    for (block, out) in out.axis_chunks_iter_mut(Axis(0), ROWS).enumerate() {
+        for (head, out) in ops::parts(out, Axis(1), head_width).into_iter().enumerate() {
+            tasks.push((head, block * ROWS, out));
+        }
+    }
+    tasks.into_par_iter().for_each(|(head, first, out)| {
+        let seen = past + first + out.nrows();
+        let column = head * head_width;
+        let q = query.slice(s![first..first + out.nrows(), column..column + head_width]);
+        let k = cache.keys.slice(s![head, ..seen, ..]);
+        let v = cache.values.slice(s![head, ..seen, ..]);
+        ops::attend(q, k, v, None, Some(past + first + 1), out);
+    });
+    out
+}
+
+fn append(to: &mut Array3<f32>, rows: ArrayView2<'_, f32>, past: usize) {
+    let (_, _, head_width) = to.dim();
+    for (mut head, rows) in to
+        .outer_iter_mut()
+        .zip(rows.axis_chunks_iter(Axis(1), head_width))
+    {
+        head.slice_mut(s![past..past + rows.nrows(), ..]).assign(&rows);
+    }
+}
+
+/// Turns each pair of values of a head by an angle that grows with the position.
+fn rotate(x: &mut Array2<f32>, heads: usize, past: usize) {
+    let head_width = x.ncols() / heads;
+    let half = head_width / 2;
+    for (position, mut row) in x.rows_mut().into_iter().enumerate() {
+        let position = (past + position) as f32;
+        let Some(row) = row.as_slice_mut() else {
+            continue;
+        };
+        for head in row.chunks_exact_mut(head_width) {
+            let (first, second) = head.split_at_mut(half);
+            for (pair, (a, b)) in first.iter_mut().zip(second).enumerate() {
+                let angle = position / ROTARY_BASE.powf(pair as f32 / half as f32);
+                let (sin, cos) = angle.sin_cos();
+                (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Everything put together: an image and tokens in, scores of the next token out.
+
+use ndarray::{Array2, s};
+
+use super::clip::{Clip, as_lines, side_by_side};
+use super::decoder::{Decoder, KvCache};
+use super::layers::Linear;
+use super::sam::Sam;
+use crate::exec::Exec;
+use crate::image::Image;
+use crate::ops;
+use crate::shape::Shape;
+use crate::source::Source;
+
+/// The whole model.
+#[derive(Debug)]
+pub(crate) struct Model {
+    shape: Shape,
+    sam: Sam,
+    clip: Clip,
+    projector: Linear,
+    newline: Array2<f32>,
+    separator: Array2<f32>,
+    decoder: Decoder,
+}
+
+impl Model {
+    /// Takes its tensors from a source, always in the same order.
+    pub(crate) fn new(source: &mut Source, shape: Shape) -> Model {
+        let hidden = shape.decoder.hidden;
+        Model {
+            sam: Sam::new(source, &shape),
+            clip: Clip::new(source, &shape),
+            projector: Linear::with_bias(source, 2 * shape.clip.width, hidden),
+            newline: source.matrix(1, hidden),
+            separator: source.matrix(1, hidden),
+            decoder: Decoder::new(source, &shape.decoder),
+            shape,
+        }
+    }
+
+    /// How many parameters a shape has, without the memory for them.
+    pub(crate) fn count_parameters(shape: &Shape) -> u64 {
+        let mut source = Source::counting();
+        drop(Model::new(&mut source, shape.clone()));
+        source.parameters()
+    }
+
+    /// An empty cache with room for `capacity` positions.
+    pub(crate) fn cache(&self, capacity: usize) -> KvCache {
+        KvCache::new(&self.shape.decoder, capacity)
+    }
+
+    /// Reads the image and the prompt; gives the first token.
+    pub(crate) fn prefill(
+        &self,
+        exec: &mut Exec<'_>,
+        image: &Image,
+        prompt: &[usize],
+        cache: &mut KvCache,
+    ) -> usize {
+        let vision = self.see(exec, image);
+        let text = self.decoder.embed(exec, prompt);
+        let x = exec.op("concatenate", || stack(&vision, &text));
+        let scores = self.decoder.forward(exec, x, cache);
+        pick(exec, &scores)
+    }
+
+    /// Takes one token; gives the next.
+    pub(crate) fn step(&self, exec: &mut Exec<'_>, token: usize, cache: &mut KvCache) -> usize {
+        let x = self.decoder.embed(exec, &[token]);
+        let scores = self.decoder.forward(exec, x, cache);
+        pick(exec, &scores)
+    }
+
+    /// The image as tokens of the decoder.
+    fn see(&self, exec: &mut Exec<'_>, image: &Image) -> Array2<f32> {
+        let sam = exec.note("sam", |exec| self.sam.forward(exec, image));
+        let clip = exec.note("clip", |exec| self.clip.forward(exec, &sam));
+        exec.note("projector", |exec| {
+            let both = exec.op("concatenate", || side_by_side(&clip, &sam));
+            let tokens = self.projector.forward(exec, &both);
+            exec.op("concatenate", || {
+                let side = self.shape.vision_grid();
+                as_lines(&tokens, side, &self.newline, &self.separator)
+            })
+        })
+    }
+}
+
+fn pick(exec: &mut Exec<'_>, scores: &Array2<f32>) -> usize {
+    exec.op("sampling", || ops::argmax(scores.row(0)))
+}
+
+/// The rows of one after the rows of the other.
+fn stack(first: &Array2<f32>, second: &Array2<f32>) -> Array2<f32> {
+    let mut out = Array2::zeros((first.nrows() + second.nrows(), first.ncols()));
+    out.slice_mut(s![..first.nrows(), ..]).assign(first);
+    out.slice_mut(s![first.nrows().., ..]).assign(second);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::props::Preset;
+    use crate::ranges::Silent;
+
+    fn nano(seed: u64) -> Model {
+        Model::new(&mut Source::seeded(seed), Shape::of(Preset::Nano))
+    }
+
+    #[test]
+    fn the_full_shape_has_the_published_number_of_parameters() {
+        // The published checkpoint also holds CLIP's own patch embedding, which DeepSeek-OCR never runs.
+        let unused = 3 * 14 * 14 * 1024;
+        let counted = Model::count_parameters(&Shape::full());
+        assert_eq!(counted + unused, 3_336_106_240);
+    }
+
+    #[test]
+    fn parameters_are_the_tensors_that_were_allocated() {
+        let mut source = Source::seeded(0);
+        let model = Model::new(&mut source, Shape::of(Preset::Nano));
+        assert_eq!(source.parameters(), Model::count_parameters(&model.shape));
+        let d = &model.shape.decoder;
+        let experts = d.routed_experts + d.shared_experts;
+        let decoder = 2 * d.vocabulary * d.hidden
+            + d.hidden
+            + d.layers * (4 * d.hidden * d.hidden + 2 * d.hidden)
+            + 3 * d.hidden * d.intermediate
+            + (d.layers - 1) * (d.routed_experts * d.hidden + experts * 3 * d.hidden * d.expert_intermediate);
+        let mut alone = Source::counting();
+        drop(Decoder::new(&mut alone, d));
+        assert_eq!(alone.parameters(), decoder as u64);
+    }
+
+    #[test]
+    fn an_image_becomes_as_many_tokens_as_the_shape_says() {
+        let model = nano(0);
+        let mut exec = Exec::new(&Silent);
+        let seen = model.see(&mut exec, &Image::page(64, 0));
+        assert_eq!(
+            seen.dim(),
+            (model.shape.vision_tokens(), model.shape.decoder.hidden)
+        );
+        assert!(seen.iter().all(|value| value.is_finite()));
+        let notes: Vec<String> = exec.take_notes().into_iter().map(|n| n.name).collect();
+        assert_eq!(notes, ["sam", "clip", "projector"]);
+    }
+
+    #[test]
+    fn what_is_seen_changes_what_is_said() {
+        let model = nano(0);
+        let mut exec = Exec::new(&Silent);
+        let a = model.see(&mut exec, &Image::page(64, 1));
+        let b = model.see(&mut exec, &Image::page(64, 2));
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn decoding_with_the_cache_equals_reading_everything_again() {
+        let model = nano(3);
+        let mut exec = Exec::new(&Silent);
+        let mut tokens = vec![5, 17, 200, 3, 3, 90];
+        let mut cache = model.cache(20);
+        let x = model.decoder.embed(&mut exec, &tokens);
+        let mut scores = model.decoder.forward(&mut exec, x, &mut cache);
+        for _ in 0..8 {
+            let next = pick(&mut exec, &scores);
+            tokens.push(next);
+            let x = model.decoder.embed(&mut exec, &[next]);
+            scores = model.decoder.forward(&mut exec, x, &mut cache);
+
+            let mut fresh = model.cache(20);
+            let x = model.decoder.embed(&mut exec, &tokens);
+            let again = model.decoder.forward(&mut exec, x, &mut fresh);
+            assert_eq!(cache.length(), tokens.len());
+            assert_eq!(fresh.length(), tokens.len());
+            let off = (&scores - &again).mapv(f32::abs);
+            let worst = off.into_iter().fold(0.0, f32::max);
+            assert!(worst < 1e-3, "off by {worst} at {} tokens", tokens.len());
+        }
+    }
+
+    #[test]
+    fn order_of_the_tokens_matters() {
+        let model = nano(3);
+        let mut exec = Exec::new(&Silent);
+        let mut scores = |tokens: &[usize]| {
+            let x = model.decoder.embed(&mut exec, tokens);
+            model.decoder.forward(&mut exec, x, &mut model.cache(4))
+        };
+        assert_ne!(scores(&[1, 2, 3, 4]), scores(&[2, 1, 3, 4]));
+    }
+}

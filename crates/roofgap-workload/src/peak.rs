@@ -1,0 +1,78 @@
+//! The peak of this machine, measured with the kernels the model itself uses.
+
+use std::time::{Duration, Instant};
+
+use ndarray::Array2;
+use rayon::prelude::*;
+
+use crate::account::Peak;
+use crate::ops;
+use crate::source::{Source, fill};
+
+/// Side of the square product.
+const SIDE: usize = 1024;
+/// Values of each of the three arrays: 64 MiB, beyond the caches of most machines.
+const VALUES: usize = 16 << 20;
+/// Values one task moves.
+const CHUNK: usize = 1 << 16;
+
+/// Measures arithmetic and memory bandwidth, each for about `budget` and at least three times; the best counts.
+pub(crate) fn measure(budget: Duration, threads: usize) -> Peak {
+    let (flops_per_s, products) = arithmetic(budget);
+    let (bytes_per_s, passes) = bandwidth(budget);
+    Peak {
+        flops_per_s,
+        bytes_per_s: Some(bytes_per_s),
+        how: format!(
+            "measured on this CPU with {threads} threads: f32 matmul {SIDE} x {SIDE} x {SIDE}, best of {products}; \
+             triad over three arrays of {} MiB, best of {passes}",
+            (VALUES * size_of::<f32>()) >> 20
+        ),
+    }
+}
+
+fn arithmetic(budget: Duration) -> (f64, usize) {
+    let mut source = Source::seeded(1);
+    let (a, b): (Array2<f32>, Array2<f32>) = (source.matrix(SIDE, SIDE), source.matrix(SIDE, SIDE));
+    let (best, runs) = best_of(budget, || {
+        std::hint::black_box(ops::matmul(a.view(), b.view()));
+    });
+    let flops = 2.0 * (SIDE as f64).powi(3);
+    (flops / best.as_secs_f64(), runs)
+}
+
+fn bandwidth(budget: Duration) -> (f64, usize) {
+    let mut a = vec![0.0f32; VALUES];
+    let mut b = vec![0.0f32; VALUES];
+    let mut c = vec![0.0f32; VALUES];
+    for (seed, values) in [&mut a, &mut b, &mut c].into_iter().enumerate() {
+        fill(values, seed as u64, 1.0);
+    }
+    let (best, runs) = best_of(budget, || {
+        a.par_chunks_mut(CHUNK)
+            .zip(b.par_chunks(CHUNK))
+            .zip(c.par_chunks(CHUNK))
+            .for_each(|((a, b), c)| {
+                for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+                    *a = b + 3.0 * c;
+                }
+            });
+        std::hint::black_box(&a);
+    });
+    let bytes = (3 * VALUES * size_of::<f32>()) as f64;
+    (bytes / best.as_secs_f64(), runs)
+}
+
+fn best_of(budget: Duration, mut run: impl FnMut()) -> (Duration, usize) {
+    let begin = Instant::now();
+    let mut best = Duration::MAX;
+    let mut runs = 0;
+    while runs < 3 || begin.elapsed() < budget {
+        let start = Instant::now();
+        run();
+        // A clock that did not move would make the peak infinite.
+        best = best.min(start.elapsed().max(Duration::from_nanos(1)));
+        runs += 1;
+    }
+    (best, runs)
+}

@@ -1,0 +1,162 @@
+//! What a run is asked for, and what it tells while it goes.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::WorkloadError;
+
+/// A size of the embedded model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preset {
+    /// Smallest that has every part; for tests.
+    Nano,
+    /// About a quarter of DeepSeek-OCR in every width; a few seconds on two cores.
+    #[default]
+    Tiny,
+    /// About half of DeepSeek-OCR in every width; about a gigabyte of weights.
+    Small,
+}
+
+impl Preset {
+    /// Every preset, smallest first.
+    pub const ALL: [Preset; 3] = [Preset::Nano, Preset::Tiny, Preset::Small];
+
+    /// The name as written on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Nano => "nano",
+            Preset::Tiny => "tiny",
+            Preset::Small => "small",
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Preset {
+    type Err = WorkloadError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Preset::ALL
+            .into_iter()
+            .find(|preset| preset.name() == text)
+            .ok_or_else(|| WorkloadError::Property {
+                property: "preset",
+                value: format!("{text:?}"),
+                rule: "the presets are nano, tiny and small".to_owned(),
+            })
+    }
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadProps {
+    /// Size of the model.
+    pub preset: Preset,
+    /// Seed of weights, image and prompt; the same seed gives the same tokens.
+    pub seed: u64,
+    /// Text tokens of the prompt; the image adds its own.
+    pub prompt_tokens: usize,
+    /// Tokens to generate, one a decode step.
+    pub new_tokens: usize,
+    /// Measured repeats.
+    pub repeats: usize,
+    /// Repeats before them that are marked as warm-up.
+    pub warmup: usize,
+    /// Side of the square image in pixels; the preset's own when absent.
+    pub image_size: Option<usize>,
+    /// Threads to use; all the machine has when absent.
+    pub threads: Option<usize>,
+    /// Where to write the account; nowhere when absent.
+    pub account: Option<PathBuf>,
+}
+
+impl Default for WorkloadProps {
+    fn default() -> Self {
+        WorkloadProps {
+            preset: Preset::default(),
+            seed: 0,
+            prompt_tokens: 64,
+            new_tokens: 32,
+            repeats: 3,
+            warmup: 1,
+            image_size: None,
+            threads: None,
+            account: None,
+        }
+    }
+}
+
+impl WorkloadProps {
+    /// Checks every bound that does not depend on the shape of the model.
+    pub(crate) fn check(&self) -> Result<(), WorkloadError> {
+        let bounds = [
+            ("prompt_tokens", self.prompt_tokens, 1, 8192),
+            ("new_tokens", self.new_tokens, 1, 8192),
+            ("repeats", self.repeats, 1, 1000),
+            ("warmup", self.warmup, 0, 1000),
+            ("threads", self.threads.unwrap_or(1), 1, 4096),
+        ];
+        for (property, value, least, most) in bounds {
+            if value < least || value > most {
+                return Err(WorkloadError::Property {
+                    property,
+                    value: value.to_string(),
+                    rule: format!("it must be from {least} to {most}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a run stands; handed to the caller, who decides what to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// The run begins: nothing has been allocated yet.
+    Started {
+        /// Size of the model.
+        preset: Preset,
+        /// Number of parameters it will have.
+        parameters: u64,
+        /// Seed of the random weights.
+        seed: u64,
+        /// Threads in use.
+        threads: usize,
+    },
+    /// The random weights are in memory.
+    WeightsReady {
+        /// How long that took.
+        wall_ns: u64,
+    },
+    /// The peak of this machine was measured.
+    PeakMeasured {
+        /// Arithmetic peak, in operations a second.
+        flops_per_s: u64,
+        /// Memory bandwidth, in bytes a second.
+        bytes_per_s: u64,
+    },
+    /// One repeat is over.
+    RepeatDone {
+        /// Counted from 1, warm-ups first.
+        index: usize,
+        /// All repeats, warm-ups included.
+        of: usize,
+        /// Whether it was a warm-up.
+        warmup: bool,
+        /// Wall time of its prefill.
+        prefill_ns: u64,
+        /// Wall time of its decode.
+        decode_ns: u64,
+    },
+    /// The account was written.
+    AccountWritten {
+        /// Where.
+        path: PathBuf,
+    },
+}

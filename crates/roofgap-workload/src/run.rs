@@ -1,0 +1,280 @@
+//! A run: weights, peak, warm-ups, repeats, account.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rayon::ThreadPoolBuilder;
+use sha2::{Digest, Sha256};
+
+use crate::account::{Account, DeviceFacts, ModelFacts, Peak, Repeat, SCHEMA, StageTime, TokenCounts};
+use crate::error::WorkloadError;
+use crate::exec::{Exec, Stage, nanoseconds};
+use crate::image::Image;
+use crate::model::{KvCache, Model};
+use crate::peak;
+use crate::props::{Preset, Progress, WorkloadProps};
+use crate::ranges::{DefaultDomain, Ranges};
+use crate::shape::Shape;
+use crate::source::{self, Source};
+
+/// How long each half of the peak is measured.
+const PEAK_BUDGET: Duration = Duration::from_millis(250);
+
+/// Runs the model with its NVTX ranges in the default domain; writes the account where the properties say, and gives it back.
+pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(Progress)) -> Result<Account, WorkloadError> {
+    run_with(props, &DefaultDomain, progress)
+}
+
+/// The same with the ranges of the caller's choice.
+pub fn run_with(
+    props: &WorkloadProps,
+    ranges: &dyn Ranges,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Account, WorkloadError> {
+    props.check()?;
+    let shape = Shape::of(props.preset);
+    let shape = match props.image_size {
+        Some(image_size) => shape.with_image_size(image_size)?,
+        None => shape,
+    };
+    let (sender, receiver) = channel();
+    // The thread is new so that it can be the first of its own pool: then the parallel parts run on it and no call has to change threads.
+    let account = thread::scope(|scope| {
+        let worker = thread::Builder::new()
+            .name("workload".to_owned())
+            .spawn_scoped(scope, || work(props, shape, ranges, sender))
+            .map_err(|error| WorkloadError::Worker {
+                how: format!("could not be started: {error}"),
+            })?;
+        for event in receiver {
+            progress(event);
+        }
+        worker.join().unwrap_or_else(|_| {
+            Err(WorkloadError::Worker {
+                how: "ended early".to_owned(),
+            })
+        })
+    })?;
+    if let Some(path) = &props.account {
+        account.write(path)?;
+        progress(Progress::AccountWritten { path: path.clone() });
+    }
+    Ok(account)
+}
+
+fn work(
+    props: &WorkloadProps,
+    shape: Shape,
+    ranges: &dyn Ranges,
+    progress: Sender<Progress>,
+) -> Result<Account, WorkloadError> {
+    let threads = props
+        .threads
+        .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let _pool = ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .use_current_thread()
+        .build()
+        .map_err(|source| WorkloadError::Threads { threads, source })?;
+    // Nobody listening is no reason to stop: the account is the result.
+    let tell = |event| drop(progress.send(event));
+    let parameters = Model::count_parameters(&shape);
+    tell(Progress::Started {
+        preset: props.preset,
+        parameters,
+        seed: props.seed,
+        threads,
+    });
+
+    let begin = Instant::now();
+    let model = Model::new(&mut Source::seeded(props.seed), shape.clone());
+    tell(Progress::WeightsReady {
+        wall_ns: nanoseconds(begin.elapsed()),
+    });
+    let peak = (props.preset != Preset::Nano).then(|| peak::measure(PEAK_BUDGET, threads));
+    if let Some(peak) = &peak {
+        tell(Progress::PeakMeasured {
+            flops_per_s: peak.flops_per_s as u64,
+            bytes_per_s: peak.bytes_per_s.unwrap_or_default() as u64,
+        });
+    }
+
+    let input = Input::new(props, &shape);
+    let mut cache = model.cache(input.positions() + props.new_tokens);
+    let mut exec = Exec::new(ranges);
+    let mut passes = Vec::new();
+    let of = props.warmup + props.repeats;
+    for index in 0..of {
+        let warmup = index < props.warmup;
+        if index == props.warmup {
+            exec.forget_operators();
+        }
+        let pass = if warmup {
+            exec.warmup(|exec| input.pass(exec, &model, &mut cache))
+        } else {
+            input.pass(&mut exec, &model, &mut cache)
+        };
+        tell(Progress::RepeatDone {
+            index: index + 1,
+            of,
+            warmup,
+            prefill_ns: pass.prefill.wall_ns,
+            decode_ns: pass.decode.wall_ns,
+        });
+        passes.push(pass);
+    }
+    Ok(Account {
+        schema: SCHEMA.to_owned(),
+        model: ModelFacts {
+            name: format!("deepseek-ocr-{}", props.preset),
+            revision: None,
+            parameters: Some(parameters),
+            active_parameters: Some(shape.active_parameters()),
+            dtype: "f32".to_owned(),
+            weights: "random".to_owned(),
+            config: Some(shape.config(input.positions() + props.new_tokens)),
+        },
+        tokens: TokenCounts {
+            prompt: input.positions() as u64,
+            generated: props.new_tokens as u64,
+            batch: 1,
+            vision: Some(input.vision as u64),
+        },
+        device: DeviceFacts {
+            kind: "cpu".to_owned(),
+            name: format!("{}, {threads} threads", cpu_name()),
+        },
+        operators: exec.operators(),
+        token_hash: passes.first().map(|pass| hash(&pass.tokens)),
+        notes: notes(props, &peak, &passes),
+        peak,
+        repeats: passes
+            .into_iter()
+            .enumerate()
+            .map(|(index, pass)| Repeat {
+                warmup: index < props.warmup,
+                stages: vec![pass.prefill, pass.decode],
+            })
+            .collect(),
+    })
+}
+
+/// What goes in: the same for every repeat.
+struct Input {
+    image: Image,
+    prompt: Vec<usize>,
+    vision: usize,
+    new_tokens: usize,
+}
+
+/// What came out of one repeat.
+struct Pass {
+    prefill: StageTime,
+    decode: StageTime,
+    tokens: Vec<usize>,
+}
+
+impl Input {
+    fn new(props: &WorkloadProps, shape: &Shape) -> Input {
+        let mut state = source::mix(props.seed ^ 0x70ce);
+        let vocabulary = shape.decoder.vocabulary;
+        Input {
+            image: Image::page(shape.image_size, props.seed),
+            prompt: (0..props.prompt_tokens)
+                .map(|_| {
+                    let token = (source::unit(&mut state) * vocabulary as f32) as usize;
+                    token.min(vocabulary - 1)
+                })
+                .collect(),
+            vision: shape.vision_tokens(),
+            new_tokens: props.new_tokens,
+        }
+    }
+
+    /// Positions of the prompt, image and text together.
+    fn positions(&self) -> usize {
+        self.vision + self.prompt.len()
+    }
+
+    fn pass(&self, exec: &mut Exec<'_>, model: &Model, cache: &mut KvCache) -> Pass {
+        cache.clear();
+        exec.take_notes();
+        let (mut token, prefill) = exec.stage(Stage::Prefill, |exec| {
+            model.prefill(exec, &self.image, &self.prompt, cache)
+        });
+        let notes = exec.take_notes();
+        let mut tokens = vec![token];
+        let (steps, decode) = exec.stage(Stage::Decode, |exec| {
+            let mut steps = Vec::with_capacity(self.new_tokens);
+            for _ in 0..self.new_tokens {
+                let (next, wall) = exec.step(|exec| model.step(exec, token, cache));
+                token = next;
+                tokens.push(token);
+                steps.push(nanoseconds(wall));
+            }
+            steps
+        });
+        Pass {
+            prefill: StageTime {
+                name: Stage::Prefill.name().to_owned(),
+                wall_ns: nanoseconds(prefill),
+                steps_ns: None,
+                notes,
+            },
+            decode: StageTime {
+                name: Stage::Decode.name().to_owned(),
+                wall_ns: nanoseconds(decode),
+                steps_ns: Some(steps),
+                notes: Vec::new(),
+            },
+            tokens,
+        }
+    }
+}
+
+/// The hash of token ids: SHA-256 of their decimal numbers with commas between.
+fn hash(tokens: &[usize]) -> String {
+    let text: Vec<String> = tokens.iter().map(usize::to_string).collect();
+    let digest = Sha256::digest(text.join(",").as_bytes());
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+fn notes(props: &WorkloadProps, peak: &Option<Peak>, passes: &[Pass]) -> Vec<String> {
+    let mut notes = vec![
+        format!(
+            "the weights are random (seed {}): the tokens have no meaning, only their cost has",
+            props.seed
+        ),
+        "operator times are wall times of the thread that drives the model; an operator may use every thread"
+            .to_owned(),
+    ];
+    if peak.is_none() {
+        notes.push(format!(
+            "the peak of this machine is not measured for preset {}",
+            props.preset
+        ));
+    }
+    let differs = passes
+        .iter()
+        .zip(passes.iter().skip(1))
+        .any(|(a, b)| a.tokens != b.tokens);
+    if differs {
+        notes.push("repeats gave different tokens; the hash is of the first".to_owned());
+    }
+    notes
+}
+
+/// The name of the processor as Linux gives it, else its architecture.
+fn cpu_name() -> String {
+    std::fs::read_to_string("/proc/cpuinfo")
+        .ok()
+        .and_then(|text| {
+            text.lines()
+                .find(|line| line.starts_with("model name"))
+                .and_then(|line| line.split_once(':'))
+                .map(|(_, name)| name.trim().to_owned())
+        })
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}

@@ -1,0 +1,212 @@
+//! Whole runs of the smallest preset.
+
+use std::sync::Mutex;
+
+use roofgap_workload::{
+    Account, Preset, Progress, Ranges, SCHEMA, Shape, WorkloadError, WorkloadProps, run, run_with,
+};
+
+fn nano() -> WorkloadProps {
+    WorkloadProps {
+        preset: Preset::Nano,
+        prompt_tokens: 9,
+        new_tokens: 5,
+        repeats: 2,
+        warmup: 1,
+        ..WorkloadProps::default()
+    }
+}
+
+fn account(props: &WorkloadProps) -> Account {
+    run(props, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn one_seed_gives_one_output_on_any_number_of_threads() {
+    let hashes: Vec<_> = [1, 2, 3, 8]
+        .into_iter()
+        .map(|threads| {
+            let account = account(&WorkloadProps {
+                threads: Some(threads),
+                ..nano()
+            });
+            assert!(
+                !account.notes.iter().any(|note| note.contains("different")),
+                "{:?}",
+                account.notes
+            );
+            account.token_hash.unwrap()
+        })
+        .collect();
+    assert!(hashes.iter().all(|hash| hash == &hashes[0]), "{hashes:?}");
+    assert!(hashes[0].starts_with("sha256:") && hashes[0].len() == 71);
+    let other = account(&WorkloadProps { seed: 1, ..nano() });
+    assert_ne!(other.token_hash.as_ref(), Some(&hashes[0]));
+}
+
+#[test]
+fn the_account_says_what_ran() {
+    let account = account(&nano());
+    let shape = Shape::of(Preset::Nano);
+    assert_eq!(account.schema, SCHEMA);
+    assert_eq!(account.model.weights, "random");
+    assert!(account.notes[0].contains("random"));
+    assert_eq!(account.tokens.vision, Some(shape.vision_tokens() as u64));
+    assert_eq!(account.tokens.prompt, shape.vision_tokens() as u64 + 9);
+    assert_eq!(account.tokens.generated, 5);
+    assert!(account.model.active_parameters < account.model.parameters);
+    let config = account.model.config.unwrap();
+    assert_eq!(config["n_routed_experts"], 8);
+    assert_eq!(config["vision_config"]["width"]["sam_vit_b"]["layers"], 2);
+}
+
+#[test]
+fn stages_hold_their_steps_and_notes() {
+    let account = account(&nano());
+    assert_eq!(account.repeats.len(), 3);
+    let warm: Vec<bool> = account.repeats.iter().map(|r| r.warmup).collect();
+    assert_eq!(warm, [true, false, false]);
+    for repeat in &account.repeats {
+        let [prefill, decode] = repeat.stages.as_slice() else {
+            panic!("two stages, found {:?}", repeat.stages);
+        };
+        assert_eq!((&*prefill.name, &*decode.name), ("prefill", "decode"));
+        assert_eq!(prefill.steps_ns, None);
+        let notes: u64 = prefill.notes.iter().map(|note| note.wall_ns).sum();
+        assert_eq!(prefill.notes.len(), 3);
+        assert!(0 < notes && notes <= prefill.wall_ns);
+        let steps = decode.steps_ns.as_ref().unwrap();
+        assert_eq!(steps.len(), 5);
+        assert!(steps.iter().sum::<u64>() <= decode.wall_ns);
+    }
+}
+
+#[test]
+fn operators_cover_both_stages_of_the_measured_repeats_only() {
+    let account = account(&nano());
+    let calls = |stage: &str, name: &str| {
+        account
+            .operators
+            .iter()
+            .find(|op| op.stage.as_deref() == Some(stage) && op.name == name)
+            .map(|op| op.calls)
+    };
+    // Two measured repeats; two of the three decoder layers are sparse; five decode steps.
+    assert_eq!(calls("prefill", "router"), Some(4));
+    assert_eq!(calls("decode", "router"), Some(20));
+    assert_eq!(calls("decode", "attention"), Some(30));
+    assert_eq!(calls("decode", "sampling"), Some(10));
+    assert_eq!(calls("prefill", "convolution"), Some(6));
+    assert_eq!(calls("decode", "convolution"), None);
+    for stage in ["prefill", "decode"] {
+        let inside: u64 = account
+            .operators
+            .iter()
+            .filter(|op| op.stage.as_deref() == Some(stage))
+            .map(|op| op.self_cpu_ns)
+            .sum();
+        let wall: u64 = account
+            .repeats
+            .iter()
+            .filter(|repeat| !repeat.warmup)
+            .flat_map(|repeat| &repeat.stages)
+            .filter(|found| found.name == stage)
+            .map(|found| found.wall_ns)
+            .sum();
+        assert!(inside <= wall, "{stage}: {inside} of {wall}");
+    }
+}
+
+#[test]
+fn an_account_comes_back_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("workload.json");
+    let mut seen = Vec::new();
+    let props = WorkloadProps {
+        account: Some(path.clone()),
+        ..nano()
+    };
+    let written = run(&props, &mut |progress| seen.push(progress)).unwrap();
+    assert_eq!(Account::read(&path).unwrap(), written);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert!(matches!(seen.first(), Some(Progress::Started { .. })));
+    assert_eq!(seen.last(), Some(&Progress::AccountWritten { path }));
+    let repeats = |warm: bool| {
+        seen.iter()
+            .filter(|p| matches!(p, Progress::RepeatDone { warmup, .. } if *warmup == warm))
+            .count()
+    };
+    assert_eq!((repeats(true), repeats(false)), (1, 2));
+}
+
+#[test]
+fn another_schema_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("workload.json");
+    std::fs::write(&path, r#"{"schema": "roofgap.workload/9"}"#).unwrap();
+    let error = Account::read(&path).unwrap_err();
+    assert!(matches!(error, WorkloadError::Schema { .. }), "{error}");
+    assert!(error.to_string().contains("roofgap.workload/9"), "{error}");
+}
+
+#[test]
+fn an_account_that_cannot_be_written_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let props = WorkloadProps {
+        account: Some(folder.path().join("absent/workload.json")),
+        ..nano()
+    };
+    let error = run(&props, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("absent/workload.json"), "{error}");
+}
+
+#[test]
+fn properties_out_of_bounds_are_refused_by_name() {
+    let refused = |props: WorkloadProps| run(&props, &mut |_| {}).unwrap_err().to_string();
+    let image = refused(WorkloadProps {
+        image_size: Some(100),
+        ..nano()
+    });
+    assert!(
+        image.contains("image_size") && image.contains("multiple of 32"),
+        "{image}"
+    );
+    let tokens = refused(WorkloadProps {
+        new_tokens: 0,
+        ..nano()
+    });
+    assert!(tokens.contains("new_tokens"), "{tokens}");
+    let preset = "huge".parse::<Preset>().unwrap_err().to_string();
+    assert!(preset.contains("tiny"), "{preset}");
+}
+
+/// Writes down what was opened and closed.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<String>>);
+
+impl Ranges for Recorder {
+    fn push(&self, domain: Option<&'static str>, name: &'static str) {
+        let domain = domain.map_or(String::new(), |domain| format!("{domain}@"));
+        self.0.lock().unwrap().push(format!("{domain}{name}"));
+    }
+
+    fn pop(&self, domain: Option<&'static str>) {
+        let domain = domain.unwrap_or("default");
+        self.0.lock().unwrap().push(format!("/{domain}"));
+    }
+}
+
+#[test]
+fn ranges_are_nested_and_closed() {
+    let recorder = Recorder::default();
+    let props = WorkloadProps {
+        new_tokens: 2,
+        repeats: 1,
+        ..nano()
+    };
+    run_with(&props, &recorder, &mut |_| {}).unwrap();
+    let one = "LLM@prefill sam /default clip /default projector /default /LLM \
+               LLM@decode_all LLM@decode_step /LLM LLM@decode_step /LLM /LLM";
+    let want = format!("LLM@warmup {one} /LLM {one}");
+    assert_eq!(recorder.0.into_inner().unwrap().join(" "), want);
+}
