@@ -1,3 +1,7 @@
 //! The phases of a profiling run: configuration, order, degrading, status and the bundle it leaves.
 
+pub mod account;
 pub mod config;
+pub mod exit;
+pub mod record;
+pub mod select;

@@ -208,7 +208,6 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_origin() {
             "profiling.timeline",
             "`auto`, `nsys`, `native`",
         ),
-        (vec!["run.id=../x"], "run.id", "folder name"),
         (vec!["workload=hf"], "workload.kind", "needs a model"),
         (vec!["workload=hydra"], "workload.kind", "workload.module=NAME"),
         (vec!["workload=command"], "workload.kind", "after --"),

@@ -52,8 +52,6 @@ pub enum Mode {
 pub struct Run {
     /// How much is measured.
     pub mode: Mode,
-    /// Name of the run directory; made from the time when absent.
-    pub id: Option<String>,
     /// Most kernel strata of a stage that go to ncu.
     pub top_n_kernels: u32,
     /// Share of a stage's kernel time at which the selection stops.
@@ -369,12 +367,6 @@ impl Config {
                 "run.top_n_kernels",
                 "expected at least 1; runner.counters=false leaves counters out",
             );
-        }
-        if let Some(id) = &self.run.id {
-            let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            if id.is_empty() || id.starts_with('.') || !id.chars().all(fine) {
-                return wrong("run.id", "expected a folder name of letters, digits, - and _");
-            }
         }
         if !positive(self.hardware.peak_tflops) {
             return wrong("hardware.peak_tflops", "expected more than 0");

@@ -1,0 +1,10 @@
+//! Which kernels go to ncu, what that will cost, and what came back.
+//!
+//! - [`strata`]: kernel x grid x block of each stage, by time;
+//! - [`plan`]: the choice among them, within a budget: `ncu/plan.json`.
+
+pub mod plan;
+pub mod strata;
+
+pub use plan::{LeftOut, Limits, Plan, Planned, Policies, StageCover, choose};
+pub use strata::Stratum;
