@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn stops_at_top_n() {
         let strata: Vec<Stratum> = (0..50)
-            .map(|i| stratum("decode", &format!("k{i}"), 1, 100, 1))
+            .map(|i| stratum("decode", &format!("k{i:02}"), 1, 100, 1))
             .collect();
         let plan = plan(&strata, &Limits { top_n: 3, ..limits() });
         assert_eq!(
@@ -483,11 +483,8 @@ mod tests {
         strata.push(stratum("decode", "gemv", 1, 4000, 600));
         let plan = plan(&strata, &limits());
         assert_eq!(plan.kernels, ["gemv"]);
-        assert_eq!(
-            plan.left_out.len(),
-            19,
-            "one line for each stratum that was wanted"
-        );
+        assert_eq!(plan.left_out.len(), 1);
+        assert_eq!(plan.left_out[0].total_ns, 190, "of the strata that were wanted");
         assert!(
             plan.left_out[0]
                 .why
