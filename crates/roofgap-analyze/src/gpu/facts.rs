@@ -77,9 +77,12 @@ pub struct GpuFacts {
     /// Where the bandwidth comes from, when not from `source`.
     #[serde(default)]
     pub bandwidth_source: Option<String>,
-    /// One peak for every format, set by the user, in TFLOP/s.
+    /// One peak for the format in use that comes before the table, in TFLOP/s: set by the user, or measured.
     #[serde(default)]
-    pub user_peak_tflops: Option<f64>,
+    pub stated_tflops: Option<f64>,
+    /// Where that one comes from.
+    #[serde(default)]
+    pub stated_source: Option<String>,
     /// What the device's own clock makes of the peaks (1 when nothing is known).
     #[serde(skip_deserializing, default = "one")]
     pub clock_ratio: f64,
@@ -152,17 +155,34 @@ impl GpuFacts {
             source: SET_BY_USER.to_owned(),
             notes: None,
             bandwidth_source: None,
-            user_peak_tflops: None,
+            stated_tflops: None,
+            stated_source: None,
             clock_ratio: 1.0,
         }
         .with_user_limits(limits)
+    }
+
+    /// Facts of a device whose limits the program measured itself (a CPU, for one).
+    #[must_use]
+    pub fn measured(name: &str, flops_per_s: Option<f64>, bytes_per_s: Option<f64>, how: &str) -> Self {
+        let limits = UserLimits {
+            peak_tflops: flops_per_s.map(|peak| peak / 1e12),
+            bandwidth_gbs: bytes_per_s.map(|bytes| bytes / 1e9),
+        };
+        let source = format!("measured: {how}");
+        let mut facts = Self::set_by_user(name, limits);
+        facts.stated_source = facts.stated_tflops.map(|_| source.clone());
+        facts.bandwidth_source = facts.bandwidth_gbs.map(|_| source.clone());
+        facts.source = source;
+        facts
     }
 
     /// The same facts with the user's figures over them.
     #[must_use]
     pub fn with_user_limits(mut self, limits: UserLimits) -> Self {
         if let Some(peak) = usable(limits.peak_tflops) {
-            self.user_peak_tflops = Some(peak);
+            self.stated_tflops = Some(peak);
+            self.stated_source = Some(SET_BY_USER.to_owned());
         }
         if let Some(bandwidth) = usable(limits.bandwidth_gbs) {
             self.bandwidth_gbs = Some(bandwidth);
@@ -194,11 +214,15 @@ impl GpuFacts {
     /// The dense peak for a format, or `None` where no source states one.
     #[must_use]
     pub fn peak(&self, dtype: Dtype) -> Option<Peak> {
-        if let Some(tflops) = self.user_peak_tflops {
+        if let Some(tflops) = self.stated_tflops {
+            let source = self
+                .stated_source
+                .clone()
+                .unwrap_or_else(|| SET_BY_USER.to_owned());
             return Some(Peak {
                 flops_per_s: tflops * 1e12,
                 dtype,
-                source: SET_BY_USER.to_owned(),
+                source,
             });
         }
         let tflops = self.dense_tflops.tflops(dtype)?;
@@ -284,6 +308,15 @@ mod tests {
         let own = GpuFacts::set_by_user("prototype", limits);
         assert_eq!(own.peak(Dtype::Bf16).unwrap().source, "set by the user");
         assert_eq!(own.bandwidth().unwrap().0, 5e10);
+    }
+
+    #[test]
+    fn a_measured_device_says_how() {
+        let cpu = GpuFacts::measured("cpu", Some(2e11), None, "a burst of fp32 matrix products");
+        let peak = cpu.peak(Dtype::Fp32).unwrap();
+        assert_eq!(peak.flops_per_s, 2e11);
+        assert_eq!(peak.source, "measured: a burst of fp32 matrix products");
+        assert_eq!(cpu.bandwidth(), None);
     }
 
     #[test]

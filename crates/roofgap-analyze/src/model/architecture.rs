@@ -1,0 +1,407 @@
+//! The shape of a model: what is needed to count its parameters, its work and its traffic.
+
+use crate::gpu::Dtype;
+use serde::Serialize;
+
+/// A whole model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Architecture {
+    /// Name for the reader.
+    pub name: String,
+    /// `model_type` of its configuration.
+    pub model_type: String,
+    /// Format of activations, and of the matrix products.
+    pub dtype: Dtype,
+    /// How weights are stored.
+    pub weights: WeightFormat,
+    /// The language model.
+    pub decoder: Decoder,
+    /// The vision part, where there is one.
+    pub vision: Option<Vision>,
+    /// What the configuration did not say and was taken for granted.
+    pub assumptions: Vec<String>,
+}
+
+/// Bits that a stored weight takes, by kind of weight.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WeightFormat {
+    /// Attention and dense MLP matrices of the decoder.
+    pub linear_bits: f64,
+    /// Routed experts.
+    pub expert_bits: f64,
+    /// Embedding, output head, norms, biases, router and the vision part.
+    pub other_bits: f64,
+    /// In words.
+    pub how: String,
+}
+
+/// The language model: embedding, layers, output head.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Decoder {
+    /// Rows of the embedding.
+    pub vocab: u64,
+    /// Width of the hidden state.
+    pub hidden: u64,
+    /// Whether the output head is the embedding.
+    pub tied: bool,
+    /// Layers, those of one shape together.
+    pub groups: Vec<LayerGroup>,
+}
+
+/// Layers of one shape.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LayerGroup {
+    /// How many.
+    pub count: u64,
+    /// Their attention.
+    pub attention: Attention,
+    /// Their feed-forward part.
+    pub mlp: Mlp,
+    /// Norm vectors of the hidden width in a layer.
+    pub norms: u64,
+}
+
+/// Attention of a layer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Attention {
+    /// Multi-head or grouped-query attention.
+    Grouped {
+        /// Query heads.
+        heads: u64,
+        /// Key and value heads.
+        kv_heads: u64,
+        /// Width of a head.
+        head_dim: u64,
+        /// Biases on the query, key and value projections.
+        qkv_bias: bool,
+        /// Bias on the output projection.
+        output_bias: bool,
+        /// A norm of the head width on queries and on keys.
+        qk_norm: bool,
+        /// A learned sink for each head.
+        sinks: bool,
+        /// Tokens that a token can look back on.
+        window: Option<u64>,
+    },
+    /// Multi-head latent attention: keys and values are kept as one compressed vector.
+    Latent {
+        /// Query heads.
+        heads: u64,
+        /// Rank of the compressed query.
+        q_rank: Option<u64>,
+        /// Rank of the compressed keys and values.
+        kv_rank: u64,
+        /// Width of a head without positions.
+        nope_dim: u64,
+        /// Width of a head that carries positions.
+        rope_dim: u64,
+        /// Width of a value head.
+        v_dim: u64,
+    },
+}
+
+/// Feed-forward part of a layer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Mlp {
+    /// One feed-forward network for every token.
+    Dense {
+        /// Inner width.
+        inner: u64,
+        /// Gate and up projection rather than one.
+        gated: bool,
+        /// Biases on all of them.
+        bias: bool,
+    },
+    /// A mixture of experts.
+    Experts(Experts),
+}
+
+/// A mixture of experts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Experts {
+    /// Experts to choose from.
+    pub routed: u64,
+    /// Experts a token goes through.
+    pub per_token: u64,
+    /// Inner width of a routed expert.
+    pub inner: u64,
+    /// Inner width of the shared experts together (0 without).
+    pub shared_inner: u64,
+    /// A gate on the shared expert.
+    pub shared_gate: bool,
+    /// Biases in the experts.
+    pub bias: bool,
+    /// Bias (or correction) of the router.
+    pub router_bias: bool,
+}
+
+/// A matrix product of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Linear {
+    /// What it is called in the model.
+    pub name: &'static str,
+    /// Inputs.
+    pub inputs: u64,
+    /// Outputs.
+    pub outputs: u64,
+    /// Whether it adds a bias.
+    pub bias: bool,
+}
+
+impl Linear {
+    pub(crate) fn new(name: &'static str, inputs: u64, outputs: u64, bias: bool) -> Self {
+        Self {
+            name,
+            inputs,
+            outputs,
+            bias,
+        }
+    }
+
+    /// Weights without the bias.
+    #[must_use]
+    pub fn matrix(&self) -> f64 {
+        self.inputs as f64 * self.outputs as f64
+    }
+
+    /// Bias values.
+    #[must_use]
+    pub fn bias_values(&self) -> f64 {
+        if self.bias { self.outputs as f64 } else { 0.0 }
+    }
+}
+
+impl Attention {
+    /// The projections of one layer.
+    #[must_use]
+    pub fn linears(&self, hidden: u64) -> Vec<Linear> {
+        match *self {
+            Self::Grouped {
+                heads,
+                kv_heads,
+                head_dim,
+                qkv_bias,
+                output_bias,
+                ..
+            } => vec![
+                Linear::new("q", hidden, heads * head_dim, qkv_bias),
+                Linear::new("k", hidden, kv_heads * head_dim, qkv_bias),
+                Linear::new("v", hidden, kv_heads * head_dim, qkv_bias),
+                Linear::new("o", heads * head_dim, hidden, output_bias),
+            ],
+            Self::Latent {
+                heads,
+                q_rank,
+                kv_rank,
+                nope_dim,
+                rope_dim,
+                v_dim,
+            } => {
+                let queries = heads * (nope_dim + rope_dim);
+                let mut linears = match q_rank {
+                    Some(rank) => {
+                        vec![
+                            Linear::new("q_a", hidden, rank, false),
+                            Linear::new("q_b", rank, queries, false),
+                        ]
+                    }
+                    None => vec![Linear::new("q", hidden, queries, false)],
+                };
+                linears.extend([
+                    Linear::new("kv_a", hidden, kv_rank + rope_dim, false),
+                    Linear::new("kv_b", kv_rank, heads * (nope_dim + v_dim), false),
+                    Linear::new("o", heads * v_dim, hidden, false),
+                ]);
+                linears
+            }
+        }
+    }
+
+    /// Small vectors of one layer: norms inside attention, sinks.
+    #[must_use]
+    pub fn vectors(&self) -> f64 {
+        match *self {
+            Self::Grouped {
+                heads,
+                head_dim,
+                qk_norm,
+                sinks,
+                ..
+            } => {
+                let norms = if qk_norm { 2.0 * head_dim as f64 } else { 0.0 };
+                norms + if sinks { heads as f64 } else { 0.0 }
+            }
+            Self::Latent { q_rank, kv_rank, .. } => (q_rank.unwrap_or(0) + kv_rank) as f64,
+        }
+    }
+
+    /// Values kept in the cache for a token, in one layer.
+    #[must_use]
+    pub fn cached_values(&self) -> u64 {
+        match *self {
+            Self::Grouped {
+                kv_heads, head_dim, ..
+            } => 2 * kv_heads * head_dim,
+            Self::Latent {
+                kv_rank, rope_dim, ..
+            } => kv_rank + rope_dim,
+        }
+    }
+
+    /// Width of all query heads and of all value heads: what a pair of tokens costs.
+    #[must_use]
+    pub fn pair_widths(&self) -> (u64, u64) {
+        match *self {
+            Self::Grouped { heads, head_dim, .. } => (heads * head_dim, heads * head_dim),
+            Self::Latent {
+                heads,
+                nope_dim,
+                rope_dim,
+                v_dim,
+                ..
+            } => (heads * (nope_dim + rope_dim), heads * v_dim),
+        }
+    }
+
+    /// How far back a token looks, where that is bounded.
+    #[must_use]
+    pub fn window(&self) -> Option<u64> {
+        match *self {
+            Self::Grouped { window, .. } => window,
+            Self::Latent { .. } => None,
+        }
+    }
+}
+
+/// The projections of a feed-forward network.
+pub(crate) fn feed_forward(hidden: u64, inner: u64, gated: bool, bias: bool) -> Vec<Linear> {
+    let mut linears = Vec::with_capacity(3);
+    if gated {
+        linears.push(Linear::new("gate", hidden, inner, bias));
+    }
+    linears.push(Linear::new("up", hidden, inner, bias));
+    linears.push(Linear::new("down", inner, hidden, bias));
+    linears
+}
+
+/// The vision part of a model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Vision {
+    /// Encoders, in the order an image goes through them.
+    pub towers: Vec<Tower>,
+    /// From the encoders to the decoder's width.
+    pub projector: Projector,
+    /// Learned vectors of the decoder's width (line break, view separator).
+    pub loose_vectors: u64,
+    /// Side of an image in pixels unless the run says otherwise.
+    pub image_size: u64,
+}
+
+/// One vision encoder.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Tower {
+    /// Segment Anything's image encoder with its neck.
+    Sam(Sam),
+    /// A plain vision transformer (CLIP, SigLIP, ViT).
+    Vit(Vit),
+    /// A language-model-like encoder over patches and learned queries (DeepSeek-OCR-2).
+    Encoder(VisionEncoder),
+}
+
+/// Segment Anything's image encoder.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sam {
+    /// Width.
+    pub hidden: u64,
+    /// Layers.
+    pub layers: u64,
+    /// Heads.
+    pub heads: u64,
+    /// Inner width of the feed-forward part.
+    pub inner: u64,
+    /// Side of a patch in pixels.
+    pub patch: u64,
+    /// Side of the image the position tables are made for.
+    pub image_size: u64,
+    /// Side of an attention window in patches.
+    pub window: u64,
+    /// Layers that attend to the whole image.
+    pub global_layers: u64,
+    /// A table of absolute positions.
+    pub absolute_positions: bool,
+    /// Relative position tables in every layer.
+    pub relative_positions: bool,
+    /// Channels of the neck (0 without).
+    pub neck: u64,
+    /// Channels of the strided convolutions after the neck.
+    pub downsample: Vec<u64>,
+    /// Biases on the query, key and value projection.
+    pub qkv_bias: bool,
+}
+
+/// A plain vision transformer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Vit {
+    /// Name for the reader (`clip`, `vit`).
+    pub name: &'static str,
+    /// Width.
+    pub hidden: u64,
+    /// Layers.
+    pub layers: u64,
+    /// Heads.
+    pub heads: u64,
+    /// Inner width of the feed-forward part.
+    pub inner: u64,
+    /// Gate and up projection rather than one.
+    pub gated: bool,
+    /// Side of a patch in pixels (0 without a patch embedding).
+    pub patch: u64,
+    /// A class token before the patches.
+    pub class_token: bool,
+    /// Bias on the patch embedding.
+    pub patch_bias: bool,
+    /// Norms of the hidden width outside the layers (with bias).
+    pub outer_norms: u64,
+    /// Learned positions (0 without).
+    pub positions: u64,
+    /// Takes the features of the tower before it instead of patches of its own.
+    pub fed_by_previous: bool,
+}
+
+/// An encoder over patches of the tower before it and learned queries.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VisionEncoder {
+    /// Width.
+    pub hidden: u64,
+    /// Layers.
+    pub layers: u64,
+    /// Heads.
+    pub heads: u64,
+    /// Key and value heads.
+    pub kv_heads: u64,
+    /// Inner width of the gated feed-forward part.
+    pub inner: u64,
+    /// Sizes of the learned query tables, smallest first.
+    pub queries: Vec<u64>,
+}
+
+/// What carries vision features to the decoder.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Projector {
+    /// One matrix product with a bias.
+    Linear {
+        /// Width of the features.
+        inputs: u64,
+        /// Width of the decoder.
+        outputs: u64,
+    },
+    /// Two matrix products with biases and an activation between them.
+    TwoLayer {
+        /// Width of the features.
+        inputs: u64,
+        /// Width of the decoder.
+        outputs: u64,
+    },
+    /// The configuration does not say.
+    Unknown,
+}

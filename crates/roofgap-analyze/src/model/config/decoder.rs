@@ -1,0 +1,241 @@
+//! The language model of a configuration.
+
+use super::fields::{ConfigError, Fields};
+use crate::model::{Attention, Decoder, Experts, LayerGroup, Mlp};
+
+/// Types whose layers are those of Llama up to the differences that `read` knows.
+const KNOWN: [&str; 24] = [
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "gpt_oss",
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_ocr",
+    "deepseekocr",
+    "deepseek_ocr2",
+    "deepseekocr2",
+    "deepseek_vl_v2",
+    "deepseek_ocr2_text",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "phi3",
+    "olmo",
+    "granite",
+    "smollm3",
+    "llava",
+];
+
+/// Keys of layers that are no attention: state spaces, linear attention.
+const OTHER_MIXERS: [&str; 8] = [
+    "linear_num_key_heads",
+    "mamba_d_state",
+    "ssm_state_size",
+    "state_size",
+    "attn_layer_period",
+    "linear_attn_config",
+    "rwkv_head_size",
+    "lru_width",
+];
+
+const MOST_LAYERS: u64 = 4096;
+
+pub(super) fn read(
+    top: &Fields<'_>,
+    text: &Fields<'_>,
+    assumptions: &mut Vec<String>,
+) -> Result<Decoder, ConfigError> {
+    let kind = text
+        .text("model_type")
+        .or_else(|| top.text("model_type"))
+        .unwrap_or_default();
+    let kind = kind.to_ascii_lowercase();
+    let unsupported = |why: String| {
+        Err(ConfigError::Unsupported {
+            model_type: kind.clone(),
+            why,
+        })
+    };
+    if let Some(key) = text.has_any(&OTHER_MIXERS) {
+        return unsupported(format!("it has {key}, so not every layer is attention"));
+    }
+    if !KNOWN.contains(&kind.as_str()) {
+        if !text.has("rms_norm_eps") {
+            return unsupported("it is not listed and does not look like Llama: no rms_norm_eps".to_owned());
+        }
+        assumptions.push(format!(
+            "model type {kind:?} is not listed: read as Llama-like (gated feed-forward, no biases unless stated)"
+        ));
+    }
+    let layers = text.need(&["num_hidden_layers", "n_layers"])?;
+    if layers > MOST_LAYERS {
+        return unsupported(format!("it has {layers} layers"));
+    }
+    let reader = Reader {
+        text,
+        kind: &kind,
+        hidden: text.need(&["hidden_size"])?,
+    };
+    let mut groups: Vec<LayerGroup> = Vec::new();
+    for layer in 0..layers {
+        let attention = reader.attention(layer)?;
+        let mlp = reader.mlp(layer)?;
+        match groups
+            .iter_mut()
+            .find(|group| group.attention == attention && group.mlp == mlp)
+        {
+            Some(group) => group.count += 1,
+            None => groups.push(LayerGroup {
+                count: 1,
+                attention,
+                mlp,
+                norms: reader.norms(),
+            }),
+        }
+    }
+    let tied = [text, top]
+        .into_iter()
+        .find_map(|fields| fields.flag("tie_word_embeddings"));
+    Ok(Decoder {
+        vocab: text.need(&["vocab_size"])?,
+        hidden: reader.hidden,
+        tied: tied.unwrap_or_else(|| kind.starts_with("gemma")),
+        groups,
+    })
+}
+
+struct Reader<'r, 'a> {
+    text: &'r Fields<'a>,
+    kind: &'r str,
+    hidden: u64,
+}
+
+impl Reader<'_, '_> {
+    /// Norm vectors in a layer: before attention and before the feed-forward part, with Gemma 2 and 3 after them too.
+    fn norms(&self) -> u64 {
+        if matches!(self.kind, "gemma2" | "gemma3_text") {
+            4
+        } else {
+            2
+        }
+    }
+
+    fn attention(&self, layer: u64) -> Result<Attention, ConfigError> {
+        let text = self.text;
+        let heads = text.need(&["num_attention_heads"])?;
+        let latent_rank = text.size_or_zero(&["kv_lora_rank"])?.unwrap_or(0);
+        let nope_dim = text.size_or_zero(&["qk_nope_head_dim"])?.unwrap_or(0);
+        if latent_rank > 0 && nope_dim > 0 && text.flag("use_mla") != Some(false) {
+            return Ok(Attention::Latent {
+                heads,
+                q_rank: text.size_or_zero(&["q_lora_rank"])?.filter(|rank| *rank > 0),
+                kv_rank: latent_rank,
+                nope_dim,
+                rope_dim: text.need(&["qk_rope_head_dim"])?,
+                v_dim: text.need(&["v_head_dim"])?,
+            });
+        }
+        let bias = text.flag("attention_bias").unwrap_or(self.kind == "gpt_oss");
+        Ok(Attention::Grouped {
+            heads,
+            kv_heads: text.size(&["num_key_value_heads"])?.unwrap_or(heads),
+            head_dim: text.size(&["head_dim"])?.unwrap_or(self.hidden / heads),
+            qkv_bias: bias || matches!(self.kind, "qwen2" | "qwen2_moe"),
+            output_bias: bias,
+            qk_norm: matches!(self.kind, "qwen3" | "qwen3_moe" | "gemma3_text"),
+            sinks: self.kind == "gpt_oss",
+            window: self.window(layer)?,
+        })
+    }
+
+    fn window(&self, layer: u64) -> Result<Option<u64>, ConfigError> {
+        let window = self
+            .text
+            .size_or_zero(&["sliding_window"])?
+            .filter(|window| *window > 0);
+        if window.is_none() || self.text.flag("use_sliding_window") == Some(false) {
+            return Ok(None);
+        }
+        if let Some(kinds) = self.text.list("layer_types") {
+            let kind = usize::try_from(layer)
+                .ok()
+                .and_then(|layer| kinds.get(layer))
+                .and_then(|k| k.as_str());
+            return Ok(window.filter(|_| kind == Some("sliding_attention")));
+        }
+        let slides = match self.kind {
+            "gpt_oss" | "gemma2" => layer.is_multiple_of(2),
+            "gemma3_text" => {
+                let every = self.text.size(&["sliding_window_pattern"])?.unwrap_or(6);
+                !(layer + 1).is_multiple_of(every)
+            }
+            // Qwen slides from a given layer on, and only where it says so.
+            kind if kind.starts_with("qwen") => {
+                self.text.flag("use_sliding_window") == Some(true)
+                    && layer >= self.text.size_or_zero(&["max_window_layers"])?.unwrap_or(0)
+            }
+            _ => true,
+        };
+        Ok(window.filter(|_| slides))
+    }
+
+    fn mlp(&self, layer: u64) -> Result<Mlp, ConfigError> {
+        let text = self.text;
+        let routed = text
+            .size_or_zero(&["n_routed_experts", "num_experts", "num_local_experts"])?
+            .unwrap_or(0);
+        if routed == 0 || !self.sparse(layer)? {
+            return Ok(Mlp::Dense {
+                inner: text.need(&["intermediate_size"])?,
+                gated: true,
+                bias: text.flag("mlp_bias").unwrap_or(false),
+            });
+        }
+        let inner = text.need(&["moe_intermediate_size", "intermediate_size"])?;
+        let shared = match text.size_or_zero(&["shared_expert_intermediate_size"])? {
+            Some(width) => width,
+            None => text.size_or_zero(&["n_shared_experts"])?.unwrap_or(0) * inner,
+        };
+        Ok(Mlp::Experts(Experts {
+            routed,
+            per_token: text
+                .need(&["num_experts_per_tok", "experts_per_token"])?
+                .min(routed),
+            inner,
+            shared_inner: shared,
+            shared_gate: self.kind == "qwen2_moe",
+            bias: self.kind == "gpt_oss",
+            router_bias: self.kind == "gpt_oss" || text.text("topk_method").as_deref() == Some("noaux_tc"),
+        }))
+    }
+
+    /// Whether this layer has experts, in the ways families say so.
+    fn sparse(&self, layer: u64) -> Result<bool, ConfigError> {
+        let text = self.text;
+        if let Some(kinds) = text.list("mlp_layer_types") {
+            let kind = usize::try_from(layer)
+                .ok()
+                .and_then(|layer| kinds.get(layer))
+                .and_then(|k| k.as_str());
+            return Ok(kind == Some("sparse"));
+        }
+        if text
+            .sizes("mlp_only_layers")?
+            .is_some_and(|dense| dense.contains(&layer))
+        {
+            return Ok(false);
+        }
+        let first = text.size_or_zero(&["first_k_dense_replace"])?.unwrap_or(0);
+        if layer < first {
+            return Ok(false);
+        }
+        let every = text.size(&["moe_layer_freq"])?.unwrap_or(1);
+        let step = text.size(&["decoder_sparse_step"])?.unwrap_or(1);
+        Ok(layer.is_multiple_of(every) && (layer + 1).is_multiple_of(step))
+    }
+}

@@ -1,0 +1,233 @@
+//! The vision part of a configuration.
+
+use super::fields::{ConfigError, Fields};
+use crate::model::{Projector, Sam, Tower, Vision, VisionEncoder, Vit};
+
+pub(super) fn read(
+    top: &Fields<'_>,
+    decoder_hidden: u64,
+    assumptions: &mut Vec<String>,
+) -> Result<Option<Vision>, ConfigError> {
+    let Some(vision) = top.object("vision_config") else {
+        return Ok(None);
+    };
+    if let Some(width) = vision.object("width") {
+        return published_deepseek(top, &vision, &width, decoder_hidden).map(Some);
+    }
+    if vision.has("sam_config") || vision.has("encoder_config") {
+        return transformers_deepseek(&vision, decoder_hidden).map(Some);
+    }
+    plain(top, &vision, decoder_hidden, assumptions)
+}
+
+/// DeepSeek-OCR's own form: towers by name under `vision_config.width`, sizes that its code fixes left out.
+fn published_deepseek(
+    top: &Fields<'_>,
+    vision: &Fields<'_>,
+    width: &Fields<'_>,
+    decoder_hidden: u64,
+) -> Result<Vision, ConfigError> {
+    let image_size = vision.size(&["image_size"])?.unwrap_or(1024);
+    let mut towers = Vec::new();
+    if let Some(fields) = width.object("sam_vit_b") {
+        towers.push(Tower::Sam(sam(&fields, image_size, vec![512, 1024])?));
+    }
+    if let Some(fields) = width.object("clip-l-14-224") {
+        let hidden = fields.need(&["width"])?;
+        towers.push(Tower::Vit(Vit {
+            name: "clip",
+            hidden,
+            layers: fields.need(&["layers"])?,
+            heads: fields.need(&["heads"])?,
+            inner: inner(&fields, hidden)?,
+            gated: false,
+            // Its patch embedding is stored and never used: SAM's features take its place.
+            patch: if fields.flag("patch_embedding") == Some(false) {
+                0
+            } else {
+                fields.size(&["patch_size"])?.unwrap_or(14)
+            },
+            class_token: fields.flag("class_token").unwrap_or(true),
+            patch_bias: false,
+            outer_norms: 1,
+            positions: clip_positions(&fields)?,
+            fed_by_previous: !towers.is_empty(),
+        }));
+    }
+    let second = width.object("qwen2-0-5b");
+    if let Some(fields) = &second {
+        let hidden = fields.size(&["dim", "width", "hidden_size"])?.unwrap_or(896);
+        towers.push(Tower::Encoder(VisionEncoder {
+            hidden,
+            layers: fields.size(&["layers"])?.unwrap_or(24),
+            heads: fields.size(&["heads"])?.unwrap_or(14),
+            kv_heads: fields.size(&["kv_heads"])?.unwrap_or(2),
+            inner: fields.size(&["intermediate_size"])?.unwrap_or(4864),
+            queries: fields.sizes("queries")?.unwrap_or_else(|| vec![144, 256]),
+        }));
+    }
+    let features = towers.last().map_or(decoder_hidden, Tower::width);
+    let projector = match top.object("projector_config") {
+        Some(fields) => Projector::Linear {
+            inputs: fields.size(&["input_dim"])?.unwrap_or(features),
+            outputs: fields.size(&["n_embed"])?.unwrap_or(decoder_hidden),
+        },
+        None => Projector::Unknown,
+    };
+    // The first version learns a line break and a view separator, the second the separator alone.
+    let loose_vectors = if second.is_some() { 1 } else { 2 };
+    Ok(Vision {
+        towers,
+        projector,
+        loose_vectors,
+        image_size,
+    })
+}
+
+/// Learned positions of the CLIP-like tower: its own patches and the class token.
+fn clip_positions(fields: &Fields<'_>) -> Result<u64, ConfigError> {
+    let side = fields.size(&["image_size"])?.unwrap_or(224) / fields.size(&["patch_size"])?.unwrap_or(14);
+    Ok(side * side + u64::from(fields.flag("class_token").unwrap_or(true)))
+}
+
+/// The form of the transformers library: `vision_config.sam_config` and `.encoder_config`.
+fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vision, ConfigError> {
+    let mut towers = Vec::new();
+    let mut image_size = 1024;
+    if let Some(fields) = vision.object("sam_config") {
+        image_size = fields.size(&["image_size"])?.unwrap_or(1024);
+        towers.push(Tower::Sam(sam(&fields, image_size, vec![512, 896])?));
+    }
+    if let Some(fields) = vision.object("encoder_config") {
+        let heads = fields.need(&["num_attention_heads"])?;
+        towers.push(Tower::Encoder(VisionEncoder {
+            hidden: fields.need(&["hidden_size"])?,
+            layers: fields.need(&["num_hidden_layers"])?,
+            heads,
+            kv_heads: fields.size(&["num_key_value_heads"])?.unwrap_or(heads),
+            inner: fields.need(&["intermediate_size"])?,
+            queries: vec![144, 256],
+        }));
+    }
+    let inputs = towers.last().map_or(decoder_hidden, Tower::width);
+    let projector = Projector::Linear {
+        inputs,
+        outputs: decoder_hidden,
+    };
+    Ok(Vision {
+        towers,
+        projector,
+        loose_vectors: 1,
+        image_size,
+    })
+}
+
+fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam, ConfigError> {
+    let hidden = fields.size(&["width", "hidden_size"])?.unwrap_or(768);
+    let layers = fields.size(&["layers", "num_hidden_layers"])?.unwrap_or(12);
+    let global = fields
+        .sizes("global_attn_indexes")?
+        .unwrap_or_else(|| vec![2, 5, 8, 11]);
+    Ok(Sam {
+        hidden,
+        layers,
+        heads: fields.size(&["heads", "num_attention_heads"])?.unwrap_or(12),
+        inner: match fields.size(&["mlp_dim"])? {
+            Some(inner) => inner,
+            None => inner(fields, hidden)?,
+        },
+        patch: fields.size(&["patch_size"])?.unwrap_or(16),
+        image_size,
+        window: fields.size(&["window_size"])?.unwrap_or(14),
+        global_layers: global.iter().filter(|layer| **layer < layers).count() as u64,
+        absolute_positions: fields.flag("use_abs_pos").unwrap_or(true),
+        relative_positions: fields.flag("use_rel_pos").unwrap_or(true),
+        neck: fields
+            .size_or_zero(&["neck_channels", "output_channels"])?
+            .unwrap_or(256),
+        downsample: fields.sizes("downsample_channels")?.unwrap_or(downsample),
+        qkv_bias: fields.flag("qkv_bias").unwrap_or(true),
+    })
+}
+
+/// Inner width of a tower: four times its width unless the tower itself says otherwise.
+fn inner(fields: &Fields<'_>, hidden: u64) -> Result<u64, ConfigError> {
+    if let Some(inner) = fields.size(&["intermediate_size"])? {
+        return Ok(inner);
+    }
+    let ratio = fields
+        .number("mlp_ratio")
+        .filter(|ratio| (0.1..=64.0).contains(ratio))
+        .unwrap_or(4.0);
+    Ok((hidden as f64 * ratio) as u64)
+}
+
+/// A plain vision transformer in the form that CLIP, SigLIP and ViT share.
+fn plain(
+    top: &Fields<'_>,
+    vision: &Fields<'_>,
+    decoder_hidden: u64,
+    assumptions: &mut Vec<String>,
+) -> Result<Option<Vision>, ConfigError> {
+    let kind = vision.text("model_type").unwrap_or_default();
+    let named = |part: &str| kind.contains(part);
+    let fixed_size = named("clip") || named("siglip") || kind == "vit";
+    let complete = [
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "patch_size",
+        "image_size",
+    ]
+    .iter()
+    .all(|key| vision.has(key));
+    if !fixed_size || !complete {
+        assumptions.push(format!(
+            "the vision part {kind:?} is not understood: its parameters and its work are left out"
+        ));
+        return Ok(None);
+    }
+    let hidden = vision.need(&["hidden_size"])?;
+    let image_size = vision.need(&["image_size"])?;
+    let patch = vision.need(&["patch_size"])?;
+    let siglip = named("siglip");
+    let side = image_size / patch;
+    let vit = Vit {
+        name: if siglip {
+            "siglip"
+        } else if named("clip") {
+            "clip"
+        } else {
+            "vit"
+        },
+        hidden,
+        layers: vision.need(&["num_hidden_layers"])?,
+        heads: vision.need(&["num_attention_heads"])?,
+        inner: inner(vision, hidden)?,
+        gated: false,
+        patch,
+        class_token: !siglip,
+        patch_bias: siglip || kind == "vit",
+        outer_norms: if named("clip") { 2 } else { 1 },
+        positions: side * side + u64::from(!siglip),
+        fed_by_previous: false,
+    };
+    let projector = if top
+        .text("model_type")
+        .is_some_and(|kind| kind.starts_with("llava"))
+    {
+        Projector::TwoLayer {
+            inputs: hidden,
+            outputs: decoder_hidden,
+        }
+    } else {
+        assumptions.push("the projector of the vision part is not described: it is left out".to_owned());
+        Projector::Unknown
+    };
+    Ok(Some(Vision {
+        towers: vec![Tower::Vit(vit)],
+        projector,
+        loose_vectors: 0,
+        image_size,
+    }))
+}

@@ -1,0 +1,17 @@
+//! What a stage of a model has to compute and to move, term by term.
+//!
+//! `stage` holds the terms and their sums, `decoder` the language model, `vision` the encoders, `run` fits a stage of a trace
+//! to the tokens of a run.
+
+mod decoder;
+mod run;
+mod stage;
+mod vision;
+
+#[cfg(test)]
+mod tests;
+
+pub use decoder::{DecodeInput, PrefillInput, distinct_experts};
+pub use run::{Misfit, StageKind, Tokens};
+pub use stage::{StageWork, Term};
+pub use vision::View;

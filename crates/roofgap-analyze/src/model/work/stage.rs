@@ -1,0 +1,114 @@
+//! Terms of work and their sums.
+
+use serde::Serialize;
+
+/// One term of a stage's work, so that a person can check it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Term {
+    /// What it is.
+    pub name: String,
+    /// Floating-point operations (a multiplication and an addition are two).
+    pub flops: f64,
+    /// Weights that have to be read from memory.
+    pub weight_bytes: f64,
+    /// Cached keys and values that have to be read or written.
+    pub kv_bytes: f64,
+    /// Inputs and outputs of the products. They may stay in a cache, so they are shown and not counted as traffic.
+    pub activation_bytes: f64,
+    /// The formula with its numbers.
+    pub how: String,
+}
+
+impl Term {
+    /// Bytes that must cross the memory bus: weights and cached keys and values.
+    #[must_use]
+    pub fn moved_bytes(&self) -> f64 {
+        self.weight_bytes + self.kv_bytes
+    }
+}
+
+/// The work of a stage.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StageWork {
+    /// The stage.
+    pub stage: String,
+    /// Its terms.
+    pub terms: Vec<Term>,
+    /// Decode steps it stands for, where it is a decode.
+    pub steps: Option<u64>,
+    /// What was assumed.
+    pub assumptions: Vec<String>,
+}
+
+impl StageWork {
+    /// Floating-point operations in all.
+    #[must_use]
+    pub fn flops(&self) -> f64 {
+        self.terms.iter().map(|term| term.flops).sum()
+    }
+
+    /// Bytes of weights in all.
+    #[must_use]
+    pub fn weight_bytes(&self) -> f64 {
+        self.terms.iter().map(|term| term.weight_bytes).sum()
+    }
+
+    /// Bytes of cached keys and values in all.
+    #[must_use]
+    pub fn kv_bytes(&self) -> f64 {
+        self.terms.iter().map(|term| term.kv_bytes).sum()
+    }
+
+    /// Bytes that must move.
+    #[must_use]
+    pub fn moved_bytes(&self) -> f64 {
+        self.terms.iter().map(Term::moved_bytes).sum()
+    }
+
+    /// The least a decode step can take at this bandwidth, in nanoseconds.
+    #[must_use]
+    pub fn floor_step_ns(&self, bandwidth_bytes_per_s: f64) -> Option<f64> {
+        let steps = self.steps.filter(|steps| *steps > 0)?;
+        (bandwidth_bytes_per_s > 0.0).then(|| self.moved_bytes() / steps as f64 / bandwidth_bytes_per_s * 1e9)
+    }
+
+    /// The same work done several times.
+    #[must_use]
+    pub fn times(mut self, count: u64) -> Self {
+        if count != 1 {
+            let factor = count as f64;
+            for term in &mut self.terms {
+                term.flops *= factor;
+                term.weight_bytes *= factor;
+                term.kv_bytes *= factor;
+                term.activation_bytes *= factor;
+                term.how = format!("{count} times: {}", term.how);
+            }
+            self.steps = self.steps.map(|steps| steps.saturating_mul(count));
+        }
+        self
+    }
+
+    /// The work of several stages together.
+    #[must_use]
+    pub fn together(stage: &str, parts: &[&Self]) -> Self {
+        let mut whole = Self {
+            stage: stage.to_owned(),
+            terms: Vec::new(),
+            steps: None,
+            assumptions: Vec::new(),
+        };
+        for part in parts {
+            whole.terms.extend(part.terms.iter().map(|term| Term {
+                name: format!("{}: {}", part.stage, term.name),
+                ..term.clone()
+            }));
+            for assumption in &part.assumptions {
+                if !whole.assumptions.contains(assumption) {
+                    whole.assumptions.push(assumption.clone());
+                }
+            }
+        }
+        whole
+    }
+}
