@@ -1,5 +1,22 @@
 //! Pure functions from a trace (and facts about the GPU and the model) to an analysis.
+//!
+//! [`analyze`] is the whole of it. It never touches a file or a clock.
 
 pub mod analysis;
+pub mod attribute;
+pub mod gpu;
+pub mod interval;
+pub mod names;
+pub mod stages;
+
+mod analyze;
+mod idle;
+mod instances;
+mod kernels;
+mod operators;
+mod steps;
 
 pub use analysis::*;
+pub use analyze::{Options, analyze};
+pub use names::{family, short_name};
+pub use stages::{Pattern, StageError, StageRule, StageSet};

@@ -60,4 +60,15 @@ impl ReadError {
             what: what.to_string(),
         }
     }
+
+    /// The same failure, said of the file that the user named.
+    pub(crate) fn about(mut self, named: &Path) -> Self {
+        match &mut self {
+            Self::Io { path, .. }
+            | Self::Unrecognised { path, .. }
+            | Self::Damaged { path, .. }
+            | Self::Unsupported { path, .. } => *path = named.to_path_buf(),
+        }
+        self
+    }
 }

@@ -5,6 +5,7 @@
 
 pub mod input;
 pub mod model;
+pub mod ncu;
 pub mod nsys;
 pub mod sqlite;
 

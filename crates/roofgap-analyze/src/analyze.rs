@@ -1,0 +1,430 @@
+//! The whole analysis of a timeline.
+
+use crate::analysis::*;
+use crate::attribute::{Contexts, Launches, NO_CALL, NO_CONTEXT};
+use crate::idle::Activity;
+use crate::instances::{NO_INSTANCE, StageRanges, Warmup, place_contexts};
+use crate::kernels;
+use crate::names::Naming;
+use crate::stages::{StageRule, StageSet};
+use crate::{operators, steps};
+use roofgap_trace::{Losses, Ns, OpKind, RangeStyle, Trace};
+use rustc_hash::FxHashMap;
+
+/// What an analysis is told beside the trace.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The stages to look for.
+    pub stages: StageSet,
+}
+
+/// Analyses a trace.
+pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
+    let mut losses = trace.losses.clone();
+    let launches = Launches::join(trace, &mut losses);
+    let contexts = Contexts::build(trace, &launches.call_of_op);
+    let work = Work {
+        trace,
+        launches: &launches,
+        contexts: &contexts,
+        activity: Activity::of(trace),
+    };
+    let mut naming = Naming::default();
+    let mut reasons = Vec::new();
+
+    let summary_only = trace.ops.is_empty() && !trace.kernel_totals.is_empty();
+    let kernels = if summary_only {
+        kernels::from_totals(trace, &mut naming)
+    } else {
+        kernels::table(trace, 0..trace.ops.len(), &mut naming)
+    };
+    let warmup = Warmup::of(trace, &options.stages);
+    let mut stages: Vec<(Ns, Stage)> = Vec::new();
+    for rule in &options.stages.stages {
+        let ranges = StageRanges::find(trace, rule, &warmup, &options.stages);
+        if ranges.in_warmup > 0 && ranges.instances.is_empty() {
+            let why = format!("all {} ranges that match lie inside a warm-up", ranges.in_warmup);
+            reasons.push(Reason {
+                about: format!("stages.{}", rule.name),
+                why,
+            });
+        }
+        let Some(&first) = ranges.instances.first() else {
+            continue;
+        };
+        let start = trace.ranges.rows.get(first as usize).map_or(0, |r| r.start);
+        stages.push((start, work.stage(rule, &ranges, &mut naming)));
+    }
+    stages.sort_by_key(|(start, _)| *start);
+    let stages: Vec<Stage> = stages.into_iter().map(|(_, stage)| stage).collect();
+    if stages.is_empty() {
+        reasons.push(Reason {
+            about: "stages".into(),
+            why: no_stages(trace, summary_only),
+        });
+    }
+    let operators = operators::table(trace, &launches.call_of_op);
+    if operators.is_empty() {
+        let why = "the capture holds neither operators of a framework nor ranges";
+        reasons.push(Reason {
+            about: "operators".into(),
+            why: why.into(),
+        });
+    } else if trace.cpu_ops.is_empty() {
+        let why = "no operators of a framework in the capture; ranges of the program stand in";
+        reasons.push(Reason {
+            about: "operators".into(),
+            why: why.into(),
+        });
+    }
+    Analysis {
+        schema: SCHEMA.into(),
+        sources: sources(trace),
+        devices: devices(trace),
+        totals: work.totals(&kernels, summary_only),
+        stages,
+        kernels,
+        operators,
+        ranges: work.ranges(),
+        losses: loss_rows(&losses),
+        reasons,
+        ..Analysis::default()
+    }
+}
+
+/// Why there are no stages.
+fn no_stages(trace: &Trace, summary_only: bool) -> String {
+    if summary_only {
+        "a summary table has no ranges".into()
+    } else if trace.ranges.rows.is_empty() {
+        "the capture has no ranges; add NVTX ranges to the program (domain LLM: prefill, decode_all, decode_step)".into()
+    } else {
+        "no range matches a stage; name one with --stage NAME=PATTERN".into()
+    }
+}
+
+fn sources(trace: &Trace) -> Vec<SourceInfo> {
+    let info = |s: &roofgap_trace::Source| SourceInfo {
+        path: s.path.clone(),
+        format: s.format.into(),
+        tool_version: s.tool_version.clone(),
+        schema_version: s.schema_version.clone(),
+    };
+    trace.sources.iter().map(info).collect()
+}
+
+fn devices(trace: &Trace) -> Vec<DeviceInfo> {
+    let info = |d: &roofgap_trace::Device| DeviceInfo {
+        id: d.number,
+        name: d.name.clone(),
+        compute_capability: d
+            .compute_capability
+            .map(|(major, minor)| format!("{major}.{minor}")),
+        sms: d.sms,
+        memory_bytes: d.memory_bytes,
+        bandwidth_bytes_per_s: d.bandwidth_bytes_per_s,
+    };
+    trace.devices.iter().map(info).collect()
+}
+
+fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
+    let mut rows: Vec<_> = losses.iter().collect();
+    rows.sort_by_key(|l| std::cmp::Reverse(l.kind.severity()));
+    let info = |l: roofgap_trace::Loss| LossInfo {
+        id: l.kind.id().into(),
+        severity: l.kind.severity().as_str().into(),
+        count: l.count,
+        meaning: l.kind.meaning().into(),
+    };
+    rows.into_iter().map(info).collect()
+}
+
+/// The trace with its operations attributed.
+struct Work<'a> {
+    trace: &'a Trace,
+    launches: &'a Launches,
+    contexts: &'a Contexts,
+    activity: Activity,
+}
+
+/// First start and last end of a group of operations.
+#[derive(Clone, Copy)]
+struct Span(Ns, Ns);
+
+impl Span {
+    const NONE: Self = Self(Ns::MAX, Ns::MIN);
+
+    fn add(&mut self, start: Ns, end: Ns) {
+        *self = Self(self.0.min(start), self.1.max(end));
+    }
+
+    fn length(self) -> Option<Ns> {
+        (self.0 <= self.1).then(|| self.1 - self.0)
+    }
+}
+
+impl Work<'_> {
+    /// The context in which an operation was launched.
+    fn context(&self, op: usize) -> u32 {
+        match self.launches.call_of_op[op] {
+            NO_CALL => NO_CONTEXT,
+            call => self.contexts.of_call[call as usize],
+        }
+    }
+
+    fn totals(&self, kernels: &[Kernel], summary_only: bool) -> Totals {
+        let ops = &self.trace.ops;
+        let time = |kind: OpKind| {
+            (0..ops.len())
+                .filter(|&i| ops.kind[i] == kind)
+                .map(|i| ops.duration(i))
+                .sum::<Ns>()
+        };
+        let known = !summary_only;
+        Totals {
+            kernel_count: kernels.iter().map(|k| k.calls).sum(),
+            kernel_ns: kernels.iter().map(|k| k.total_ns).sum(),
+            busy_ns: known.then(|| self.activity.busy_ns()),
+            memcpy_ns: known.then(|| time(OpKind::Copy)),
+            memset_ns: known.then(|| time(OpKind::Set)),
+            unattributed_count: self.launches.call_of_op.iter().filter(|c| **c == NO_CALL).count() as u64,
+        }
+    }
+
+    fn stage(&self, rule: &StageRule, ranges: &StageRanges, naming: &mut Naming) -> Stage {
+        let (trace, ops) = (self.trace, &self.trace.ops);
+        let rows = &trace.ranges.rows;
+        let place = place_contexts(self.contexts, &ranges.instances, rows.len());
+        let instance = |context: u32| place.get(context as usize).copied().unwrap_or(NO_INSTANCE);
+        let members: Vec<u32> = (0..ops.len() as u32)
+            .filter(|&op| instance(self.context(op as usize)) != NO_INSTANCE)
+            .collect();
+        let mut spans = vec![Span::NONE; ranges.instances.len()];
+        let devices = trace.devices.len().max(1);
+        let mut device_spans = vec![Span::NONE; ranges.instances.len() * devices];
+        for &op in &members {
+            let op = op as usize;
+            let (at, device) = (instance(self.context(op)) as usize, ops.device[op].index());
+            spans[at].add(ops.start[op], ops.end[op]);
+            if let Some(span) = device_spans.get_mut(at * devices + device) {
+                span.add(ops.start[op], ops.end[op]);
+            }
+        }
+        let launch_count = self
+            .contexts
+            .of_call
+            .iter()
+            .filter(|&&c| instance(c) != NO_INSTANCE)
+            .count() as u64;
+        let kernels = kernels::table(trace, members.iter().map(|&op| op as usize), naming);
+        let (busy_ns, idle) = self.busy_and_idle(&members, &device_spans, devices);
+        let gpu = !members.is_empty();
+        let measured = !trace.ops.is_empty();
+        let mut names: Vec<String> = ranges.instances.iter().map(|&r| self.range_name(r)).collect();
+        names.sort_unstable();
+        names.dedup();
+        Stage {
+            name: rule.name.clone(),
+            ranges: names,
+            instances: ranges.instances.len() as u64,
+            wall_ns: ranges
+                .instances
+                .iter()
+                .map(|&r| rows[r as usize].end - rows[r as usize].start)
+                .sum(),
+            projected_ns: gpu.then(|| spans.iter().filter_map(|s| s.length()).sum()),
+            kernel_ns: measured.then(|| kernels.iter().map(|k| k.total_ns).sum()),
+            busy_ns: measured.then_some(busy_ns),
+            kernel_count: kernels.iter().map(|k| k.calls).sum(),
+            gpu_op_count: members.len() as u64,
+            launch_count,
+            idle: gpu.then_some(idle),
+            steps: self.steps(ranges),
+            kernels,
+            notes: self.notes(ranges),
+            mfu: None,
+            mbu: None,
+            from: "timeline".into(),
+        }
+    }
+
+    /// Union of a stage's operations, and its gaps by cause. Operations are in the order of their start.
+    fn busy_and_idle(&self, members: &[u32], spans: &[Span], devices: usize) -> (Ns, Idle) {
+        let ops = &self.trace.ops;
+        let mut busy = 0;
+        let mut idle = Idle::default();
+        for device in 0..devices {
+            // Instances one after another are apart; time between them is not the stage's.
+            let own = spans
+                .iter()
+                .skip(device)
+                .step_by(devices)
+                .filter(|s| s.length().is_some());
+            let inside = crate::interval::Union::of(own.map(|s| (s.0, s.1)).collect());
+            let mut covered: Option<Ns> = None;
+            for &op in members
+                .iter()
+                .filter(|&&op| ops.device[op as usize].index() == device)
+            {
+                let (start, end) = (ops.start[op as usize], ops.end[op as usize]);
+                let until = covered.unwrap_or(start);
+                if start > until && inside.encloses(until, start) {
+                    let call = self.launches.call_of_op[op as usize];
+                    self.activity.split(
+                        self.trace,
+                        ops.device[op as usize],
+                        (until, start),
+                        call,
+                        &mut idle,
+                    );
+                }
+                busy += (end - start.max(until)).max(0);
+                covered = Some(until.max(end));
+            }
+        }
+        (busy, idle)
+    }
+
+    fn steps(&self, ranges: &StageRanges) -> Option<Steps> {
+        let rows = &self.trace.ranges.rows;
+        let each: Vec<Ns> = ranges
+            .steps
+            .iter()
+            .map(|&r| rows[r as usize].end - rows[r as usize].start)
+            .collect();
+        let place = place_contexts(self.contexts, &ranges.steps, rows.len());
+        let inside = |c: u32| place.get(c as usize).is_some_and(|p| *p != NO_INSTANCE);
+        let launches = self.contexts.of_call.iter().filter(|&&c| inside(c)).count();
+        let per_step =
+            (!self.trace.ops.is_empty() && !each.is_empty()).then(|| launches as f64 / each.len() as f64);
+        steps::summary(each, per_step)
+    }
+
+    fn notes(&self, ranges: &StageRanges) -> Vec<Note> {
+        let (ops, rows) = (&self.trace.ops, &self.trace.ranges.rows);
+        let place = place_contexts(self.contexts, &ranges.notes, rows.len());
+        let mut work = vec![(0u64, 0i64); ranges.notes.len()];
+        if !ranges.notes.is_empty() {
+            for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
+                let at = place
+                    .get(self.context(op) as usize)
+                    .copied()
+                    .unwrap_or(NO_INSTANCE);
+                if let Some(sum) = work.get_mut(at as usize) {
+                    *sum = (sum.0 + 1, sum.1 + ops.duration(op));
+                }
+            }
+        }
+        let mut notes: Vec<Note> = Vec::new();
+        for (&row, &(count, ns)) in ranges.notes.iter().zip(&work) {
+            let range = &rows[row as usize];
+            let name = self.trace.names.get(range.name);
+            let at = notes.iter().position(|n| n.name == name).unwrap_or_else(|| {
+                notes.push(Note {
+                    name: name.to_owned(),
+                    ..Note::default()
+                });
+                notes.len() - 1
+            });
+            if let Some(note) = notes.get_mut(at) {
+                note.instances += 1;
+                note.wall_ns += range.end - range.start;
+                note.kernel_count += count;
+                if !ops.is_empty() {
+                    *note.kernel_ns.get_or_insert(0) += ns;
+                }
+            }
+        }
+        notes
+    }
+
+    fn range_name(&self, row: u32) -> String {
+        let range = &self.trace.ranges.rows[row as usize];
+        match self.trace.names.get(range.domain) {
+            "" => self.trace.names.get(range.name).to_owned(),
+            domain => format!("{domain}@{}", self.trace.names.get(range.name)),
+        }
+    }
+
+    /// Every range name with what was launched inside it.
+    fn ranges(&self) -> Vec<RangeInfo> {
+        let (trace, ops) = (self.trace, &self.trace.ops);
+        #[derive(Clone, Copy)]
+        struct Sum {
+            kernels: u64,
+            kernel_ns: Ns,
+            ops: u64,
+            launches: u64,
+            span: Span,
+        }
+        const NOTHING: Sum = Sum {
+            kernels: 0,
+            kernel_ns: 0,
+            ops: 0,
+            launches: 0,
+            span: Span::NONE,
+        };
+        let mut of_context = vec![NOTHING; self.contexts.len()];
+        for op in 0..ops.len() {
+            let Some(sum) = of_context.get_mut(self.context(op) as usize) else {
+                continue;
+            };
+            sum.ops += 1;
+            sum.span.add(ops.start[op], ops.end[op]);
+            if ops.kind[op] == OpKind::Kernel {
+                sum.kernels += 1;
+                sum.kernel_ns += ops.duration(op);
+            }
+        }
+        for &context in &self.contexts.of_call {
+            if let Some(sum) = of_context.get_mut(context as usize) {
+                sum.launches += 1;
+            }
+        }
+        let mut of_range = vec![NOTHING; trace.ranges.rows.len()];
+        for (context, sum) in of_context.iter().enumerate() {
+            for &range in self.contexts.ranges(context as u32) {
+                let Some(total) = of_range.get_mut(range as usize) else {
+                    continue;
+                };
+                total.kernels += sum.kernels;
+                total.kernel_ns += sum.kernel_ns;
+                total.ops += sum.ops;
+                total.launches += sum.launches;
+                if sum.span.length().is_some() {
+                    total.span.add(sum.span.0, sum.span.1);
+                }
+            }
+        }
+        let mut groups: FxHashMap<_, RangeInfo> = FxHashMap::default();
+        for (range, sum) in trace.ranges.rows.iter().zip(&of_range) {
+            let info = groups
+                .entry((range.domain, range.name, range.style))
+                .or_insert_with(|| RangeInfo {
+                    domain: trace.names.get(range.domain).to_owned(),
+                    name: trace.names.get(range.name).to_owned(),
+                    style: if range.style == RangeStyle::PushPop {
+                        "push_pop"
+                    } else {
+                        "start_end"
+                    }
+                    .into(),
+                    ..RangeInfo::default()
+                });
+            info.instances += 1;
+            info.wall_ns += range.end - range.start;
+            info.projected_ns += sum.span.length().unwrap_or(0);
+            info.kernel_count += sum.kernels;
+            info.kernel_ns += sum.kernel_ns;
+            info.gpu_op_count += sum.ops;
+            info.launch_count += sum.launches;
+        }
+        let mut list: Vec<RangeInfo> = groups.into_values().collect();
+        list.sort_by(|a, b| {
+            b.wall_ns
+                .cmp(&a.wall_ns)
+                .then_with(|| (&a.domain, &a.name, &a.style).cmp(&(&b.domain, &b.name, &b.style)))
+        });
+        list
+    }
+}

@@ -1,0 +1,118 @@
+//! From a GPU operation to the call that launched it: process and correlation id.
+
+use roofgap_trace::{LossKind, Losses, Trace};
+
+/// Stands for "no launch record".
+pub const NO_CALL: u32 = u32::MAX;
+
+/// For each GPU operation the row of its launch call.
+#[derive(Debug, Default)]
+pub struct Launches {
+    /// Row in `Trace::calls` for each row in `Trace::ops`, or [`NO_CALL`].
+    pub call_of_op: Vec<u32>,
+}
+
+impl Launches {
+    /// Joins operations with calls. Correlation ids repeat across processes, so the process is part of the key; where two
+    /// calls share a key the earliest has it.
+    pub fn join(trace: &Trace, losses: &mut Losses) -> Self {
+        let tables = Table::build(trace, losses);
+        let ops = &trace.ops;
+        let mut unmatched = 0;
+        let call_of_op = ops
+            .process
+            .iter()
+            .zip(&ops.correlation)
+            .map(|(process, &correlation)| {
+                let call = match correlation {
+                    0 => NO_CALL,
+                    id => tables.get(process.index()).map_or(NO_CALL, |t| t.find(id)),
+                };
+                unmatched += u64::from(call == NO_CALL);
+                call
+            })
+            .collect();
+        losses.add(LossKind::OpNoLaunch, unmatched);
+        Self { call_of_op }
+    }
+}
+
+/// Calls of one process by correlation id: an array where the ids lie close together, as they do in practice, else a sorted
+/// list.
+enum Table {
+    Dense { first: u32, rows: Vec<u32> },
+    Sorted(Vec<(u32, u32)>),
+}
+
+impl Table {
+    fn build(trace: &Trace, losses: &mut Losses) -> Vec<Self> {
+        let calls = &trace.calls;
+        let processes = trace.processes.len();
+        let mut spans = vec![(u32::MAX, 0u32, 0usize); processes];
+        for (process, &id) in calls.process.iter().zip(&calls.correlation) {
+            if let Some(span) = spans.get_mut(process.index())
+                && id != 0
+            {
+                *span = (span.0.min(id), span.1.max(id), span.2 + 1);
+            }
+        }
+        let mut tables: Vec<Self> = spans
+            .iter()
+            .map(|&(first, last, count)| {
+                let width = if count == 0 {
+                    0
+                } else {
+                    (last - first) as usize + 1
+                };
+                if width <= 8 * count + 4096 {
+                    Self::Dense {
+                        first,
+                        rows: vec![NO_CALL; width],
+                    }
+                } else {
+                    Self::Sorted(Vec::with_capacity(count))
+                }
+            })
+            .collect();
+        let mut duplicates = 0;
+        for (row, (process, &id)) in calls.process.iter().zip(&calls.correlation).enumerate() {
+            if id == 0 {
+                continue;
+            }
+            match tables.get_mut(process.index()) {
+                Some(Self::Dense { first, rows }) => match rows.get_mut((id - *first) as usize) {
+                    // Calls are in the order of their start: the first to come is the earliest.
+                    Some(slot) if *slot == NO_CALL => *slot = row as u32,
+                    _ => duplicates += 1,
+                },
+                Some(Self::Sorted(list)) => list.push((id, row as u32)),
+                None => {}
+            }
+        }
+        for table in &mut tables {
+            if let Self::Sorted(list) = table {
+                list.sort_unstable();
+                let before = list.len();
+                list.dedup_by_key(|entry| entry.0);
+                duplicates += (before - list.len()) as u64;
+            }
+        }
+        losses.add(LossKind::CallDuplicate, duplicates);
+        tables
+    }
+
+    fn find(&self, id: u32) -> u32 {
+        match self {
+            Self::Dense { first, rows } => id
+                .checked_sub(*first)
+                .and_then(|at| rows.get(at as usize))
+                .copied()
+                .unwrap_or(NO_CALL),
+            Self::Sorted(list) => list
+                .binary_search_by_key(&id, |entry| entry.0)
+                .ok()
+                .and_then(|at| list.get(at))
+                .map_or(NO_CALL, |entry| entry.1),
+        }
+    }
+}

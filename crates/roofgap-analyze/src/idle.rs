@@ -1,0 +1,87 @@
+//! Why the GPU was idle: what the launching thread was doing in each gap.
+
+use crate::analysis::Idle;
+use crate::attribute::NO_CALL;
+use crate::interval::Union;
+use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
+use rustc_hash::FxHashMap;
+
+/// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
+pub(crate) struct Activity {
+    sync: FxHashMap<ThreadId, Union>,
+    copy: FxHashMap<ThreadId, Union>,
+    devices: Vec<Union>,
+}
+
+impl Activity {
+    /// Collects them from the whole trace.
+    pub(crate) fn of(trace: &Trace) -> Self {
+        let calls = &trace.calls;
+        let collect = |class: CallClass| {
+            let mut lists: FxHashMap<ThreadId, Vec<(Ns, Ns)>> = FxHashMap::default();
+            for row in (0..calls.len()).filter(|&row| calls.class[row] == class) {
+                lists
+                    .entry(calls.thread[row])
+                    .or_default()
+                    .push((calls.start[row], calls.end[row]));
+            }
+            lists
+                .into_iter()
+                .map(|(thread, list)| (thread, Union::of(list)))
+                .collect()
+        };
+        let mut devices: Vec<Vec<(Ns, Ns)>> = vec![Vec::new(); trace.devices.len()];
+        for row in 0..trace.ops.len() {
+            if let Some(list) = devices.get_mut(trace.ops.device[row].index()) {
+                list.push((trace.ops.start[row], trace.ops.end[row]));
+            }
+        }
+        let devices = devices.into_iter().map(Union::of).collect();
+        Self {
+            sync: collect(CallClass::Sync),
+            copy: collect(CallClass::Copy),
+            devices,
+        }
+    }
+
+    /// How long each device was busy.
+    pub(crate) fn busy_ns(&self) -> Ns {
+        self.devices.iter().map(Union::length).sum()
+    }
+
+    /// Splits one gap of a device by cause. `call` launched the operation that ended it.
+    ///
+    /// A gap counts as `launch` when the launch began after the device had run dry, less the time in which the launching
+    /// thread waited (`sync`) or copied (`copy`) before that launch. What was launched before the device ran dry, and time in
+    /// which the device was busy with other work, is `other`.
+    pub(crate) fn split(&self, trace: &Trace, device: DeviceId, gap: (Ns, Ns), call: u32, idle: &mut Idle) {
+        let (from, to) = gap;
+        let elsewhere = self
+            .devices
+            .get(device.index())
+            .map_or(0, |u| u.overlap(from, to));
+        let calls = &trace.calls;
+        let launched = (call != NO_CALL).then(|| (calls.start[call as usize], calls.end[call as usize]));
+        let Some((start, end)) = launched else {
+            idle.other_ns += to - from;
+            return;
+        };
+        if end <= from {
+            idle.other_ns += to - from;
+            return;
+        }
+        let thread = calls.thread[call as usize];
+        let until = start.clamp(from, to);
+        let during =
+            |lists: &FxHashMap<ThreadId, Union>| lists.get(&thread).map_or(0, |u| u.overlap(from, until));
+        let sync = during(&self.sync);
+        let copy = during(&self.copy).min(until - from - sync);
+        let launch = to - from - sync - copy;
+        // The device was not idle while it ran other work; that time cannot be won by launching sooner.
+        let other = elsewhere.min(launch);
+        idle.sync_ns += sync;
+        idle.copy_ns += copy;
+        idle.launch_ns += launch - other;
+        idle.other_ns += other;
+    }
+}

@@ -1,0 +1,74 @@
+//! Unions of intervals.
+
+use roofgap_trace::Ns;
+
+/// Disjoint intervals in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Union(Vec<(Ns, Ns)>);
+
+impl Union {
+    /// Joins intervals that overlap or touch.
+    pub fn of(mut intervals: Vec<(Ns, Ns)>) -> Self {
+        if !intervals.is_sorted() {
+            intervals.sort_unstable();
+        }
+        let mut union: Vec<(Ns, Ns)> = Vec::new();
+        for (start, end) in intervals {
+            match union.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => union.push((start, end)),
+            }
+        }
+        Self(union)
+    }
+
+    /// The disjoint intervals.
+    pub fn intervals(&self) -> &[(Ns, Ns)] {
+        &self.0
+    }
+
+    /// How much time they cover.
+    pub fn length(&self) -> Ns {
+        self.0.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// How much of `start..end` they cover.
+    pub fn overlap(&self, start: Ns, end: Ns) -> Ns {
+        let first = self.0.partition_point(|&(_, e)| e <= start);
+        self.0[first..]
+            .iter()
+            .take_while(|(s, _)| *s < end)
+            .map(|&(s, e)| e.min(end) - s.max(start))
+            .sum()
+    }
+
+    /// Whether one of them holds all of `start..end`.
+    pub fn encloses(&self, start: Ns, end: Ns) -> bool {
+        let after = self.0.partition_point(|&(s, _)| s <= start);
+        after
+            .checked_sub(1)
+            .and_then(|i| self.0.get(i))
+            .is_some_and(|&(_, e)| e >= end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_union_counts_every_moment_once(list in prop::collection::vec((0i64..200, 0i64..40), 0..40), probe in (0i64..250, 0i64..60)) {
+            let intervals: Vec<_> = list.iter().map(|(s, d)| (*s, s + d)).collect();
+            let union = Union::of(intervals.clone());
+            let covered = |t: i64| intervals.iter().any(|(s, e)| *s <= t && t < *e);
+            prop_assert_eq!(union.length(), (0..300).filter(|t| covered(*t)).count() as i64);
+            let (from, to) = (probe.0, probe.0 + probe.1);
+            prop_assert_eq!(union.overlap(from, to), (from..to).filter(|t| covered(*t)).count() as i64);
+            if probe.1 > 0 {
+                prop_assert_eq!(union.encloses(from, to), (from..to).all(covered));
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Kernels by total time.
+
+use crate::analysis::Kernel;
+use crate::names::Naming;
+use roofgap_trace::{DeviceId, NameId, OpKind, Trace};
+use rustc_hash::FxHashMap;
+
+/// Groups the kernels among `rows` of `Trace::ops` by name and device, most time first.
+pub(crate) fn table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &mut Naming) -> Vec<Kernel> {
+    let ops = &trace.ops;
+    let mut groups: FxHashMap<(NameId, DeviceId), usize> = FxHashMap::default();
+    let mut durations: Vec<(NameId, DeviceId, Vec<i64>)> = Vec::new();
+    let mut last = None;
+    for row in rows.filter(|&row| ops.kind[row] == OpKind::Kernel) {
+        let key = (ops.name[row], ops.device[row]);
+        let at = match last {
+            Some((known, at)) if known == key => at,
+            _ => *groups.entry(key).or_insert_with(|| {
+                durations.push((key.0, key.1, Vec::new()));
+                durations.len() - 1
+            }),
+        };
+        last = Some((key, at));
+        if let Some(group) = durations.get_mut(at) {
+            group.2.push(ops.duration(row));
+        }
+    }
+    let mut kernels: Vec<Kernel> = durations
+        .into_iter()
+        .map(|(name, device, mut list)| {
+            let (total_ns, calls) = (list.iter().sum::<i64>(), list.len() as u64);
+            let text = trace.names.get(name);
+            let (short_name, family) = naming.of(text);
+            Kernel {
+                name: text.to_owned(),
+                short_name,
+                family,
+                device: trace.devices.get(device.index()).map(|d| d.number),
+                total_ns,
+                calls,
+                mean_ns: divide(total_ns, calls as i64),
+                min_ns: list.iter().min().copied(),
+                max_ns: list.iter().max().copied(),
+                median_ns: median(&mut list),
+                counters: None,
+            }
+        })
+        .collect();
+    sort(&mut kernels);
+    kernels
+}
+
+/// Kernels of a summary table: the totals that another tool added up.
+pub(crate) fn from_totals(trace: &Trace, naming: &mut Naming) -> Vec<Kernel> {
+    let mut kernels: Vec<Kernel> = trace
+        .kernel_totals
+        .iter()
+        .map(|total| {
+            let text = trace.names.get(total.name);
+            let (short_name, family) = naming.of(text);
+            Kernel {
+                name: text.to_owned(),
+                short_name,
+                family,
+                device: None,
+                total_ns: total.total_ns,
+                calls: total.calls,
+                mean_ns: divide(total.total_ns, total.calls as i64),
+                median_ns: total.median_ns.map(|m| m.round() as i64),
+                min_ns: total.min_ns,
+                max_ns: total.max_ns,
+                counters: None,
+            }
+        })
+        .collect();
+    sort(&mut kernels);
+    kernels
+}
+
+fn sort(kernels: &mut [Kernel]) {
+    kernels.sort_by(|a, b| {
+        b.total_ns
+            .cmp(&a.total_ns)
+            .then_with(|| a.name.cmp(&b.name))
+            .then(a.device.cmp(&b.device))
+    });
+}
+
+/// `a / b` to the nearest integer; 0 for an empty group.
+pub(crate) fn divide(a: i64, b: i64) -> i64 {
+    if b == 0 {
+        0
+    } else {
+        (a as f64 / b as f64).round() as i64
+    }
+}
+
+/// The median, of an even number the mean of the middle two to the nearest integer.
+fn median(list: &mut [i64]) -> Option<i64> {
+    if list.is_empty() {
+        return None;
+    }
+    let even = list.len().is_multiple_of(2);
+    let (below, &mut at, _) = list.select_nth_unstable(list.len() / 2);
+    // Of an even number the other middle value is the largest of the lower half.
+    let other = if even { below.iter().max().copied() } else { None };
+    Some(other.map_or(at, |other| divide(at + other, 2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&mut []), None);
+        assert_eq!(median(&mut [5]), Some(5));
+        assert_eq!(median(&mut [9, 1]), Some(5));
+        assert_eq!(median(&mut [3, 1, 2]), Some(2));
+        assert_eq!(median(&mut [4, 1, 3, 2]), Some(3), "2.5 rounds away from zero");
+    }
+}

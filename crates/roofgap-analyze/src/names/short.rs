@@ -1,0 +1,208 @@
+//! A kernel name that a person can read in a table.
+
+/// The most characters a short name has.
+const MOST: usize = 60;
+
+/// Wrappers whose name says nothing; what they wrap is looked for in their template arguments.
+const GENERIC: [&str; 14] = [
+    "elementwise_kernel",
+    "vectorized_elementwise_kernel",
+    "unrolled_elementwise_kernel",
+    "elementwise_kernel_with_index",
+    "index_elementwise_kernel",
+    "distribution_elementwise_grid_stride_kernel",
+    "legacy_elementwise_kernel",
+    "reduce_kernel",
+    "multi_tensor_apply_kernel",
+    "device_kernel",
+    "Kernel",
+    "Kernel2",
+    "kernel",
+    "_kernel_agent",
+];
+
+/// Words in template arguments that wrap another word, and so say nothing either.
+const WRAPPERS: [&str; 14] = [
+    "BinaryFunctor",
+    "AUnaryFunctor",
+    "BUnaryFunctor",
+    "gpu_kernel_impl",
+    "gpu_kernel_impl_nocast",
+    "gpu_index_kernel",
+    "ReduceOp",
+    "func_wrapper_t",
+    "OpaqueType",
+    "index_elementwise_kernel",
+    "distribution_nullary_kernel",
+    "normal_kernel",
+    "uniform_kernel",
+    "opmath_gpu_kernel_with_scalars",
+];
+
+/// Shortens a demangled kernel name: no return type, namespaces, template or call arguments; for a generic kernel the operation it
+/// carries in brackets.
+///
+/// ```
+/// use roofgap_analyze::short_name;
+/// let name = "void at::native::vectorized_elementwise_kernel<(int)8, at::native::CUDAFunctor_add<c10::BFloat16>, \
+///             std::array<char *, (unsigned long)3>>(int, T2, T3)";
+/// assert_eq!(short_name(name), "vectorized_elementwise_kernel[add]");
+/// ```
+pub fn short_name(name: &str) -> String {
+    let clean: String = name
+        .replace("<unnamed>::", "")
+        .replace("(anonymous namespace)::", "");
+    let clean: String = clean
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let head_end = clean.find(['<', '(']).unwrap_or(clean.len());
+    let head = clean[..head_end].trim();
+    let base = head.rsplit("::").next().unwrap_or(head);
+    let base = base.rsplit(' ').next().unwrap_or(base).trim();
+    let mut short = if base.is_empty() {
+        clean.trim().to_owned()
+    } else {
+        base.to_owned()
+    };
+    if GENERIC.contains(&base)
+        && let Some(detail) = detail(&clean[head_end..])
+    {
+        short = if base.eq_ignore_ascii_case("kernel") || base == "Kernel2" || base == "device_kernel" {
+            detail
+        } else {
+            format!("{short}[{detail}]")
+        };
+    }
+    cut(&short)
+}
+
+/// The operation inside the template arguments of a generic kernel.
+fn detail(arguments: &str) -> Option<String> {
+    if arguments.contains("GroupProblemShape") {
+        return Some("cutlass_grouped_gemm".into());
+    }
+    let words = arguments.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let mut best: Option<&str> = None;
+    for word in words.filter(|w| !WRAPPERS.contains(w)) {
+        let telling = word.starts_with("cutlass_")
+            || word.contains("Functor")
+            || word.ends_with("_functor")
+            || word.ends_with("_kernel_cuda")
+            || word.ends_with("_kernel_impl")
+            || word.ends_with("KernelImpl")
+            || word.ends_with("_kernel")
+            || word.ends_with("_and_transform")
+            || word.ends_with("_cuda_out")
+            || word.starts_with("launch_")
+            || (word.ends_with("Ops") && word.len() > 3);
+        if telling {
+            best = Some(word);
+            break;
+        }
+        if best.is_none() && word == "GemmUniversal" {
+            best = Some("cutlass_gemm");
+        }
+    }
+    let mut word = best?;
+    for suffix in [
+        "_kernel_impl",
+        "_kernel_cuda",
+        "CUDAKernelImpl",
+        "KernelImpl",
+        "_cuda_out",
+        "_kernel",
+        "_functor",
+        "Functor",
+        "Ops",
+    ] {
+        word = word.strip_suffix(suffix).unwrap_or(word);
+    }
+    for prefix in ["CUDAFunctorOnSelf_", "CUDAFunctor_", "launch_"] {
+        word = word.strip_prefix(prefix).unwrap_or(word);
+    }
+    (!word.is_empty()).then(|| word.to_owned())
+}
+
+/// Cuts to the most characters, at the end, with an ellipsis.
+fn cut(text: &str) -> String {
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(MOST - 1).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn real_names() {
+        let real = [
+            (
+                "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
+                "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
+            ),
+            (
+                "void gemvNSP_kernel<__nv_bfloat16, 1, 32, 4, 1024>(T1)",
+                "gemvNSP_kernel",
+            ),
+            (
+                "void at::native::<unnamed>::CatArrayBatchedCopy<at::native::<unnamed>::OpaqueType<(unsigned int)2>, 4>(T1 *)",
+                "CatArrayBatchedCopy",
+            ),
+            (
+                "at::native::<unnamed>::masked_scatter_size_check(const long *, const bool *, long)",
+                "masked_scatter_size_check",
+            ),
+            (
+                "void at::native::elementwise_kernel<(int)128, (int)2, void at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float>>>(at::TensorIteratorBase &, const T1 &)::[lambda(int) (instance 1)]>(int, T3)",
+                "elementwise_kernel[Mul]",
+            ),
+            (
+                "void at::native::vectorized_elementwise_kernel<(int)8, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase &, at::native::GeluType)::[lambda() (instance 2)]>(int)",
+                "vectorized_elementwise_kernel[Gelu]",
+            ),
+            (
+                "void at::native::vectorized_elementwise_kernel<8, at::native::(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1}>(int)",
+                "vectorized_elementwise_kernel[silu]",
+            ),
+            (
+                "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>, unsigned int>>(T3)",
+                "reduce_kernel[Mean]",
+            ),
+            (
+                "void at::native::reduce_kernel<(int)128, (int)4, at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::native::sum_functor<float, float, float>::operator ()(at::TensorIterator &)::[lambda(float, float) (instance 1)]>, unsigned int>>(T3)",
+                "reduce_kernel[sum]",
+            ),
+            (
+                "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(T1::Params)",
+                "cutlass_80_simt_sgemm_128x32_8x5_nn_align1",
+            ),
+            (
+                "void <unnamed>::elementwise_kernel_with_index<int, at::native::arange_cuda_out(const c10::Scalar &)::[lambda() (instance 1)]>(T1)",
+                "elementwise_kernel_with_index[arange]",
+            ),
+            (
+                "triton_poi_fused_add_mul_silu_3",
+                "triton_poi_fused_add_mul_silu_3",
+            ),
+            ("", ""),
+        ];
+        for (name, expected) in real {
+            assert_eq!(short_name(name), expected, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_gives_a_short_line(name in ".{0,300}") {
+            let short = short_name(&name);
+            prop_assert!(short.chars().count() <= MOST);
+            prop_assert!(!short.chars().any(char::is_control));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Operators of the framework, or ranges where there are none: own and total time on CPU and GPU.
+
+use crate::analysis::Operator;
+use crate::attribute::NO_CALL;
+use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace};
+use rustc_hash::FxHashMap;
+
+/// Something that was entered and left on a thread.
+struct Item {
+    thread: ThreadId,
+    start: Ns,
+    end: Ns,
+    key: (NameId, NameId),
+}
+
+/// Adds up operators. Without any in the trace, its push/pop ranges stand in.
+pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
+    let none = trace.names.find("").unwrap_or_default();
+    let ops = &trace.cpu_ops;
+    let mut items: Vec<Item> = (0..ops.len())
+        .map(|i| Item {
+            thread: ops.thread[i],
+            start: ops.start[i],
+            end: ops.end[i],
+            key: (none, ops.name[i]),
+        })
+        .collect();
+    if items.is_empty() {
+        let ranges = trace
+            .ranges
+            .rows
+            .iter()
+            .filter(|r| r.style == RangeStyle::PushPop);
+        items = ranges
+            .map(|r| Item {
+                thread: r.thread,
+                start: r.start,
+                end: r.end,
+                key: (r.domain, r.name),
+            })
+            .collect();
+        items.sort_by_key(|i| (i.thread, i.start, std::cmp::Reverse(i.end)));
+    }
+    let launches = gpu_time_of_calls(trace, call_of_op);
+    let gpu = !trace.ops.is_empty();
+    let mut sums: FxHashMap<(NameId, NameId), Operator> = FxHashMap::default();
+    let mut next = 0;
+    let mut stack: Vec<Open> = Vec::new();
+    let mut calls = launches.as_slice();
+    let flush = |stack: &mut Vec<Open>, until: Option<(ThreadId, Ns)>, sums: &mut FxHashMap<_, Operator>| {
+        while let Some(top) = stack.last() {
+            if until.is_some_and(|(thread, at)| top.thread == thread && top.end > at) {
+                break;
+            }
+            let Some(done) = stack.pop() else { break };
+            if let Some(parent) = stack.last_mut() {
+                parent.children_ns += done.end.min(parent.end) - done.start;
+                parent.gpu_total_ns += done.gpu_total_ns;
+            }
+            let sum = sums.entry(done.key).or_default();
+            sum.calls += 1;
+            sum.total_cpu_ns += done.end - done.start;
+            sum.self_cpu_ns += (done.end - done.start - done.children_ns).max(0);
+            if gpu {
+                *sum.self_gpu_ns.get_or_insert(0) += done.gpu_self_ns;
+                *sum.total_gpu_ns.get_or_insert(0) += done.gpu_total_ns;
+            }
+        }
+    };
+    loop {
+        let item = items.get(next);
+        let item_at = item.map(|i| (i.thread, i.start));
+        // Calls before the next operator belong to what is open now.
+        match (calls.first(), item_at) {
+            (Some(&(thread, at, gpu_ns)), after) if after.is_none_or(|after| (thread, at) < after) => {
+                flush(&mut stack, Some((thread, at)), &mut sums);
+                if let Some(top) = stack.last_mut() {
+                    top.gpu_self_ns += gpu_ns;
+                    top.gpu_total_ns += gpu_ns;
+                }
+                calls = &calls[1..];
+            }
+            (_, Some((thread, at))) => {
+                flush(&mut stack, Some((thread, at)), &mut sums);
+                if let Some(i) = item {
+                    stack.push(Open::new(i));
+                }
+                next += 1;
+            }
+            (_, None) => break,
+        }
+    }
+    flush(&mut stack, None, &mut sums);
+    let mut operators: Vec<Operator> = sums
+        .into_iter()
+        .map(|((domain, name), sum)| {
+            let (domain, name) = (trace.names.get(domain), trace.names.get(name));
+            let name = if domain.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{domain}@{name}")
+            };
+            Operator { name, ..sum }
+        })
+        .collect();
+    operators.sort_by(|a, b| {
+        (b.self_gpu_ns, b.self_cpu_ns)
+            .cmp(&(a.self_gpu_ns, a.self_cpu_ns))
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    operators
+}
+
+/// An operator that was entered and not left yet.
+struct Open {
+    thread: ThreadId,
+    start: Ns,
+    end: Ns,
+    key: (NameId, NameId),
+    children_ns: Ns,
+    gpu_self_ns: Ns,
+    gpu_total_ns: Ns,
+}
+
+impl Open {
+    fn new(item: &Item) -> Self {
+        let Item {
+            thread,
+            start,
+            end,
+            key,
+        } = *item;
+        Self {
+            thread,
+            start,
+            end,
+            key,
+            children_ns: 0,
+            gpu_self_ns: 0,
+            gpu_total_ns: 0,
+        }
+    }
+}
+
+/// Launch calls with the GPU time they caused, by thread and start.
+fn gpu_time_of_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<(ThreadId, Ns, Ns)> {
+    let mut gpu_ns = vec![-1i64; trace.calls.len()];
+    for (row, &call) in call_of_op.iter().enumerate().filter(|(_, c)| **c != NO_CALL) {
+        if let Some(sum) = gpu_ns.get_mut(call as usize) {
+            *sum = (*sum).max(0) + trace.ops.duration(row);
+        }
+    }
+    let calls = &trace.calls;
+    let launched = gpu_ns.iter().enumerate().filter(|(_, ns)| **ns >= 0);
+    let mut list: Vec<_> = launched
+        .map(|(row, &ns)| (calls.thread[row], calls.start[row], ns))
+        .collect();
+    list.sort_unstable();
+    list
+}

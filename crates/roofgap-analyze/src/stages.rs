@@ -1,0 +1,185 @@
+//! Which ranges make a stage: patterns `[domain@]name`, exact, with `*` only where written.
+
+use thiserror::Error;
+
+/// A pattern for range names. Without a domain it means the default domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    domain: String,
+    name: String,
+}
+
+/// A pattern or a stage that could not be understood.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum StageError {
+    /// No name in it.
+    #[error("empty range pattern in {0:?}; write [domain@]name, such as LLM@prefill")]
+    EmptyPattern(String),
+    /// Not of the form NAME=PATTERN.
+    #[error(
+        "{0:?} is no stage; write NAME=PATTERN, such as decode=LLM@decode_all, several patterns separated by commas"
+    )]
+    NotAStage(String),
+}
+
+impl Pattern {
+    /// Parses `[domain@]name`. `*` stands for any text.
+    ///
+    /// ```
+    /// use roofgap_analyze::Pattern;
+    /// let p = Pattern::parse("LLM@decode*").unwrap();
+    /// assert!(p.matches("LLM", "decode_all"));
+    /// assert!(!p.matches("", "decode_all"));
+    /// assert!(Pattern::parse("*@prefill").unwrap().matches("anything", "prefill"));
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, StageError> {
+        let (domain, name) = text.split_once('@').unwrap_or(("", text));
+        if name.is_empty() {
+            return Err(StageError::EmptyPattern(text.to_owned()));
+        }
+        Ok(Self {
+            domain: domain.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Whether a range is meant.
+    pub fn matches(&self, domain: &str, name: &str) -> bool {
+        glob(&self.domain, domain) && glob(&self.name, name)
+    }
+}
+
+/// Whether `text` fits `pattern`, in which `*` stands for any text.
+fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or("");
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// A stage: its name and the ranges that make it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageRule {
+    /// Its name.
+    pub name: String,
+    /// Ranges that are instances of it.
+    pub patterns: Vec<Pattern>,
+    /// Ranges inside it that are its steps.
+    pub steps: Vec<Pattern>,
+    /// Ranges inside it that are worth a note.
+    pub notes: Vec<Pattern>,
+}
+
+/// All stages that are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageSet {
+    /// The stages.
+    pub stages: Vec<StageRule>,
+    /// Ranges whose inside is left out of every stage.
+    pub warmup: Vec<Pattern>,
+}
+
+fn patterns(list: &[&str]) -> Vec<Pattern> {
+    list.iter().filter_map(|p| Pattern::parse(p).ok()).collect()
+}
+
+impl Default for StageSet {
+    fn default() -> Self {
+        let prefill = StageRule {
+            name: "prefill".into(),
+            patterns: patterns(&["LLM@prefill", "prefill"]),
+            steps: Vec::new(),
+            notes: patterns(&[
+                "sam",
+                "clip",
+                "vision_encoder",
+                "projector",
+                "LLM@sam",
+                "LLM@clip",
+                "LLM@vision_encoder",
+                "LLM@projector",
+            ]),
+        };
+        let decode = StageRule {
+            name: "decode".into(),
+            patterns: patterns(&["LLM@decode_all", "LLM@decode", "decode_all", "decode"]),
+            steps: patterns(&["LLM@decode_step", "decode_step"]),
+            notes: Vec::new(),
+        };
+        Self {
+            stages: vec![prefill, decode],
+            warmup: patterns(&["*@warmup*"]),
+        }
+    }
+}
+
+impl StageSet {
+    /// Replaces or adds a stage by `NAME=PATTERN[,PATTERN...]`. Steps and notes of a replaced stage stay.
+    pub fn set(&mut self, text: &str) -> Result<(), StageError> {
+        let (name, list) = text
+            .split_once('=')
+            .ok_or_else(|| StageError::NotAStage(text.to_owned()))?;
+        if name.is_empty() || list.is_empty() {
+            return Err(StageError::NotAStage(text.to_owned()));
+        }
+        let patterns = list
+            .split(',')
+            .map(Pattern::parse)
+            .collect::<Result<Vec<_>, _>>()?;
+        match self.stages.iter_mut().find(|s| s.name == name) {
+            Some(stage) => stage.patterns = patterns,
+            None => self.stages.push(StageRule {
+                name: name.to_owned(),
+                patterns,
+                steps: Vec::new(),
+                notes: Vec::new(),
+            }),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_exact_unless_a_star_is_written() {
+        let m = |p: &str, d: &str, n: &str| Pattern::parse(p).unwrap().matches(d, n);
+        assert!(m("LLM@prefill", "LLM", "prefill"));
+        assert!(!m("LLM@prefill", "LLM", "prefill_warm"));
+        assert!(!m("LLM@prefill", "llm", "prefill"));
+        assert!(!m("prefill", "LLM", "prefill"));
+        assert!(m("prefill", "", "prefill"));
+        assert!(m("*@pre*l", "X", "prefill"));
+        assert!(m("a*b*c", "", "a-b-b-c"));
+        assert!(!m("a*b*c", "", "a-c-b"));
+        assert!(!m("ab*ba", "", "aba"));
+        assert!(m("step [0-9]", "", "step [0-9]"));
+        assert!(Pattern::parse("LLM@").is_err());
+    }
+
+    #[test]
+    fn a_stage_is_replaced_or_added() {
+        let mut set = StageSet::default();
+        set.set("decode=gen,LLM@gen").unwrap();
+        set.set("vision=sam").unwrap();
+        assert_eq!(set.stages.len(), 3);
+        assert!(set.stages[1].patterns[1].matches("LLM", "gen"));
+        assert!(!set.stages[1].steps.is_empty(), "steps of decode stay");
+        assert!(set.set("decode").is_err());
+        assert!(set.set("=x").is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! Steps of a stage in numbers.
+
+use crate::analysis::Steps;
+use crate::kernels::divide;
+
+/// Mean and percentiles of step times; `None` without steps. A percentile is the smallest value that at least that share of the
+/// steps does not exceed.
+pub(crate) fn summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Option<Steps> {
+    let mut sorted = each_ns.clone();
+    sorted.sort_unstable();
+    let at = |share: f64| {
+        let rank = (share * sorted.len() as f64).ceil() as usize;
+        sorted.get(rank.saturating_sub(1)).copied()
+    };
+    Some(Steps {
+        count: sorted.len() as u64,
+        mean_ns: divide(sorted.iter().sum(), sorted.len() as i64),
+        p50_ns: at(0.5)?,
+        p90_ns: at(0.9)?,
+        p99_ns: at(0.99)?,
+        launches_per_step,
+        each_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let steps = summary((1..=10).rev().map(|i| i * 10).collect(), Some(2.5)).unwrap();
+        assert_eq!(
+            (
+                steps.count,
+                steps.mean_ns,
+                steps.p50_ns,
+                steps.p90_ns,
+                steps.p99_ns
+            ),
+            (10, 55, 50, 90, 100)
+        );
+        assert_eq!(steps.each_ns[0], 100, "in order of time, not of size");
+        assert_eq!(summary(Vec::new(), None), None);
+    }
+}
