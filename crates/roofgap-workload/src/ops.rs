@@ -166,9 +166,9 @@ pub(crate) fn gated(gate: &mut Array2<f32>, up: &Array2<f32>) {
     gate.zip_mut_with(up, |gate, up| *gate = *gate / (1.0 + (-*gate).exp()) * up);
 }
 
-/// The Gaussian error unit by its usual approximation.
+/// The Gaussian error unit by its usual approximation, with its `tanh` written as one exponential.
 pub(crate) fn gelu(x: f32) -> f32 {
-    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
+    x / (1.0 + (-1.595_769 * (x + 0.044_715 * x * x * x)).exp())
 }
 
 /// The faster one that CLIP uses.
@@ -247,6 +247,15 @@ mod tests {
     fn top_k_gives_the_largest_and_the_earlier_of_equals() {
         assert_eq!(top_k(&[0.1, 0.5, 0.5, 0.9, 0.2], 3), [3, 1, 2]);
         assert_eq!(argmax(array![0.1, 0.9, 0.9].view()), 1);
+    }
+
+    #[test]
+    fn gelu_is_the_usual_approximation() {
+        for x in [-4.0f32, -1.0, -0.1, 0.0, 0.3, 1.0, 5.0] {
+            let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            let want = 0.5 * x * (1.0 + inner.tanh());
+            assert!((gelu(x) - want).abs() < 1e-5, "{x}: {} {want}", gelu(x));
+        }
     }
 
     #[test]

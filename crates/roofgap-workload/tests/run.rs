@@ -1,4 +1,5 @@
 //! Whole runs of the smallest preset.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Mutex;
 
