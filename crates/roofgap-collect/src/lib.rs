@@ -5,5 +5,9 @@
 
 pub mod child;
 pub mod command;
+pub mod ncu;
+pub mod nsys;
 mod process;
+pub mod range;
 pub mod rundir;
+pub mod tool;

@@ -10,10 +10,12 @@ use super::stop::StopPlan;
 /// Whom a step signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whom {
-    /// The child and all that came of it.
+    /// The child's group.
+    Group,
+    /// The child and all that came of it, wherever it went.
     All,
-    /// Only what came of it: a profiler is left to finish by itself.
-    Descendants,
+    /// Only the program behind a profiler, which is left to finish by itself.
+    Program,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +81,8 @@ impl Step {
     fn take(self, kin: &Kin) {
         match self.whom {
             Whom::All => kin.signal_all(self.signal),
-            Whom::Descendants => kin.signal_descendants(self.signal),
+            Whom::Group => kin.signal_group(self.signal),
+            Whom::Program => kin.signal_program(self.signal),
         }
     }
 }
@@ -89,19 +92,19 @@ fn steps(plan: &StopPlan, enough: bool) -> Vec<Step> {
     let mut steps = vec![
         KILL,
         Step {
-            whom: Whom::All,
+            whom: Whom::Group,
             signal: Signal::TERM,
             grace: plan.terminate,
         },
         Step {
-            whom: Whom::All,
+            whom: Whom::Group,
             signal: Signal::INT,
             grace: plan.interrupt,
         },
     ];
     if enough {
         steps.push(Step {
-            whom: Whom::Descendants,
+            whom: Whom::Program,
             signal: Signal::TERM,
             grace: plan.interrupt,
         });
@@ -126,13 +129,13 @@ mod tests {
     fn interrupt_then_terminate_then_kill() {
         let plan = StopPlan::default();
         let all = [
-            (Whom::All, Signal::INT),
-            (Whom::All, Signal::TERM),
+            (Whom::Group, Signal::INT),
+            (Whom::Group, Signal::TERM),
             (Whom::All, Signal::KILL),
         ];
         assert_eq!(order(&plan, false), all);
         let enough = order(&plan, true);
-        assert_eq!(enough.first(), Some(&(Whom::Descendants, Signal::TERM)));
+        assert_eq!(enough.first(), Some(&(Whom::Program, Signal::TERM)));
         assert_eq!(enough.get(1..), Some(&all[..]));
     }
 

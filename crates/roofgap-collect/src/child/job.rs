@@ -26,7 +26,7 @@ use crate::command::CommandLine;
 pub enum Watch {
     /// Go on.
     Continue,
-    /// The child has done what it was started for: its descendants are ended (SIGTERM), so that it can finish.
+    /// The profiler has seen what it was started for: the program behind it is ended (SIGTERM), so that it can finish.
     Enough,
 }
 
@@ -160,10 +160,10 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Tick)) -> Result<Outcome, 
             pid,
         })?;
     // The child is a zombie still, so neither its id nor its group can have been taken over by another.
-    let settle = if ended == Ended::Itself {
-        job.stop.settle
-    } else {
+    let settle = if job.cancel.is_forced() {
         Duration::ZERO
+    } else {
+        job.stop.settle
     };
     let leftovers = kin.end_leftovers(settle, &job.stop);
     let wait_error = |source| ChildError::Wait {

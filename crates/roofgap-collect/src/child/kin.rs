@@ -73,20 +73,26 @@ impl Kin {
         self.lead
     }
 
-    /// Signals the whole group, and whoever of the family is not in it.
-    pub(super) fn signal_all(&self, signal: Signal) {
+    /// Signals the group, as a terminal does. A profiler has helpers in sessions of their own, which it ends itself once
+    /// it has what it needs of them; signalling those would cost the report.
+    pub(super) fn signal_group(&self, signal: Signal) {
         if let Some(group) = Pid::from_raw(self.lead) {
             let _ = rustix::process::kill_process_group(group, signal);
         }
+    }
+
+    /// Signals the group and whoever of the family has left it.
+    pub(super) fn signal_all(&self, signal: Signal) {
+        self.signal_group(signal);
         for process in self.alive().iter().filter(|process| process.group != self.lead) {
             send(process, signal);
         }
     }
 
-    /// Signals the family without its head: the program behind a profiler, so that the profiler can finish.
-    pub(super) fn signal_descendants(&self, signal: Signal) {
-        for process in self.alive() {
-            send(&process, signal);
+    /// Signals the program behind a profiler, and neither the profiler nor its helpers.
+    pub(super) fn signal_program(&self, signal: Signal) {
+        for process in self.alive().iter().filter(|process| !is_profiler(process.pid)) {
+            send(process, signal);
         }
     }
 
@@ -103,11 +109,11 @@ impl Kin {
                 name: process.name,
             })
             .collect();
-        self.signal_descendants(Signal::TERM);
+        self.signal_all(Signal::TERM);
         if !self.wait_until_gone(plan.terminate) {
             // What is killed may have started another meanwhile.
             for _ in 0..20 {
-                self.signal_descendants(Signal::KILL);
+                self.signal_all(Signal::KILL);
                 if self.wait_until_gone(Duration::from_millis(100)) {
                     break;
                 }
@@ -183,6 +189,25 @@ impl Drop for Kin {
 
 fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Whether a process is a part of Nsight Systems or Nsight Compute, by the file it runs.
+fn is_profiler(pid: i32) -> bool {
+    let Ok(file) = std::fs::read_link(format!("/proc/{pid}/exe")) else {
+        return false;
+    };
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let folder = file
+        .parent()
+        .unwrap_or(&file)
+        .to_string_lossy()
+        .to_ascii_lowercase();
+    ["ncu", "nsys", "TreeLauncher"]
+        .iter()
+        .any(|part| name.starts_with(part))
+        || ["nsight-compute", "nsightcompute", "nsight-systems"]
+            .iter()
+            .any(|part| folder.contains(part))
 }
 
 /// Signals exactly this process: the id is pinned first, then its start time compared, so that an id taken over by

@@ -1,0 +1,94 @@
+//! Versions out of what a tool says.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// A version such as 2025.3.1; compared part by part.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(Vec<u32>);
+
+impl Version {
+    /// The first run of numbers and dots in `text` that starts with a year, or else the first with a dot.
+    ///
+    /// ```
+    /// use roofgap_collect::tool::Version;
+    /// let said = "NVIDIA Nsight Systems version 2023.4.4.54-234433681190v0";
+    /// assert_eq!(Version::find(said).unwrap().to_string(), "2023.4.4.54");
+    /// assert!(Version::find("2024.1.1.0").unwrap() < Version::find("Version 2025.3").unwrap());
+    /// assert_eq!(Version::find("no number"), None);
+    /// ```
+    pub fn find(text: &str) -> Option<Self> {
+        let runs = || {
+            text.split(|c: char| !c.is_ascii_digit() && c != '.')
+                .map(|run| run.trim_matches('.'))
+                .filter(|run| run.contains('.'))
+                .filter_map(Self::read)
+        };
+        let year = |version: &Version| {
+            version
+                .0
+                .first()
+                .is_some_and(|first| (2018..2100).contains(first))
+        };
+        runs().find(year).or_else(|| runs().next())
+    }
+
+    /// At least this year and release.
+    pub fn at_least(&self, year: u32, release: u32) -> bool {
+        *self >= Version(vec![year, release])
+    }
+
+    fn read(run: &str) -> Option<Self> {
+        run.split('.')
+            .map(|part| part.parse().ok())
+            .collect::<Option<Vec<u32>>>()
+            .map(Version)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        out.write_str(&parts.join("."))
+    }
+}
+
+impl Serialize for Version {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_forms_the_tools_use() {
+        for (said, version) in [
+            ("NVIDIA Nsight Systems version 2022.4.2.1-df9881f\n", "2022.4.2.1"),
+            (
+                "NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0",
+                "2025.3.1.90",
+            ),
+            (
+                "NVIDIA (R) Nsight Compute Command Line Profiler\nCopyright (c) 2018-2024 NVIDIA Corporation\n\
+                 Version 2024.1.1.0 (build 33998838) (public-release)",
+                "2024.1.1.0",
+            ),
+            ("Python 3.11.7", "3.11.7"),
+            ("580.159.04", "580.159.4"),
+        ] {
+            assert_eq!(Version::find(said).unwrap().to_string(), version);
+        }
+    }
+
+    #[test]
+    fn order_is_by_number() {
+        let read = |text| Version::find(text).unwrap();
+        assert!(read("2022.10.1") > read("2022.4.2"));
+        assert!(read("2025.3.1").at_least(2025, 3));
+        assert!(!read("2025.2.9").at_least(2025, 3));
+    }
+}
