@@ -6,5 +6,25 @@
 //! | module | holds |
 //! |---|---|
 //! | [`wire`] | the file format: the only part that readers use |
+//! | [`entry`] | the functions that the driver and NVTX call |
+//! | `cupti` | CUPTI, opened while the program runs |
+//! | `nvtx` | the program's own annotations |
+//! | `collector` | the recording itself, and the thread that writes it |
+//!
+//! This is the one crate that speaks to C, and the only one with `unsafe`.
+
+#![cfg_attr(
+    target_os = "linux",
+    allow(unsafe_code, reason = "C interfaces of CUPTI, NVTX and the system")
+)]
 
 pub mod wire;
+
+#[cfg(target_os = "linux")]
+mod collector;
+#[cfg(target_os = "linux")]
+mod cupti;
+#[cfg(target_os = "linux")]
+pub mod entry;
+#[cfg(target_os = "linux")]
+mod nvtx;

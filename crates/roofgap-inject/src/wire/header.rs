@@ -39,7 +39,7 @@ pub struct Status {
     pub errno: u32,
     /// When, ns since the epoch.
     pub at_ns: u64,
-    /// Records that were discarded afterwards.
+    /// Bytes of records that were discarded afterwards.
     pub lost: u64,
 }
 

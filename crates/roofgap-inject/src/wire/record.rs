@@ -6,8 +6,14 @@ use super::format::{put_varint, take_varint};
 use super::nvtx::{EventKind, Message};
 
 /// Text as the program gave it: usually UTF-8, never checked while recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Text<'a>(pub &'a [u8]);
+
+impl std::fmt::Debug for Text<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:?}", self.to_str())
+    }
+}
 
 impl<'a> Text<'a> {
     /// The text, with what is not UTF-8 replaced.

@@ -1,0 +1,92 @@
+//! Which CUDA calls are worth recording: those that launch, copy, set or wait.
+//!
+//! A program makes ten times as many others, and recording them all costs more than everything else together. They
+//! are chosen by name, not by number, so that a version with new ones needs no new list.
+
+use crate::cupti::{Api, sys};
+
+/// Numbers beyond any version's.
+const NUMBERS: u32 = 2_000;
+
+/// Bit that marks the driver's calls.
+pub(crate) const DRIVER: u32 = 1 << 31;
+
+/// Whether the call of this name launches, copies, sets or waits.
+pub(crate) fn wanted(name: &[u8]) -> bool {
+    let name = name.strip_prefix(b"__").unwrap_or(name);
+    let Some(rest) = name
+        .strip_prefix(b"cuda")
+        .or_else(|| name.strip_prefix(b"cu64"))
+        .or_else(|| name.strip_prefix(b"cu"))
+    else {
+        return false;
+    };
+    let begins = |prefix: &str| rest.starts_with(prefix.as_bytes());
+    let says = |part: &str| rest.windows(part.len()).any(|window| window == part.as_bytes());
+    begins("Launch")
+        || begins("GraphLaunch")
+        || begins("Memcpy")
+        || begins("Memset")
+        || begins("StreamWait")
+        || says("Synchronize")
+}
+
+/// Chooses the calls one by one; how many CUPTI took.
+pub(crate) fn choose(api: &Api) -> usize {
+    let mut taken = 0;
+    for domain in [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER] {
+        for number in 1..NUMBERS {
+            let chosen = api.call_name(domain, number).is_some_and(wanted) && api.enable_call(domain, number);
+            taken += usize::from(chosen);
+        }
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_copies_and_waits_are_wanted() {
+        for name in [
+            "cudaLaunchKernel_v7000",
+            "__cudaLaunchKernel_ptsz_v13000",
+            "cudaLaunchKernelExC_v11060",
+            "cuLaunchKernelEx",
+            "cudaGraphLaunch_v10000",
+            "cuGraphLaunch_ptsz",
+            "cudaMemcpyAsync_v3020",
+            "cuMemcpyHtoDAsync_v2",
+            "cu64MemcpyHtoD",
+            "cudaMemsetAsync_v3020",
+            "cuMemsetD8Async",
+            "cudaStreamSynchronize_v3020",
+            "cudaDeviceSynchronize_v3020",
+            "cuCtxSynchronize",
+            "cuEventSynchronize",
+            "cudaStreamWaitEvent_v3020",
+            "cudaLaunchCooperativeKernel_v9000",
+        ] {
+            assert!(wanted(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_many_others_are_not() {
+        for name in [
+            "cudaGetDevice_v3020",
+            "cudaEventQuery_v3020",
+            "cudaGraphAddMemcpyNode_v10000",
+            "cuMemSetAccess",
+            "cudaMalloc_v3020",
+            "cudaMemSetMemPool_v13000",
+            "cudaStreamIsCapturing_v10000",
+            "cuGraphMemsetNodeGetParams",
+            "INVALID",
+            "",
+        ] {
+            assert!(!wanted(name.as_bytes()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! CUPTI set up inside the program, and its buffers in and out.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use super::pool::{self, Pool};
+use super::session::{self, Session};
+use super::{calls, now};
+use crate::cupti::library::Surroundings;
+use crate::cupti::{Api, Failure, sys};
+use crate::wire::ClockPair;
+
+/// CUPTI at work.
+pub(crate) struct Gpu {
+    pub(crate) api: Api,
+    pub(crate) pool: Pool,
+    /// As the `Cupti` record has them.
+    pub(crate) options: u32,
+    /// The clocks when it began.
+    pub(crate) clocks: Option<ClockPair>,
+}
+
+pub(crate) const CALLS_CHOSEN: u32 = 1;
+pub(crate) const COPIES: u32 = 2;
+pub(crate) const WHOLE_GRAPHS: u32 = 4;
+
+/// How many libraries are tried: a second CUPTI in a process is no light thing.
+const TRIES: usize = 4;
+
+/// Finds CUPTI and begins to record. What is not to be had is noted as lost.
+pub(crate) fn start(session: &'static Session) {
+    let candidates = Surroundings::here().candidates();
+    let mut failures = Vec::new();
+    for path in candidates.iter().take(TRIES) {
+        match Api::open(path) {
+            Ok(api) => return begin(session, api),
+            Err(failure) => failures.push(format!("{}: {failure}", path.display())),
+        }
+    }
+    session.note("cupti.missing", 1, &failures.join("; "));
+}
+
+fn begin(session: &'static Session, api: Api) {
+    let Some(pool) = Pool::new() else {
+        session.note("cupti.no_memory", 1, "the system gave no memory for buffers");
+        return;
+    };
+    match api.subscribe(ignore) {
+        Ok(()) => {}
+        Err(Failure::Refused {
+            code: sys::MULTIPLE_SUBSCRIBERS,
+            ..
+        }) => {
+            session.note(
+                "cupti.other_profiler",
+                1,
+                "another profiler is attached to this program, and CUPTI serves one",
+            );
+            return;
+        }
+        Err(failure) => {
+            session.note("cupti.refused", 1, &format!("{}: {failure}", api.path.display()));
+            return;
+        }
+    }
+    api.promise_zeroed_buffers();
+    let clocks = clocks(&api);
+    let mut options = 0;
+    if session.options.copies {
+        options |= COPIES;
+    }
+    if session.options.whole_graphs {
+        options |= WHOLE_GRAPHS;
+    }
+    if api.can_choose_calls() {
+        options |= CALLS_CHOSEN;
+    }
+    let Ok(gpu) = session.begin_gpu(Gpu {
+        api,
+        pool,
+        options,
+        clocks,
+    }) else {
+        return;
+    };
+    if let Err(failure) = gpu.api.register(requested, completed) {
+        session.note("cupti.refused", 1, &failure.to_string());
+        return;
+    }
+    enable(session, gpu);
+}
+
+fn enable(session: &Session, gpu: &Gpu) {
+    let mut kinds = vec![
+        (sys::KIND_DEVICE, "devices"),
+        (sys::KIND_CONCURRENT_KERNEL, "kernels"),
+        (sys::KIND_SYNCHRONIZATION, "waits"),
+    ];
+    if session.options.copies {
+        kinds.extend([
+            (sys::KIND_MEMCPY, "copies"),
+            (sys::KIND_MEMCPY_PEER, "copies between devices"),
+            (sys::KIND_MEMSET, "memory sets"),
+        ]);
+    }
+    if session.options.whole_graphs {
+        kinds.push((sys::KIND_GRAPH_TRACE, "graph launches"));
+    }
+    gpu.api.leave_out_queries();
+    let chosen = if gpu.options & CALLS_CHOSEN != 0 {
+        calls::choose(&gpu.api)
+    } else {
+        0
+    };
+    if chosen == 0 {
+        kinds.extend([
+            (sys::KIND_RUNTIME, "runtime calls"),
+            (sys::KIND_DRIVER, "driver calls"),
+        ]);
+    }
+    let refused: Vec<String> = kinds
+        .iter()
+        .filter_map(|(kind, name)| {
+            gpu.api
+                .enable(*kind)
+                .err()
+                .map(|failure| format!("{name}: {failure}"))
+        })
+        .collect();
+    if !refused.is_empty() {
+        session.note("cupti.kind_refused", refused.len() as u64, &refused.join("; "));
+    }
+}
+
+/// Both clocks, as close together as can be.
+pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
+    let before = now();
+    let cupti = api.timestamp()?;
+    Some(ClockPair {
+        before,
+        cupti,
+        after: now(),
+    })
+}
+
+/// We subscribe to keep others out, and want no callbacks.
+unsafe extern "C" fn ignore(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
+
+/// CUPTI needs a buffer.
+unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        let session = session::current()?;
+        let taken = session.gpu().and_then(|gpu| gpu.pool.take());
+        if taken.is_none() {
+            session.counters.no_buffer.fetch_add(1, Ordering::Relaxed);
+            session.wake();
+        }
+        taken
+    }));
+    let taken = found.ok().flatten();
+    // SAFETY: CUPTI gives three places to write to; no buffer means that it drops the records and counts them.
+    unsafe {
+        *buffer = taken.unwrap_or(std::ptr::null_mut());
+        *size = if taken.is_some() { pool::SIZE } else { 0 };
+        *records = 0;
+    }
+}
+
+/// CUPTI gives a buffer back.
+unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, _: usize, valid: usize) {
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(session) = session::owner_of_buffers()
+            && session.gpu().is_some_and(|gpu| gpu.pool.complete(buffer, valid))
+        {
+            session.wake();
+        }
+    }));
+}

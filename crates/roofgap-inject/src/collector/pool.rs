@@ -1,0 +1,138 @@
+//! The buffers CUPTI fills: a fixed number, taken and given back without a lock.
+//!
+//! The memory is one mapping that gets pages only as it is used, and the lowest free buffer is always taken first, so a
+//! program whose records are written as fast as they come touches a few of them.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use super::ring::map;
+
+/// Bytes of a buffer: about ten thousand kernels.
+pub(crate) const SIZE: usize = 2 << 20;
+
+/// How many there are. When all are full CUPTI drops records and counts them.
+const COUNT: usize = 96;
+
+/// Buffers given their pages at the start, so that the first launches do not fault them in.
+const WARM: usize = 3;
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+const FULL: u32 = 2;
+
+struct Slot {
+    state: AtomicU32,
+    valid: AtomicUsize,
+}
+
+/// The pool.
+pub(crate) struct Pool {
+    memory: *mut u8,
+    slots: [Slot; COUNT],
+}
+
+// SAFETY: a buffer belongs to whoever moved its slot's state last, and the states are handed on with release/acquire.
+unsafe impl Sync for Pool {}
+// SAFETY: as above.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    pub(crate) fn new() -> Option<Self> {
+        let memory = map(SIZE * COUNT)?;
+        // SAFETY: within the mapping, which nobody else knows yet.
+        unsafe { ptr::write_bytes(memory, 0, SIZE * WARM) };
+        let slots = [const {
+            Slot {
+                state: AtomicU32::new(FREE),
+                valid: AtomicUsize::new(0),
+            }
+        }; COUNT];
+        Some(Self { memory, slots })
+    }
+
+    /// A zeroed buffer, if there is one.
+    pub(crate) fn take(&self) -> Option<*mut u8> {
+        let taken = |slot: &Slot| {
+            slot.state.load(Ordering::Relaxed) == FREE
+                && slot
+                    .state
+                    .compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+        };
+        let at = self.slots.iter().position(taken)?;
+        // SAFETY: `at` is below COUNT.
+        Some(unsafe { self.memory.add(at * SIZE) })
+    }
+
+    /// CUPTI gives a buffer back with `valid` bytes of records; whether it was one of ours.
+    pub(crate) fn complete(&self, buffer: *const u8, valid: usize) -> bool {
+        let offset = (buffer as usize).wrapping_sub(self.memory as usize);
+        if !offset.is_multiple_of(SIZE) {
+            return false;
+        }
+        let Some(slot) = self.slots.get(offset / SIZE) else {
+            return false;
+        };
+        slot.valid.store(valid.min(SIZE), Ordering::Relaxed);
+        slot.state.store(FULL, Ordering::Release);
+        true
+    }
+
+    /// Calls `read` with each full buffer and frees it, zeroed. Only the writer may call it.
+    pub(crate) fn drain(&self, mut read: impl FnMut(*mut u8, usize)) {
+        for (at, slot) in self.slots.iter().enumerate() {
+            if slot.state.load(Ordering::Acquire) != FULL {
+                continue;
+            }
+            // SAFETY: within the mapping; the slot is full, so it is the writer's until it is free again.
+            let buffer = unsafe { self.memory.add(at * SIZE) };
+            let valid = slot.valid.load(Ordering::Relaxed);
+            if valid > 0 {
+                read(buffer, valid);
+                // SAFETY: as above.
+                unsafe { ptr::write_bytes(buffer, 0, SIZE) };
+            }
+            slot.state.store(FREE, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_buffer_is_given_once_and_comes_back_zeroed() {
+        let pool = Pool::new().unwrap();
+        let mut taken = Vec::new();
+        while let Some(buffer) = pool.take() {
+            assert!(!taken.contains(&buffer));
+            taken.push(buffer);
+        }
+        assert_eq!(taken.len(), COUNT);
+        let first = taken[0];
+        // SAFETY: the buffer was just taken.
+        unsafe { ptr::write_bytes(first, 9, 100) };
+        assert!(pool.complete(first, 100));
+        let mut drained = Vec::new();
+        pool.drain(|buffer, valid| drained.push((buffer, valid)));
+        assert_eq!(drained, [(first, 100)]);
+        assert_eq!(pool.take(), Some(first));
+        // SAFETY: taken again.
+        assert!(
+            unsafe { std::slice::from_raw_parts(first, SIZE) }
+                .iter()
+                .all(|&byte| byte == 0)
+        );
+    }
+
+    #[test]
+    fn a_strangers_buffer_is_refused() {
+        let pool = Pool::new().unwrap();
+        let stranger = [0u8; 16];
+        assert!(!pool.complete(stranger.as_ptr(), 16));
+        let inside = pool.take().unwrap().wrapping_add(8);
+        assert!(!pool.complete(inside, 16));
+    }
+}

@@ -1,0 +1,277 @@
+//! One thread's annotations on their way to the writer: a ring of bytes with one producer and one consumer.
+//!
+//! What is pushed are whole encoded records, so the consumer copies bytes and never looks at them. A thread that ends
+//! gives its ring back and a later thread takes it over.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+/// Bytes of a ring: some ten thousand events, and the writer is woken at half of them.
+pub(crate) const CAPACITY: usize = 512 << 10;
+
+/// Threads with annotations at one time.
+const THREADS: usize = 1024;
+
+const FREE: u8 = 0;
+const OWNED: u8 = 1;
+const RETIRED: u8 = 2;
+
+/// Whether a push found room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It is in.
+    In,
+    /// It is in, and the writer should come now.
+    InAndHalfFull,
+    /// There was no room.
+    Full,
+}
+
+/// A ring.
+pub(crate) struct Ring {
+    bytes: *mut u8,
+    head: AtomicUsize,
+    tail: AtomicUsize,
+    called: AtomicBool,
+    state: AtomicU8,
+    /// The owner, for the name of its thread.
+    pub(crate) tid: AtomicU32,
+}
+
+// SAFETY: `bytes` is written only by the owning thread between `head` and `tail`, and read only by the writer between
+// `tail` and `head`; both are published with release and read with acquire.
+unsafe impl Sync for Ring {}
+// SAFETY: as above; the memory belongs to no thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// A ring whose memory comes straight from the system, untouched until used.
+    fn new() -> Option<Self> {
+        let bytes = map(CAPACITY)?;
+        Some(Self {
+            bytes,
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+            called: AtomicBool::new(false),
+            state: AtomicU8::new(OWNED),
+            tid: AtomicU32::new(0),
+        })
+    }
+
+    /// Appends one record given in two parts, leaving at least `spare` bytes free. Only the owner may call it.
+    pub(crate) fn push(&self, first: &[u8], second: &[u8], spare: usize) -> Pushed {
+        let length = first.len() + second.len();
+        let head = self.head.load(Ordering::Relaxed);
+        let used = head - self.tail.load(Ordering::Acquire);
+        if CAPACITY - used < length + spare {
+            return Pushed::Full;
+        }
+        self.copy_in(head, first);
+        self.copy_in(head + first.len(), second);
+        self.head.store(head + length, Ordering::Release);
+        if used + length > CAPACITY / 2 && !self.called.swap(true, Ordering::Relaxed) {
+            return Pushed::InAndHalfFull;
+        }
+        Pushed::In
+    }
+
+    fn copy_in(&self, at: usize, bytes: &[u8]) {
+        let at = at % CAPACITY;
+        let before_wrap = bytes.len().min(CAPACITY - at);
+        // SAFETY: both parts lie within the ring, and `push` made sure that the reader is elsewhere.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.add(at), before_wrap);
+            ptr::copy_nonoverlapping(
+                bytes.as_ptr().add(before_wrap),
+                self.bytes,
+                bytes.len() - before_wrap,
+            );
+        }
+    }
+
+    /// Hands everything pushed so far to `take`, in one or two pieces. Only the writer may call it.
+    pub(crate) fn drain(&self, mut take: impl FnMut(&[u8])) {
+        self.called.store(false, Ordering::Relaxed);
+        let tail = self.tail.load(Ordering::Relaxed);
+        let head = self.head.load(Ordering::Acquire);
+        let (length, at) = (head - tail, tail % CAPACITY);
+        if length == 0 {
+            return;
+        }
+        let before_wrap = length.min(CAPACITY - at);
+        // SAFETY: the producer published these bytes and does not touch them until `tail` moves.
+        unsafe {
+            take(std::slice::from_raw_parts(self.bytes.add(at), before_wrap));
+            if before_wrap < length {
+                take(std::slice::from_raw_parts(self.bytes, length - before_wrap));
+            }
+        }
+        self.tail.store(head, Ordering::Release);
+    }
+
+    /// The owner ends.
+    pub(crate) fn retire(&self) {
+        self.state.store(RETIRED, Ordering::Release);
+    }
+}
+
+/// All rings of a process.
+pub(crate) struct Rings {
+    slots: [AtomicPtr<Ring>; THREADS],
+    used: AtomicUsize,
+}
+
+impl Rings {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: [const { AtomicPtr::new(ptr::null_mut()) }; THREADS],
+            used: AtomicUsize::new(0),
+        }
+    }
+
+    /// A ring for a new thread: one given back, or a new one. `None` when there are too many threads.
+    pub(crate) fn claim(&self) -> Option<&'static Ring> {
+        for ring in self.iter() {
+            if ring
+                .state
+                .compare_exchange(FREE, OWNED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return Some(ring);
+            }
+        }
+        let at = self.used.fetch_add(1, Ordering::Relaxed);
+        let Some(slot) = self.slots.get(at) else {
+            self.used.store(THREADS, Ordering::Relaxed);
+            return None;
+        };
+        let ring: &'static Ring = Box::leak(Box::new(Ring::new()?));
+        slot.store(ptr::from_ref(ring).cast_mut(), Ordering::Release);
+        Some(ring)
+    }
+
+    /// Those in use so far.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Ring> + '_ {
+        let used = self.used.load(Ordering::Relaxed).min(THREADS);
+        self.slots.iter().take(used).filter_map(|slot| {
+            let ring = slot.load(Ordering::Acquire);
+            // SAFETY: a slot holds nothing or a ring that is never freed.
+            (!ring.is_null()).then(|| unsafe { &*ring })
+        })
+    }
+
+    /// Has `drain` empty every ring, and frees those whose threads have ended.
+    pub(crate) fn each(&self, mut drain: impl FnMut(usize, &Ring)) {
+        for (number, ring) in self.iter().enumerate() {
+            // Read before draining: what a thread pushed before it retired is then certainly drained.
+            let retired = ring.state.load(Ordering::Acquire) == RETIRED;
+            drain(number, ring);
+            if retired {
+                ring.state.store(FREE, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Anonymous memory, zeroed, not yet backed by pages.
+pub(crate) fn map(length: usize) -> Option<*mut u8> {
+    // SAFETY: asks for new memory only.
+    let memory = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    (memory != libc::MAP_FAILED).then_some(memory.cast())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_in_order_across_the_wrap() {
+        let ring = Ring::new().unwrap();
+        let (mut sent, mut got) = (Vec::new(), Vec::new());
+        for round in 0u32..30_000 {
+            let first = round.to_le_bytes();
+            let second = vec![round as u8; round as usize % 97];
+            if ring.push(&first, &second, 0) == Pushed::Full {
+                ring.drain(|bytes| got.extend_from_slice(bytes));
+                assert_ne!(ring.push(&first, &second, 0), Pushed::Full);
+            }
+            sent.extend_from_slice(&first);
+            sent.extend_from_slice(&second);
+        }
+        ring.drain(|bytes| got.extend_from_slice(bytes));
+        assert!(sent == got);
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_and_calls_once() {
+        let ring = Ring::new().unwrap();
+        let part = [1u8; 1 << 10];
+        let answers: Vec<Pushed> = (0..CAPACITY / part.len())
+            .map(|_| ring.push(&part, &[], 0))
+            .collect();
+        assert_eq!(
+            answers
+                .iter()
+                .filter(|&&answer| answer == Pushed::InAndHalfFull)
+                .count(),
+            1
+        );
+        assert_eq!(ring.push(&[1], &[], 0), Pushed::Full);
+        ring.drain(|_| {});
+        assert_eq!(
+            ring.push(&[1], &[], CAPACITY),
+            Pushed::Full,
+            "room is kept for pops"
+        );
+        assert_eq!(ring.push(&[1], &[], 0), Pushed::In);
+    }
+
+    #[test]
+    fn a_producer_and_the_writer_run_at_once() {
+        let ring = Ring::new().unwrap();
+        let total = 200_000u64;
+        let mut next = 0u64;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for value in 0..total {
+                    while ring.push(&value.to_le_bytes(), &[], 0) == Pushed::Full {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut left = Vec::new();
+            while next < total {
+                ring.drain(|bytes| left.extend_from_slice(bytes));
+                for value in left.chunks_exact(8) {
+                    assert_eq!(u64::from_le_bytes(value.try_into().unwrap()), next);
+                    next += 1;
+                }
+                let whole = left.len() / 8 * 8;
+                left.drain(..whole);
+            }
+        });
+        assert_eq!(next, total);
+    }
+
+    #[test]
+    fn a_ring_given_back_is_taken_over() {
+        let rings = Rings::new();
+        let first = rings.claim().unwrap();
+        first.retire();
+        assert!(
+            !ptr::eq(rings.claim().unwrap(), first),
+            "not before it is drained"
+        );
+        rings.each(|_, ring| ring.drain(|_| {}));
+        assert!(ptr::eq(rings.claim().unwrap(), first));
+    }
+}

@@ -1,0 +1,281 @@
+//! The recording of one process: its parts, its beginning, `fork`, its end.
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use super::gpu::Gpu;
+use super::options::Options;
+use super::output::Output;
+use super::ring::Rings;
+use super::writer;
+
+/// The recording that goes on; none before the first, in a child after `fork`, and after the end.
+static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
+
+static STATE: AtomicU8 = AtomicU8::new(IDLE);
+const IDLE: u8 = 0;
+const STARTING: u8 = 1;
+const STARTED: u8 = 2;
+
+/// Whether the process-wide handlers are there. A child inherits them.
+static HANDLERS: AtomicBool = AtomicBool::new(false);
+
+/// How long the end of the program waits for the writer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Things the program's threads count.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Annotations that found their ring full.
+    pub(crate) ring_full: AtomicU64,
+    /// Annotations made by a signal handler in the middle of another.
+    pub(crate) reentered: AtomicU64,
+    /// Annotations of threads beyond the most there are rings for.
+    pub(crate) no_ring: AtomicU64,
+    /// Times CUPTI found no free buffer.
+    pub(crate) no_buffer: AtomicU64,
+    /// Flushes that CUPTI refused.
+    pub(crate) flush_refused: AtomicU64,
+    /// Children made by `fork`; they are not recorded unless they start CUDA or another program.
+    pub(crate) forks: AtomicU64,
+}
+
+/// Something lost that is known when it happens.
+pub(crate) struct Note {
+    pub(crate) id: &'static str,
+    pub(crate) count: u64,
+    pub(crate) detail: String,
+}
+
+/// A recording.
+pub(crate) struct Session {
+    pub(crate) options: Options,
+    pub(crate) pid: u32,
+    pub(crate) rings: Rings,
+    pub(crate) counters: Counters,
+    gpu: OnceLock<Gpu>,
+    notes: Mutex<Vec<Note>>,
+    writer: OnceLock<Thread>,
+    flusher: OnceLock<Thread>,
+    /// The program ends: nothing new is taken.
+    pub(crate) stopping: AtomicBool,
+    /// CUPTI has delivered its last buffer, or never will.
+    pub(crate) flushed: AtomicBool,
+    /// The file is finished.
+    pub(crate) done: AtomicBool,
+}
+
+/// The recording that goes on and takes new events.
+pub(crate) fn current() -> Option<&'static Session> {
+    let session = CURRENT.load(Ordering::Acquire);
+    // SAFETY: null, or a session, and sessions are never freed.
+    let session = unsafe { session.as_ref() }?;
+    (!session.stopping.load(Ordering::Relaxed)).then_some(session)
+}
+
+/// The recording that CUPTI's buffers belong to, also while the program ends.
+pub(crate) fn owner_of_buffers() -> Option<&'static Session> {
+    // SAFETY: as above.
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// The recording, begun if need be; `None` when the environment asks for none or no file can be made.
+pub(crate) fn start() -> Option<&'static Session> {
+    loop {
+        match STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(STARTING) => std::thread::yield_now(),
+            Err(_) => return current(),
+        }
+    }
+    let session = begin();
+    if let Some(session) = session {
+        CURRENT.store(ptr::from_ref(session).cast_mut(), Ordering::Release);
+    }
+    STATE.store(STARTED, Ordering::Release);
+    session
+}
+
+fn begin() -> Option<&'static Session> {
+    // SAFETY: asks the kernel whether the process runs with more rights than its user, who then must not choose files.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return None;
+    }
+    let options = Options::read(|name| std::env::var_os(name))?;
+    let pid = std::process::id();
+    let (output, _) = Output::create(&options.folder, pid, options.limit).ok()?;
+    let session: &'static Session = Box::leak(Box::new(Session {
+        options,
+        pid,
+        rings: Rings::new(),
+        counters: Counters::default(),
+        gpu: OnceLock::new(),
+        notes: Mutex::new(Vec::new()),
+        writer: OnceLock::new(),
+        flusher: OnceLock::new(),
+        stopping: AtomicBool::new(false),
+        flushed: AtomicBool::new(true),
+        done: AtomicBool::new(false),
+    }));
+    stay_loaded();
+    // A fault of ours must not print into the program's output. This library has a hook of its own.
+    std::panic::set_hook(Box::new(|_| {}));
+    let writer = spawn("roofgap-writer", move || writer::run(session, output)).ok()?;
+    let _ = session.writer.set(writer);
+    if !HANDLERS.swap(true, Ordering::AcqRel) {
+        // SAFETY: the functions live as long as the library, which stays loaded.
+        unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
+    }
+    finish_at_exit();
+    Some(session)
+}
+
+/// Runs [`finish`] when the program ends in order. Handlers run last in, first out, so this is done again once CUPTI is
+/// loaded: the last flush must come before CUPTI's own end.
+fn finish_at_exit() {
+    // SAFETY: as above.
+    unsafe { libc::atexit(at_exit) };
+}
+
+extern "C" fn at_exit() {
+    let _ = std::panic::catch_unwind(finish);
+}
+
+extern "C" fn in_parent() {
+    if let Some(session) = current() {
+        session.counters.forks.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The child has the memory of the recording but not its writer: it must neither write nor wait. A new recording begins
+/// if it starts CUDA by itself.
+extern "C" fn in_child() {
+    CURRENT.store(ptr::null_mut(), Ordering::Release);
+    STATE.store(IDLE, Ordering::Release);
+}
+
+/// Ends the recording: the last buffers, the last frame.
+pub(crate) fn finish() {
+    let Some(session) = owner_of_buffers() else { return };
+    // A child made without `fork`'s handlers shares nothing but the memory.
+    if session.pid != std::process::id() || session.stopping.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    if let Some(flusher) = session.flusher.get() {
+        flusher.unpark();
+    }
+    session.wake();
+    let deadline = Instant::now() + PATIENCE;
+    while !session.done.load(Ordering::Acquire) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+impl Session {
+    /// CUPTI, once it is up.
+    pub(crate) fn gpu(&self) -> Option<&Gpu> {
+        self.gpu.get()
+    }
+
+    /// Takes CUPTI in and starts the thread that asks it for buffers.
+    pub(crate) fn begin_gpu(&'static self, gpu: Gpu) -> Result<&'static Gpu, ()> {
+        self.gpu.set(gpu).map_err(|_| ())?;
+        self.flushed.store(false, Ordering::Release);
+        match spawn("roofgap-flush", move || flush_loop(self)) {
+            Ok(flusher) => {
+                let _ = self.flusher.set(flusher);
+            }
+            Err(error) => {
+                self.flushed.store(true, Ordering::Release);
+                self.note("cupti.no_flush", 1, &error.to_string());
+            }
+        }
+        finish_at_exit();
+        self.wake();
+        self.gpu.get().ok_or(())
+    }
+
+    /// Has the writer come now.
+    pub(crate) fn wake(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
+        }
+    }
+
+    /// Notes something lost. Only while starting and ending: it takes a lock.
+    pub(crate) fn note(&self, id: &'static str, count: u64, detail: &str) {
+        let note = Note {
+            id,
+            count,
+            detail: detail.to_owned(),
+        };
+        self.notes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(note);
+        self.wake();
+    }
+
+    /// The notes made since the last time.
+    pub(crate) fn take_notes(&self) -> Vec<Note> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Asks CUPTI for what it has finished, now and then, and for everything at the end. A thread of its own, because the
+/// call can take long and the rings must be emptied meanwhile.
+fn flush_loop(session: &'static Session) {
+    let Some(gpu) = session.gpu() else { return };
+    let pause = session.options.flush_every.unwrap_or(Duration::from_secs(3600));
+    let mut next = Instant::now() + pause;
+    loop {
+        let stopping = session.stopping.load(Ordering::Acquire);
+        if stopping || Instant::now() >= next {
+            if gpu.api.flush(stopping).is_err() {
+                session.counters.flush_refused.fetch_add(1, Ordering::Relaxed);
+            }
+            session.wake();
+            next = Instant::now() + pause;
+        }
+        if stopping {
+            session.flushed.store(true, Ordering::Release);
+            session.wake();
+            return;
+        }
+        std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// A thread that none of the program's signals reach.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+    // SAFETY: the mask of this thread is set and put back around the start of the new one, which inherits it.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        });
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        started.map(|handle| handle.thread().clone())
+    }
+}
+
+/// Keeps this library in the process: its threads and handlers must not lose their code.
+fn stay_loaded() {
+    // SAFETY: dladdr names the file this function lives in; opening it again with NODELETE pins it.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(stay_loaded as *const libc::c_void, &raw mut info) != 0 && !info.dli_fname.is_null() {
+            libc::dlopen(
+                info.dli_fname,
+                libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE,
+            );
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! CUPTI's records to ours: what points into the process becomes a number, what repeats is written once.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::calls::DRIVER;
+use super::device;
+use crate::cupti::{Api, sys};
+use crate::wire::{
+    Call, CallName, Copy, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Place, Record, Set, Sync,
+    Text, TextEntry,
+};
+
+/// A quick hash for short keys of numbers; nobody attacks it.
+#[derive(Default)]
+pub(crate) struct Quick(u64);
+
+impl Hasher for Quick {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+}
+
+type Quickly<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
+
+/// What a launch shape is known by: the name's number, then the fields in order.
+type ShapeKey = [u32; 11];
+
+/// The state of the translation.
+#[derive(Default)]
+pub(crate) struct Transcoder {
+    texts: Quickly<Box<[u8]>, u32>,
+    by_address: Quickly<usize, (u32, Box<[u8]>)>,
+    shapes: Quickly<ShapeKey, u32>,
+    places: Quickly<[u32; 3], u32>,
+    call_names: Quickly<u32, ()>,
+    devices: Vec<u32>,
+    devices_used: Vec<u32>,
+    /// Kernels without times.
+    pub(crate) untimed: u64,
+    /// Records of a kind that was not asked for.
+    pub(crate) strange: u64,
+}
+
+impl Transcoder {
+    /// Translates one buffer.
+    ///
+    /// # Safety
+    /// `buffer` must be one CUPTI completed with `valid` bytes.
+    pub(crate) unsafe fn buffer(
+        &mut self,
+        api: &Api,
+        buffer: *mut u8,
+        valid: usize,
+        frame: &mut FrameBuilder,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            api.each_record(buffer, valid, |record| self.record(api, record, frame));
+        }
+    }
+
+    /// Translates the record at `record`.
+    ///
+    /// # Safety
+    /// It must point to a record of CUPTI, whose first word says which.
+    unsafe fn record(&mut self, api: &Api, record: *const u8, frame: &mut FrameBuilder) {
+        // SAFETY: every record begins with its kind, and the layouts in `sys` are the beginnings of those kinds.
+        unsafe {
+            match record.cast::<u32>().read_unaligned() {
+                sys::KIND_CONCURRENT_KERNEL | sys::KIND_KERNEL => {
+                    self.kernel(&record.cast::<sys::KernelRecord>().read_unaligned(), frame);
+                }
+                sys::KIND_RUNTIME | sys::KIND_DRIVER => {
+                    self.call(api, &record.cast::<sys::CallRecord>().read_unaligned(), frame);
+                }
+                sys::KIND_MEMCPY => self.copy(&record.cast::<sys::CopyRecord>().read_unaligned(), frame),
+                sys::KIND_MEMCPY_PEER => {
+                    self.peer_copy(&record.cast::<sys::PeerCopyRecord>().read_unaligned(), frame)
+                }
+                sys::KIND_MEMSET => self.set(&record.cast::<sys::SetRecord>().read_unaligned(), frame),
+                sys::KIND_SYNCHRONIZATION => sync(&record.cast::<sys::SyncRecord>().read_unaligned(), frame),
+                sys::KIND_GRAPH_TRACE => {
+                    self.graph(&record.cast::<sys::GraphRecord>().read_unaligned(), frame)
+                }
+                sys::KIND_DEVICE => self.device(&record.cast::<sys::DeviceRecord>().read_unaligned(), frame),
+                _ => self.strange += 1,
+            }
+        }
+    }
+
+    fn kernel(&mut self, record: &sys::KernelRecord, frame: &mut FrameBuilder) {
+        if record.start == 0 || record.end == 0 {
+            self.untimed += 1;
+        }
+        let shape = self.shape(record, frame);
+        let place = self.place(record.device, record.context, record.stream, frame);
+        frame.put(&Record::Kernel(Kernel {
+            shape,
+            place,
+            correlation: record.correlation,
+            graph: record.graph,
+            start: record.start,
+            end: record.end,
+            node: record.node,
+        }));
+    }
+
+    fn shape(&mut self, record: &sys::KernelRecord, frame: &mut FrameBuilder) -> u32 {
+        let name = self.text(record.name, frame);
+        let ([gx, gy, gz], [bx, by, bz]) = (record.grid, record.block);
+        let registers = u32::from(record.registers);
+        let key = [
+            name,
+            gx,
+            gy,
+            gz,
+            bx,
+            by,
+            bz,
+            registers,
+            record.static_shared,
+            record.dynamic_shared,
+            record.local,
+        ];
+        let next = self.shapes.len() as u32;
+        *self.shapes.entry(key).or_insert_with(|| {
+            frame.put(&Record::LaunchShape(LaunchShape {
+                id: next,
+                name,
+                grid: record.grid,
+                block: record.block,
+                registers,
+                static_shared: record.static_shared,
+                dynamic_shared: record.dynamic_shared,
+                local: record.local,
+            }));
+            next
+        })
+    }
+
+    /// The number of a text. The same address usually means the same text, but a module that was unloaded may have left
+    /// its address to another, so what is there is compared.
+    fn text(&mut self, address: *const c_char, frame: &mut FrameBuilder) -> u32 {
+        let text: &[u8] = if address.is_null() {
+            b"(no name)"
+        } else {
+            // SAFETY: CUPTI keeps the names of the kernels it reports.
+            unsafe { CStr::from_ptr(address) }.to_bytes()
+        };
+        if let Some((id, known)) = self.by_address.get(&(address as usize))
+            && **known == *text
+        {
+            return *id;
+        }
+        let next = self.texts.len() as u32;
+        let id = *self.texts.entry(text.into()).or_insert_with(|| {
+            frame.put(&Record::TextEntry(TextEntry {
+                id: next,
+                text: Text(text),
+            }));
+            next
+        });
+        self.by_address.insert(address as usize, (id, text.into()));
+        id
+    }
+
+    fn place(&mut self, device: u32, context: u32, stream: u32, frame: &mut FrameBuilder) -> u32 {
+        let next = self.places.len() as u32;
+        let used = &mut self.devices_used;
+        *self.places.entry([device, context, stream]).or_insert_with(|| {
+            if !used.contains(&device) {
+                used.push(device);
+            }
+            frame.put(&Record::Place(Place {
+                id: next,
+                device,
+                context,
+                stream,
+            }));
+            next
+        })
+    }
+
+    fn call(&mut self, api: &Api, record: &sys::CallRecord, frame: &mut FrameBuilder) {
+        let driver = record.kind == sys::KIND_DRIVER;
+        let number = if driver {
+            record.number | DRIVER
+        } else {
+            record.number
+        };
+        if self.call_names.insert(number, ()).is_none() {
+            let domain = if driver {
+                sys::DOMAIN_DRIVER
+            } else {
+                sys::DOMAIN_RUNTIME
+            };
+            if let Some(name) = api.call_name(domain, record.number) {
+                frame.put(&Record::CallName(CallName {
+                    api: number,
+                    name: Text(name),
+                }));
+            }
+        }
+        frame.put(&Record::Call(Call {
+            api: number,
+            thread: record.thread,
+            correlation: record.correlation,
+            result: record.result,
+            start: record.start,
+            end: record.end,
+        }));
+    }
+
+    fn copy(&mut self, record: &sys::CopyRecord, frame: &mut FrameBuilder) {
+        let place = self.place(record.device, record.context, record.stream, frame);
+        frame.put(&Record::Copy(Copy {
+            place,
+            correlation: record.correlation,
+            graph: record.graph,
+            start: record.start,
+            end: record.end,
+            node: record.node,
+            bytes: record.bytes,
+            kind: record.direction,
+            from: record.from,
+            to: record.to,
+            flags: record.flags,
+        }));
+    }
+
+    fn peer_copy(&mut self, record: &sys::PeerCopyRecord, frame: &mut FrameBuilder) {
+        let place = self.place(record.device, record.context, record.stream, frame);
+        frame.put(&Record::Copy(Copy {
+            place,
+            correlation: record.correlation,
+            graph: record.graph,
+            start: record.start,
+            end: record.end,
+            node: record.node,
+            bytes: record.bytes,
+            kind: record.direction,
+            from: record.from,
+            to: record.to,
+            flags: record.flags,
+        }));
+    }
+
+    fn set(&mut self, record: &sys::SetRecord, frame: &mut FrameBuilder) {
+        let place = self.place(record.device, record.context, record.stream, frame);
+        frame.put(&Record::Set(Set {
+            place,
+            correlation: record.correlation,
+            graph: record.graph,
+            start: record.start,
+            end: record.end,
+            node: record.node,
+            bytes: record.bytes,
+            memory: record.memory,
+        }));
+    }
+
+    fn graph(&mut self, record: &sys::GraphRecord, frame: &mut FrameBuilder) {
+        let place = self.place(record.device, record.context, record.stream, frame);
+        frame.put(&Record::GraphLaunch(GraphLaunch {
+            place,
+            correlation: record.correlation,
+            graph: record.graph,
+            start: record.start,
+            end: record.end,
+        }));
+    }
+
+    fn device(&mut self, record: &sys::DeviceRecord, frame: &mut FrameBuilder) {
+        if self.devices.contains(&record.id) {
+            return;
+        }
+        self.devices.push(record.id);
+        let name: &[u8] = if record.name.is_null() {
+            b""
+        } else {
+            // SAFETY: CUPTI keeps the names of devices.
+            unsafe { CStr::from_ptr(record.name) }.to_bytes()
+        };
+        frame.put(&Record::Device(Device {
+            id: record.id,
+            visible: record.visible,
+            source: 0,
+            major: record.major,
+            minor: record.minor,
+            sms: record.sms,
+            clock_khz: record.clock_khz,
+            l2_bytes: u64::from(record.l2),
+            memory_bytes: record.memory,
+            bandwidth: record.bandwidth.saturating_mul(1_000),
+            name: Text(name),
+        }));
+    }
+
+    /// Asks the driver about devices that did work and that CUPTI said nothing of.
+    pub(crate) fn describe_devices(&mut self, frame: &mut FrameBuilder) {
+        let devices = &mut self.devices;
+        self.devices_used.retain(|&id| {
+            if !devices.contains(&id) {
+                devices.push(id);
+                device::describe(id, |record| frame.put(&record));
+            }
+            false
+        });
+    }
+}
+
+fn sync(record: &sys::SyncRecord, frame: &mut FrameBuilder) {
+    frame.put(&Record::Sync(Sync {
+        kind: record.what,
+        correlation: record.correlation,
+        context: record.context,
+        stream: record.stream,
+        start: record.start,
+        end: record.end,
+    }));
+}

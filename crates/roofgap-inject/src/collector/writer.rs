@@ -1,0 +1,280 @@
+//! The writer: gathers what the program's threads left, and writes it in whole frames.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::names::Seen;
+use super::output::Output;
+use super::session::Session;
+use super::transcode::Transcoder;
+use super::{gpu, now};
+use crate::wire::{Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
+
+/// How long the writer sleeps when nobody calls it.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Raw bytes after which a frame is closed.
+const FRAME: usize = 512 << 10;
+
+/// How long the last flush of CUPTI may take.
+const LAST_FLUSH: Duration = Duration::from_secs(5);
+
+struct Writer {
+    session: &'static Session,
+    output: Output,
+    frame: FrameBuilder,
+    transcoder: Transcoder,
+    names: Seen,
+    threads: Vec<u32>,
+    losses: BTreeMap<&'static str, Lost>,
+    events: Vec<u8>,
+    gpu_told: bool,
+    dropped: u64,
+}
+
+#[derive(Default)]
+struct Lost {
+    count: u64,
+    detail: String,
+    told: bool,
+}
+
+/// The thread's whole life.
+pub(crate) fn run(session: &'static Session, output: Output) {
+    let mut writer = Writer {
+        session,
+        output,
+        frame: FrameBuilder::new(),
+        transcoder: Transcoder::default(),
+        names: Seen::nothing(),
+        threads: Vec::new(),
+        losses: BTreeMap::new(),
+        events: Vec::new(),
+        gpu_told: false,
+        dropped: 0,
+    };
+    writer.introduce();
+    let mut stop_by = None;
+    loop {
+        // Read before gathering: what was handed over before the end is then certainly gathered.
+        let stopping = session.stopping.load(Ordering::Acquire);
+        let flushed = session.flushed.load(Ordering::Acquire);
+        writer.gather();
+        writer.close();
+        if stopping {
+            let deadline = *stop_by.get_or_insert_with(|| Instant::now() + LAST_FLUSH);
+            if flushed || Instant::now() > deadline {
+                if !flushed {
+                    writer.lose("cupti.last_flush", 1, "CUPTI did not return from its last flush");
+                }
+                break;
+            }
+        }
+        std::thread::park_timeout(TICK);
+    }
+    writer.finish();
+    session.done.store(true, Ordering::Release);
+}
+
+impl Writer {
+    /// Who is recorded.
+    fn introduce(&mut self) {
+        let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+        self.frame.put(&Record::Process(Process {
+            pid: self.session.pid,
+            parent: std::os::unix::process::parent_id(),
+            at: now(),
+            name: Text(name.trim_ascii_end()),
+        }));
+        self.close();
+    }
+
+    /// Takes everything there is.
+    fn gather(&mut self) {
+        self.introduce_gpu();
+        self.take_buffers();
+        self.take_events();
+        self.take_losses();
+    }
+
+    fn introduce_gpu(&mut self) {
+        let Some(gpu) = self.session.gpu() else { return };
+        if self.gpu_told {
+            return;
+        }
+        self.gpu_told = true;
+        let path = gpu.api.path.to_string_lossy();
+        let cupti = Cupti {
+            version: gpu.api.version,
+            options: gpu.options,
+            path: Text(path.as_bytes()),
+        };
+        self.frame.put(&Record::Cupti(cupti));
+        if let Some(clocks) = gpu.clocks {
+            self.frame.put(&Record::ClockPair(clocks));
+        }
+        if gpu.options & gpu::CALLS_CHOSEN == 0 {
+            self.lose(
+                "cupti.all_calls",
+                1,
+                "this CUPTI records every CUDA call or none, which slows the program more",
+            );
+        }
+    }
+
+    fn take_buffers(&mut self) {
+        let Some(gpu) = self.session.gpu() else { return };
+        let mut buffers = 0u32;
+        gpu.pool.drain(|buffer, valid| {
+            buffers += 1;
+            // SAFETY: the pool hands on what CUPTI completed.
+            unsafe { self.transcoder.buffer(&gpu.api, buffer, valid, &mut self.frame) };
+            if self.frame.len() >= FRAME {
+                let raw = self.frame.len();
+                self.output.append(self.frame.close(), raw);
+            }
+        });
+        self.transcoder.describe_devices(&mut self.frame);
+        if buffers > 0 {
+            self.dropped += gpu.api.dropped();
+            self.frame.put(&Record::Flush(Flush { at: now() }));
+            if let Some(clocks) = gpu::clocks(&gpu.api) {
+                self.frame.put(&Record::ClockPair(clocks));
+            }
+        }
+    }
+
+    /// Annotations, with the names they need before them: a name is registered before it is used, so the names are read
+    /// after the events and written before them.
+    fn take_events(&mut self) {
+        let rings = &self.session.rings;
+        rings.each(|number, ring| {
+            self.events.clear();
+            ring.drain(|bytes| self.events.extend_from_slice(bytes));
+            if self.events.is_empty() {
+                return;
+            }
+            self.names.each_new(|record| self.frame.put(&record));
+            self.name_thread(number, ring.tid.load(Ordering::Relaxed));
+            self.frame.put_encoded(&self.events);
+            if self.frame.len() >= FRAME {
+                self.close();
+            }
+        });
+        self.names.each_new(|record| self.frame.put(&record));
+    }
+
+    /// Writes the name the system has for a ring's thread, once.
+    fn name_thread(&mut self, number: usize, tid: u32) {
+        if self.threads.len() <= number {
+            self.threads.resize(number + 1, 0);
+        }
+        let Some(known) = self.threads.get_mut(number).filter(|known| **known != tid) else {
+            return;
+        };
+        *known = tid;
+        let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
+        if !name.is_empty() {
+            let name = Text(name.trim_ascii_end());
+            self.frame
+                .put(&Record::ThreadName(ThreadName { tid, given: 0, name }));
+        }
+    }
+
+    fn take_losses(&mut self) {
+        for note in self.session.take_notes() {
+            self.lose(note.id, note.count, &note.detail);
+        }
+        let counters = &self.session.counters;
+        let totals = [
+            (
+                "nvtx.ring_full",
+                &counters.ring_full,
+                "annotations came faster than they could be written",
+            ),
+            (
+                "nvtx.reentered",
+                &counters.reentered,
+                "annotations made inside a signal handler",
+            ),
+            (
+                "nvtx.too_many_threads",
+                &counters.no_ring,
+                "annotations of threads beyond 1024 at one time",
+            ),
+            (
+                "cupti.no_buffer",
+                &counters.no_buffer,
+                "times every buffer was full, so that CUPTI dropped records",
+            ),
+            (
+                "cupti.flush_refused",
+                &counters.flush_refused,
+                "times CUPTI would not deliver its buffers",
+            ),
+            (
+                "process.forked",
+                &counters.forks,
+                "children made by fork, which are not recorded in this file",
+            ),
+        ]
+        .map(|(id, counter, detail)| (id, counter.load(Ordering::Relaxed), detail));
+        let ours = [
+            ("cupti.dropped", self.dropped, "records CUPTI dropped"),
+            (
+                "cupti.untimed",
+                self.transcoder.untimed,
+                "kernels CUPTI gave no times for",
+            ),
+            (
+                "cupti.strange",
+                self.transcoder.strange,
+                "records of a kind that was not asked for",
+            ),
+        ];
+        for (id, count, detail) in totals.into_iter().chain(ours) {
+            if count > 0 {
+                self.lose(id, count, detail);
+            }
+        }
+        for (id, lost) in self.losses.iter_mut().filter(|(_, lost)| !lost.told) {
+            lost.told = true;
+            let (id, detail) = (Text(id.as_bytes()), Text(lost.detail.as_bytes()));
+            self.frame.put(&Record::Loss(Loss {
+                count: lost.count,
+                id,
+                detail,
+            }));
+        }
+    }
+
+    /// Sets the total of a loss.
+    fn lose(&mut self, id: &'static str, count: u64, detail: &str) {
+        let lost = self.losses.entry(id).or_default();
+        if lost.count != count || lost.detail != detail {
+            *lost = Lost {
+                count,
+                detail: detail.to_owned(),
+                told: false,
+            };
+        }
+    }
+
+    /// Writes what was gathered as one frame.
+    fn close(&mut self) {
+        let raw = self.frame.len();
+        self.output.append(self.frame.close(), raw);
+    }
+
+    fn finish(&mut self) {
+        if let Some(gpu) = self.session.gpu() {
+            self.dropped += gpu.api.dropped();
+        }
+        self.gather();
+        self.close();
+        self.frame.put(&Record::End(End { how: 1, at: now() }));
+        self.close();
+        self.output.finish();
+    }
+}

@@ -1,0 +1,275 @@
+//! The functions of the CUPTI that was opened. What a version lacks is `None`; only a handful are required.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use super::sys;
+
+/// Why CUPTI could not be used.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// The loader would not open the file.
+    Open(String),
+    /// A function that is needed is not in it.
+    Lacks(&'static str),
+    /// A function answered with an error.
+    Refused {
+        /// The function.
+        call: &'static str,
+        /// Its answer.
+        code: u32,
+        /// The answer in words.
+        text: String,
+    },
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Open(text) => write!(out, "{text}"),
+            Self::Lacks(name) => write!(out, "{name} is not in it"),
+            Self::Refused { call, code, text } => write!(out, "{call} answered {code} ({text})"),
+        }
+    }
+}
+
+/// An opened CUPTI.
+pub(crate) struct Api {
+    /// Where it was found.
+    pub(crate) path: PathBuf,
+    /// What it says its version is.
+    pub(crate) version: u32,
+    subscribe: sys::Subscribe,
+    register: sys::RegisterCallbacks,
+    enable: sys::Enable,
+    flush_all: sys::FlushAll,
+    next_record: sys::GetNextRecord,
+    timestamp: Option<sys::GetTimestamp>,
+    dropped: Option<sys::GetDropped>,
+    set_attribute: Option<sys::SetAttribute>,
+    enable_runtime: Option<sys::EnableCall>,
+    enable_driver: Option<sys::EnableCall>,
+    all_sync: Option<sys::SetFlag>,
+    callback_name: Option<sys::GetCallbackName>,
+    result_string: Option<sys::GetResultString>,
+}
+
+/// Looks up one function; the type is the caller's word for what the library declares.
+macro_rules! symbol {
+    ($handle:expr, $name:literal, $type:ty) => {{
+        // SAFETY: the handle is open, the name ends in NUL, and a function pointer is as wide as an object pointer
+        // on every system CUPTI runs on.
+        unsafe {
+            let found = libc::dlsym($handle, concat!($name, "\0").as_ptr().cast::<c_char>());
+            if found.is_null() { None } else { Some(std::mem::transmute::<*mut c_void, $type>(found)) }
+        }
+    }};
+}
+
+macro_rules! required {
+    ($handle:expr, $name:literal, $type:ty) => {
+        symbol!($handle, $name, $type).ok_or(Failure::Lacks($name))?
+    };
+}
+
+impl Api {
+    /// Opens the CUPTI at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Failure::Open("a NUL in its path".into()))?;
+        // SAFETY: the name is a C string. The library stays open for the life of the process.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Err(Failure::Open(loader_error()));
+        }
+        let get_version = required!(handle, "cuptiGetVersion", sys::GetVersion);
+        let mut version = 0;
+        let result_string = symbol!(handle, "cuptiGetResultString", sys::GetResultString);
+        // SAFETY: the function writes one u32.
+        let code = unsafe { get_version(&raw mut version) };
+        if code != sys::SUCCESS {
+            let text = words(result_string, code);
+            return Err(Failure::Refused {
+                call: "cuptiGetVersion",
+                code,
+                text,
+            });
+        }
+        Ok(Self {
+            path: loaded_path(get_version as *const c_void).unwrap_or_else(|| path.to_path_buf()),
+            version,
+            subscribe: required!(handle, "cuptiSubscribe", sys::Subscribe),
+            register: required!(handle, "cuptiActivityRegisterCallbacks", sys::RegisterCallbacks),
+            enable: required!(handle, "cuptiActivityEnable", sys::Enable),
+            flush_all: required!(handle, "cuptiActivityFlushAll", sys::FlushAll),
+            next_record: required!(handle, "cuptiActivityGetNextRecord", sys::GetNextRecord),
+            timestamp: symbol!(handle, "cuptiGetTimestamp", sys::GetTimestamp),
+            dropped: symbol!(handle, "cuptiActivityGetNumDroppedRecords", sys::GetDropped),
+            set_attribute: symbol!(handle, "cuptiActivitySetAttribute", sys::SetAttribute),
+            enable_runtime: symbol!(handle, "cuptiActivityEnableRuntimeApi", sys::EnableCall),
+            enable_driver: symbol!(handle, "cuptiActivityEnableDriverApi", sys::EnableCall),
+            all_sync: symbol!(handle, "cuptiActivityEnableAllSyncRecords", sys::SetFlag),
+            callback_name: symbol!(handle, "cuptiGetCallbackName", sys::GetCallbackName),
+            result_string,
+        })
+    }
+
+    fn check(&self, call: &'static str, code: u32) -> Result<(), Failure> {
+        if code == sys::SUCCESS {
+            return Ok(());
+        }
+        Err(Failure::Refused {
+            call,
+            code,
+            text: words(self.result_string, code),
+        })
+    }
+
+    /// Becomes the one subscriber, so that two profilers never share buffers unknowingly.
+    pub(crate) fn subscribe(&self, callback: sys::Callback) -> Result<(), Failure> {
+        let mut subscriber = ptr::null_mut();
+        // SAFETY: the callback lives as long as the library, which is never unloaded.
+        let code = unsafe { (self.subscribe)(&raw mut subscriber, callback, ptr::null_mut()) };
+        self.check("cuptiSubscribe", code)
+    }
+
+    /// Says where buffers come from and go to.
+    pub(crate) fn register(
+        &self,
+        requested: sys::BufferRequested,
+        completed: sys::BufferCompleted,
+    ) -> Result<(), Failure> {
+        // SAFETY: both functions live as long as the library, which is never unloaded.
+        let code = unsafe { (self.register)(requested, completed) };
+        self.check("cuptiActivityRegisterCallbacks", code)
+    }
+
+    /// Starts recording one kind of activity.
+    pub(crate) fn enable(&self, kind: u32) -> Result<(), Failure> {
+        // SAFETY: takes a number.
+        self.check("cuptiActivityEnable", unsafe { (self.enable)(kind) })
+    }
+
+    /// Whether calls can be chosen one by one.
+    pub(crate) fn can_choose_calls(&self) -> bool {
+        self.enable_runtime.is_some() && self.enable_driver.is_some() && self.callback_name.is_some()
+    }
+
+    /// Starts recording one call.
+    pub(crate) fn enable_call(&self, domain: u32, number: u32) -> bool {
+        let function = if domain == sys::DOMAIN_DRIVER {
+            self.enable_driver
+        } else {
+            self.enable_runtime
+        };
+        // SAFETY: takes two numbers.
+        function.is_some_and(|enable| unsafe { enable(number, 1) } == sys::SUCCESS)
+    }
+
+    /// Leaves out queries that found the work unfinished, where the version can.
+    pub(crate) fn leave_out_queries(&self) {
+        if let Some(set) = self.all_sync {
+            // SAFETY: takes a flag; an error changes nothing.
+            unsafe { set(0) };
+        }
+    }
+
+    /// Promises zeroed buffers; whether CUPTI took the promise.
+    pub(crate) fn promise_zeroed_buffers(&self) -> bool {
+        let (mut size, mut value) = (1usize, 1u8);
+        self.set_attribute.is_some_and(|set| {
+            // SAFETY: size and value live across the call, and the value is `size` bytes long.
+            let code = unsafe { set(sys::ATTR_ZEROED_BUFFERS, &raw mut size, (&raw mut value).cast()) };
+            code == sys::SUCCESS
+        })
+    }
+
+    /// Delivers buffers: those whose records are finished, or all of them.
+    pub(crate) fn flush(&self, all: bool) -> Result<(), Failure> {
+        // SAFETY: takes a flag. Buffers come back through the callback given to `register`.
+        self.check("cuptiActivityFlushAll", unsafe {
+            (self.flush_all)(u32::from(all))
+        })
+    }
+
+    /// CUPTI's clock.
+    pub(crate) fn timestamp(&self) -> Option<u64> {
+        let mut now = 0;
+        // SAFETY: writes one u64.
+        (unsafe { (self.timestamp?)(&raw mut now) } == sys::SUCCESS).then_some(now)
+    }
+
+    /// Records CUPTI dropped since the last time it was asked.
+    pub(crate) fn dropped(&self) -> u64 {
+        let mut count = 0;
+        let Some(ask) = self.dropped else { return 0 };
+        // SAFETY: no context and no stream means the global buffers; writes one size_t.
+        let code = unsafe { ask(ptr::null_mut(), 0, &raw mut count) };
+        if code == sys::SUCCESS { count as u64 } else { 0 }
+    }
+
+    /// The name of a call, as the header spells it.
+    pub(crate) fn call_name(&self, domain: u32, number: u32) -> Option<&'static [u8]> {
+        let mut name = ptr::null();
+        // SAFETY: writes one pointer, to a string that lives as long as the library.
+        let code = unsafe { (self.callback_name?)(domain, number, &raw mut name) };
+        if code != sys::SUCCESS || name.is_null() {
+            return None;
+        }
+        // SAFETY: CUPTI's names are C strings of its own.
+        Some(unsafe { CStr::from_ptr(name) }.to_bytes())
+    }
+
+    /// Calls `visit` with a pointer to each record of a buffer.
+    ///
+    /// # Safety
+    /// `buffer` must be one CUPTI completed with `valid` bytes.
+    pub(crate) unsafe fn each_record(&self, buffer: *mut u8, valid: usize, mut visit: impl FnMut(*const u8)) {
+        let mut record = ptr::null_mut();
+        // SAFETY: as the caller promises; CUPTI moves `record` through the buffer.
+        while unsafe { (self.next_record)(buffer, valid, &raw mut record) } == sys::SUCCESS
+            && !record.is_null()
+        {
+            visit(record);
+        }
+    }
+}
+
+/// The words CUPTI has for an answer.
+fn words(ask: Option<sys::GetResultString>, code: u32) -> String {
+    let mut text = ptr::null();
+    match ask {
+        // SAFETY: writes a pointer to a constant string.
+        Some(ask) if unsafe { ask(code, &raw mut text) } == sys::SUCCESS && !text.is_null() => {
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        }
+        _ => format!("error {code}"),
+    }
+}
+
+/// The loader's last error.
+fn loader_error() -> String {
+    // SAFETY: the string belongs to the loader and is copied at once.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the loader gave no reason".into();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// The file that holds `address`.
+fn loaded_path(address: *const c_void) -> Option<PathBuf> {
+    // SAFETY: dladdr fills the struct or answers 0.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address, &raw mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        let bytes = CStr::from_ptr(info.dli_fname).to_bytes();
+        Some(PathBuf::from(std::ffi::OsStr::from_bytes(bytes)))
+    }
+}

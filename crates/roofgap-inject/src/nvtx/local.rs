@@ -1,0 +1,235 @@
+//! What each thread has: its ring, and how it fares with it.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use crate::collector::now;
+use crate::collector::ring::{Pushed, Ring};
+use crate::collector::session::{self, Session};
+use crate::wire::{EventKind, Message, NvtxEvent, encode_event, encode_pop, encode_range_end, encode_thread};
+
+/// Room that pushes leave free, so that the pops of open ranges always find some.
+const ROOM_FOR_POPS: usize = 8 << 10;
+
+/// Domains in which a thread can be behind at one time.
+const BEHIND: usize = 4;
+
+thread_local! {
+    static LOCAL: Local = const { Local::new() };
+}
+
+/// A thread's part of the recording.
+struct Local {
+    session: Cell<*const Session>,
+    ring: Cell<Option<&'static Ring>>,
+    tid: Cell<u32>,
+    ranges: Cell<u32>,
+    busy: Cell<bool>,
+    /// Domains whose innermost pushes did not get in, and how many: their pops must not get in either.
+    behind: Cell<[(u32, u32); BEHIND]>,
+}
+
+impl Local {
+    const fn new() -> Self {
+        Self {
+            session: Cell::new(ptr::null()),
+            ring: Cell::new(None),
+            tid: Cell::new(0),
+            ranges: Cell::new(0),
+            busy: Cell::new(false),
+            behind: Cell::new([(0, 0); BEHIND]),
+        }
+    }
+
+    /// This thread's ring in `session`; taken the first time.
+    fn ring(&self, session: &'static Session) -> Option<&'static Ring> {
+        if ptr::eq(self.session.get(), session) {
+            return self.ring.get();
+        }
+        self.session.set(session);
+        self.behind.set([(0, 0); BEHIND]);
+        let ring = session.rings.claim();
+        self.ring.set(ring);
+        // SAFETY: both only answer.
+        let (tid, handle) = unsafe { (libc::gettid() as u32, libc::pthread_self() as usize as u32) };
+        self.tid.set(tid);
+        if let Some(ring) = ring {
+            ring.tid.store(tid, Ordering::Relaxed);
+            ring.push(encode_thread(tid, handle, now()).as_bytes(), &[], 0);
+        }
+        ring
+    }
+
+    /// Adds `step` to the pushes that are missing in `domain`; the number there were before.
+    fn shift_behind(&self, domain: u32, step: i32) -> u32 {
+        let mut behind = self.behind.get();
+        let known = behind.iter().position(|entry| entry.1 > 0 && entry.0 == domain);
+        let free = || behind.iter().position(|entry| entry.1 == 0).filter(|_| step > 0);
+        let Some(entry) = known.or_else(free).and_then(|at| behind.get_mut(at)) else {
+            return 0;
+        };
+        let before = if known.is_some() { entry.1 } else { 0 };
+        *entry = (domain, before.saturating_add_signed(step));
+        self.behind.set(behind);
+        before
+    }
+
+    fn is_behind(&self, domain: u32) -> bool {
+        self.behind
+            .get()
+            .iter()
+            .any(|entry| entry.1 > 0 && entry.0 == domain)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if let Some(ring) = self.ring.take() {
+            ring.retire();
+        }
+    }
+}
+
+/// Runs `body` with this thread's ring, unless nothing is recorded, the thread is ending, or a signal handler
+/// interrupted another event.
+fn with<R>(body: impl FnOnce(&'static Session, &Local, &Ring) -> R) -> Option<R> {
+    let session = session::current()?;
+    LOCAL
+        .try_with(|local| {
+            if local.busy.replace(true) {
+                session.counters.reentered.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            let result = match local.ring(session) {
+                Some(ring) => Some(body(session, local, ring)),
+                None => {
+                    session.counters.no_ring.fetch_add(1, Ordering::Relaxed);
+                    None
+                }
+            };
+            local.busy.set(false);
+            result
+        })
+        .ok()
+        .flatten()
+}
+
+/// Makes this thread known, whether or not it will annotate anything.
+pub(crate) fn introduce() {
+    with(|_, _, _| ());
+}
+
+/// What an event says, without what the thread knows.
+#[derive(Clone, Copy)]
+pub(crate) struct Event<'a> {
+    pub(crate) domain: u32,
+    pub(crate) category: u32,
+    pub(crate) payload_kind: u8,
+    pub(crate) payload: u64,
+    pub(crate) message: Message<'a>,
+}
+
+/// Records the beginning of a push/pop range.
+pub(crate) fn push(event: &Event<'_>) {
+    with(|session, local, ring| {
+        if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
+            local.shift_behind(event.domain, 1);
+        }
+    });
+}
+
+/// Records its end.
+pub(crate) fn pop(domain: u32) {
+    with(|session, local, ring| {
+        if local.shift_behind(domain, -1) > 0 {
+            return;
+        }
+        let pushed = ring.push(encode_pop(local.tid.get(), domain, now()).as_bytes(), &[], 0);
+        settle(session, pushed);
+    });
+}
+
+/// Records the beginning of a start/end range; its number, 0 when nothing is recorded.
+pub(crate) fn start(event: &Event<'_>) -> u64 {
+    with(|session, local, ring| {
+        let count = local.ranges.get().wrapping_add(1);
+        local.ranges.set(count);
+        // Unique without asking anybody: no two threads at one time have the same number.
+        let range = u64::from(local.tid.get()) << 32 | u64::from(count);
+        write(session, local, ring, EventKind::Start, range, event);
+        range
+    })
+    .unwrap_or(0)
+}
+
+/// Records its end, on whichever thread.
+pub(crate) fn end(range: u64) {
+    with(|session, local, ring| {
+        let pushed = ring.push(encode_range_end(local.tid.get(), range, now()).as_bytes(), &[], 0);
+        settle(session, pushed);
+    });
+}
+
+/// Records something that happened.
+pub(crate) fn mark(event: &Event<'_>) {
+    with(|session, local, ring| write(session, local, ring, EventKind::Mark, 0, event));
+}
+
+fn write(
+    session: &Session,
+    local: &Local,
+    ring: &Ring,
+    kind: EventKind,
+    range: u64,
+    event: &Event<'_>,
+) -> bool {
+    let text = match event.message {
+        Message::Inline(text) => text.0,
+        _ => &[],
+    };
+    let head = encode_event(&NvtxEvent {
+        kind,
+        tid: local.tid.get(),
+        domain: event.domain,
+        at: now(),
+        range,
+        category: event.category,
+        payload_kind: event.payload_kind,
+        payload: event.payload,
+        message: event.message,
+    });
+    let pushed = ring.push(head.as_bytes(), text, ROOM_FOR_POPS);
+    settle(session, pushed);
+    pushed != Pushed::Full
+}
+
+fn settle(session: &Session, pushed: Pushed) {
+    match pushed {
+        Pushed::In => {}
+        Pushed::InAndHalfFull => session.wake(),
+        Pushed::Full => {
+            session.counters.ring_full.fetch_add(1, Ordering::Relaxed);
+            session.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_that_did_not_get_in_takes_its_pop_with_it() {
+        let local = Local::new();
+        local.shift_behind(3, 1);
+        local.shift_behind(3, 1);
+        local.shift_behind(0, 1);
+        assert!(local.is_behind(3) && local.is_behind(0) && !local.is_behind(7));
+        assert_eq!(local.shift_behind(3, -1), 2);
+        assert_eq!(local.shift_behind(3, -1), 1);
+        assert!(!local.is_behind(3));
+        assert_eq!(local.shift_behind(3, -1), 0, "this pop is recorded again");
+        assert_eq!(local.shift_behind(0, -1), 1);
+    }
+}

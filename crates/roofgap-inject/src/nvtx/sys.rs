@@ -1,0 +1,52 @@
+//! The raw interface of NVTX (version 2 libraries and version 3 headers alike).
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::offset_of;
+
+/// `nvtxRangePush` and `Pop` answer this where nobody counts levels, which is also what they answer without a tool.
+pub(crate) const NOT_TRACKED: c_int = -2;
+
+pub(crate) const TABLE_CALLBACKS: u32 = 1;
+pub(crate) const MODULE_CORE: u32 = 1;
+pub(crate) const MODULE_CORE2: u32 = 5;
+
+pub(crate) const MESSAGE_ASCII: i32 = 1;
+pub(crate) const MESSAGE_WIDE: i32 = 2;
+pub(crate) const MESSAGE_REGISTERED: i32 = 3;
+
+/// The highest payload kind whose value stands in the attributes themselves.
+pub(crate) const PAYLOAD_LAST: i32 = 6;
+
+pub(crate) type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
+pub(crate) type Function = *const c_void;
+
+/// Where the functions of a client are listed.
+#[repr(C)]
+pub(crate) struct Callbacks {
+    pub(crate) size: usize,
+    pub(crate) get_table: Option<unsafe extern "C" fn(u32, *mut *mut *mut Function, *mut c_uint) -> c_int>,
+}
+
+/// What an event carries.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Attributes {
+    _version: u16,
+    pub(crate) size: u16,
+    pub(crate) category: u32,
+    _color_kind: i32,
+    _color: u32,
+    pub(crate) payload_kind: i32,
+    _reserved: i32,
+    pub(crate) payload: u64,
+    pub(crate) message_kind: i32,
+    _pad: i32,
+    pub(crate) message: *const c_char,
+}
+
+const _: () = {
+    assert!(offset_of!(Attributes, payload) == 24);
+    assert!(offset_of!(Attributes, message_kind) == 32);
+    assert!(offset_of!(Attributes, message) == 40);
+    assert!(size_of::<Attributes>() == 48);
+};
