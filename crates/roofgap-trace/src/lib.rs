@@ -4,6 +4,7 @@
 //! (a timeline, if any of the inputs was one) and the counter sets that came with it.
 
 pub mod input;
+pub mod kineto;
 pub mod model;
 pub mod ncu;
 pub mod nsys;

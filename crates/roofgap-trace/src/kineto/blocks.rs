@@ -1,0 +1,233 @@
+//! The text of a file in blocks, cut where an event probably begins.
+
+use super::rows::Rows;
+use flate2::bufread::MultiGzDecoder;
+use memchr::memrchr;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Compressed traces grow 15 to 40 times. What grows more than this, once it is large, was made to fill the memory.
+const MAX_GROWTH: u64 = 200;
+
+/// Below this size growth does not matter.
+const SMALL: u64 = 64 << 20;
+
+/// Room for a piece of text, and for the rows that are read from it.
+#[derive(Debug)]
+pub(super) struct Block {
+    room: Vec<u8>,
+    length: usize,
+    pub(super) rows: Rows,
+}
+
+impl Block {
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            room: vec![0; size.max(1)],
+            length: 0,
+            rows: Rows::default(),
+        }
+    }
+
+    /// The text in it.
+    pub(super) fn text(&self) -> &[u8] {
+        self.room.get(..self.length).unwrap_or_default()
+    }
+
+    /// The text in it, and where its rows go.
+    pub(super) fn split(&mut self) -> (&[u8], &mut Rows) {
+        (self.room.get(..self.length).unwrap_or_default(), &mut self.rows)
+    }
+}
+
+/// Why the next block cannot be had.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// The compressed data is broken.
+    Gzip(io::Error),
+    /// The compressed data grows beyond reason.
+    Growth,
+}
+
+/// A file as text, unpacked where it is compressed.
+pub(super) struct Blocks {
+    input: Input,
+    /// What was read after the last cut.
+    carry: Vec<u8>,
+    /// How much text was read.
+    total: u64,
+    ended: bool,
+}
+
+enum Input {
+    Plain(File),
+    Gzip(Box<MultiGzDecoder<Counted>>),
+}
+
+/// A buffered file that knows how far it was read.
+struct Counted {
+    file: BufReader<File>,
+    read: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.read += count as u64;
+        Ok(count)
+    }
+}
+
+impl io::BufRead for Counted {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.file.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.read += amount as u64;
+        self.file.consume(amount);
+    }
+}
+
+impl Blocks {
+    /// Opens a file; whether it is compressed is told by its first bytes.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let mut magic = Vec::with_capacity(2);
+        (&mut file).take(2).read_to_end(&mut magic)?;
+        file.seek(SeekFrom::Start(0))?;
+        let input = if magic == [0x1f, 0x8b] {
+            let file = Counted {
+                file: BufReader::with_capacity(1 << 18, file),
+                read: 0,
+            };
+            Input::Gzip(Box::new(MultiGzDecoder::new(file)))
+        } else {
+            Input::Plain(file)
+        };
+        Ok(Self {
+            input,
+            carry: Vec::new(),
+            total: 0,
+            ended: false,
+        })
+    }
+
+    /// Fills a block with the text that follows; `false` when there is none left.
+    pub(super) fn next(&mut self, block: &mut Block) -> Result<bool, Failure> {
+        block.length = 0;
+        if self.ended {
+            return Ok(false);
+        }
+        let carried = self.carry.len();
+        if let Some(start) = block.room.get_mut(..carried) {
+            start.copy_from_slice(&self.carry);
+            block.length = carried;
+        }
+        self.carry.clear();
+        while let Some(free) = block.room.get_mut(block.length..).filter(|free| !free.is_empty()) {
+            let count = self.input.read(free)?;
+            if count == 0 {
+                self.ended = true;
+                return Ok(true);
+            }
+            block.length += count;
+            self.total += count as u64;
+        }
+        if self.total > SMALL && self.input.growth(self.total) > MAX_GROWTH {
+            return Err(Failure::Growth);
+        }
+        if let Some((cut, rest)) =
+            last_cut(block.text()).and_then(|cut| Some((cut, block.text().get(cut..)?)))
+        {
+            self.carry.extend_from_slice(rest);
+            block.length = cut;
+        }
+        Ok(true)
+    }
+}
+
+impl Input {
+    fn read(&mut self, room: &mut [u8]) -> Result<usize, Failure> {
+        loop {
+            let result = match self {
+                Self::Plain(file) => file.read(room),
+                Self::Gzip(decoder) => decoder.read(room),
+            };
+            return match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(match (self, error.kind()) {
+                    (Self::Gzip(_), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
+                        Failure::Gzip(error)
+                    }
+                    (Self::Gzip(_), io::ErrorKind::UnexpectedEof) => Failure::Gzip(error),
+                    _ => Failure::Io(error),
+                }),
+                Ok(count) => Ok(count),
+            };
+        }
+    }
+
+    /// How many times larger the text is than what it was unpacked from.
+    fn growth(&self, total: u64) -> u64 {
+        match self {
+            Self::Plain(_) => 1,
+            Self::Gzip(decoder) => total / decoder.get_ref().read.max(1),
+        }
+    }
+}
+
+/// Where the last event of a text seems to begin: a brace with a quote after it, and a brace and a comma before it. A guess
+/// (this may also stand inside an event), which whoever reads the text before it confirms by ending there.
+fn last_cut(text: &[u8]) -> Option<usize> {
+    let mut end = text.len();
+    loop {
+        let at = memrchr(b'{', text.get(..end)?)?;
+        let before = text.get(..at)?.trim_ascii_end();
+        let after = text.get(at + 1..)?.trim_ascii_start();
+        if after.first() == Some(&b'"')
+            && before
+                .strip_suffix(b",")
+                .is_some_and(|b| b.trim_ascii_end().ends_with(b"}"))
+        {
+            return Some(at);
+        }
+        end = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cut_is_before_the_last_event() {
+        let text = br#"[{"a": 1}, {"b": "{lambda}"} ,
+          {"ph": "X", "args": {"x": {}}"#;
+        let cut = last_cut(text).unwrap();
+        assert!(text[cut..].starts_with(br#"{"ph""#));
+        assert_eq!(last_cut(br#"{"a": [1, {"b"#), None);
+        assert_eq!(last_cut(b""), None);
+        assert_eq!(last_cut(b"{"), None);
+    }
+
+    #[test]
+    fn the_blocks_are_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let content = r#"[{"ph": "X"}, {"ph": "Y", "args": {"a": 1}}, {"ph": "Z"}]"#.repeat(3);
+        std::fs::write(&path, &content).unwrap();
+        for size in 1..content.len() + 2 {
+            let mut blocks = Blocks::open(&path).unwrap();
+            let mut block = Block::new(size);
+            let mut read = Vec::new();
+            while blocks.next(&mut block).unwrap() {
+                read.extend_from_slice(block.text());
+            }
+            assert_eq!(read, content.as_bytes(), "in blocks of {size}");
+        }
+    }
+}

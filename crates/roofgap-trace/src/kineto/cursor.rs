@@ -1,0 +1,347 @@
+//! Reading JSON within one block of text, without recursion and without copying.
+
+use memchr::memchr2;
+
+/// How deep values may nest. Traces nest four deep; what goes far beyond that was made to do harm.
+const MAX_DEPTH: usize = 512;
+
+/// Strings up to this length are searched byte by byte, which is faster than setting up a vector search.
+const SHORT: usize = 16;
+
+/// Why reading stopped before the end of what was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The block ended first; more text may complete it.
+    Incomplete,
+    /// What stands at the cursor cannot be there.
+    Invalid(Expected),
+}
+
+/// What should have stood at the cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Value,
+    Key,
+    Colon,
+    CommaOrEnd,
+    Event,
+    Shallow,
+    List,
+    OneList,
+    BaseTime,
+    Nothing,
+}
+
+impl Expected {
+    /// The words for a message.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Value => "a value",
+            Self::Key => "a key in quotes",
+            Self::Colon => "a colon",
+            Self::CommaOrEnd => "a comma or a closing bracket",
+            Self::Event => "a trace event in braces",
+            Self::Shallow => "values nested at most 512 deep",
+            Self::List => "a list of trace events",
+            Self::OneList => "one list of trace events and no second",
+            Self::BaseTime => "a base time in nanoseconds",
+            Self::Nothing => "the end of the file",
+        }
+    }
+}
+
+/// A position in a block of JSON text.
+#[derive(Debug, Clone)]
+pub(super) struct Cursor<'a> {
+    text: &'a [u8],
+    /// Where the cursor stands.
+    pub(super) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a [u8], at: usize) -> Self {
+        Self { text, at }
+    }
+
+    /// The text from `from` up to the cursor.
+    pub(super) fn since(&self, from: usize) -> &'a [u8] {
+        self.text.get(from..self.at).unwrap_or_default()
+    }
+
+    /// Passes over white space; the byte after it, which is not consumed.
+    #[inline(always)]
+    pub(super) fn peek(&mut self) -> Result<u8, Stop> {
+        loop {
+            match self.text.get(self.at) {
+                Some(&byte) if byte > b' ' => return Ok(byte),
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                Some(_) => return Err(Stop::Invalid(Expected::Value)),
+                None => return Err(Stop::Incomplete),
+            }
+        }
+    }
+
+    /// Passes over the mark that some editors put before text.
+    pub(super) fn byte_order_mark(&mut self) -> Result<(), Stop> {
+        const MARK: &[u8] = b"\xef\xbb\xbf";
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        if rest.starts_with(MARK) {
+            self.at += MARK.len();
+        } else if MARK.starts_with(rest) {
+            return Err(Stop::Incomplete);
+        }
+        Ok(())
+    }
+
+    /// Passes over white space and one given byte.
+    #[inline(always)]
+    pub(super) fn take(&mut self, byte: u8, expected: Expected) -> Result<(), Stop> {
+        if self.peek()? != byte {
+            return Err(Stop::Invalid(expected));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// A key and the colon after it.
+    #[inline(always)]
+    pub(super) fn key(&mut self) -> Result<&'a [u8], Stop> {
+        self.take(b'"', Expected::Key)?;
+        let key = self.string_rest()?;
+        self.take(b':', Expected::Colon)?;
+        Ok(key)
+    }
+
+    /// The rest of a string whose opening quote was consumed: its raw bytes, escapes and all.
+    #[inline(always)]
+    pub(super) fn string_rest(&mut self) -> Result<&'a [u8], Stop> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        for (i, &byte) in rest.iter().take(SHORT).enumerate() {
+            if byte == b'"' {
+                self.at += i + 1;
+                return Ok(rest.get(..i).unwrap_or_default());
+            }
+            if byte == b'\\' {
+                break;
+            }
+        }
+        self.long_string_rest(rest)
+    }
+
+    fn long_string_rest(&mut self, rest: &'a [u8]) -> Result<&'a [u8], Stop> {
+        let mut from = 0;
+        loop {
+            let found = memchr2(b'"', b'\\', rest.get(from..).ok_or(Stop::Incomplete)?);
+            let i = from + found.ok_or(Stop::Incomplete)?;
+            if rest.get(i) == Some(&b'"') {
+                self.at += i + 1;
+                return Ok(rest.get(..i).unwrap_or_default());
+            }
+            from = i + 2;
+        }
+    }
+
+    /// The text of a string, number or literal; `None` for a list or an object, which is passed over.
+    #[inline(always)]
+    pub(super) fn scalar(&mut self) -> Result<Option<&'a [u8]>, Stop> {
+        match self.peek()? {
+            b'"' => {
+                self.at += 1;
+                self.string_rest().map(Some)
+            }
+            b'{' | b'[' => self.skip().map(|()| None),
+            byte => {
+                let from = self.at;
+                self.bare(byte)?;
+                Ok(Some(self.since(from)))
+            }
+        }
+    }
+
+    /// Passes over a number or a literal, of which `first` is the first byte.
+    #[inline(always)]
+    fn bare(&mut self, first: u8) -> Result<(), Stop> {
+        let from = self.at;
+        if first.is_ascii_digit() || first == b'-' {
+            let is_part = |b: &&u8| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+            self.at += self
+                .text
+                .get(from..)
+                .unwrap_or_default()
+                .iter()
+                .take_while(is_part)
+                .count();
+            let after = *self.text.get(self.at).ok_or(Stop::Incomplete)?;
+            if !after.is_ascii_alphabetic() && self.since(from).last().is_some_and(u8::is_ascii_digit) {
+                return Ok(());
+            }
+            self.at = from;
+        }
+        self.literal()
+    }
+
+    /// A literal. Infinite and undefined numbers are no JSON, but profilers have written them for ratios.
+    #[cold]
+    fn literal(&mut self) -> Result<(), Stop> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let length = rest
+            .iter()
+            .take_while(|b| b.is_ascii_alphabetic() || **b == b'-')
+            .count();
+        if length == rest.len() && length <= "-Infinity".len() {
+            return Err(Stop::Incomplete);
+        }
+        match rest.get(..length).unwrap_or_default() {
+            b"true" | b"false" | b"null" => {}
+            b"NaN" | b"Infinity" | b"-Infinity" | b"nan" | b"-nan" | b"inf" | b"-inf" => {}
+            _ => return Err(Stop::Invalid(Expected::Value)),
+        }
+        self.at += length;
+        Ok(())
+    }
+
+    /// Passes over one value of any kind, checking its grammar.
+    pub(super) fn skip(&mut self) -> Result<(), Stop> {
+        let mut open = Open::default();
+        loop {
+            // A value stands here.
+            match self.peek()? {
+                b'"' => {
+                    self.at += 1;
+                    self.string_rest()?;
+                }
+                b'{' => {
+                    self.at += 1;
+                    if self.peek()? != b'}' {
+                        open.push(true)?;
+                        self.key()?;
+                        continue;
+                    }
+                    self.at += 1;
+                }
+                b'[' => {
+                    self.at += 1;
+                    if self.peek()? != b']' {
+                        open.push(false)?;
+                        continue;
+                    }
+                    self.at += 1;
+                }
+                byte => self.bare(byte)?,
+            }
+            // A value ended here.
+            loop {
+                let Some(in_object) = open.last() else {
+                    return Ok(());
+                };
+                match self.peek()? {
+                    b',' => {
+                        self.at += 1;
+                        if in_object {
+                            self.key()?;
+                        }
+                        break;
+                    }
+                    b'}' if in_object => {}
+                    b']' if !in_object => {}
+                    _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+                }
+                self.at += 1;
+                open.pop();
+            }
+        }
+    }
+}
+
+/// The brackets that are open, one bit each: set for an object.
+#[derive(Default)]
+struct Open {
+    depth: usize,
+    bits: [u64; MAX_DEPTH / 64],
+}
+
+impl Open {
+    #[inline(always)]
+    fn push(&mut self, object: bool) -> Result<(), Stop> {
+        let word = self
+            .bits
+            .get_mut(self.depth / 64)
+            .ok_or(Stop::Invalid(Expected::Shallow))?;
+        let bit = 1 << (self.depth % 64);
+        *word = if object { *word | bit } else { *word & !bit };
+        self.depth += 1;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn last(&self) -> Option<bool> {
+        let top = self.depth.checked_sub(1)?;
+        self.bits.get(top / 64).map(|word| word >> (top % 64) & 1 == 1)
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) {
+        self.depth -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skipped(text: &str) -> Result<usize, Stop> {
+        let mut cursor = Cursor::new(text.as_bytes(), 0);
+        cursor.skip().map(|()| cursor.at)
+    }
+
+    #[test]
+    fn a_whole_value_is_passed_over() {
+        for value in [
+            r#"{"a":[1,{"b":"}]\""},[]],"c":{}}"#,
+            r#""x\\""#,
+            "[]",
+            "[ -1.5e3 , null ]",
+            "[NaN,-inf]",
+        ] {
+            assert_eq!(skipped(&format!("{value},")), Ok(value.len()), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_value_cut_anywhere_is_incomplete() {
+        let value = r#"{"a":[1,{"b":"}]\""},[]],"c":{},"d":-1.25e3,"e":true}"#;
+        for end in 0..value.len() {
+            assert_eq!(skipped(&value[..end]), Err(Stop::Incomplete), "{}", &value[..end]);
+        }
+    }
+
+    #[test]
+    fn broken_grammar_is_invalid() {
+        for value in [
+            "[1 2]",
+            "[1,]",
+            "{1:2}",
+            r#"{"a" 1}"#,
+            r#"{"a":1]"#,
+            "[1}",
+            "tru ",
+            "- ",
+            "1.e,",
+            "]",
+            "\u{1}",
+        ] {
+            assert!(matches!(skipped(value), Err(Stop::Invalid(_))), "{value}");
+        }
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        let deep = |n: usize| "[".repeat(n) + "1" + &"]".repeat(n);
+        assert_eq!(skipped(&deep(MAX_DEPTH)), Ok(2 * MAX_DEPTH + 1));
+        assert_eq!(
+            skipped(&deep(MAX_DEPTH + 1)),
+            Err(Stop::Invalid(Expected::Shallow))
+        );
+        assert_eq!(skipped(&deep(200_000)), Err(Stop::Invalid(Expected::Shallow)));
+    }
+}

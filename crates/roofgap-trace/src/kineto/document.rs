@@ -1,0 +1,220 @@
+//! The document around the events: what may stand where, and what the header says.
+
+use super::cursor::{Cursor, Expected, Stop};
+use super::decimal::MAX_NS;
+use super::event::Event;
+use super::rows::Filler;
+use crate::Ns;
+use serde_json::Value;
+
+/// Where in a list of events the cursor stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// After the opening bracket.
+    First,
+    /// After a comma.
+    Next,
+    /// After an event.
+    After,
+}
+
+/// Reads events until the list closes (the cursor is left on the bracket) or something stops it. After
+/// [`Stop::Incomplete`] the cursor stands where reading can go on with more text.
+pub(super) fn events<'a>(
+    cursor: &mut Cursor<'a>,
+    place: &mut Place,
+    filler: &mut Filler<'a, '_>,
+) -> Result<(), Stop> {
+    loop {
+        let byte = cursor.peek()?;
+        match (*place, byte) {
+            (Place::First | Place::After, b']') => return Ok(()),
+            (Place::After, b',') => {
+                cursor.at += 1;
+                *place = Place::Next;
+            }
+            (Place::After, _) => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+            (Place::First | Place::Next, _) => {
+                let from = cursor.at;
+                let event = Event::read(cursor).inspect_err(|stop| {
+                    if *stop == Stop::Incomplete {
+                        cursor.at = from;
+                    }
+                })?;
+                event.keep(filler);
+                *place = Place::After;
+            }
+        }
+    }
+}
+
+/// What part of the document the cursor is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Before anything.
+    Start,
+    /// Before a key of the outermost object, or its end where `first`.
+    Member { first: bool },
+    /// After a value of the outermost object.
+    AfterMember,
+    /// In the list of events; `outermost` where the document is that list.
+    Events { place: Place, outermost: bool },
+    /// After the end.
+    End,
+}
+
+/// What the header says.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    pub(super) schema_version: Option<String>,
+    /// What is to be added to every time.
+    pub(super) base: Ns,
+    pub(super) devices: Vec<DeviceProperties>,
+}
+
+/// A GPU as the header describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DeviceProperties {
+    pub(super) number: u32,
+    pub(super) name: Option<String>,
+    pub(super) compute_capability: Option<(u32, u32)>,
+    pub(super) sms: Option<u32>,
+    pub(super) memory_bytes: Option<u64>,
+}
+
+/// A document read so far.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub(super) state: State,
+    pub(super) header: Header,
+    /// Whether the list of events was there.
+    pub(super) has_events: bool,
+}
+
+impl Document {
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Start,
+            header: Header::default(),
+            has_events: false,
+        }
+    }
+
+    /// Reads on until the text ends (which is [`Stop::Incomplete`], with the cursor where reading goes on) or is wrong.
+    pub(super) fn advance<'a>(&mut self, cursor: &mut Cursor<'a>, filler: &mut Filler<'a, '_>) -> Stop {
+        loop {
+            if let Err(stop) = self.step(cursor, filler) {
+                return stop;
+            }
+        }
+    }
+
+    fn step<'a>(&mut self, cursor: &mut Cursor<'a>, filler: &mut Filler<'a, '_>) -> Result<(), Stop> {
+        match &mut self.state {
+            State::Start => {
+                cursor.byte_order_mark()?;
+                match cursor.peek()? {
+                    b'{' => self.state = State::Member { first: true },
+                    b'[' => {
+                        self.has_events = true;
+                        self.state = State::Events {
+                            place: Place::First,
+                            outermost: true,
+                        };
+                    }
+                    _ => return Err(Stop::Invalid(Expected::Value)),
+                }
+                cursor.at += 1;
+            }
+            State::Member { first } => {
+                if *first && cursor.peek()? == b'}' {
+                    cursor.at += 1;
+                    self.state = State::End;
+                    return Ok(());
+                }
+                let from = cursor.at;
+                self.member(cursor).inspect_err(|stop| {
+                    if *stop == Stop::Incomplete {
+                        cursor.at = from;
+                    }
+                })?;
+            }
+            State::AfterMember => {
+                match cursor.peek()? {
+                    b',' => self.state = State::Member { first: false },
+                    b'}' => self.state = State::End,
+                    _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+                }
+                cursor.at += 1;
+            }
+            State::Events { place, outermost } => {
+                events(cursor, place, filler)?;
+                cursor.at += 1;
+                self.state = if *outermost {
+                    State::End
+                } else {
+                    State::AfterMember
+                };
+            }
+            State::End => {
+                cursor.peek().map_err(|stop| match stop {
+                    Stop::Invalid(_) => Stop::Invalid(Expected::Nothing),
+                    Stop::Incomplete => stop,
+                })?;
+                return Err(Stop::Invalid(Expected::Nothing));
+            }
+        }
+        Ok(())
+    }
+
+    fn member(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Stop> {
+        let key = cursor.key()?;
+        if key == b"traceEvents" {
+            // A second list would make it a matter of taste which one counts.
+            if self.has_events {
+                return Err(Stop::Invalid(Expected::OneList));
+            }
+            cursor.take(b'[', Expected::List)?;
+            self.has_events = true;
+            self.state = State::Events {
+                place: Place::First,
+                outermost: false,
+            };
+            return Ok(());
+        }
+        cursor.peek()?;
+        let from = cursor.at;
+        cursor.skip()?;
+        let value = cursor.since(from);
+        match key {
+            b"schemaVersion" => {
+                self.header.schema_version = Some(String::from_utf8_lossy(value).into_owned())
+            }
+            b"baseTimeNanoseconds" => {
+                let base = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+                let base = base.filter(|base| (0..=MAX_NS).contains(base));
+                self.header.base = base.ok_or(Stop::Invalid(Expected::BaseTime))?;
+            }
+            b"deviceProperties" => self.header.devices = devices(value),
+            _ => {}
+        }
+        self.state = State::AfterMember;
+        Ok(())
+    }
+}
+
+/// The devices of the header; those without a number cannot be told apart and are left out.
+fn devices(text: &[u8]) -> Vec<DeviceProperties> {
+    let list: Vec<Value> = serde_json::from_slice(text).unwrap_or_default();
+    let small = |device: &Value, key: &str| device.get(key)?.as_u64().and_then(|n| u32::try_from(n).ok());
+    let describe = |device: &Value| {
+        Some(DeviceProperties {
+            number: small(device, "id")?,
+            name: device.get("name").and_then(Value::as_str).map(str::to_owned),
+            compute_capability: small(device, "computeMajor").zip(small(device, "computeMinor")),
+            sms: small(device, "numSms"),
+            memory_bytes: device.get("totalGlobalMem").and_then(Value::as_u64),
+        })
+    };
+    list.iter().filter_map(describe).collect()
+}

@@ -1,0 +1,268 @@
+//! One trace event.
+
+use super::category::Category;
+use super::cursor::{Cursor, Expected, Stop};
+use super::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
+use super::rows::{Filler, OpRow, ThreadKey, ThreadRow};
+use super::text::decode;
+use crate::{LaunchShape, LossKind, Ns, OpKind};
+
+/// The fields of an event that are of use, as they are written.
+#[derive(Debug, Default)]
+pub(super) struct Event<'a> {
+    phase: Option<&'a [u8]>,
+    category: Option<Category>,
+    name: Option<&'a [u8]>,
+    pid: Option<&'a [u8]>,
+    tid: Option<&'a [u8]>,
+    start: Option<&'a [u8]>,
+    duration: Option<&'a [u8]>,
+    arguments: Arguments<'a>,
+}
+
+/// The arguments that are of use.
+#[derive(Debug, Default)]
+struct Arguments<'a> {
+    /// In metadata events.
+    name: Option<&'a [u8]>,
+    correlation: Option<&'a [u8]>,
+    device: Option<&'a [u8]>,
+    stream: Option<&'a [u8]>,
+    registers: Option<&'a [u8]>,
+    shared: Option<&'a [u8]>,
+    bytes: Option<&'a [u8]>,
+    graph_node: Option<&'a [u8]>,
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+impl<'a> Event<'a> {
+    /// Reads an event up to and with its closing brace.
+    #[inline]
+    pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Self, Stop> {
+        cursor.take(b'{', Expected::Event)?;
+        let mut event = Self::default();
+        if cursor.peek()? == b'}' {
+            cursor.at += 1;
+            return Ok(event);
+        }
+        loop {
+            match cursor.key()? {
+                b"ph" => event.phase = cursor.scalar()?,
+                b"cat" => event.category = cursor.scalar()?.map(Category::of),
+                b"name" => event.name = cursor.scalar()?,
+                b"pid" => event.pid = cursor.scalar()?,
+                b"tid" => event.tid = cursor.scalar()?,
+                b"ts" => event.start = cursor.scalar()?,
+                b"dur" => event.duration = cursor.scalar()?,
+                // The category usually comes first; where it does not, any argument may be needed.
+                b"args" if event.category.is_none_or(Category::has_arguments) => {
+                    event.arguments.read(cursor)?
+                }
+                _ => cursor.skip()?,
+            }
+            match cursor.peek()? {
+                b',' => cursor.at += 1,
+                b'}' => break,
+                _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+            }
+        }
+        cursor.at += 1;
+        Ok(event)
+    }
+
+    /// Turns the event into a row, or counts why it is none.
+    #[inline]
+    pub(super) fn keep(&self, filler: &mut Filler<'a, '_>) {
+        filler.rows.events += 1;
+        let Some(category) = self.category else {
+            return self.keep_uncategorised(filler);
+        };
+        if category == Category::Unknown {
+            return filler.rows.lose(LossKind::EventUnknown);
+        }
+        filler.rows.known += 1;
+        if category == Category::Ignored {
+            return;
+        }
+        if self.phase != Some(b"X") {
+            return filler.rows.lose(LossKind::EventUnknown);
+        }
+        let (Some(name), Some(start), Some(duration)) = (self.name, self.start(), self.duration()) else {
+            return filler.rows.lose(LossKind::EventMalformed);
+        };
+        if duration < 0 {
+            return filler.rows.lose(match category {
+                Category::Kernel | Category::Copy | Category::Set => LossKind::OpNegative,
+                Category::Call => LossKind::CallNegative,
+                Category::Annotation => LossKind::RangeNegative,
+                _ => LossKind::EventMalformed,
+            });
+        }
+        let end = start + duration;
+        if end > MAX_NS {
+            return filler.rows.lose(LossKind::EventMalformed);
+        }
+        match category {
+            Category::Kernel => self.keep_op(OpKind::Kernel, name, start, end, filler),
+            Category::Copy => self.keep_op(OpKind::Copy, name, start, end, filler),
+            Category::Set => self.keep_op(OpKind::Set, name, start, end, filler),
+            _ => self.keep_on_thread(category, name, start, end, filler),
+        }
+    }
+
+    fn start(&self) -> Option<Ns> {
+        micros_to_ns(self.start?)
+    }
+
+    fn duration(&self) -> Option<Ns> {
+        micros_to_ns(self.duration?)
+    }
+
+    #[inline]
+    fn keep_op(&self, kind: OpKind, name: &'a [u8], start: Ns, end: Ns, filler: &mut Filler<'a, '_>) {
+        let arguments = &self.arguments;
+        // On the GPU's side the process of an event is its device, and the thread is its stream.
+        let device = arguments.device.or(self.pid).and_then(trailing);
+        let stream = arguments.stream.or(self.tid).and_then(trailing);
+        let (Some(device), Some(stream)) = (device, stream) else {
+            return filler.rows.lose(LossKind::EventMalformed);
+        };
+        let number = |text: Option<&[u8]>| text.and_then(unsigned).unwrap_or(0);
+        let small = |text: Option<&[u8]>| u32::try_from(number(text)).unwrap_or(0);
+        let name = filler.name(name);
+        filler.rows.ops.push(OpRow {
+            kind,
+            start,
+            end,
+            name,
+            device,
+            stream,
+            correlation: small(arguments.correlation),
+            shape: LaunchShape {
+                grid: arguments.grid,
+                block: arguments.block,
+                registers: small(arguments.registers),
+                // Static and dynamic come as one sum.
+                static_shared: 0,
+                dynamic_shared: small(arguments.shared),
+            },
+            bytes: number(arguments.bytes),
+            graph_node: number(arguments.graph_node),
+        });
+    }
+
+    #[inline]
+    fn keep_on_thread(
+        &self,
+        category: Category,
+        name: &'a [u8],
+        start: Ns,
+        end: Ns,
+        filler: &mut Filler<'a, '_>,
+    ) {
+        let (Some(pid), Some(tid)) = (self.pid, self.tid) else {
+            return filler.rows.lose(LossKind::EventMalformed);
+        };
+        let correlation = self.arguments.correlation.and_then(unsigned);
+        let correlation = correlation.and_then(|c| u32::try_from(c).ok()).unwrap_or(0);
+        let row = ThreadRow {
+            start,
+            end,
+            name: filler.name(name),
+            thread: filler.thread(pid, tid),
+            correlation,
+        };
+        match category {
+            Category::Call => filler.rows.calls.push(row),
+            Category::CpuOp => filler.rows.cpu_ops.push(row),
+            _ => filler.rows.ranges.push(row),
+        }
+    }
+
+    /// Metadata, instants, counters and arrows need no category.
+    #[cold]
+    fn keep_uncategorised(&self, filler: &mut Filler<'a, '_>) {
+        match self.phase {
+            Some(b"M") => {
+                let Some(value) = self.arguments.name else {
+                    return;
+                };
+                let value = decode(value).into_owned();
+                let pid = decode(self.pid.unwrap_or_default()).into_owned();
+                match self.name {
+                    Some(b"process_name") => filler.rows.process_names.push((pid, value)),
+                    Some(b"thread_name") => {
+                        let tid = decode(self.tid.unwrap_or_default()).into_owned();
+                        filler.rows.thread_names.push((ThreadKey { pid, tid }, value));
+                    }
+                    _ => {}
+                }
+            }
+            Some(b"i" | b"I" | b"R" | b"C" | b"s" | b"t" | b"f" | b"c") => {}
+            Some(_) => filler.rows.lose(LossKind::EventUnknown),
+            None => filler.rows.lose(LossKind::EventMalformed),
+        }
+    }
+}
+
+impl<'a> Arguments<'a> {
+    /// Reads the object of arguments.
+    #[inline]
+    fn read(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Stop> {
+        if cursor.peek()? != b'{' {
+            return cursor.skip();
+        }
+        cursor.at += 1;
+        if cursor.peek()? == b'}' {
+            cursor.at += 1;
+            return Ok(());
+        }
+        loop {
+            match cursor.key()? {
+                b"correlation" | b"Correlation ID" => self.correlation = cursor.scalar()?,
+                b"device" => self.device = cursor.scalar()?,
+                b"stream" => self.stream = cursor.scalar()?,
+                b"grid" => self.grid = triple(cursor)?,
+                b"block" => self.block = triple(cursor)?,
+                b"registers per thread" => self.registers = cursor.scalar()?,
+                b"shared memory" => self.shared = cursor.scalar()?,
+                b"bytes" | b"Bytes" => self.bytes = cursor.scalar()?,
+                b"graph node id" => self.graph_node = cursor.scalar()?,
+                b"name" => self.name = cursor.scalar()?,
+                _ => cursor.skip()?,
+            }
+            match cursor.peek()? {
+                b',' => cursor.at += 1,
+                b'}' => break,
+                _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+            }
+        }
+        cursor.at += 1;
+        Ok(())
+    }
+}
+
+/// A list of three whole numbers; zeros where it is anything else.
+fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
+    let from = cursor.at;
+    cursor.skip()?;
+    let text = cursor.since(from).trim_ascii();
+    let inner = text
+        .strip_prefix(b"[")
+        .and_then(|t| t.strip_suffix(b"]"))
+        .unwrap_or_default();
+    let mut numbers = inner.split(|&b| b == b',').map(|n| {
+        let value = unsigned(n.trim_ascii())?;
+        u32::try_from(value).ok()
+    });
+    match (
+        numbers.next().flatten(),
+        numbers.next().flatten(),
+        numbers.next().flatten(),
+        numbers.next(),
+    ) {
+        (Some(x), Some(y), Some(z), None) => Ok([x, y, z]),
+        _ => Ok([0; 3]),
+    }
+}

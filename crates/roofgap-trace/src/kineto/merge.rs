@@ -1,0 +1,452 @@
+//! The rows of the blocks, put into the trace under the ids of the trace.
+
+use super::document::Header;
+use super::rows::{Rows, ThreadKey};
+use crate::{
+    Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, Process, ProcessId,
+    Range, RangeStyle, Thread, ThreadId, Trace,
+};
+use rustc_hash::FxHashMap;
+
+/// What a reading adds to a trace. Ids of processes and threads are handed out at once; what they are called, which process
+/// launched an operation and what the time base is, is known only at the end.
+pub(super) struct Merge<'t> {
+    trace: &'t mut Trace,
+    /// How many rows there were before.
+    first_op: usize,
+    first_call: usize,
+    first_cpu_op: usize,
+    first_range: usize,
+    /// Processes and threads of this file, in the order of their ids.
+    processes: Vec<String>,
+    threads: Vec<(ThreadKey, ProcessId)>,
+    process_ids: FxHashMap<String, ProcessId>,
+    thread_ids: FxHashMap<ThreadKey, ThreadId>,
+    process_names: FxHashMap<String, String>,
+    thread_names: FxHashMap<ThreadKey, String>,
+    /// Devices that operations ran on, by number; the column of the trace holds positions in it until the end.
+    devices: Vec<u32>,
+    known: u64,
+    events: u64,
+}
+
+impl<'t> Merge<'t> {
+    pub(super) fn new(trace: &'t mut Trace) -> Self {
+        Self {
+            first_op: trace.ops.len(),
+            first_call: trace.calls.len(),
+            first_cpu_op: trace.cpu_ops.len(),
+            first_range: trace.ranges.rows.len(),
+            trace,
+            processes: Vec::new(),
+            threads: Vec::new(),
+            process_ids: FxHashMap::default(),
+            thread_ids: FxHashMap::default(),
+            process_names: FxHashMap::default(),
+            thread_names: FxHashMap::default(),
+            devices: Vec::new(),
+            known: 0,
+            events: 0,
+        }
+    }
+
+    /// How many events there were that the profiler is known to write.
+    pub(super) fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// How many events there were.
+    pub(super) fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Adds the rows of a block.
+    pub(super) fn add(&mut self, rows: &Rows) {
+        self.known += rows.known;
+        self.events += rows.events;
+        self.trace.losses.merge(&rows.losses);
+        for (pid, name) in &rows.process_names {
+            self.process_names
+                .entry(pid.clone())
+                .or_insert_with(|| name.clone());
+        }
+        for (key, name) in &rows.thread_names {
+            self.thread_names
+                .entry(key.clone())
+                .or_insert_with(|| name.clone());
+        }
+        let threads: Vec<(ThreadId, ProcessId)> = rows.threads.iter().map(|key| self.thread(key)).collect();
+        let mut names = BlockNames {
+            rows,
+            ids: vec![None; rows.names.len()],
+        };
+        self.add_ops(rows, &mut names);
+        self.add_calls(rows, &threads, &mut names);
+        for row in &rows.cpu_ops {
+            let (thread, _) = at(&threads, row.thread);
+            let name = names.get(row.name, self.trace);
+            self.trace.cpu_ops.push(row.start, row.end, name, thread);
+        }
+        for row in &rows.ranges {
+            let (thread, process) = at(&threads, row.thread);
+            let (domain, name) = domain_and_name(rows.names.get(row.name as usize).map_or("", |n| n));
+            let range = Range {
+                start: row.start,
+                end: row.end,
+                domain: self.trace.names.intern(domain),
+                name: self.trace.names.intern(name),
+                process,
+                thread,
+                end_thread: thread,
+                style: RangeStyle::PushPop,
+                open: false,
+            };
+            self.trace.ranges.rows.push(range);
+        }
+    }
+
+    fn add_ops(&mut self, rows: &Rows, names: &mut BlockNames<'_>) {
+        for row in &rows.ops {
+            let position = self.devices.iter().position(|&number| number == row.device);
+            let device = position.unwrap_or_else(|| {
+                self.devices.push(row.device);
+                self.devices.len() - 1
+            });
+            let Ok(device) = u16::try_from(device) else {
+                self.trace.losses.add(LossKind::EventMalformed, 1);
+                continue;
+            };
+            let memory = match row.kind {
+                OpKind::Kernel | OpKind::Graph => Default::default(),
+                _ => memory_kinds(rows.names.get(row.name as usize).map_or("", |n| n)),
+            };
+            let op = GpuOp {
+                kind: row.kind,
+                start: row.start,
+                end: row.end,
+                name: names.get(row.name, self.trace),
+                device: DeviceId(device),
+                stream: row.stream,
+                process: ProcessId::default(),
+                correlation: row.correlation,
+                shape: self.trace.ops.intern_shape(row.shape),
+                bytes: row.bytes,
+                graph_node: row.graph_node,
+                memory,
+            };
+            self.trace.ops.push(op);
+        }
+    }
+
+    fn add_calls(&mut self, rows: &Rows, threads: &[(ThreadId, ProcessId)], names: &mut BlockNames<'_>) {
+        let mut classes: Vec<Option<CallClass>> = vec![None; rows.names.len()];
+        for row in &rows.calls {
+            let (thread, process) = at(threads, row.thread);
+            let class = match classes.get_mut(row.name as usize) {
+                Some(known) => {
+                    let name = || CallClass::of(rows.names.get(row.name as usize).map_or("", |n| n));
+                    *known.get_or_insert_with(name)
+                }
+                None => CallClass::Other,
+            };
+            let call = Call {
+                start: row.start,
+                end: row.end,
+                name: names.get(row.name, self.trace),
+                class,
+                process,
+                thread,
+                correlation: row.correlation,
+            };
+            self.trace.calls.push(call);
+        }
+    }
+
+    /// The trace's id of a thread, and of its process.
+    fn thread(&mut self, key: &ThreadKey) -> (ThreadId, ProcessId) {
+        let process = match self.process_ids.get(&key.pid) {
+            Some(&process) => process,
+            None => {
+                let process = ProcessId((self.trace.processes.len() + self.processes.len()) as u32);
+                self.processes.push(key.pid.clone());
+                self.process_ids.insert(key.pid.clone(), process);
+                process
+            }
+        };
+        if let Some(&thread) = self.thread_ids.get(key) {
+            return (thread, process);
+        }
+        let thread = ThreadId((self.trace.threads.len() + self.threads.len()) as u32);
+        self.threads.push((key.clone(), process));
+        self.thread_ids.insert(key.clone(), thread);
+        (thread, process)
+    }
+
+    /// Completes what needed the whole file: devices, launching processes, names, the time base.
+    pub(super) fn finish(mut self, header: &Header) {
+        self.place_on_devices(header);
+        self.find_launching_processes();
+        self.name_processes_and_threads();
+        self.shift(header.base);
+        if self.trace.ops.len() > self.first_op && self.trace.calls.len() == self.first_call {
+            self.trace.losses.add(LossKind::NoRuntime, 1);
+        }
+    }
+
+    fn place_on_devices(&mut self, header: &Header) {
+        for device in &header.devices {
+            self.trace.add_device(Device {
+                number: device.number,
+                name: device.name.clone(),
+                compute_capability: device.compute_capability,
+                sms: device.sms,
+                memory_bytes: device.memory_bytes,
+                ..Device::default()
+            });
+        }
+        let mut described = Vec::new();
+        let mut ids = Vec::new();
+        for &number in &self.devices {
+            described.push(header.devices.iter().any(|device| device.number == number));
+            ids.push(self.trace.add_device(Device {
+                number,
+                ..Device::default()
+            }));
+        }
+        let mut undescribed = 0;
+        for device in self.trace.ops.device.iter_mut().skip(self.first_op) {
+            let position = device.index();
+            undescribed += u64::from(!described.get(position).copied().unwrap_or(false));
+            *device = ids.get(position).copied().unwrap_or_default();
+        }
+        self.trace.losses.add(LossKind::OpNoDevice, undescribed);
+    }
+
+    /// Operations do not say which process launched them; the call with the same correlation id does.
+    fn find_launching_processes(&mut self) {
+        if self.trace.ops.len() == self.first_op {
+            return;
+        }
+        let calls = &self.trace.calls;
+        let processes = calls.process.get(self.first_call..).unwrap_or_default();
+        let first = processes.first().copied();
+        let launching = match first {
+            Some(first) if processes.iter().all(|&process| process == first) => Launching::One(first),
+            Some(first) => {
+                let rows = self.first_call..calls.len();
+                let starts = calls.start.get(rows.clone()).unwrap_or_default();
+                let correlations = calls.correlation.get(rows).unwrap_or_default();
+                let mut index: Vec<(u32, Ns, ProcessId)> = correlations
+                    .iter()
+                    .zip(starts)
+                    .zip(processes)
+                    .map(|((&correlation, &start), &process)| (correlation, start, process))
+                    .collect();
+                index.sort_unstable();
+                Launching::Many {
+                    index,
+                    otherwise: first,
+                }
+            }
+            // Without calls: the process that ran operators, or one that nothing is known of.
+            None if !self.processes.is_empty() => {
+                Launching::One(ProcessId(self.trace.processes.len() as u32))
+            }
+            None => {
+                self.processes.push(String::new());
+                Launching::One(ProcessId(self.trace.processes.len() as u32))
+            }
+        };
+        let ops = &mut self.trace.ops;
+        let rows = ops
+            .process
+            .iter_mut()
+            .zip(&ops.correlation)
+            .zip(&ops.start)
+            .skip(self.first_op);
+        for ((process, &correlation), &start) in rows {
+            *process = launching.of(correlation, start);
+        }
+    }
+
+    fn name_processes_and_threads(&mut self) {
+        for pid in &self.processes {
+            let named = self.process_names.get(pid);
+            let number = pid.parse::<i64>().ok();
+            // A process that is no number goes by its text.
+            let name = named.map_or(if number.is_none() { pid } else { "" }, |name| name);
+            let name = self.trace.names.intern(name);
+            self.trace.processes.push(Process {
+                pid: number.unwrap_or(0) as u32,
+                name,
+            });
+        }
+        for (key, process) in &self.threads {
+            let named = self.thread_names.get(key);
+            let number = key.tid.parse::<i64>().ok();
+            // So does a thread whose number is a pointer.
+            let small = number.and_then(|n| u32::try_from(n).ok());
+            let name = named.map_or(if small.is_none() { &key.tid } else { "" }, |name| name);
+            let name = self.trace.names.intern(name);
+            self.trace.threads.push(Thread {
+                process: *process,
+                tid: number.unwrap_or(0) as u32,
+                name,
+            });
+        }
+    }
+
+    /// Moves every time of this file by its base.
+    fn shift(&mut self, base: Ns) {
+        if base == 0 {
+            return;
+        }
+        let trace = &mut *self.trace;
+        let columns = [
+            (&mut trace.ops.start, self.first_op),
+            (&mut trace.ops.end, self.first_op),
+            (&mut trace.calls.start, self.first_call),
+            (&mut trace.calls.end, self.first_call),
+            (&mut trace.cpu_ops.start, self.first_cpu_op),
+            (&mut trace.cpu_ops.end, self.first_cpu_op),
+        ];
+        for (column, first) in columns {
+            column.iter_mut().skip(first).for_each(|time| *time += base);
+        }
+        for range in trace.ranges.rows.iter_mut().skip(self.first_range) {
+            range.start += base;
+            range.end += base;
+        }
+    }
+}
+
+/// How to tell which process launched an operation.
+enum Launching {
+    One(ProcessId),
+    Many {
+        index: Vec<(u32, Ns, ProcessId)>,
+        otherwise: ProcessId,
+    },
+}
+
+impl Launching {
+    fn of(&self, correlation: u32, start: Ns) -> ProcessId {
+        match self {
+            Self::One(process) => *process,
+            Self::Many { index, otherwise } => {
+                // Of several with the same id, the last that began before the operation.
+                let begin = index.partition_point(|&(c, _, _)| c < correlation);
+                let end = index.partition_point(|&(c, s, _)| (c, s) <= (correlation, start));
+                let found = index
+                    .get(begin..end.max(begin))
+                    .and_then(|same| same.last())
+                    .or(index.get(begin));
+                found
+                    .filter(|(c, _, _)| *c == correlation)
+                    .map_or(*otherwise, |&(_, _, process)| process)
+            }
+        }
+    }
+}
+
+/// The trace's ids of a block's names, taken when they are first needed.
+struct BlockNames<'r> {
+    rows: &'r Rows,
+    ids: Vec<Option<NameId>>,
+}
+
+impl BlockNames<'_> {
+    fn get(&mut self, name: u32, trace: &mut Trace) -> NameId {
+        let text = || self.rows.names.get(name as usize).map_or("", |n| n);
+        match self.ids.get_mut(name as usize) {
+            Some(id) => *id.get_or_insert_with(|| trace.names.intern(text())),
+            None => trace.names.intern(text()),
+        }
+    }
+}
+
+fn at(threads: &[(ThreadId, ProcessId)], thread: u32) -> (ThreadId, ProcessId) {
+    threads.get(thread as usize).copied().unwrap_or_default()
+}
+
+/// `LLM@prefill` is the range `prefill` of the domain `LLM`, as NVTX has it; a name that has an `@` for another reason stays.
+fn domain_and_name(text: &str) -> (&str, &str) {
+    let is_identifier = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    match text.split_once('@') {
+        Some((domain, name)) if is_identifier(domain) && !name.is_empty() && !name.contains('@') => {
+            (domain, name)
+        }
+        _ => ("", text),
+    }
+}
+
+/// What `Memcpy HtoD (Pageable -> Device)` and `Memset (Device)` say of where the memory lies.
+fn memory_kinds(name: &str) -> (MemoryKind, MemoryKind) {
+    let kind = |text: &str| match text.trim() {
+        "Pageable" => MemoryKind::Pageable,
+        "Pinned" => MemoryKind::Pinned,
+        "Device" | "Array" => MemoryKind::Device,
+        "Managed" => MemoryKind::Managed,
+        _ => MemoryKind::Unknown,
+    };
+    let inner = name
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .map_or("", |(inner, _)| inner);
+    match inner.split_once("->") {
+        Some((from, to)) => (kind(from), kind(to)),
+        None => (MemoryKind::Unknown, kind(inner)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domains_come_from_identifiers_only() {
+        assert_eq!(domain_and_name("LLM@prefill"), ("LLM", "prefill"));
+        for name in [
+            "prefill",
+            "a b@c",
+            "a@b@c",
+            "@x",
+            "x@",
+            "9a@b",
+            "user@host.com: x@",
+        ] {
+            assert_eq!(domain_and_name(name), ("", name));
+        }
+    }
+
+    #[test]
+    fn memory_is_told_by_the_name() {
+        use MemoryKind::*;
+        assert_eq!(
+            memory_kinds("Memcpy HtoD (Pageable -> Device)"),
+            (Pageable, Device)
+        );
+        assert_eq!(memory_kinds("Memcpy DtoH (Device -> Pinned)"), (Device, Pinned));
+        assert_eq!(memory_kinds("Memset (Device)"), (Unknown, Device));
+        assert_eq!(memory_kinds("Memset (Unknown)"), (Unknown, Unknown));
+        assert_eq!(memory_kinds("Memcpy"), (Unknown, Unknown));
+    }
+
+    #[test]
+    fn colliding_correlations_go_to_the_latest_call_before() {
+        let (a, b) = (ProcessId(3), ProcessId(4));
+        let launching = Launching::Many {
+            index: vec![(7, 10, a), (7, 20, b), (9, 30, b)],
+            otherwise: a,
+        };
+        assert_eq!(launching.of(7, 15), a);
+        assert_eq!(launching.of(7, 25), b);
+        assert_eq!(launching.of(7, 5), a);
+        assert_eq!(launching.of(9, 5), b);
+        assert_eq!(launching.of(8, 50), a);
+        assert_eq!(launching.of(99, 50), a);
+    }
+}

@@ -1,0 +1,306 @@
+//! Blocks are read and parsed by several threads, each on the guess that its block begins with an event, and put together in
+//! the order of the file by one, which knows whether the guess was right and parses again where it was not.
+
+use super::blocks::{Block, Blocks, Failure};
+use super::cursor::{Cursor, Expected, Stop};
+use super::document::{Document, Header, Place, State, events};
+use super::merge::Merge;
+use super::rows::{Filler, Rows};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// No event and no part of the header is this long; text that goes on without an end to one is not held in memory.
+const MAX_UNIT: usize = 64 << 20;
+
+/// A trace has an event of the profiler before this.
+const MAX_UNKNOWN: u64 = 64 << 20;
+
+/// How the work is divided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Division {
+    /// Bytes of a block.
+    pub(super) block: usize,
+    /// Threads that parse.
+    pub(super) threads: usize,
+}
+
+impl Default for Division {
+    /// Blocks that stay in a core's own cache from reading to parsing, and a thread for each core.
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            block: 1 << 20,
+            threads: cores.clamp(1, 8),
+        }
+    }
+}
+
+/// Why a document could not be read to its end.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// No text to be had.
+    Source(Failure),
+    /// The document is none of ours.
+    Foreign(String),
+    /// The document is broken.
+    Broken(String),
+}
+
+/// What a thread made of a block, on the guess that the block begins with an event.
+struct Parsed {
+    index: u64,
+    block: Block,
+    /// How much of the text was read, and where that ends.
+    read: usize,
+    place: Place,
+    /// What stood there that cannot.
+    wrong: Option<Expected>,
+}
+
+/// What the threads take their work from.
+struct Feed {
+    blocks: Blocks,
+    free: Receiver<Block>,
+    next: u64,
+    failed: bool,
+}
+
+/// Reads a whole document into `merge`; the answer is its header.
+pub(super) fn run(blocks: Blocks, division: Division, merge: &mut Merge<'_>) -> Result<Header, Fault> {
+    let (give_free, free) = channel();
+    let (give_parsed, parsed) = channel();
+    let feed = Mutex::new(Feed {
+        blocks,
+        free,
+        next: 0,
+        failed: false,
+    });
+    for _ in 0..2 * division.threads + 2 {
+        // The receiver is alive; were it not, the threads would find no room and end.
+        let _ = give_free.send(Block::new(division.block));
+    }
+    thread::scope(|scope| {
+        for _ in 0..division.threads {
+            let give_parsed = give_parsed.clone();
+            let feed = &feed;
+            scope.spawn(move || work(feed, &give_parsed));
+        }
+        drop(give_parsed);
+        // On a fault both channels close here, which ends the threads.
+        let (give_free, parsed) = (give_free, parsed);
+        assemble(&parsed, &give_free, merge)
+    })
+}
+
+/// One thread's work: the next block, its rows, and on.
+fn work(feed: &Mutex<Feed>, give_parsed: &Sender<Result<Parsed, Failure>>) {
+    loop {
+        // Reading is under the lock: a file is read by one at a time, and what was just read is parsed on the same core.
+        let (index, mut block) = {
+            let mut feed = feed.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(mut block) = feed.free.recv() else {
+                return;
+            };
+            if feed.failed {
+                return;
+            }
+            match feed.blocks.next(&mut block) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(failure) => {
+                    feed.failed = true;
+                    let _ = give_parsed.send(Err(failure));
+                    return;
+                }
+            }
+            feed.next += 1;
+            (feed.next - 1, block)
+        };
+        let (text, rows) = block.split();
+        let mut place = Place::Next;
+        let (mut read, mut wrong) = (0, None);
+        // The first block begins with the header and not with an event.
+        if index > 0 {
+            let mut cursor = Cursor::new(text, 0);
+            if let Err(Stop::Invalid(expected)) = events(&mut cursor, &mut place, &mut Filler::new(rows)) {
+                wrong = Some(expected);
+            }
+            read = cursor.at;
+        }
+        if give_parsed
+            .send(Ok(Parsed {
+                index,
+                block,
+                read,
+                place,
+                wrong,
+            }))
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Puts the blocks together in the order of the file.
+fn assemble(
+    parsed: &Receiver<Result<Parsed, Failure>>,
+    give_free: &Sender<Block>,
+    merge: &mut Merge<'_>,
+) -> Result<Header, Fault> {
+    let mut assembly = Assembly::new();
+    let mut early = BTreeMap::new();
+    let mut failure = None;
+    let mut next = 0;
+    for result in parsed {
+        match result {
+            // What was read before it may hold a better reason.
+            Err(error) => failure = Some(error),
+            Ok(parsed) => drop(early.insert(parsed.index, parsed)),
+        }
+        while let Some(parsed) = early.remove(&next) {
+            next += 1;
+            assembly.add(&parsed, merge)?;
+            // No thread waits for it after the last block.
+            let _ = give_free.send(parsed.block);
+        }
+    }
+    match failure {
+        Some(failure) => Err(Fault::Source(failure)),
+        None => assembly.finish(merge),
+    }
+}
+
+/// The document as far as it was put together.
+struct Assembly {
+    document: Document,
+    /// Text that awaits more.
+    pending: Vec<u8>,
+    /// How long `pending` has to be before it is worth another look.
+    enough: usize,
+    /// Where `pending` begins in the file.
+    offset: u64,
+    rows: Rows,
+}
+
+impl Assembly {
+    fn new() -> Self {
+        Self {
+            document: Document::new(),
+            pending: Vec::new(),
+            enough: 0,
+            offset: 0,
+            rows: Rows::default(),
+        }
+    }
+
+    fn add(&mut self, parsed: &Parsed, merge: &mut Merge<'_>) -> Result<(), Fault> {
+        let text = parsed.block.text();
+        match &mut self.document.state {
+            // The guess was right.
+            State::Events { place, .. } if *place == Place::Next && self.pending.is_empty() => {
+                *place = parsed.place;
+                merge.add(&parsed.block.rows);
+                if let Some(expected) = parsed.wrong {
+                    return Err(self.invalid(expected, text, parsed.read));
+                }
+                self.offset += parsed.read as u64;
+                let rest = text.get(parsed.read..).unwrap_or_default();
+                if !rest.is_empty() {
+                    self.pending.extend_from_slice(rest);
+                    self.enough = 0;
+                    self.look(merge)?;
+                }
+            }
+            _ => {
+                self.pending.extend_from_slice(text);
+                if self.pending.len() >= self.enough {
+                    self.look(merge)?;
+                }
+            }
+        }
+        if self.pending.len() > MAX_UNIT {
+            return Err(Fault::Broken(format!(
+                "the value at byte {} does not end within {} MiB",
+                self.offset,
+                MAX_UNIT >> 20
+            )));
+        }
+        if self.offset > MAX_UNKNOWN && merge.known() == 0 {
+            return Err(Fault::Foreign(format!(
+                "no event of the PyTorch profiler in the first {} MiB",
+                MAX_UNKNOWN >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// Reads on in the pending text.
+    fn look(&mut self, merge: &mut Merge<'_>) -> Result<(), Fault> {
+        let mut cursor = Cursor::new(&self.pending, 0);
+        let stop = self
+            .document
+            .advance(&mut cursor, &mut Filler::new(&mut self.rows));
+        let read = cursor.at;
+        merge.add(&self.rows);
+        if let Stop::Invalid(expected) = stop {
+            return Err(self.invalid(expected, &self.pending, read));
+        }
+        self.offset += read as u64;
+        self.pending.drain(..read);
+        // Looking again only when there is twice as much keeps the work linear in the length of a long value.
+        self.enough = if read == 0 { 2 * self.pending.len() } else { 0 };
+        Ok(())
+    }
+
+    /// The fault of something at `at` in `text` that should have been something else.
+    fn invalid(&self, expected: Expected, text: &[u8], at: usize) -> Fault {
+        let rest = text.get(at..).unwrap_or_default();
+        let found: String = String::from_utf8_lossy(rest.get(..rest.len().min(24)).unwrap_or_default())
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let place = format!(
+            "at byte {}: expected {}, found `{found}`",
+            self.offset + at as u64,
+            expected.as_str()
+        );
+        match self.document.state {
+            State::Start
+            | State::Events {
+                place: Place::First,
+                outermost: true,
+            } => Fault::Foreign(place),
+            _ => Fault::Broken(place),
+        }
+    }
+
+    fn finish(mut self, merge: &mut Merge<'_>) -> Result<Header, Fault> {
+        if !self.pending.is_empty() {
+            self.look(merge)?;
+        }
+        let length = self.offset + self.pending.len() as u64;
+        match self.document.state {
+            State::End => {}
+            State::Start if length == 0 => return Err(Fault::Foreign("an empty file".into())),
+            State::Start => return Err(Fault::Foreign("nothing but white space".into())),
+            _ => {
+                return Err(Fault::Broken(format!(
+                    "the text ends at byte {length}, in the middle of the document"
+                )));
+            }
+        }
+        if !self.document.has_events {
+            return Err(Fault::Foreign("a JSON document without `traceEvents`".into()));
+        }
+        match (merge.known(), merge.events()) {
+            (0, 0) => Err(Fault::Foreign("a trace without events".into())),
+            (0, n) => Err(Fault::Foreign(format!(
+                "{n} trace events, none of a category of the PyTorch profiler"
+            ))),
+            _ => Ok(self.document.header),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The way in: a file to a trace.
+
+use super::blocks::{Blocks, Failure};
+use super::merge::Merge;
+use super::pipeline::{Division, Fault, run};
+use crate::{ReadError, Source, Trace};
+use memchr::memmem;
+use std::path::Path;
+
+/// The format's name in sources.
+const FORMAT: &str = "kineto";
+
+/// Whether unpacked text that begins with `head` seems to be a trace of the PyTorch profiler.
+pub fn looks_like(head: &[u8]) -> bool {
+    let text = head
+        .strip_prefix(b"\xef\xbb\xbf")
+        .unwrap_or(head)
+        .trim_ascii_start();
+    let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
+    match text.first() {
+        Some(b'{') => has("\"traceEvents\"") || (has("\"schemaVersion\"") && has("\"deviceProperties\"")),
+        Some(b'[') => has("\"ph\""),
+        _ => false,
+    }
+}
+
+/// Adds a trace of the PyTorch profiler, compressed or not, to `trace`. After an error `trace` holds a part of it and is of
+/// no use.
+pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+    read_divided(path, Division::default(), trace)
+}
+
+/// The same with a given division of the work.
+pub(super) fn read_divided(path: &Path, division: Division, trace: &mut Trace) -> Result<(), ReadError> {
+    let blocks = Blocks::open(path).map_err(|e| ReadError::io(path, e))?;
+    let mut merge = Merge::new(trace);
+    let header = run(blocks, division, &mut merge).map_err(|fault| explain(path, fault))?;
+    merge.finish(&header);
+    trace.sources.push(Source {
+        path: path.display().to_string(),
+        format: FORMAT,
+        tool_version: None,
+        schema_version: header.schema_version,
+    });
+    Ok(())
+}
+
+fn explain(path: &Path, fault: Fault) -> ReadError {
+    const NAME: &str = "PyTorch profiler trace";
+    match fault {
+        Fault::Source(Failure::Io(error)) => ReadError::io(path, error),
+        Fault::Source(Failure::Gzip(error)) => ReadError::damaged(
+            path,
+            NAME,
+            format!("the compressed data is cut or broken ({error})"),
+        ),
+        Fault::Source(Failure::Growth) => ReadError::damaged(
+            path,
+            NAME,
+            "the compressed data grows more than 200 times, which no trace does; unpack it to read it all the same",
+        ),
+        Fault::Foreign(found) => ReadError::Unrecognised {
+            path: path.to_path_buf(),
+            expected: "a PyTorch profiler trace (JSON with `traceEvents`)".into(),
+            found,
+        },
+        Fault::Broken(what) => ReadError::damaged(path, NAME, what),
+    }
+}

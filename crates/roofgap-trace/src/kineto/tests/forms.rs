@@ -1,0 +1,175 @@
+//! What different releases of the profiler write.
+
+use super::snapshot::Snapshot;
+use super::*;
+use crate::LossKind;
+
+#[test]
+fn the_first_releases() {
+    let trace = read_text(
+        r#"{"schemaVersion": 1, "traceEvents": [
+        {"ph": "X", "cat": "Operator", "name": "aten::mm", "pid": 10, "tid": "10", "ts": 1621401187223005, "dur": 50,
+         "args": {"Device": 10, "External id": 7, "Input dims": [[1, 2]]}},
+        {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 10, "tid": 11, "ts": 1621401187223010, "dur": 5,
+         "args": {"cbid": 211, "correlation": 99, "external id": "7", "external ts": "1621401187223005"}},
+        {"ph": "X", "cat": "Kernel", "name": "sgemm", "pid": 0, "tid": "stream 7", "ts": 1621401187223020, "dur": 30,
+         "args": {"queued": 0, "device": 0, "context": 1, "stream": "7", "correlation": 99, "external id": 7,
+                  "registers per thread": 32, "shared memory": 512, "grid": [4, 1, 1], "block": [128, 1, 1]}},
+        {"ph": "X", "cat": "Memcpy", "name": "Memcpy HtoD (Pageable -> Device)", "pid": 0, "tid": "stream 7",
+         "ts": 1621401187223060, "dur": 1, "args": {"stream": 7, "bytes": 64}}
+        ]}"#,
+    )
+    .unwrap();
+    let snapshot = Snapshot::of(&trace);
+    assert_eq!(
+        snapshot.ops,
+        [
+            "Kernel (1621401187223020000, 1621401187223050000) \"sgemm\" (0, 7) (99, 10) \
+             ([4, 1, 1], [128, 1, 1], 32, 512) (0, 0)",
+            "Copy (1621401187223060000, 1621401187223061000) \"Memcpy HtoD (Pageable -> Device)\" (0, 7) (0, 10) \
+             ([0, 0, 0], [0, 0, 0], 0, 0) (64, 0)",
+        ]
+    );
+    assert_eq!(
+        snapshot.calls,
+        ["(1621401187223010000, 1621401187223015000) \"cudaLaunchKernel\" 10/11 99"]
+    );
+    assert_eq!(
+        snapshot.cpu_ops,
+        ["(1621401187223005000, 1621401187223055000) \"aten::mm\" 10/10"]
+    );
+    assert_eq!(trace.losses.count(LossKind::OpNoDevice), 2);
+    assert_eq!(trace.losses.iter().count(), 1);
+}
+
+#[test]
+fn times_beyond_floating_point_are_exact() {
+    let trace = read_text(
+        r#"{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1,
+            "ts": 1621401187223005.123, "dur": 0.001}], "baseTimeNanoseconds": 1000000000000000001}"#,
+    )
+    .unwrap();
+    assert_eq!(trace.cpu_ops.start, [2_621_401_187_223_005_124]);
+    assert_eq!(trace.cpu_ops.end, [2_621_401_187_223_005_125]);
+}
+
+#[test]
+fn every_loss_is_counted() {
+    let trace = read_text(
+        r#"[{"ph": "X", "cat": "cpu_op", "name": "good", "pid": 1, "tid": 1, "ts": 1, "dur": 1},
+            {"ph": "X", "cat": "cpu_op", "name": "no time", "pid": 1, "tid": 1, "dur": 1},
+            {"ph": "X", "cat": "cpu_op", "name": "no thread", "ts": 1, "dur": 1},
+            {"ph": "X", "cat": "kernel", "name": "no stream", "ts": 1, "dur": 1, "args": {"device": 0, "stream": -1}},
+            {"ph": "X", "cat": "kernel", "name": "back", "pid": 0, "tid": 7, "ts": 9, "dur": -1},
+            {"ph": "X", "cat": "cuda_runtime", "name": "back", "pid": 1, "tid": 1, "ts": 9, "dur": -1},
+            {"ph": "X", "cat": "user_annotation", "name": "back", "pid": 1, "tid": 1, "ts": 9, "dur": -1},
+            {"ph": "X", "cat": "new_thing", "name": "x", "pid": 1, "tid": 1, "ts": 9, "dur": 1},
+            {"ph": "B", "cat": "cpu_op", "name": "x", "pid": 1, "tid": 1, "ts": 9},
+            {"ph": "X", "cat": "kernel", "name": "k", "pid": 2, "tid": 7, "ts": 9, "dur": 1},
+            {"ph": "i", "name": "Record Window End", "pid": "", "tid": "", "ts": 9},
+            {"cat": "python_function", "ph": "X"}, {}]"#,
+    )
+    .unwrap();
+    let count = |kind| trace.losses.count(kind);
+    assert_eq!(count(LossKind::EventMalformed), 4);
+    assert_eq!(count(LossKind::EventUnknown), 2);
+    assert_eq!(count(LossKind::OpNegative), 1);
+    assert_eq!(count(LossKind::CallNegative), 1);
+    assert_eq!(count(LossKind::RangeNegative), 1);
+    assert_eq!(count(LossKind::NoRuntime), 1);
+    assert_eq!(count(LossKind::OpNoDevice), 1);
+    assert_eq!(
+        (trace.cpu_ops.len(), trace.ops.len(), trace.calls.len()),
+        (1, 1, 0)
+    );
+    assert_eq!(trace.processes[trace.ops.process[0].index()].pid, 1);
+}
+
+#[test]
+fn processes_with_the_same_correlation_ids_are_told_apart() {
+    let call = |pid: u32, ts: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {pid}, "tid": {pid}, "ts": {ts},
+                "dur": 1, "args": {{"correlation": 5}}}}"#
+        )
+    };
+    let kernel = |ts: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {ts}, "dur": 1,
+                "args": {{"correlation": 5}}}}"#
+        )
+    };
+    let text = format!("[{},{},{},{}]", call(1, 10), kernel(12), kernel(22), call(2, 20));
+    let trace = read_text(&text).unwrap();
+    let pids: Vec<u32> = trace
+        .ops
+        .process
+        .iter()
+        .map(|p| trace.processes[p.index()].pid)
+        .collect();
+    assert_eq!(pids, [1, 2]);
+}
+
+#[test]
+fn a_second_file_has_processes_of_its_own() {
+    let mut trace = Trace::default();
+    for _ in 0..2 {
+        crate::kineto::read(&fixture(), &mut trace).unwrap();
+    }
+    assert_eq!(
+        (trace.processes.len(), trace.devices.len(), trace.sources.len()),
+        (2, 1, 2)
+    );
+    assert_eq!(trace.ops.len(), 2 * (1679 + 4));
+    let half = trace.ops.len() / 2;
+    assert_eq!(trace.ops.start[..half], trace.ops.start[half..]);
+    assert_ne!(trace.ops.process[0], trace.ops.process[half]);
+    assert_ne!(trace.calls.thread[0], trace.calls.thread[trace.calls.len() - 1]);
+}
+
+#[test]
+fn ranges_take_their_domain_from_their_name() {
+    let trace = read_text(
+        r#"[{"ph": "X", "cat": "user_annotation", "name": "LLM@prefill", "pid": 1, "tid": 1, "ts": 1, "dur": 1},
+            {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 1, "dur": 1},
+            {"ph": "X", "cat": "gpu_user_annotation", "name": "LLM@prefill", "pid": 0, "tid": 7, "ts": 1, "dur": 1}]"#,
+    )
+    .unwrap();
+    let ranges = Snapshot::of(&trace).ranges;
+    assert_eq!(
+        ranges,
+        [
+            "LLM@(1000, 2000) \"prefill\" 1/1",
+            "@(1000, 2000) \"ProfilerStep#1\" 1/1"
+        ]
+    );
+}
+
+#[test]
+fn threads_that_are_pointers_keep_their_number_as_a_name() {
+    let trace = read_text(
+        r#"[{"ph": "X", "cat": "cpu_op", "name": "a", "pid": "rank 0", "tid": 139872360597248, "ts": 1, "dur": 1}]"#,
+    )
+    .unwrap();
+    assert_eq!(trace.names.get(trace.threads[0].name), "139872360597248");
+    assert_eq!(trace.names.get(trace.processes[0].name), "rank 0");
+}
+
+#[test]
+fn a_trace_is_told_by_its_head() {
+    use crate::kineto::looks_like;
+    let text = fixture_text();
+    assert!(looks_like(&text[..4096]));
+    assert!(looks_like(b"\xef\xbb\xbf \n[ {\"ph\": \"X\"}"));
+    for other in [
+        &b""[..],
+        b"{}",
+        b"[1, 2]",
+        b"{\"a\": [[[[",
+        b"SQLite format 3\0",
+        b"\"traceEvents\"",
+        b"[[[[",
+    ] {
+        assert!(!looks_like(other), "{}", String::from_utf8_lossy(other));
+    }
+}
