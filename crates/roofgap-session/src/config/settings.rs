@@ -114,6 +114,8 @@ pub struct Runner {
     pub counters: bool,
     /// Overhead above which the report names the lighter way.
     pub overhead_limit_pct: f64,
+    /// A lower limit than `run.top_n_kernels`.
+    pub max_kernels: Option<u32>,
 }
 
 /// `profiling`.
@@ -181,7 +183,7 @@ pub struct Nsys {
     pub cuda_graph_trace: GraphTrace,
     /// Record CUDA events.
     pub cuda_event_trace: bool,
-    /// Record only inside this range, `name@domain`.
+    /// Record only inside this range, `[domain@]name`.
     pub nvtx_capture: Option<String>,
     /// What happens when that range ends.
     pub capture_range_end: String,
