@@ -135,6 +135,15 @@ impl CommandLine {
     }
 }
 
+/// A command line, and what was asked for that could not go into it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    /// The command line.
+    pub command: CommandLine,
+    /// What was left out, and why, in words.
+    pub left_out: Vec<String>,
+}
+
 impl fmt::Display for CommandLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(folder) = &self.cwd {

@@ -110,11 +110,11 @@ fn nsys_records_and_exports() {
         return;
     };
     let profile = Profile {
-        osrt: true,
+        trace: ["cuda", "nvtx", "osrt"].map(str::to_owned).to_vec(),
         ..Profile::to(folder.path().join("run"))
     };
     let outcome = execute(
-        &profile.command(&nsys, &CommandLine::new(&program)),
+        &profile.command(&nsys, &CommandLine::new(&program)).command,
         folder.path(),
         |_| {},
     );
@@ -167,7 +167,7 @@ fn a_gate_that_opens_and_one_that_does_not() {
             ..Profile::to(folder.path().join(range))
         };
         let outcome = execute(
-            &profile.command(&nsys, &CommandLine::new(&program)),
+            &profile.command(&nsys, &CommandLine::new(&program)).command,
             folder.path(),
             |_| {},
         );
@@ -194,7 +194,9 @@ fn an_interrupted_recording_is_kept_and_nothing_stays_behind() {
         return;
     };
     let profile = Profile::to(folder.path().join("run"));
-    let command = profile.command(&nsys, &CommandLine::new(&program).arg("hang"));
+    let command = profile
+        .command(&nsys, &CommandLine::new(&program).arg("hang"))
+        .command;
     let mut job = Job::new(
         &command,
         Sink::file(folder.path().join("out")),

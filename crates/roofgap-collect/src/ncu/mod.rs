@@ -14,5 +14,5 @@ pub mod said;
 
 pub use page::{Page, import};
 pub use pattern::NameBase;
-pub use plan::{CacheControl, ClockControl, Plan, Planned, ReplayMode, Sampling};
+pub use plan::{CacheControl, ClockControl, Plan, ReplayMode, Sampling, TargetProcesses};
 pub use said::{Complaint, Profiled, complaint};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::pattern::{self, NameBase};
-use crate::command::CommandLine;
+use crate::command::{CommandLine, Planned};
 use crate::range::NvtxRange;
 use crate::tool::Ncu;
 
@@ -41,6 +41,17 @@ pub enum ReplayMode {
     Kernel,
     /// The whole program is run again for each pass.
     Application,
+}
+
+/// Whose launches are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TargetProcesses {
+    /// The program and what it starts.
+    #[default]
+    All,
+    /// The program alone.
+    ApplicationOnly,
 }
 
 /// Which of the launches that fit are measured.
@@ -90,20 +101,13 @@ pub struct Plan {
     pub cache: CacheControl,
     /// Passes.
     pub replay: ReplayMode,
+    /// The program alone, or what it starts too.
+    pub processes: TargetProcesses,
     /// End the program once `Sampling::First` is met. For each launch configuration ncu has no such end: watch its
     /// output with [`super::Profiled`] instead.
     pub end_when_met: bool,
     /// Arguments the user adds, before the program.
     pub extra: Vec<String>,
-}
-
-/// A command line, and what of the plan could not go into it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
-    /// The command line.
-    pub command: CommandLine,
-    /// What was left out, and why, in words.
-    pub left_out: Vec<String>,
 }
 
 impl Plan {
@@ -122,6 +126,7 @@ impl Plan {
             clock: ClockControl::None,
             cache: CacheControl::All,
             replay: ReplayMode::Kernel,
+            processes: TargetProcesses::All,
             end_when_met: false,
             extra: Vec::new(),
         }
@@ -137,7 +142,12 @@ impl Plan {
     /// `ncu ... program ...`, with the options, sets and sections this ncu lists.
     pub fn command(&self, ncu: &Ncu, program: &CommandLine) -> Planned {
         let mut left_out = Vec::new();
-        let mut line = CommandLine::new(&ncu.path).args(["--target-processes", "all", "--force-overwrite"]);
+        let processes = match self.processes {
+            TargetProcesses::All => "all",
+            TargetProcesses::ApplicationOnly => "application-only",
+        };
+        let mut line =
+            CommandLine::new(&ncu.path).args(["--target-processes", processes, "--force-overwrite"]);
         line = line.arg("--export").arg(literal(&self.output));
         line = self.policies(ncu, line, &mut left_out);
         line = self.filters(ncu, line, &mut left_out);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::CommandLine;
+use crate::command::{CommandLine, Planned};
 use crate::range::NvtxRange;
 use crate::tool::Nsys;
 
@@ -48,10 +48,12 @@ pub struct Gate {
 pub struct Profile {
     /// The report without its suffix: nsys adds `.nsys-rep`.
     pub output: PathBuf,
-    /// Operating system calls too. This can be far heavier than all the rest.
-    pub osrt: bool,
-    /// Other libraries by the names nsys has for them (`cublas`, `cudnn`, ...).
-    pub more: Vec<String>,
+    /// What is traced, by the names nsys has for it: `cuda`, `nvtx`, `osrt` (which can be far heavier than the others), ...
+    pub trace: Vec<String>,
+    /// Whose CPU samples are taken: `none`, `process-tree` or `system-wide`.
+    pub sample: String,
+    /// Whose context switches are recorded, in the same words.
+    pub cpuctxsw: String,
     /// How CUDA graphs are recorded.
     pub graph: GraphTrace,
     /// CUDA events: they cost and are not needed.
@@ -67,8 +69,9 @@ impl Profile {
     pub fn to(output: impl Into<PathBuf>) -> Self {
         Profile {
             output: output.into(),
-            osrt: false,
-            more: Vec::new(),
+            trace: vec!["cuda".to_owned(), "nvtx".to_owned()],
+            sample: "none".to_owned(),
+            cpuctxsw: "none".to_owned(),
             graph: GraphTrace::Node,
             events: false,
             gate: None,
@@ -96,12 +99,15 @@ impl Profile {
     }
 
     /// `nsys profile ... program ...`, with the options this nsys lists.
-    pub fn command(&self, nsys: &Nsys, program: &CommandLine) -> CommandLine {
+    pub fn command(&self, nsys: &Nsys, program: &CommandLine) -> Planned {
+        let mut left_out = Vec::new();
         let help = &nsys.profile;
         let mut line = CommandLine::new(&nsys.path).arg("profile");
-        line = line.option("--trace", self.trace(nsys).join(","));
-        // Sampling the CPU is not asked for and costs; both have other defaults than none.
-        line = line.option("--sample", "none").option("--cpuctxsw", "none");
+        line = line.option("--trace", self.apis(nsys, &mut left_out).join(","));
+        // Both have other defaults than none, and cost.
+        line = line
+            .option("--sample", &self.sample)
+            .option("--cpuctxsw", &self.cpuctxsw);
         if help.has("--cuda-graph-trace") {
             let graph = match self.graph {
                 GraphTrace::Node => "node",
@@ -128,22 +134,21 @@ impl Profile {
         line = line
             .option("--force-overwrite", "true")
             .option("--output", literal(&self.output));
-        line.args(self.extra.iter().map(String::as_str)).around(program)
+        let command = line.args(self.extra.iter().map(String::as_str)).around(program);
+        Planned { command, left_out }
     }
 
-    fn trace(&self, nsys: &Nsys) -> Vec<&str> {
-        let mut apis = vec!["cuda", "nvtx"];
-        if self.osrt {
-            apis.push("osrt");
-        }
-        for api in &self.more {
-            // One unknown name would end nsys, so a name this version does not list is left out.
-            let known = nsys.profile.is_empty() || nsys.profile.offers("--trace", api);
-            if known && !apis.contains(&api.as_str()) {
+    /// One unknown name would end nsys, so a name this version does not list is left out.
+    fn apis(&self, nsys: &Nsys, left_out: &mut Vec<String>) -> Vec<&str> {
+        let mut apis: Vec<&str> = Vec::new();
+        for api in &self.trace {
+            if !nsys.profile.has("--trace") || nsys.profile.offers("--trace", api) {
                 apis.push(api);
+            } else {
+                left_out.push(format!("--trace={api}: this nsys cannot trace it"));
             }
         }
-        apis
+        if apis.is_empty() { vec!["none"] } else { apis }
     }
 }
 
@@ -180,7 +185,7 @@ pub(super) mod tests {
     }
 
     const OLD: &str = "\t--cuda-graph-trace=\n\n\t-t, --trace=\n\n\t   'cuda', 'nvtx', 'cublas', 'osrt'\n";
-    const NEW: &str = "\t--cuda-graph-trace=\n\n\t--cuda-event-trace=\n\n\t-t, --trace=\n\n\t   'cuda', 'cuda-hw', 'nvtx'\n";
+    const NEW: &str = "\t--cuda-graph-trace=\n\n\t--cuda-event-trace=\n\n\t-t, --trace=\n\n\t   'cuda', 'cuda-hw', 'nvtx', 'osrt'\n";
 
     fn program() -> CommandLine {
         CommandLine::new("python3")
@@ -190,7 +195,9 @@ pub(super) mod tests {
 
     #[test]
     fn the_default_is_ungated() {
-        let line = Profile::to("/runs/1/nsys/run").command(&nsys("2023.4.4", OLD, &[]), &program());
+        let line = Profile::to("/runs/1/nsys/run")
+            .command(&nsys("2023.4.4", OLD, &[]), &program())
+            .command;
         assert_eq!(
             line.to_string(),
             "env ROOFGAP_PHASE=timeline /opt/nsys profile --trace=cuda,nvtx --sample=none --cpuctxsw=none \
@@ -201,12 +208,13 @@ pub(super) mod tests {
     #[test]
     fn events_are_left_out_only_where_that_is_an_option() {
         let profile = Profile {
-            osrt: true,
+            trace: ["cuda", "nvtx", "osrt"].map(str::to_owned).to_vec(),
             graph: GraphTrace::Graph,
             ..Profile::to("r")
         };
         let line = profile
             .command(&nsys("2025.3.1", NEW, &[]), &program())
+            .command
             .to_string();
         assert!(line.contains("--trace=cuda,nvtx,osrt "), "{line}");
         assert!(
@@ -227,7 +235,7 @@ pub(super) mod tests {
             gate: gate(CaptureEnd::Stop),
             ..Profile::to("r")
         };
-        let line = profile.command(&nsys("2025.3.1", NEW, &[]), &program());
+        let line = profile.command(&nsys("2025.3.1", NEW, &[]), &program()).command;
         let text = line.to_string();
         assert!(
             text.contains("--capture-range=nvtx --nvtx-capture=decode_all@LLM --capture-range-end=stop"),
@@ -246,6 +254,7 @@ pub(super) mod tests {
         assert!(
             profile
                 .command(&nsys("2025.3.1", NEW, &[]), &program())
+                .command
                 .to_string()
                 .contains("=repeat:3")
         );
@@ -254,7 +263,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_percent_sign_in_a_path_is_not_a_pattern() {
-        let line = Profile::to("/a/100%p/run").command(&nsys("2023.4.4", OLD, &[]), &program());
+        let line = Profile::to("/a/100%p/run")
+            .command(&nsys("2023.4.4", OLD, &[]), &program())
+            .command;
         assert!(line.args.contains(&OsString::from("--output=/a/100%%p/run")));
         assert_eq!(
             Profile::to("/a/100%p/run").unimported(),
@@ -265,12 +276,20 @@ pub(super) mod tests {
     #[test]
     fn an_api_this_version_does_not_list_is_left_out() {
         let profile = Profile {
-            more: vec!["cublas".into(), "python-gil".into()],
+            trace: ["cuda", "nvtx", "cublas", "python-gil"]
+                .map(str::to_owned)
+                .to_vec(),
             ..Profile::to("r")
         };
-        let line = profile
-            .command(&nsys("2022.4.2", OLD, &[]), &program())
-            .to_string();
-        assert!(line.contains("--trace=cuda,nvtx,cublas "), "{line}");
+        let planned = profile.command(&nsys("2022.4.2", OLD, &[]), &program());
+        assert!(
+            planned.command.to_string().contains("--trace=cuda,nvtx,cublas "),
+            "{}",
+            planned.command
+        );
+        assert_eq!(
+            planned.left_out,
+            ["--trace=python-gil: this nsys cannot trace it"]
+        );
     }
 }
