@@ -26,6 +26,9 @@ pub struct Stratum {
     pub launches: u64,
 }
 
+/// Stage, kernel, grid and block.
+type Key<'a> = (usize, &'a str, [u32; 3], [u32; 3]);
+
 /// The strata of every stage that was found; of the whole program where none was.
 pub fn of(trace: &Trace, stages: &[Stage], set: &StageSet) -> Vec<Stratum> {
     let launches = Launches::join(trace, &mut Losses::default());
@@ -59,7 +62,7 @@ pub fn of(trace: &Trace, stages: &[Stage], set: &StageSet) -> Vec<Stratum> {
         sum.1 += 1;
     }
     // Launch shapes differ in registers and shared memory too; ncu tells them apart by grid and block only.
-    let mut merged: HashMap<(usize, &str, [u32; 3], [u32; 3]), (i64, u64)> = HashMap::new();
+    let mut merged: HashMap<Key<'_>, (i64, u64)> = HashMap::new();
     for ((stage, name, shape), (total_ns, count)) in sums {
         let launch = ops.shapes.get(shape.index()).copied().unwrap_or_default();
         let sum = merged
