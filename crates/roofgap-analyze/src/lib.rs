@@ -15,8 +15,10 @@ mod instances;
 mod kernels;
 mod operators;
 mod steps;
+mod verdict;
 
 pub use analysis::*;
 pub use analyze::{Options, analyze};
 pub use names::{family, short_name};
 pub use stages::{Pattern, StageError, StageRule, StageSet};
+pub use verdict::{Verdict, verdict};

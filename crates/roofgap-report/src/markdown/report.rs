@@ -1,0 +1,223 @@
+//! `report.md`: everything, with how each number was obtained.
+
+use super::sections::{self, escape_line};
+use super::{kernels, operators};
+use crate::bundle::Bundle;
+use crate::number::{NONE, count, si};
+use crate::table::{Table, escape};
+use std::fmt::Write;
+
+/// How many kernels a stage lists.
+const TOP: usize = 25;
+
+/// The whole report.
+pub fn report(bundle: Bundle<'_>) -> String {
+    let analysis = bundle.analysis;
+    let mut out = format!("# Report: {}\n\n", escape(&bundle.context.title));
+    let _ = write!(out, "## Findings\n\n{}", sections::findings(bundle));
+    let _ = write!(out, "\n## Stages\n\n{}", sections::stages(bundle));
+    let _ = write!(out, "\n## MFU and MBU\n\n{}", sections::utilisation(bundle));
+    terms(bundle, &mut out);
+    for stage in analysis.stages.iter().filter(|s| !s.kernels.is_empty()) {
+        let _ = write!(out, "\n## Kernels of {}\n\n", escape(&stage.name));
+        out.push_str(&kernels::table(bundle, &stage.kernels[..stage.kernels.len().min(TOP)]).markdown());
+        if stage.kernels.len() > TOP {
+            let _ = writeln!(out, "\n{} more are in `metrics.json`.", stage.kernels.len() - TOP);
+        }
+    }
+    counters(bundle, &mut out);
+    out.push_str("\n## Operators\n\n");
+    if analysis.operators.is_empty() {
+        let why = sections::reason(analysis, "operators", "none were recorded");
+        let _ = writeln!(out, "None: {}.", escape_line(why));
+    } else {
+        out.push_str(&operators::table(&analysis.operators[..analysis.operators.len().min(TOP)]).markdown());
+    }
+    let _ = write!(out, "\n## Environment\n\n{}", sections::environment(bundle));
+    let _ = write!(out, "\n## Aggregates\n\n{}", sections::aggregates(bundle));
+    overhead(bundle, &mut out);
+    phases(bundle, &mut out);
+    losses(bundle, &mut out);
+    out.push_str(METHOD);
+    if let Some(command) = &bundle.context.repeat {
+        let _ = write!(
+            out,
+            "\n## Again\n\n```sh\n{}\n```\n",
+            command.replace("```", "'''")
+        );
+    }
+    out
+}
+
+/// What the FLOPs and bytes are made of.
+fn terms(bundle: Bundle<'_>, out: &mut String) {
+    for stage in &bundle.analysis.stages {
+        let terms: Vec<_> = stage
+            .mfu
+            .iter()
+            .flat_map(|m| &m.terms)
+            .chain(stage.mbu.iter().flat_map(|m| &m.terms))
+            .collect();
+        if terms.is_empty() {
+            continue;
+        }
+        let mut table = Table::new(&["term", "FLOPs>", "bytes>", "how"]);
+        let some = |v: f64| if v == 0.0 { NONE.to_owned() } else { si(v) };
+        let mut seen: Vec<&str> = Vec::new();
+        for term in terms {
+            if seen.contains(&term.name.as_str()) {
+                continue;
+            }
+            seen.push(&term.name);
+            table.row([
+                term.name.clone(),
+                some(term.flops),
+                some(term.bytes),
+                term.how.clone(),
+            ]);
+        }
+        let _ = write!(
+            out,
+            "\nWork of {}, term by term:\n\n{}",
+            escape(&stage.name),
+            table.markdown()
+        );
+        let assumptions = stage
+            .mfu
+            .iter()
+            .flat_map(|m| &m.assumptions)
+            .chain(stage.mbu.iter().flat_map(|m| &m.assumptions));
+        let mut said: Vec<&String> = Vec::new();
+        for assumption in assumptions {
+            if !said.contains(&assumption) {
+                let _ = writeln!(
+                    out,
+                    "{}- assumed: {}",
+                    if said.is_empty() { "\n" } else { "" },
+                    escape_line(assumption)
+                );
+                said.push(assumption);
+            }
+        }
+    }
+}
+
+fn counters(bundle: Bundle<'_>, out: &mut String) {
+    let analysis = bundle.analysis;
+    out.push_str("\n## Counters\n\n");
+    if analysis.counters.is_empty() {
+        let why = sections::reason(analysis, "counters", "no counters were measured");
+        let _ = writeln!(out, "None: {}.", escape_line(why));
+        return;
+    }
+    let pct = |v: Option<f64>| v.map_or(NONE.to_owned(), |v| format!("{v:.1}"));
+    let mut table = Table::new(&[
+        "kernel",
+        "stage",
+        "grid",
+        "block",
+        "µs>",
+        "× timeline>",
+        "SM %>",
+        "memory %>",
+        "DRAM %>",
+        "L2 %>",
+        "L1 %>",
+        "occupancy %>",
+        "FLOP/B>",
+        "FLOP/s>",
+        "bound",
+        "reason",
+    ]);
+    let dims = |d: [u32; 3]| format!("{}x{}x{}", d[0], d[1], d[2]);
+    for row in &analysis.counters {
+        table.row([
+            roofgap_analyze::short_name(&row.kernel),
+            row.stage.clone().unwrap_or_else(|| NONE.into()),
+            dims(row.grid),
+            dims(row.block),
+            row.duration_ns
+                .map_or(NONE.to_owned(), |d| format!("{:.2}", d as f64 / 1e3)),
+            row.timeline_ratio.map_or(NONE.to_owned(), |r| format!("{r:.2}")),
+            pct(row.sm_pct),
+            pct(row.memory_pct),
+            pct(row.dram_pct),
+            pct(row.l2_pct),
+            pct(row.l1_pct),
+            pct(row.occupancy_pct),
+            pct(row.intensity),
+            row.achieved_flops_per_s.map_or(NONE.to_owned(), si),
+            row.bound.clone().unwrap_or_else(|| NONE.into()),
+            row.reason.clone(),
+        ]);
+    }
+    out.push_str(&table.markdown());
+}
+
+fn overhead(bundle: Bundle<'_>, out: &mut String) {
+    out.push_str("\n## Overhead of watching\n\n");
+    if bundle.analysis.overhead.is_empty() {
+        let why = sections::reason(
+            bundle.analysis,
+            "overhead",
+            "there is no unwatched run to compare with",
+        );
+        let _ = writeln!(out, "Not known: {}.", escape_line(why));
+        return;
+    }
+    let mut table = Table::new(&["tool", "stage", "watched / unwatched>"]);
+    for o in &bundle.analysis.overhead {
+        table.row([o.tool.clone(), o.stage.clone(), format!("{:.2}", o.ratio)]);
+    }
+    out.push_str(&table.markdown());
+    if bundle.analysis.overhead.iter().any(|o| o.ratio > 1.25) {
+        out.push_str("\nAbove 1.25 the tool distorts what it measures. `run.mode=light` or `profiling.timeline=native` costs less.\n");
+    }
+}
+
+fn phases(bundle: Bundle<'_>, out: &mut String) {
+    if bundle.context.phases.is_empty() {
+        return;
+    }
+    let mut table = Table::new(&["phase", "status", "seconds>", "why"]);
+    for p in &bundle.context.phases {
+        let seconds = p.seconds.map_or(NONE.to_owned(), |s| format!("{s:.1}"));
+        table.row([
+            p.name.clone(),
+            p.status.clone(),
+            seconds,
+            p.why.clone().unwrap_or_default(),
+        ]);
+    }
+    let _ = write!(out, "\n## Phases\n\n{}", table.markdown());
+}
+
+fn losses(bundle: Bundle<'_>, out: &mut String) {
+    out.push_str("\n## What was lost\n\n");
+    if bundle.analysis.losses.is_empty() {
+        out.push_str("Nothing: every row of the input was understood and used.\n");
+        return;
+    }
+    let mut table = Table::new(&["loss", "severity", "rows>", "meaning"]);
+    for l in &bundle.analysis.losses {
+        table.row([
+            l.id.clone(),
+            l.severity.clone(),
+            count(l.count),
+            l.meaning.clone(),
+        ]);
+    }
+    out.push_str(&table.markdown());
+}
+
+const METHOD: &str = "
+## How the numbers were obtained
+
+- A GPU operation belongs to every range that encloses its launch call on the launching thread, joined by process and correlation id,
+  not by when it ran. Ranges inside a warm-up are left out of the stages.
+- `wall` is the sum of a stage's ranges on the CPU; `kernel` the sum of kernel durations; `busy` the union of its GPU operations, per
+  device; `idle` what lies between its first and its last operation and is not busy.
+- Idle time is `launch` when the launch of the next operation began after the device had run dry, less what the launching thread spent
+  waiting (`sync`) or copying (`copy`) before that; `other` when it had been launched already.
+- A dash stands for what was not measured.
+";

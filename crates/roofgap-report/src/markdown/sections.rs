@@ -1,0 +1,307 @@
+//! Parts that several reports share.
+
+use crate::bundle::Bundle;
+use crate::number::{NONE, count, ms, ms_or, percent, si, time};
+use crate::table::{Table, escape};
+use crate::text::stage_cells;
+use roofgap_analyze::{Analysis, Kernel, verdict};
+use std::fmt::Write;
+
+/// Why `about` is empty, or `otherwise`.
+pub(super) fn reason<'a>(analysis: &'a Analysis, about: &str, otherwise: &'a str) -> &'a str {
+    analysis
+        .reasons
+        .iter()
+        .find(|r| r.about == about)
+        .map_or(otherwise, |r| &r.why)
+}
+
+/// The stages in which a kernel ran, the one with most of its time first.
+pub(super) fn stage_of(analysis: &Analysis, kernel: &Kernel) -> String {
+    let mut stages: Vec<(i64, &str)> = analysis
+        .stages
+        .iter()
+        .filter_map(|s| {
+            let same = s
+                .kernels
+                .iter()
+                .find(|k| k.name == kernel.name && k.device == kernel.device)?;
+            Some((same.total_ns, s.name.as_str()))
+        })
+        .collect();
+    stages.sort_by_key(|s| std::cmp::Reverse(s.0));
+    if stages.is_empty() {
+        NONE.into()
+    } else {
+        stages.iter().map(|s| s.1).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The environment as a table.
+pub(super) fn environment(bundle: Bundle<'_>) -> String {
+    let mut table = Table::new(&["what", "value"]);
+    for (name, value) in &bundle.context.environment {
+        table.row([name.clone(), value.clone()]);
+    }
+    for device in &bundle.analysis.devices {
+        let mut facts = device.name.clone().unwrap_or_else(|| "unknown GPU".into());
+        if let Some(cc) = &device.compute_capability {
+            let _ = write!(facts, ", compute capability {cc}");
+        }
+        if let Some(sms) = device.sms {
+            let _ = write!(facts, ", {sms} SMs");
+        }
+        if let Some(memory) = device.memory_bytes {
+            let _ = write!(facts, ", {:.1} GiB", memory as f64 / f64::from(1u32 << 30));
+        }
+        if let Some(bandwidth) = device.bandwidth_bytes_per_s {
+            let _ = write!(facts, ", {}B/s", si(bandwidth as f64));
+        }
+        table.row([format!("GPU {}", device.id), facts]);
+    }
+    if let Some(w) = &bundle.analysis.workload {
+        let mut row = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                table.row([name.into(), value]);
+            }
+        };
+        row("model", w.model.clone());
+        row("revision", w.revision.clone());
+        row("parameters", w.parameters.map(count));
+        row("active parameters", w.active_parameters.map(count));
+        row("dtype", w.dtype.clone());
+        row("weights", w.weights.clone());
+        row("prompt tokens", w.prompt_tokens.map(count));
+        row("vision tokens", w.vision_tokens.map(count));
+        row("generated tokens", w.generated_tokens.map(count));
+        row("batch", w.batch.map(count));
+        row("device", w.device.clone());
+    }
+    for source in &bundle.analysis.sources {
+        let version = source.tool_version.as_deref().unwrap_or("unknown version");
+        table.row([
+            format!("input ({})", source.format),
+            format!("{} ({version})", source.path),
+        ]);
+    }
+    if table.is_empty() {
+        "Nothing is known of the environment.\n".into()
+    } else {
+        table.markdown()
+    }
+}
+
+/// The whole trace in numbers.
+pub(super) fn aggregates(bundle: Bundle<'_>) -> String {
+    let totals = &bundle.analysis.totals;
+    let mut table = Table::new(&["what", "value>"]);
+    table.row(["kernel launches".into(), count(totals.kernel_count)]);
+    table.row(["kernel time, ms".into(), ms(totals.kernel_ns)]);
+    table.row(["GPU busy, ms".into(), ms_or(totals.busy_ns)]);
+    table.row(["copies, ms".into(), ms_or(totals.memcpy_ns)]);
+    table.row(["memory sets, ms".into(), ms_or(totals.memset_ns)]);
+    table.row([
+        "GPU operations without a launch record".into(),
+        count(totals.unattributed_count),
+    ]);
+    table.markdown()
+}
+
+/// The stages as a table, with a verdict each.
+pub(super) fn stages(bundle: Bundle<'_>) -> String {
+    let analysis = bundle.analysis;
+    if analysis.stages.is_empty() {
+        let mut out = format!(
+            "No stages: {}.\n",
+            escape(reason(analysis, "stages", "none were found"))
+        );
+        if !analysis.ranges.is_empty() {
+            let mut table = Table::new(&["domain", "range", "count>", "wall ms>", "kernels>"]);
+            for r in analysis.ranges.iter().take(30) {
+                table.row([
+                    r.domain.clone(),
+                    r.name.clone(),
+                    count(r.instances),
+                    ms(r.wall_ns),
+                    count(r.kernel_count),
+                ]);
+            }
+            let _ = write!(out, "\nRanges that are there:\n\n{}", table.markdown());
+        }
+        return out;
+    }
+    let mut table = Table::new(&[
+        "stage",
+        "instances>",
+        "wall ms>",
+        "GPU busy ms>",
+        "busy %>",
+        "kernel ms>",
+        "kernels>",
+        "launches>",
+        "idle: launch ms>",
+        "idle: sync ms>",
+        "idle: copy ms>",
+        "idle: other ms>",
+        "MFU %>",
+        "MBU %>",
+    ]);
+    for stage in &analysis.stages {
+        table.row(stage_cells(stage));
+    }
+    let mut out = table.markdown();
+    out.push('\n');
+    for stage in &analysis.stages {
+        let verdict = verdict(stage);
+        let from = if stage.from == "workload" {
+            " (times are the program's own)"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            out,
+            "- **{}**: {}: {}{from}.",
+            escape(&stage.name),
+            verdict.label,
+            verdict.why
+        );
+        if let Some(steps) = &stage.steps {
+            let launches = steps
+                .launches_per_step
+                .map(|l| format!(", {l:.0} launches a step"))
+                .unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "  - {} steps: mean {}, p50 {}, p90 {}, p99 {}{launches}.",
+                steps.count,
+                time(steps.mean_ns),
+                time(steps.p50_ns),
+                time(steps.p90_ns),
+                time(steps.p99_ns)
+            );
+        }
+        for note in &stage.notes {
+            let _ = writeln!(
+                out,
+                "  - of which `{}`: {} ms wall ({} % of the stage), {} ms in {} kernels.",
+                note.name.replace('`', "'"),
+                ms(note.wall_ns),
+                percent(note.wall_ns, stage.wall_ns),
+                ms_or(note.kernel_ns),
+                count(note.kernel_count)
+            );
+        }
+    }
+    out
+}
+
+/// MFU and MBU of each stage, or why there is none.
+pub(super) fn utilisation(bundle: Bundle<'_>) -> String {
+    let analysis = bundle.analysis;
+    let mut table = Table::new(&[
+        "stage",
+        "FLOPs>",
+        "peak FLOP/s>",
+        "MFU by wall %>",
+        "MFU by busy %>",
+        "bytes>",
+        "bandwidth B/s>",
+        "MBU by wall %>",
+        "MBU by busy %>",
+        "step floor>",
+        "step took>",
+    ]);
+    let pct = |v: f64| format!("{v:.2}");
+    let none = || NONE.to_owned();
+    for stage in analysis
+        .stages
+        .iter()
+        .filter(|s| s.mfu.is_some() || s.mbu.is_some())
+    {
+        let (mfu, mbu) = (stage.mfu.as_ref(), stage.mbu.as_ref());
+        table.row([
+            stage.name.clone(),
+            mfu.map_or_else(none, |m| si(m.flops)),
+            mfu.map_or_else(none, |m| format!("{}({})", si(m.peak_flops_per_s), m.dtype)),
+            mfu.map_or_else(none, |m| pct(m.by_wall_pct)),
+            mfu.and_then(|m| m.by_busy_pct).map_or_else(none, pct),
+            mbu.map_or_else(none, |m| si(m.bytes)),
+            mbu.map_or_else(none, |m| si(m.bandwidth_bytes_per_s)),
+            mbu.map_or_else(none, |m| pct(m.by_wall_pct)),
+            mbu.and_then(|m| m.by_busy_pct).map_or_else(none, pct),
+            mbu.and_then(|m| m.floor_step_ns).map_or_else(none, time),
+            mbu.and_then(|m| m.step_ns).map_or_else(none, time),
+        ]);
+    }
+    let mut out = if table.is_empty() {
+        String::new()
+    } else {
+        table.markdown()
+    };
+    let mut why: Vec<String> = analysis
+        .reasons
+        .iter()
+        .filter(|r| r.about.contains("mfu") || r.about.contains("mbu"))
+        .map(|r| format!("- `{}`: {}", r.about, escape(&r.why)))
+        .collect();
+    why.dedup();
+    if table.is_empty() && why.is_empty() {
+        why.push("No MFU: the model is not known; name it with `--model NAME|config.json`.".into());
+    }
+    if !why.is_empty() {
+        let _ = writeln!(out, "\n{}", why.join("\n"));
+    }
+    out
+}
+
+/// The findings in full.
+pub(super) fn findings(bundle: Bundle<'_>) -> String {
+    let analysis = bundle.analysis;
+    if analysis.findings.is_empty() {
+        return "No findings: nothing in the data supports one.\n".into();
+    }
+    let mut out = String::new();
+    for (i, f) in analysis.findings.iter().enumerate() {
+        let _ = writeln!(out, "{}. **{}**", i + 1, escape_line(&f.title));
+        let bound = format!(
+            "saves at most {} ({:.1} % of the stage)",
+            time(f.bound_ns),
+            f.bound_pct
+        );
+        let _ = writeln!(out, "   - {bound}");
+        let evidence: Vec<String> = f
+            .evidence
+            .iter()
+            .map(|(k, v)| format!("{k} = {}", value(v)))
+            .collect();
+        let _ = writeln!(out, "   - evidence: {}", escape_line(&evidence.join(", ")));
+        let _ = writeln!(out, "   - {}", escape_line(&f.action));
+    }
+    out
+}
+
+/// A value of evidence for people.
+fn value(v: &serde_json::Value) -> String {
+    match v {
+        serde_json::Value::String(s) => s.clone(),
+        serde_json::Value::Number(n) => match (n.as_i64(), n.as_f64()) {
+            (Some(i), _) => i.to_string(),
+            (None, Some(f)) => format!("{f:.2}"),
+            _ => n.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Escapes a sentence: what could be markup or a tag, not what reads well.
+pub(super) fn escape_line(text: &str) -> String {
+    let text: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('|', "\\|")
+        .replace('`', "\\`")
+        .replace('*', "\\*")
+}

@@ -1,0 +1,123 @@
+//! `stakeholder_summary.md`: what someone who decides needs, first things first.
+
+use super::sections::{self, escape_line, reason};
+use super::{kernels, operators};
+use crate::bundle::Bundle;
+use crate::number::{ms, percent, time};
+use crate::table::escape;
+use roofgap_analyze::verdict;
+use std::fmt::Write;
+
+/// How many operators and kernels the summary lists.
+const TOP: usize = 10;
+
+/// Executive summary, the mandatory tables, then the narrative.
+pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
+    let analysis = bundle.analysis;
+    let mut out = format!("# Summary: {}\n\n", escape(&bundle.context.title));
+    for line in executive(bundle).into_iter().take(10) {
+        let _ = writeln!(out, "- {line}");
+    }
+    let _ = write!(out, "\n## Environment\n\n{}", sections::environment(bundle));
+    let _ = write!(out, "\n## Aggregates\n\n{}", sections::aggregates(bundle));
+    let _ = write!(out, "\n## Per-Stage Timings\n\n{}", sections::stages(bundle));
+    let _ = write!(out, "\n## MFU\n\n{}", sections::utilisation(bundle));
+    out.push_str("\n## Top Operators\n\n");
+    if analysis.operators.is_empty() {
+        let _ = writeln!(
+            out,
+            "No operators: {}.",
+            reason(analysis, "operators", "none were recorded")
+        );
+    } else {
+        out.push_str(&operators::table(&analysis.operators[..analysis.operators.len().min(TOP)]).markdown());
+    }
+    out.push_str("\n## Top Kernels\n\n");
+    if analysis.kernels.is_empty() {
+        let _ = writeln!(
+            out,
+            "No kernels: {}.",
+            reason(analysis, "kernels", "the run recorded no kernels")
+        );
+    } else {
+        out.push_str(
+            &kernels::table(bundle, &analysis.kernels[..analysis.kernels.len().min(TOP)]).markdown(),
+        );
+    }
+    let _ = write!(out, "\n## Recommendations\n\n{}", sections::findings(bundle));
+    out
+}
+
+/// The lines on top: where the time goes, why, and what to do first.
+fn executive(bundle: Bundle<'_>) -> Vec<String> {
+    let analysis = bundle.analysis;
+    let mut lines = Vec::new();
+    if let Some(first) = analysis.findings.first() {
+        lines.push(format!(
+            "**Fix first: {}.** {}",
+            escape_line(&first.title),
+            escape_line(&first.action)
+        ));
+        let stage = first
+            .stage
+            .as_deref()
+            .map(|s| format!(" of {s}"))
+            .unwrap_or_default();
+        lines.push(format!(
+            "It can save at most {}, {:.0} % of the time{stage}.",
+            time(first.bound_ns),
+            first.bound_pct
+        ));
+    }
+    let wall: i64 = analysis.stages.iter().map(|s| s.wall_ns).sum();
+    for stage in &analysis.stages {
+        let verdict = verdict(stage);
+        lines.push(format!(
+            "{} takes {} ms ({} % of the stages): {}; {}.",
+            escape(&stage.name),
+            ms(stage.wall_ns),
+            percent(stage.wall_ns, wall),
+            verdict.label,
+            verdict.why
+        ));
+    }
+    if analysis.stages.is_empty() {
+        lines.push(format!(
+            "No stages: {}.",
+            escape_line(reason(analysis, "stages", "none were found"))
+        ));
+    }
+    let top: Vec<String> = analysis
+        .kernels
+        .iter()
+        .take(3)
+        .map(|k| {
+            format!(
+                "{} ({} %)",
+                escape(&k.short_name),
+                percent(k.total_ns, analysis.totals.kernel_ns)
+            )
+        })
+        .collect();
+    if !top.is_empty() {
+        lines.push(format!("Most kernel time: {}.", top.join(", ")));
+    }
+    for o in analysis.overhead.iter().filter(|o| o.ratio > 1.25) {
+        lines.push(format!(
+            "Watching with {} made {} {:.2} times as long; read its times with care.",
+            escape(&o.tool),
+            escape(&o.stage),
+            o.ratio
+        ));
+    }
+    for phase in bundle.context.phases.iter().filter(|p| p.status != "ok") {
+        let why = phase.why.as_deref().unwrap_or("no reason given");
+        lines.push(format!(
+            "Not measured: {} {}: {}.",
+            escape(&phase.name),
+            phase.status,
+            escape_line(why)
+        ));
+    }
+    lines
+}
