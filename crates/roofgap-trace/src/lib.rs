@@ -9,7 +9,9 @@ pub mod model;
 pub mod ncu;
 pub mod nsys;
 pub mod sqlite;
+pub mod summary_csv;
 
+mod decimal;
 mod error;
 
 pub use error::ReadError;

@@ -1,10 +1,10 @@
 //! The document around the events: what may stand where, and what the header says.
 
 use super::cursor::{Cursor, Expected, Stop};
-use super::decimal::MAX_NS;
 use super::event::Event;
 use super::rows::Filler;
 use crate::Ns;
+use crate::decimal::MAX_NS;
 use serde_json::Value;
 
 /// Where in a list of events the cursor stands.

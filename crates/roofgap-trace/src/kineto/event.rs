@@ -2,9 +2,9 @@
 
 use super::category::Category;
 use super::cursor::{Cursor, Expected, Stop};
-use super::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
 use super::rows::{Filler, OpRow, ThreadKey, ThreadRow};
 use super::text::decode;
+use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
 use crate::{LaunchShape, LossKind, Ns, OpKind};
 
 /// The fields of an event that are of use, as they are written.

@@ -6,7 +6,6 @@
 mod blocks;
 mod category;
 mod cursor;
-mod decimal;
 mod document;
 mod event;
 mod merge;

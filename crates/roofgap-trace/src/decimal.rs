@@ -3,11 +3,11 @@
 use crate::Ns;
 
 /// Times beyond this (146 years) are no times; below it the sum of two cannot overflow.
-pub(super) const MAX_NS: Ns = Ns::MAX / 2;
+pub(crate) const MAX_NS: Ns = Ns::MAX / 2;
 
 /// Microseconds with any number of decimals as nanoseconds, rounded half away from zero beyond the third decimal.
 #[inline]
-pub(super) fn micros_to_ns(text: &[u8]) -> Option<Ns> {
+pub(crate) fn micros_to_ns(text: &[u8]) -> Option<Ns> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
         _ => (false, text),
@@ -18,10 +18,10 @@ pub(super) fn micros_to_ns(text: &[u8]) -> Option<Ns> {
             let tail = [*a, *b, *c];
             match (small(whole), small(&tail)) {
                 (Some(whole), Some(tail)) => (whole * 1000 + tail) as i128,
-                _ => any_to_ns(digits)?,
+                _ => scaled(digits, 3)?,
             }
         }
-        _ => any_to_ns(digits)?,
+        _ => scaled(digits, 3)?,
     };
     let ns = Ns::try_from(if negative { -ns } else { ns }).ok()?;
     (-MAX_NS..=MAX_NS).contains(&ns).then_some(ns)
@@ -41,8 +41,8 @@ fn small(digits: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// Any decimal notation, without sign.
-fn any_to_ns(text: &[u8]) -> Option<i128> {
+/// A number without sign in any decimal notation, times a power of ten, rounded half up to a whole number.
+pub(crate) fn scaled(text: &[u8], power: i32) -> Option<i128> {
     let text = std::str::from_utf8(text).ok()?;
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -52,10 +52,10 @@ fn any_to_ns(text: &[u8]) -> Option<i128> {
     if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // Digits beyond these are below a nanosecond for any time that is in range.
+    // Digits beyond these are below a nanosecond for any time.
     let fraction = fraction.get(..fraction.len().min(18))?;
     let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let shift = exponent.checked_add(3)?.checked_sub(fraction.len() as i32)?;
+    let shift = exponent.checked_add(power)?.checked_sub(fraction.len() as i32)?;
     if digits == 0 {
         return Some(0);
     }
@@ -69,7 +69,7 @@ fn any_to_ns(text: &[u8]) -> Option<i128> {
 
 /// A whole number without sign.
 #[inline]
-pub(super) fn unsigned(text: &[u8]) -> Option<u64> {
+pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     match text.len() {
         1..=15 => small(text),
         _ => std::str::from_utf8(text).ok()?.parse().ok(),
@@ -78,7 +78,7 @@ pub(super) fn unsigned(text: &[u8]) -> Option<u64> {
 
 /// A whole number that may stand after words, as in `stream 7`.
 #[inline]
-pub(super) fn trailing(text: &[u8]) -> Option<u32> {
+pub(crate) fn trailing(text: &[u8]) -> Option<u32> {
     let value = unsigned(text).or_else(|| {
         let digits = text.iter().rev().take_while(|b| b.is_ascii_digit()).count();
         let start = text.len() - digits;

@@ -1,0 +1,219 @@
+//! The way in: a file to kernel totals.
+
+use super::columns::{Columns, TimeColumn};
+use super::unit::number;
+use crate::{KernelTotal, LossKind, NameId, ReadError, Source, Trace};
+use rustc_hash::FxHashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The format's name in sources.
+const FORMAT: &str = "nsys-kernel-summary";
+
+/// The format's name in messages.
+const NAME: &str = "kernel summary of nsys stats";
+
+/// No summary is this long: it has a row for each kernel, not for each launch.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// How many lines may stand before the header.
+const MAX_TITLES: usize = 64;
+
+/// How far a written share may be from the computed one: half a digit, and what the sum of all roundings adds.
+const SHARE_TOLERANCE: f64 = 0.0501;
+
+/// Whether a file that begins with `head` seems to be a kernel summary.
+pub fn looks_like(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    find_header(&text).is_some()
+}
+
+/// Adds the totals of a kernel summary, compressed or not, to `trace`.
+pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+    let text = load(path)?;
+    let (columns, table) = find_header(&text).ok_or_else(|| ReadError::Unrecognised {
+        path: path.to_path_buf(),
+        expected: "a kernel summary of nsys stats (CSV with `Total Time (ns)`, `Instances` and `Name`)"
+            .into(),
+        found: match text.lines().find(|line| !line.trim().is_empty()) {
+            Some(line) => format!("`{}`", line.chars().take(60).collect::<String>()),
+            None => "an empty file".into(),
+        },
+    })?;
+    let mut totals = Totals::default();
+    totals
+        .read(columns, table, trace)
+        .map_err(|what| ReadError::damaged(path, NAME, what))?;
+    trace.losses.add(LossKind::SummaryOnly, totals.rows.len() as u64);
+    trace.losses.add(LossKind::TimeRounded, totals.rounded);
+    trace
+        .losses
+        .add(LossKind::CaptureCut, u64::from(totals.misses_rows()));
+    trace.kernel_totals.extend(totals.rows);
+    trace.sources.push(Source {
+        path: path.display().to_string(),
+        format: FORMAT,
+        tool_version: None,
+        schema_version: None,
+    });
+    Ok(())
+}
+
+/// The whole text of a file, unpacked where it is compressed.
+fn load(path: &Path) -> Result<String, ReadError> {
+    let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+    let mut bytes = Vec::new();
+    (&mut file)
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| ReadError::io(path, e))?;
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut text = Vec::new();
+        let unpacked = flate2::read::MultiGzDecoder::new(&*bytes)
+            .take(MAX_BYTES + 1)
+            .read_to_end(&mut text);
+        unpacked.map_err(|e| {
+            ReadError::damaged(path, NAME, format!("the compressed data is cut or broken ({e})"))
+        })?;
+        bytes = text;
+    }
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(ReadError::damaged(
+            path,
+            NAME,
+            format!("longer than {} MiB", MAX_BYTES >> 20),
+        ));
+    }
+    String::from_utf8(bytes).map_err(|_| ReadError::damaged(path, NAME, "the text is not UTF-8"))
+}
+
+/// The columns, and the lines after the header up to the end of the table.
+fn find_header(text: &str) -> Option<(Columns, &str)> {
+    let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+    for _ in 0..MAX_TITLES {
+        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+        if let Some(columns) = Columns::of(line) {
+            return Some((columns, table(after)));
+        }
+        rest = after;
+    }
+    None
+}
+
+/// The text up to what `nsys stats` prints between tables.
+fn table(text: &str) -> &str {
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        let line_text = line.trim_end();
+        if line_text.is_empty() || line.starts_with("Processing [") || line.starts_with("SKIPPED:") {
+            break;
+        }
+        end += line.len();
+    }
+    text.get(..end).unwrap_or(text)
+}
+
+/// The totals of each kernel, in the order of the table.
+#[derive(Default)]
+struct Totals {
+    rows: Vec<KernelTotal>,
+    positions: FxHashMap<NameId, usize>,
+    /// Share in percent and total of each line.
+    shares: Vec<(f64, i64)>,
+    /// Lines whose times are not whole nanoseconds.
+    rounded: u64,
+}
+
+impl Totals {
+    fn read(&mut self, columns: Columns, table: &str, trace: &mut Trace) -> Result<(), String> {
+        // In a whole table every quote has its pair; a name cut in the middle leaves one open.
+        if table.bytes().filter(|&b| b == b'"').count() % 2 == 1 {
+            return Err("a quote is not closed: the text is cut".into());
+        }
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .from_reader(table.as_bytes());
+        for (row, record) in reader.records().enumerate() {
+            let row = row + 1;
+            let record = record.map_err(|e| format!("row {row}: {e}"))?;
+            if record.len() != columns.count {
+                return Err(format!(
+                    "row {row} has {} fields, the header {}",
+                    record.len(),
+                    columns.count
+                ));
+            }
+            self.add(columns, &record, trace)
+                .map_err(|what| format!("row {row}: {what}"))?;
+        }
+        match self.rows.is_empty() {
+            true => Err("the table has no rows".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn add(&mut self, columns: Columns, record: &csv::StringRecord, trace: &mut Trace) -> Result<(), String> {
+        let cell = |at: usize| record.get(at).unwrap_or_default();
+        let total_text = cell(columns.total.at);
+        let total = columns.total.unit.ns(total_text);
+        let total_ns = total.ok_or_else(|| format!("`{total_text}` is not a time"))?;
+        let calls = number(cell(columns.instances))
+            .parse::<u64>()
+            .ok()
+            .filter(|&calls| calls > 0);
+        let calls =
+            calls.ok_or_else(|| format!("`{}` is not a number of launches", cell(columns.instances)))?;
+        let rounded = columns.total.unit.is_rounded(number(total_text).as_str());
+        self.rounded += u64::from(rounded);
+        if let Some(share) = columns
+            .share
+            .and_then(|at| cell(at).trim().parse().ok())
+            .filter(|_| !rounded)
+        {
+            self.shares.push((share, total_ns));
+        }
+        // A rounded zero says only that it was shorter than could be written.
+        let known = |column: Option<TimeColumn>| {
+            column
+                .map(|c| (c.unit, cell(c.at)))
+                .filter(|(unit, text)| !rounded || unit.ns(text) != Some(0))
+        };
+        let kernel = KernelTotal {
+            name: trace.names.intern(cell(columns.name)),
+            total_ns,
+            calls,
+            median_ns: known(columns.median).and_then(|(unit, text)| unit.tenths(text)),
+            min_ns: known(columns.min).and_then(|(unit, text)| unit.ns(text)),
+            max_ns: known(columns.max).and_then(|(unit, text)| unit.ns(text)),
+        };
+        let position = *self.positions.entry(kernel.name).or_insert(self.rows.len());
+        match self.rows.get_mut(position) {
+            None => self.rows.push(kernel),
+            Some(same) => add_launches(same, &kernel).ok_or("the sum of times is beyond all measure")?,
+        }
+        Ok(())
+    }
+
+    /// Whether the shares say that there were kernels which are not in the table.
+    fn misses_rows(&self) -> bool {
+        let sum: f64 = self.shares.iter().map(|&(_, total)| total as f64).sum();
+        self.shares
+            .iter()
+            .any(|&(share, total)| (100.0 * total as f64 / sum - share).abs() > SHARE_TOLERANCE)
+    }
+}
+
+/// Adds the launches of the same kernel in another shape. The median of all cannot be told from the medians of each.
+fn add_launches(kernel: &mut KernelTotal, other: &KernelTotal) -> Option<()> {
+    kernel.total_ns = kernel.total_ns.checked_add(other.total_ns)?;
+    kernel.calls = kernel.calls.checked_add(other.calls)?;
+    kernel.median_ns = None;
+    kernel.min_ns = kernel.min_ns.zip(other.min_ns).map(|(a, b)| a.min(b));
+    kernel.max_ns = kernel.max_ns.zip(other.max_ns).map(|(a, b)| a.max(b));
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;
