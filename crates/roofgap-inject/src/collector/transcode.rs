@@ -38,6 +38,9 @@ impl Hasher for Quick {
     }
 }
 
+/// Records translated before the rings are looked at again.
+const AT_ONCE: usize = 1024;
+
 type Quickly<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
 /// What a launch shape is known by: the name's number, then the fields in order.
@@ -60,21 +63,29 @@ pub(crate) struct Transcoder {
 }
 
 impl Transcoder {
-    /// Translates one buffer.
+    /// Translates some records of a buffer, from behind `last` on; the last one done, null at the end.
     ///
     /// # Safety
-    /// `buffer` must be one CUPTI completed with `valid` bytes.
-    pub(crate) unsafe fn buffer(
+    /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or what this returned before.
+    pub(crate) unsafe fn some(
         &mut self,
         api: &Api,
-        buffer: *mut u8,
-        valid: usize,
+        (buffer, valid): (*mut u8, usize),
+        last: *mut u8,
         frame: &mut FrameBuilder,
-    ) {
-        // SAFETY: as the caller promises.
-        unsafe {
-            api.each_record(buffer, valid, |record| self.record(api, record, frame));
+    ) -> *mut u8 {
+        let mut record = last;
+        for _ in 0..AT_ONCE {
+            // SAFETY: as the caller promises, and `record` is null or came from the line itself.
+            unsafe {
+                record = api.next_record(buffer, valid, record);
+                if record.is_null() {
+                    break;
+                }
+                self.record(api, record, frame);
+            }
         }
+        record
     }
 
     /// Translates the record at `record`.

@@ -128,11 +128,21 @@ impl Writer {
         let mut buffers = 0u32;
         gpu.pool.drain(|buffer, valid| {
             buffers += 1;
-            // SAFETY: the pool hands on what CUPTI completed.
-            unsafe { self.transcoder.buffer(&gpu.api, buffer, valid, &mut self.frame) };
-            if self.frame.len() >= FRAME {
-                let raw = self.frame.len();
-                self.output.append(self.frame.close(), raw);
+            let mut last = std::ptr::null_mut();
+            loop {
+                // SAFETY: the pool hands on what CUPTI completed, and `last` is what was returned before.
+                last = unsafe {
+                    self.transcoder
+                        .some(&gpu.api, (buffer, valid), last, &mut self.frame)
+                };
+                if self.frame.len() >= FRAME {
+                    self.close();
+                }
+                // A buffer takes a while, and the rings are small.
+                self.take_events();
+                if last.is_null() {
+                    break;
+                }
             }
         });
         self.transcoder.describe_devices(&mut self.frame);

@@ -222,17 +222,16 @@ impl Api {
         Some(unsafe { CStr::from_ptr(name) }.to_bytes())
     }
 
-    /// Calls `visit` with a pointer to each record of a buffer.
+    /// The record after `last` in a buffer, or the first when it is null; null at the end.
     ///
     /// # Safety
-    /// `buffer` must be one CUPTI completed with `valid` bytes.
-    pub(crate) unsafe fn each_record(&self, buffer: *mut u8, valid: usize, mut visit: impl FnMut(*const u8)) {
-        let mut record = ptr::null_mut();
+    /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or a record of it.
+    pub(crate) unsafe fn next_record(&self, buffer: *mut u8, valid: usize, last: *mut u8) -> *mut u8 {
+        let mut record = last;
         // SAFETY: as the caller promises; CUPTI moves `record` through the buffer.
-        while unsafe { (self.next_record)(buffer, valid, &raw mut record) } == sys::SUCCESS
-            && !record.is_null()
-        {
-            visit(record);
+        match unsafe { (self.next_record)(buffer, valid, &raw mut record) } {
+            sys::SUCCESS => record,
+            _ => ptr::null_mut(),
         }
     }
 }

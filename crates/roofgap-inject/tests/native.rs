@@ -1,0 +1,493 @@
+//! The library inside a program: loaded as the driver and NVTX load it, fed by a stand-in CUPTI, ended in every way.
+
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may panic and print"
+)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
+
+use roofgap_inject::wire::{Cut, Ending, EventKind, How, Message, Reader, Record, Status};
+
+/// The programs the tests run, built once; `None` where there is no C compiler.
+fn built() -> Option<&'static Built> {
+    static BUILT: OnceLock<Option<Built>> = OnceLock::new();
+    BUILT.get_or_init(build).as_ref()
+}
+
+struct Built {
+    program: PathBuf,
+    cupti: PathBuf,
+    old_cupti: PathBuf,
+    library: PathBuf,
+}
+
+fn build() -> Option<Built> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand-in");
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let compile = |out: &str, source: &str, flags: &[&str]| {
+        let out = to.join(out);
+        let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+        cc.args(["-O1", "-o"])
+            .arg(&out)
+            .arg(sources.join(source))
+            .args(flags)
+            .args(["-ldl", "-lpthread"]);
+        match cc.output() {
+            Ok(done) if done.status.success() => Some(out),
+            Ok(done) => panic!(
+                "{source} does not compile: {}",
+                String::from_utf8_lossy(&done.stderr)
+            ),
+            Err(error) => {
+                eprintln!("skipped: no C compiler ({error})");
+                None
+            }
+        }
+    };
+    // Cargo puts the cdylib beside the test's own executable.
+    let library = std::env::current_exe()
+        .unwrap()
+        .with_file_name("libroofgap_inject.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    Some(Built {
+        program: compile("native-program", "program.c", &[])?,
+        cupti: compile("libcupti-standin.so", "cupti.c", &["-shared", "-fPIC"])?,
+        old_cupti: compile(
+            "libcupti-old.so",
+            "cupti.c",
+            &["-shared", "-fPIC", "-DOLD", "-DSMALL"],
+        )?,
+        library,
+    })
+}
+
+/// One run of the program and the folder its captures went to.
+struct Run {
+    folder: tempfile::TempDir,
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(how: &str, environment: &[(&str, &str)]) -> Option<Run> {
+    let built = built()?;
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(&built.program);
+    command
+        .arg(how)
+        .env("CUDA_INJECTION64_PATH", &built.library)
+        .env("NVTX_INJECTION64_PATH", &built.library)
+        .env("CUPTI_LIBRARY", &built.cupti)
+        .env("ROOFGAP_NATIVE_DIR", folder.path())
+        .env("ROOFGAP_NATIVE_FLUSH_MS", "100");
+    for (name, value) in environment {
+        match *value {
+            "" => command.env_remove(name),
+            value => command.env(name, value),
+        };
+    }
+    let done = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Some(Run {
+        folder,
+        status: done.status,
+        stdout: text(done.stdout),
+        stderr: text(done.stderr),
+    })
+}
+
+impl Run {
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = std::fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// The only capture.
+    fn capture(&self) -> Capture {
+        let files = self.files();
+        assert_eq!(files.len(), 1, "{files:?} {}", self.stderr);
+        read(&files[0])
+    }
+}
+
+/// What a capture says, put together.
+#[derive(Debug, Default)]
+struct Capture {
+    /// Kernel name, grid, whether a driver call launched it, graph node.
+    kernels: Vec<(String, u32, bool, u64)>,
+    calls: Vec<String>,
+    copies: Vec<(u8, u64)>,
+    sets: Vec<u64>,
+    syncs: Vec<u32>,
+    graphs: usize,
+    devices: Vec<String>,
+    /// Closed push/pop ranges as `domain@name`, in the order of their ends.
+    ranges: Vec<String>,
+    open: Vec<String>,
+    started: Vec<String>,
+    ended: usize,
+    marks: Vec<String>,
+    threads: Vec<u32>,
+    losses: BTreeMap<String, (u64, String)>,
+    malformed: usize,
+    status: Option<Status>,
+    ending: Option<Ending>,
+}
+
+fn read(path: &Path) -> Capture {
+    let mut reader = Reader::open(BufReader::new(File::open(path).unwrap())).unwrap();
+    let mut capture = Capture {
+        status: reader.header().status,
+        ..Capture::default()
+    };
+    let (mut texts, mut shapes, mut call_names) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut domains, mut strings) = (BTreeMap::from([(0, String::new())]), BTreeMap::new());
+    let mut launches = BTreeMap::new();
+    let mut kernels = Vec::new();
+    let mut stacks: BTreeMap<(u32, u32), Vec<String>> = BTreeMap::new();
+    while let Some(records) = reader.next_frame().unwrap() {
+        for record in records {
+            match record {
+                Record::TextEntry(entry) => drop(texts.insert(entry.id, entry.text.to_str().into_owned())),
+                Record::LaunchShape(shape) => {
+                    drop(shapes.insert(shape.id, (texts[&shape.name].clone(), shape)))
+                }
+                Record::CallName(entry) => {
+                    drop(call_names.insert(entry.api, entry.name.to_str().into_owned()))
+                }
+                Record::Domain(entry) => drop(domains.insert(entry.id, entry.name.to_str().into_owned())),
+                Record::Registered(entry) => drop(strings.insert(entry.id, entry.text.to_str().into_owned())),
+                Record::Call(call) => {
+                    launches.insert(call.correlation, call.api >> 31 == 1);
+                    capture.calls.push(call_names[&call.api].clone());
+                }
+                Record::Kernel(kernel) => {
+                    let (name, shape) = &shapes[&kernel.shape];
+                    assert!(kernel.end > kernel.start);
+                    kernels.push((name.clone(), shape.grid[0], kernel.correlation, kernel.node));
+                }
+                Record::Copy(copy) => capture.copies.push((copy.kind, copy.bytes)),
+                Record::Set(set) => capture.sets.push(set.bytes),
+                Record::Sync(sync) => capture.syncs.push(sync.kind),
+                Record::GraphLaunch(_) => capture.graphs += 1,
+                Record::Device(device) => capture.devices.push(device.name.to_str().into_owned()),
+                Record::Thread(thread) => capture.threads.push(thread.tid),
+                Record::NvtxEvent(event) => {
+                    let text = match event.message {
+                        Message::Inline(text) => text.to_str().into_owned(),
+                        Message::Registered(id) => strings[&id].clone(),
+                        Message::None => "(none)".into(),
+                    };
+                    let name = format!("{}@{text}", domains[&event.domain]);
+                    match event.kind {
+                        EventKind::Push => stacks.entry((event.tid, event.domain)).or_default().push(name),
+                        EventKind::Start => capture.started.push(name),
+                        EventKind::Mark => capture.marks.push(name),
+                    }
+                }
+                Record::NvtxPop(pop) => {
+                    let range = stacks.get_mut(&(pop.tid, pop.domain)).and_then(Vec::pop);
+                    capture.ranges.push(range.expect("a pop has its push"));
+                }
+                Record::NvtxEnd(_) => capture.ended += 1,
+                Record::Loss(loss) => {
+                    let value = (loss.count, loss.detail.to_str().into_owned());
+                    capture.losses.insert(loss.id.to_str().into_owned(), value);
+                }
+                Record::Malformed(_) | Record::Unknown(_) => capture.malformed += 1,
+                _ => {}
+            }
+        }
+    }
+    capture.kernels = kernels
+        .into_iter()
+        .map(|(name, grid, id, node)| (name, grid, launches[&id], node))
+        .collect();
+    capture.open = stacks.into_values().flatten().collect();
+    capture.ending = reader.ending();
+    assert_eq!(capture.malformed, 0);
+    capture
+}
+
+const RANGES: [&str; 5] = [
+    "@sam",
+    "LLM@prefill",
+    "LLM@decode_step",
+    "LLM@decode_step",
+    "LLM@decode_all",
+];
+
+#[test]
+fn a_program_that_ends_in_order_is_recorded_whole() {
+    let Some(run) = run("exit", &[]) else { return };
+    assert!(run.status.success(), "{}", run.stderr);
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("done\n", ""));
+    let capture = run.capture();
+    let names: Vec<(&str, u32, bool)> = capture.kernels.iter().map(|k| (k.0.as_str(), k.1, k.2)).collect();
+    assert_eq!(
+        names,
+        [
+            ("kernel_a", 1, false),
+            ("kernel_b", 2, false),
+            ("kernel_a", 3, false),
+            ("kernel_b", 1, false),
+            ("kernel_a", 2, true),
+            ("kernel_c", 9, false),
+            ("kernel_c", 9, false),
+            ("graph_kernel", 4, false),
+            ("graph_kernel", 4, false),
+            ("graph_kernel", 4, false),
+        ]
+    );
+    assert_eq!(
+        capture
+            .kernels
+            .iter()
+            .map(|k| k.3)
+            .filter(|&node| node > 0)
+            .collect::<Vec<_>>(),
+        [1, 2, 3]
+    );
+    assert!(
+        !capture.calls.iter().any(|name| name.contains("GetDevice")),
+        "{:?}",
+        capture.calls
+    );
+    assert_eq!(capture.copies, [(1, 4096), (10, 4097)]);
+    assert_eq!(
+        (capture.sets, capture.syncs, capture.graphs),
+        (vec![4098], vec![3], 0)
+    );
+    assert_eq!(capture.devices, ["Stand-in H200"]);
+    assert_eq!(capture.ranges, RANGES);
+    assert_eq!(
+        (capture.started, capture.ended),
+        (vec!["@request".to_string()], 1)
+    );
+    assert_eq!(capture.marks, ["@done"]);
+    assert!(capture.losses.is_empty(), "{:?}", capture.losses);
+    assert_eq!(capture.ending, Some(Ending::Complete { how: How::Exit }));
+}
+
+#[test]
+fn copies_and_graph_nodes_can_be_left_out() {
+    let Some(run) = run(
+        "exit",
+        &[("ROOFGAP_NATIVE_COPIES", "0"), ("ROOFGAP_NATIVE_GRAPH", "graph")],
+    ) else {
+        return;
+    };
+    let capture = run.capture();
+    assert!(capture.copies.is_empty() && capture.sets.is_empty());
+    assert_eq!((capture.graphs, capture.kernels.len()), (1, 7));
+}
+
+#[test]
+fn an_older_cupti_records_every_call_and_says_so() {
+    let Some(built) = built() else { return };
+    let cupti = built.old_cupti.to_str().unwrap();
+    let Some(run) = run("exit", &[("CUPTI_LIBRARY", cupti)]) else {
+        return;
+    };
+    let capture = run.capture();
+    assert_eq!(capture.kernels.len(), 10);
+    assert!(capture.calls.iter().any(|name| name.contains("GetDevice")));
+    assert!(capture.losses.contains_key("cupti.all_calls"));
+}
+
+#[test]
+fn another_profiler_leaves_the_annotations_and_a_loss() {
+    let Some(run) = run("exit", &[("STANDIN_SUBSCRIBE", "39")]) else {
+        return;
+    };
+    assert!(run.status.success());
+    let capture = run.capture();
+    assert!(capture.kernels.is_empty());
+    assert_eq!(capture.ranges, RANGES);
+    assert!(
+        capture.losses.contains_key("cupti.other_profiler"),
+        "{:?}",
+        capture.losses
+    );
+}
+
+#[test]
+fn a_cupti_that_refuses_or_is_missing_is_a_loss() {
+    let Some(refused) = run("exit", &[("STANDIN_REFUSE", "38")]) else {
+        return;
+    };
+    let capture = refused.capture();
+    assert_eq!(capture.kernels.len(), 10);
+    assert!(
+        capture.losses["cupti.kind_refused"].1.contains("waits"),
+        "{:?}",
+        capture.losses
+    );
+    let missing = run("exit", &[("CUPTI_LIBRARY", "/nowhere/libcupti.so")]).unwrap();
+    assert!(missing.status.success());
+    let capture = missing.capture();
+    assert!(
+        capture.losses["cupti.missing"].1.contains("/nowhere/libcupti.so"),
+        "{:?}",
+        capture.losses
+    );
+    assert_eq!(capture.ranges, RANGES);
+}
+
+#[test]
+fn without_a_folder_nothing_happens() {
+    let Some(absent) = run("exit", &[("ROOFGAP_NATIVE_DIR", "")]) else {
+        return;
+    };
+    assert!(absent.status.success());
+    assert_eq!((absent.stdout.as_str(), absent.stderr.as_str()), ("done\n", ""));
+    assert!(absent.files().is_empty());
+    let nowhere = run("exit", &[("ROOFGAP_NATIVE_DIR", "/nowhere/at/all")]).unwrap();
+    assert!(nowhere.status.success());
+    assert_eq!((nowhere.stdout.as_str(), nowhere.stderr.as_str()), ("done\n", ""));
+}
+
+#[test]
+fn a_program_that_never_touches_cuda_is_left_alone() {
+    let Some(run) = run("nothing", &[]) else { return };
+    assert!(run.status.success());
+    assert_eq!(run.stdout, "done\n");
+    assert!(run.files().is_empty());
+}
+
+#[test]
+fn annotations_alone_are_recorded() {
+    let Some(run) = run("nvtx-only", &[]) else { return };
+    let capture = run.capture();
+    assert_eq!(capture.ranges, RANGES);
+    assert!(capture.kernels.is_empty() && capture.losses.is_empty());
+    assert_eq!(capture.ending, Some(Ending::Complete { how: How::Exit }));
+}
+
+#[test]
+fn work_alone_is_recorded() {
+    let Some(run) = run("cuda-only", &[]) else { return };
+    let capture = run.capture();
+    assert_eq!(capture.kernels.len(), 10);
+    assert!(capture.ranges.is_empty());
+    assert_eq!(capture.threads.len(), 1, "the thread that started CUDA is known");
+}
+
+#[test]
+fn a_program_that_ends_abruptly_leaves_a_cut_capture() {
+    for how in ["_exit", "kill", "crash"] {
+        let Some(run) = run(how, &[]) else { return };
+        assert!(!run.status.success());
+        let capture = run.capture();
+        assert_eq!(capture.kernels.len(), 10, "{how}");
+        assert_eq!(capture.ranges, RANGES, "{how}");
+        assert_eq!(capture.open, ["@never closed"], "{how}");
+        assert!(
+            matches!(capture.ending, Some(Ending::Cut { why: Cut::NoEnd, .. })),
+            "{how}: {:?}",
+            capture.ending
+        );
+    }
+}
+
+#[test]
+fn a_program_that_becomes_another_leaves_two_files() {
+    let Some(run) = run("exec", &[]) else { return };
+    assert!(run.status.success(), "{}", run.stderr);
+    let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
+    assert_eq!(captures.len(), 2);
+    assert_eq!(
+        captures
+            .iter()
+            .filter(|c| matches!(c.ending, Some(Ending::Complete { .. })))
+            .count(),
+        1
+    );
+    assert_eq!(captures.iter().filter(|c| c.kernels.len() == 10).count(), 1);
+}
+
+#[test]
+fn a_forked_child_does_not_write_into_its_parents_file() {
+    let Some(run) = run("fork", &[]) else { return };
+    assert!(run.status.success());
+    let capture = run.capture();
+    assert_eq!(capture.ranges.last().unwrap(), "@after the fork");
+    assert_eq!(capture.ranges.len(), RANGES.len() + 1);
+    assert_eq!(capture.losses["process.forked"].0, 1);
+    assert_eq!(capture.ending, Some(Ending::Complete { how: How::Exit }));
+}
+
+#[test]
+fn a_child_that_starts_cuda_itself_has_a_file_of_its_own() {
+    let Some(run) = run("fork-first", &[]) else { return };
+    assert!(run.status.success());
+    let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
+    assert_eq!(captures.len(), 2);
+    let child = captures
+        .iter()
+        .find(|capture| !capture.kernels.is_empty())
+        .unwrap();
+    // The domain was created before the fork; its name is known in the child's file too.
+    assert_eq!(child.ranges, ["LLM@child"]);
+    assert!(captures.iter().any(|capture| capture.ranges == ["LLM@parent"]));
+    assert!(
+        captures
+            .iter()
+            .all(|capture| capture.ending == Some(Ending::Complete { how: How::Exit }))
+    );
+}
+
+#[test]
+fn threads_come_and_go() {
+    let Some(run) = run("threads", &[]) else { return };
+    let capture = run.capture();
+    assert_eq!(
+        capture.ranges.iter().filter(|range| *range == "@worker").count(),
+        40 * 8 * 50
+    );
+    assert_eq!(capture.threads.len(), 1 + 40 * 8);
+    assert!(capture.losses.is_empty(), "{:?}", capture.losses);
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let Some(run) = run("full", &[]) else { return };
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    assert_eq!(run.stdout, "done\n");
+    let capture = run.capture();
+    assert!(
+        matches!(
+            capture.ending,
+            Some(Ending::Cut {
+                why: Cut::WriteFailed(_),
+                ..
+            })
+        ),
+        "{:?}",
+        capture.ending
+    );
+    assert!(capture.status.unwrap().lost > 0);
+    assert_eq!(capture.kernels.len(), 10);
+}
+
+#[test]
+fn many_launches_lose_nothing() {
+    let Some(run) = run("many", &[]) else { return };
+    let capture = run.capture();
+    assert_eq!((capture.kernels.len(), capture.calls.len()), (100_000, 100_000));
+    assert_eq!(capture.ranges.len(), 2_000);
+    assert!(capture.losses.is_empty(), "{:?}", capture.losses);
+}
