@@ -8,6 +8,7 @@ pub mod command;
 pub mod ncu;
 pub mod nsys;
 mod process;
+pub mod program;
 pub mod range;
 pub mod rundir;
 pub mod tool;
