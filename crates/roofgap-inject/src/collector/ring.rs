@@ -6,8 +6,8 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
-/// Bytes of a ring: some ten thousand events, and the writer is woken at half of them.
-pub(crate) const CAPACITY: usize = 512 << 10;
+/// Bytes of a ring: some twenty thousand events, and the writer is woken at half of them.
+pub(crate) const CAPACITY: usize = 1 << 20;
 
 /// Threads with annotations at one time.
 const THREADS: usize = 1024;
