@@ -4,6 +4,7 @@
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
+    clippy::panic,
     clippy::print_stderr,
     reason = "a test may panic and print"
 )]
