@@ -1,0 +1,276 @@
+//! What holds a kernel back: one rule, with its inputs in the answer.
+//!
+//! 1. The busiest of the multiprocessors and the memory levels is at 60 % of its peak or more: that is the bound. Of the
+//!    memory levels the outermost within 10 points of the busiest is named, because what DRAM moves passes through L2.
+//!    L1 is measured against the cycles in which it was active, so it counts only where the memory system as a whole
+//!    shows it too.
+//! 2. Else, with fewer blocks than multiprocessors, the launch is too small for the device.
+//! 3. Else nothing is near its roof, and latency is what is waited for.
+
+use std::fmt;
+
+/// From this share of its peak on, a unit is near its roof.
+pub const NEAR_ROOF_PCT: f64 = 60.0;
+
+/// Memory levels this close to the busiest one share its load.
+const SHARED_PCT: f64 = 10.0;
+
+/// What holds a kernel back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bound {
+    /// The multiprocessors.
+    Compute,
+    /// Device memory.
+    Dram,
+    /// The second-level cache.
+    L2,
+    /// The first-level cache.
+    L1,
+    /// Nothing is near its roof.
+    Latency,
+    /// Fewer blocks than multiprocessors.
+    TooSmall,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Compute => "compute-bound",
+            Self::Dram => "memory-bound (DRAM)",
+            Self::L2 => "memory-bound (L2)",
+            Self::L1 => "memory-bound (L1)",
+            Self::Latency => "latency-bound",
+            Self::TooSmall => "too small",
+        })
+    }
+}
+
+/// What the rule looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Inputs {
+    /// Multiprocessors, % of peak.
+    pub sm_pct: Option<f64>,
+    /// The memory system as a whole, % of peak.
+    pub memory_pct: Option<f64>,
+    /// DRAM, % of peak.
+    pub dram_pct: Option<f64>,
+    /// L2, % of peak.
+    pub l2_pct: Option<f64>,
+    /// L1, % of peak while active.
+    pub l1_pct: Option<f64>,
+    /// Blocks in the grid.
+    pub blocks: Option<u64>,
+    /// Multiprocessors of the device.
+    pub sms: Option<u64>,
+}
+
+/// The answer of the rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// What holds the kernel back; `None` where the inputs do not say.
+    pub bound: Option<Bound>,
+    /// The share of the peak that was reached there.
+    pub reached_pct: Option<f64>,
+    /// The rule as it was applied, in words.
+    pub reason: String,
+}
+
+/// Applies the rule.
+///
+/// ```
+/// use roofgap_analyze::counters::{Bound, Inputs, verdict};
+/// let inputs = Inputs { sm_pct: Some(5.2), dram_pct: Some(76.0), l2_pct: Some(78.9), ..Inputs::default() };
+/// assert_eq!(verdict(&inputs).bound, Some(Bound::Dram));
+/// ```
+#[must_use]
+pub fn verdict(inputs: &Inputs) -> Verdict {
+    let l1 = inputs
+        .l1_pct
+        .map(|own| inputs.memory_pct.map_or(own, |whole| own.min(whole)));
+    let levels = [
+        (Bound::Dram, inputs.dram_pct),
+        (Bound::L2, inputs.l2_pct),
+        (Bound::L1, l1),
+    ];
+    let known: Vec<(Bound, f64)> = levels
+        .iter()
+        .filter_map(|(bound, pct)| Some((*bound, (*pct)?)))
+        .collect();
+    let busiest = known
+        .iter()
+        .map(|(_, pct)| *pct)
+        .fold(f64::NEG_INFINITY, f64::max);
+    let memory = known
+        .iter()
+        .find(|(_, pct)| *pct >= busiest - SHARED_PCT && *pct >= NEAR_ROOF_PCT.min(busiest))
+        .copied();
+    let compute = inputs.sm_pct.map(|pct| (Bound::Compute, pct));
+    let top = [compute, memory]
+        .into_iter()
+        .flatten()
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let seen = shares(inputs);
+    let Some((bound, reached)) = top else {
+        return Verdict {
+            bound: None,
+            reached_pct: None,
+            reason: "no throughput of the multiprocessors or of memory was collected".to_owned(),
+        };
+    };
+    if reached >= NEAR_ROOF_PCT {
+        let reason = format!(
+            "{seen}: {} is at {NEAR_ROOF_PCT} % of its peak or more",
+            unit(bound)
+        );
+        return Verdict {
+            bound: Some(bound),
+            reached_pct: Some(reached),
+            reason,
+        };
+    }
+    if compute.is_none() || memory.is_none() {
+        let missing = if compute.is_none() {
+            "the multiprocessors"
+        } else {
+            "memory"
+        };
+        return Verdict {
+            bound: None,
+            reached_pct: None,
+            reason: format!("{seen}: not near a roof, and the throughput of {missing} was not collected"),
+        };
+    }
+    match (inputs.blocks, inputs.sms) {
+        (Some(blocks), Some(sms)) if blocks < sms => Verdict {
+            bound: Some(Bound::TooSmall),
+            reached_pct: Some(reached),
+            reason: format!(
+                "{seen}: nothing at {NEAR_ROOF_PCT} % of its peak, and {blocks} blocks for {sms} multiprocessors"
+            ),
+        },
+        _ => Verdict {
+            bound: Some(Bound::Latency),
+            reached_pct: Some(reached),
+            reason: format!("{seen}: nothing at {NEAR_ROOF_PCT} % of its peak"),
+        },
+    }
+}
+
+fn unit(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Compute => "compute",
+        Bound::Dram => "DRAM",
+        Bound::L2 => "L2",
+        Bound::L1 => "L1",
+        Bound::Latency | Bound::TooSmall => "nothing",
+    }
+}
+
+fn shares(inputs: &Inputs) -> String {
+    let parts: Vec<String> = [
+        ("compute", inputs.sm_pct),
+        ("DRAM", inputs.dram_pct),
+        ("L2", inputs.l2_pct),
+        ("L1", inputs.l1_pct),
+    ]
+    .into_iter()
+    .map(|(name, pct)| {
+        pct.map_or_else(
+            || format!("{name} not collected"),
+            |pct| format!("{name} {pct:.1} %"),
+        )
+    })
+    .collect();
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inputs(sm: f64, dram: f64, l2: f64, l1: f64) -> Inputs {
+        Inputs {
+            sm_pct: Some(sm),
+            memory_pct: Some(dram.max(l2)),
+            dram_pct: Some(dram),
+            l2_pct: Some(l2),
+            l1_pct: Some(l1),
+            blocks: Some(4096),
+            sms: Some(132),
+        }
+    }
+
+    #[test]
+    fn each_verdict() {
+        let bound = |inputs| verdict(&inputs).bound;
+        assert_eq!(bound(inputs(90.0, 20.0, 30.0, 40.0)), Some(Bound::Compute));
+        assert_eq!(bound(inputs(9.0, 76.0, 78.9, 17.0)), Some(Bound::Dram));
+        assert_eq!(bound(inputs(9.0, 20.0, 78.9, 17.0)), Some(Bound::L2));
+        assert_eq!(
+            bound(Inputs {
+                memory_pct: Some(85.0),
+                ..inputs(9.0, 20.0, 40.0, 88.0)
+            }),
+            Some(Bound::L1)
+        );
+        assert_eq!(bound(inputs(9.0, 20.0, 40.0, 3.0)), Some(Bound::Latency));
+        assert_eq!(
+            bound(Inputs {
+                blocks: Some(4),
+                ..inputs(9.0, 20.0, 40.0, 3.0)
+            }),
+            Some(Bound::TooSmall)
+        );
+    }
+
+    #[test]
+    fn a_small_grid_at_the_roof_is_not_too_small() {
+        assert_eq!(
+            verdict(&Inputs {
+                blocks: Some(126),
+                ..inputs(5.2, 76.0, 78.9, 17.5)
+            })
+            .bound,
+            Some(Bound::Dram)
+        );
+    }
+
+    #[test]
+    fn l1_of_a_kernel_that_hardly_ran_is_no_roof() {
+        // 4 blocks: L1 at 57 % of the few cycles it was active in, memory as a whole at 1 %.
+        let tiny = Inputs {
+            memory_pct: Some(1.0),
+            blocks: Some(4),
+            ..inputs(0.0, 0.1, 1.0, 97.0)
+        };
+        assert_eq!(verdict(&tiny).bound, Some(Bound::TooSmall));
+    }
+
+    #[test]
+    fn half_the_counters_give_no_guess() {
+        let only_sm = Inputs {
+            sm_pct: Some(12.0),
+            ..Inputs::default()
+        };
+        assert_eq!(verdict(&only_sm).bound, None);
+        assert!(verdict(&only_sm).reason.contains("memory was not collected"));
+        assert_eq!(
+            verdict(&Inputs {
+                sm_pct: Some(92.0),
+                ..Inputs::default()
+            })
+            .bound,
+            Some(Bound::Compute)
+        );
+        assert_eq!(verdict(&Inputs::default()).bound, None);
+    }
+
+    #[test]
+    fn the_inputs_stand_in_the_reason() {
+        let reason = verdict(&inputs(5.2, 76.0, 78.9, 17.5)).reason;
+        assert_eq!(
+            reason,
+            "compute 5.2 %, DRAM 76.0 %, L2 78.9 %, L1 17.5 %: DRAM is at 60 % of its peak or more"
+        );
+    }
+}

@@ -1,0 +1,410 @@
+//! The rows of `counters[]`: every kernel and launch shape that ncu measured, beside the same in the timeline.
+
+use std::ops::RangeInclusive;
+
+use roofgap_trace::ncu::{CounterSet, LaunchCounters};
+use roofgap_trace::{LossKind, Losses};
+use rustc_hash::FxHashMap;
+
+use super::advice::Advice;
+use super::bound::{Bound, Inputs, verdict};
+use super::names::canonical;
+use super::readings::Readings;
+use super::roofline::Roofline;
+use super::timeline::{Timeline, TimelineKernel};
+use crate::analysis::{CounterRow, Kernel};
+use crate::gpu::GpuFacts;
+use crate::stages::StageSet;
+
+/// Durations under ncu within this ratio of the timeline's are taken for the same behaviour.
+pub const REPRESENTATIVE: RangeInclusive<f64> = 0.67..=1.5;
+
+/// A row of counters with what findings need beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The row as it is printed.
+    pub row: CounterRow,
+    /// What holds the kernel back.
+    pub bound: Option<Bound>,
+    /// The share of its peak that the binding unit reached.
+    pub reached_pct: Option<f64>,
+    /// Whether ncu saw what the timeline saw; `None` without a timeline.
+    pub representative: Option<bool>,
+    /// Whether the kernel and its launch shape are in the timeline.
+    pub matched: bool,
+    /// Launches of it in the timeline.
+    pub timeline_calls: u64,
+    /// Time of it in the timeline.
+    pub timeline_total_ns: i64,
+    /// The counters by meaning.
+    pub readings: Readings,
+    /// Where it stands under the roofline, where the device's roofs are known.
+    pub roofline: Option<Roofline>,
+    /// What ncu's own rules say.
+    pub advice: Vec<Advice>,
+}
+
+/// Counters joined with a timeline.
+#[derive(Clone, Debug, Default)]
+pub struct Joined {
+    /// The rows: stage by stage in the order of the stages, most time first.
+    pub measured: Vec<Measured>,
+    /// What could not be read or matched.
+    pub losses: Losses,
+}
+
+impl Joined {
+    /// The rows as they are printed.
+    #[must_use]
+    pub fn rows(&self) -> Vec<CounterRow> {
+        self.measured
+            .iter()
+            .map(|measured| measured.row.clone())
+            .collect()
+    }
+}
+
+/// What makes launches samples of one row.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    stage: Place,
+    kernel: String,
+    shape: Option<([u32; 3], [u32; 3])>,
+}
+
+/// Where a launch was made, by its ranges.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// In the stage at this position.
+    Stage(usize),
+    /// Inside a warm-up.
+    Warmup,
+    /// In ranges that are no stage, or in none.
+    Unknown,
+}
+
+impl Place {
+    fn of(launch: &LaunchCounters, stages: &StageSet) -> Self {
+        let inside = |patterns: &[crate::stages::Pattern]| {
+            launch.nvtx.iter().any(|range| {
+                let domain = range.domain.as_deref().unwrap_or_default();
+                patterns
+                    .iter()
+                    .any(|pattern| pattern.matches(domain, &range.name))
+            })
+        };
+        if inside(&stages.warmup) {
+            return Self::Warmup;
+        }
+        let holds = |rule: &crate::stages::StageRule| inside(&rule.patterns) || inside(&rule.steps);
+        stages
+            .stages
+            .iter()
+            .position(holds)
+            .map_or(Self::Unknown, Self::Stage)
+    }
+}
+
+struct Group<'a> {
+    key: Key,
+    samples: Vec<(&'a CounterSet, usize, &'a LaunchCounters)>,
+}
+
+/// Joins counters with a timeline, which may be empty. Rows that match nothing are there too.
+#[must_use]
+pub fn join(sets: &[CounterSet], timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Joined {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut index: FxHashMap<Key, usize> = FxHashMap::default();
+    let mut joined = Joined::default();
+    for set in sets {
+        joined.losses.merge(&set.losses);
+        for (at, launch) in set.launches.iter().enumerate() {
+            let key = || Key {
+                stage: Place::of(launch, stages),
+                kernel: canonical(&launch.kernel),
+                shape: launch.grid.zip(launch.block),
+            };
+            let group = *index.entry(key()).or_insert_with(|| {
+                groups.push(Group {
+                    key: key(),
+                    samples: Vec::new(),
+                });
+                groups.len() - 1
+            });
+            if let Some(group) = groups.get_mut(group) {
+                group.samples.push((set, at, launch));
+            }
+        }
+    }
+    joined.measured = groups
+        .iter()
+        .map(|group| measure(group, timeline, stages, gpu))
+        .collect();
+    let unmatched = joined
+        .measured
+        .iter()
+        .filter(|measured| !measured.matched)
+        .count();
+    if !timeline.is_empty() {
+        joined.losses.add(LossKind::CounterUnmatched, unmatched as u64);
+    }
+    let order = |stage: &Option<String>| {
+        stages
+            .stages
+            .iter()
+            .position(|rule| Some(&rule.name) == stage.as_ref())
+            .unwrap_or(usize::MAX)
+    };
+    joined.measured.sort_by(|a, b| {
+        let time = |m: &Measured| {
+            m.timeline_total_ns.max(if m.matched {
+                0
+            } else {
+                m.row.duration_ns.unwrap_or(0)
+            })
+        };
+        (
+            order(&a.row.stage),
+            std::cmp::Reverse(time(a)),
+            &a.row.kernel,
+            a.row.grid,
+        )
+            .cmp(&(
+                order(&b.row.stage),
+                std::cmp::Reverse(time(b)),
+                &b.row.kernel,
+                b.row.grid,
+            ))
+    });
+    joined
+}
+
+/// The kernels of the timeline that a row is about.
+#[derive(Default)]
+struct Match<'a> {
+    kernels: Vec<&'a TimelineKernel>,
+    /// The timeline knows the name, not the launch shape.
+    by_name_only: bool,
+}
+
+impl<'a> Match<'a> {
+    fn find(group: &Group<'_>, timeline: &'a Timeline, stage: Option<&str>) -> Self {
+        let named: Vec<&TimelineKernel> = timeline.named(&group.key.kernel).collect();
+        // Two kernels may share a canonical name; the one that is called the same is meant then.
+        let spelled = group
+            .samples
+            .first()
+            .map_or("", |(_, _, launch)| launch.kernel.as_str());
+        let exact: Vec<&TimelineKernel> = named
+            .iter()
+            .copied()
+            .filter(|kernel| kernel.name == spelled)
+            .collect();
+        let named = if exact.is_empty() { named } else { exact };
+        let shaped: Vec<&TimelineKernel> = named
+            .iter()
+            .copied()
+            .filter(|kernel| kernel.shape.is_some() && kernel.shape == group.key.shape)
+            .collect();
+        if shaped.is_empty() {
+            let shapeless: Vec<&TimelineKernel> = named
+                .iter()
+                .copied()
+                .filter(|kernel| kernel.shape.is_none())
+                .collect();
+            return Self {
+                by_name_only: !named.is_empty(),
+                kernels: shapeless,
+            };
+        }
+        let staged: Vec<&TimelineKernel> = shaped
+            .iter()
+            .copied()
+            .filter(|kernel| stage.is_some() && kernel.stage.as_deref() == stage)
+            .collect();
+        let in_stages: Vec<&TimelineKernel> = shaped
+            .iter()
+            .copied()
+            .filter(|kernel| kernel.stage.is_some())
+            .collect();
+        let kernels = match (staged.is_empty(), in_stages.is_empty()) {
+            (false, _) => staged,
+            (true, false) if stage.is_none() => in_stages,
+            _ => shaped,
+        };
+        Self {
+            kernels,
+            by_name_only: false,
+        }
+    }
+
+    /// The one stage in which it occurs.
+    fn stage(&self) -> Option<&'a str> {
+        let first = self.kernels.first()?.stage.as_deref();
+        self.kernels
+            .iter()
+            .all(|kernel| kernel.stage.as_deref() == first)
+            .then_some(first)
+            .flatten()
+    }
+
+    /// The median of the group with the most launches: medians of medians mean nothing.
+    fn median_ns(&self) -> Option<f64> {
+        let largest = self.kernels.iter().max_by_key(|kernel| kernel.calls)?;
+        Some(largest.median_ns).filter(|ns| *ns > 0.0)
+    }
+}
+
+fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Measured {
+    let own_stage = match group.key.stage {
+        Place::Stage(at) => stages.stages.get(at).map(|rule| rule.name.as_str()),
+        Place::Warmup | Place::Unknown => None,
+    };
+    let found = Match::find(group, timeline, own_stage);
+    let all: Vec<Readings> = group
+        .samples
+        .iter()
+        .map(|(set, _, launch)| Readings::of(set, launch))
+        .collect();
+    let readings = Readings::mean(&all);
+    let (grid, block) = group.key.shape.unwrap_or_default();
+    let blocks = group
+        .key
+        .shape
+        .map(|(grid, _)| grid.iter().map(|n| u64::from(*n)).product());
+    let sms = readings
+        .sms
+        .map(|sms| sms as u64)
+        .or_else(|| gpu.and_then(|gpu| gpu.sms).map(u64::from));
+    let verdict = verdict(&Inputs {
+        sm_pct: readings.sm_pct,
+        memory_pct: readings.memory_pct,
+        dram_pct: readings.dram_pct,
+        l2_pct: readings.l2_pct,
+        l1_pct: readings.l1_pct,
+        blocks,
+        sms,
+    });
+    let roofline = gpu.and_then(|gpu| Roofline::of(&readings, gpu));
+    let timeline_ratio = readings
+        .duration_ns
+        .zip(found.median_ns())
+        .map(|(own, other)| own / other);
+    let representative = timeline_ratio.map(|ratio| REPRESENTATIVE.contains(&ratio));
+    let matched = !found.kernels.is_empty();
+    let flops = readings.flops();
+    let dram_bytes = readings.dram_bytes;
+    let stage = match group.key.stage {
+        Place::Stage(_) => own_stage,
+        Place::Warmup => None,
+        Place::Unknown => found.stage(),
+    };
+    let clocks_locked = group
+        .samples
+        .iter()
+        .any(|(_, _, launch)| launch.clocks_locked == Some(true));
+    let mut reasons = vec![verdict.reason];
+    if let Some(point) = &roofline {
+        reasons.push(format!(
+            "{:.1} % of what the roofline allows ({})",
+            point.reached_pct(),
+            point.roof
+        ));
+    }
+    if readings.work.as_ref().is_some_and(|work| work.tensor_uncounted) {
+        reasons
+            .push("flops unknown: tensor instructions ran and their operations were not counted".to_owned());
+    } else if readings.work.is_none() {
+        reasons.push("flops unknown: no counter of work was collected".to_owned());
+    }
+    if group.key.stage == Place::Warmup {
+        reasons.push("launched inside a warm-up".to_owned());
+    }
+    reasons.extend(match_note(&found, timeline, timeline_ratio, clocks_locked));
+    let first = group.samples.first();
+    let name = found.kernels.first().map(|kernel| kernel.name.clone());
+    Measured {
+        row: CounterRow {
+            stage: stage.map(str::to_owned),
+            kernel: name
+                .or_else(|| first.map(|(_, _, launch)| launch.kernel.clone()))
+                .unwrap_or_default(),
+            grid,
+            block,
+            samples: group.samples.len() as u64,
+            duration_ns: readings.duration_ns.map(|ns| ns.round() as i64),
+            timeline_ratio,
+            sm_pct: readings.sm_pct,
+            memory_pct: readings.memory_pct,
+            dram_pct: readings.dram_pct,
+            l2_pct: readings.l2_pct,
+            l1_pct: readings.l1_pct,
+            occupancy_pct: readings.occupancy_pct,
+            dram_bytes: dram_bytes.map(|bytes| bytes.round() as u64),
+            flops: flops.map(|flops| flops.round() as u64),
+            intensity: flops
+                .zip(dram_bytes.filter(|bytes| *bytes > 0.0))
+                .map(|(flops, bytes)| flops / bytes),
+            achieved_flops_per_s: flops
+                .zip(readings.duration_ns.filter(|ns| *ns > 0.0))
+                .map(|(flops, ns)| flops / (ns * 1e-9)),
+            bound: verdict.bound.map(|bound| bound.to_string()),
+            reason: reasons.join("; "),
+        },
+        bound: verdict.bound,
+        reached_pct: verdict.reached_pct,
+        representative,
+        matched,
+        timeline_calls: found.kernels.iter().map(|kernel| kernel.calls).sum(),
+        timeline_total_ns: found.kernels.iter().map(|kernel| kernel.total_ns).sum(),
+        advice: first.map(|(set, at, _)| Advice::of(set, *at)).unwrap_or_default(),
+        readings,
+        roofline,
+    }
+}
+
+fn match_note(
+    found: &Match<'_>,
+    timeline: &Timeline,
+    ratio: Option<f64>,
+    clocks_locked: bool,
+) -> Option<String> {
+    if timeline.is_empty() {
+        return None;
+    }
+    if found.kernels.is_empty() {
+        return Some(if found.by_name_only {
+            "not in the timeline with this grid and block".to_owned()
+        } else {
+            "not in the timeline".to_owned()
+        });
+    }
+    if let Some(ratio) = ratio.filter(|ratio| !REPRESENTATIVE.contains(ratio)) {
+        let why = if clocks_locked {
+            "; ncu held the clocks at base"
+        } else {
+            ""
+        };
+        let (low, high) = (REPRESENTATIVE.start(), REPRESENTATIVE.end());
+        return Some(format!(
+            "not representative: {ratio:.2} times the timeline's median, outside {low} to {high}{why}"
+        ));
+    }
+    found
+        .by_name_only
+        .then(|| "matched by name alone: the timeline has no launch shapes".to_owned())
+}
+
+/// Puts beside each kernel of a table the row of its launch shape with the most time, of the table's stage.
+pub fn attach(kernels: &mut [Kernel], joined: &Joined, stage: Option<&str>) {
+    for kernel in kernels {
+        let own = joined.measured.iter().filter(|measured| {
+            measured.matched
+                && measured.row.kernel == kernel.name
+                && (stage.is_none() || measured.row.stage.as_deref() == stage)
+        });
+        kernel.counters = own
+            .max_by_key(|measured| measured.timeline_total_ns)
+            .map(|measured| measured.row.clone());
+    }
+}

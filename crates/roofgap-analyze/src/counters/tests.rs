@@ -1,0 +1,483 @@
+//! Real counters against a real timeline, against third-party pages, and against ncu's own lists.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::PathBuf;
+
+use roofgap_trace::ncu::{self, CounterSet, Unit};
+
+use super::*;
+use crate::stages::StageSet;
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = repository().join("fixtures/ncu").join(name);
+    let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut bytes = Vec::new();
+    if name.ends_with(".gz") {
+        flate2::read::GzDecoder::new(file)
+            .read_to_end(&mut bytes)
+            .expect("a gz file");
+    } else {
+        std::io::BufReader::new(file)
+            .read_to_end(&mut bytes)
+            .expect("a file");
+    }
+    bytes
+}
+
+fn raw(name: &str) -> CounterSet {
+    ncu::raw::read(fixture(name).as_slice()).expect("a raw page")
+}
+
+/// What `ncu --query-metrics` lists for a chip.
+fn listed(chip: &str) -> BTreeSet<(String, String)> {
+    let text = String::from_utf8(fixture("query_metrics_ncu2024.csv")).expect("text");
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(chip)?.strip_prefix(','));
+    rows.filter_map(|row| {
+        let mut cells = row.split(',');
+        Some((cells.next()?.to_owned(), cells.nth(1)?.to_owned()))
+    })
+    .collect()
+}
+
+const CHIPS: [(&str, (u8, u8)); 6] = [
+    ("gv100", (7, 0)),
+    ("tu102", (7, 5)),
+    ("ga100", (8, 0)),
+    ("ga102", (8, 6)),
+    ("ad102", (8, 9)),
+    ("gh100", (9, 0)),
+];
+
+#[test]
+fn every_metric_asked_for_exists_on_the_chip() {
+    for (chip, capability) in CHIPS {
+        let listed: BTreeSet<String> = listed(chip).into_iter().map(|(name, _)| name).collect();
+        assert!(listed.len() > 40, "{chip}");
+        let arch = Arch::of(capability).expect("a known architecture");
+        let counters = arch
+            .tensor_counters()
+            .iter()
+            .chain(arch.scalar_counters())
+            .map(|c| c.metric.to_owned());
+        for metric in light_metrics(Some(capability)).into_iter().chain(counters) {
+            let base = metric.split('.').next().unwrap_or_default();
+            assert!(listed.contains(base), "{base} on {chip}");
+        }
+    }
+}
+
+#[test]
+fn units_by_name_are_the_listed_ones() {
+    for (chip, _) in CHIPS {
+        for (name, unit) in listed(chip) {
+            let rollup = if unit == "%" {
+                ".avg.pct_of_peak_sustained_elapsed"
+            } else {
+                ".sum"
+            };
+            let own = ncu::unit_of(&format!("{name}{rollup}")).map(|unit| unit.to_string());
+            assert_eq!(own.as_deref(), Some(unit.as_str()), "{name} on {chip}");
+        }
+    }
+}
+
+#[test]
+fn no_tensor_operation_is_counted_twice() {
+    for (chip, capability) in CHIPS {
+        let arch = Arch::of(capability).expect("a known architecture");
+        let names: Vec<&str> = arch
+            .tensor_counters()
+            .iter()
+            .map(|counter| counter.metric)
+            .collect();
+        for name in &names {
+            // A name with more words behind it is a part of the shorter one.
+            let part_of = names.iter().find(|other| {
+                name.strip_prefix(**other)
+                    .is_some_and(|rest| rest.starts_with('_'))
+            });
+            assert_eq!(part_of, None, "{name} on {chip}");
+        }
+    }
+}
+
+#[test]
+fn every_section_asked_for_is_offered() {
+    let text = String::from_utf8(fixture("list_sections_ncu2025.txt")).expect("text");
+    let offered: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    for section in deep_sections() {
+        assert!(offered.contains(section), "{section}");
+    }
+}
+
+#[test]
+fn what_was_asked_on_hopper_is_what_the_rows_need() {
+    let set = raw("llama4_light_raw_base.csv.gz");
+    let joined = join(
+        std::slice::from_ref(&set),
+        &Timeline::default(),
+        &StageSet::default(),
+        None,
+    );
+    for measured in &joined.measured {
+        let row = &measured.row;
+        assert!(
+            row.duration_ns.is_some() && row.flops.is_some() && row.bound.is_some(),
+            "{row:?}"
+        );
+        assert!(row.dram_bytes.is_some() && row.occupancy_pct.is_some() && row.timeline_ratio.is_none());
+    }
+    assert_eq!(joined.measured.iter().map(|m| m.row.samples).sum::<u64>(), 46);
+    let stages: BTreeSet<_> = joined
+        .measured
+        .iter()
+        .filter_map(|m| m.row.stage.clone())
+        .collect();
+    assert_eq!(
+        stages,
+        BTreeSet::from(["decode".to_owned(), "prefill".to_owned()])
+    );
+}
+
+#[test]
+fn the_lm_head_of_a_decode_step_by_hand() {
+    // 2048 x 32000 bf16 weights are 131.07 MB; the tile is 8 wide, so 8 columns are computed for one token.
+    let set = raw("llama4_light_raw_base.csv.gz");
+    let gpu = crate::gpu::lookup("NVIDIA H200", Some((9, 0)), None).expect("in the table");
+    let joined = join(
+        std::slice::from_ref(&set),
+        &Timeline::default(),
+        &StageSet::default(),
+        Some(gpu),
+    );
+    let head = joined
+        .measured
+        .iter()
+        .find(|m| {
+            m.row.kernel == "nvjet_sm90_tst_256x8_64x6_2x1_v_bz_TNT"
+                && m.row.stage.as_deref() == Some("decode")
+        })
+        .expect("the lm_head");
+    let row = &head.row;
+    assert_eq!(row.grid, [2, 63, 1]);
+    assert_eq!(row.dram_bytes, Some(131_099_904 + 2_444_544));
+    assert_eq!(row.flops, Some(1_056_964_608));
+    assert!((row.intensity.expect("an intensity") - 7.9147).abs() < 1e-3);
+    assert!((row.achieved_flops_per_s.expect("a rate") - 1_056_964_608.0 / 36_544e-9).abs() < 1.0);
+    // 126 blocks are fewer than 132 multiprocessors, but the memory is at its roof.
+    assert_eq!(head.bound, Some(Bound::Dram));
+    let point = head.roofline.as_ref().expect("a point");
+    assert!(point.under_bandwidth);
+    assert!(
+        (point.reached_pct() - 76.0).abs() < 2.5,
+        "{}",
+        point.reached_pct()
+    );
+}
+
+#[test]
+fn one_report_three_ways_gives_the_same_rows() {
+    let stages = StageSet {
+        warmup: Vec::new(),
+        ..StageSet::default()
+    };
+    let native = ncu::rep::read(fixture("mt_basic.ncu-rep.gz").as_slice()).expect("a report");
+    let page = raw("mt_basic_raw_base.csv.gz");
+    let details = ncu::details::read(fixture("mt_basic_details.csv.gz").as_slice()).expect("a details page");
+    let rows = |set: CounterSet| join(&[set], &Timeline::default(), &stages, None).measured;
+    let (native, page, details) = (rows(native), rows(page), rows(details));
+    assert_eq!(native.len(), 2);
+    for ((a, b), c) in native.iter().zip(&page).zip(&details) {
+        for other in [b, c] {
+            assert_eq!(
+                (a.bound, &a.row.stage, a.row.grid, a.row.samples),
+                (other.bound, &other.row.stage, other.row.grid, other.row.samples)
+            );
+            let near =
+                |x: Option<f64>, y: Option<f64>| (x.expect("a value") - y.expect("a value")).abs() < 0.01;
+            assert!(near(a.row.sm_pct, other.row.sm_pct) && near(a.row.dram_pct, other.row.dram_pct));
+        }
+        let said = |m: &Measured| {
+            m.advice
+                .iter()
+                .map(|a| (a.rule.clone(), a.text.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(said(a), said(c));
+        assert!(!a.advice.is_empty());
+        assert!(b.advice.is_empty());
+        assert_eq!(a.row.flops, None);
+        assert!(a.row.reason.contains("no counter of work was collected"));
+    }
+    assert_eq!(
+        native.iter().map(|m| m.row.stage.as_deref()).collect::<Vec<_>>(),
+        [Some("prefill"), Some("decode")]
+    );
+}
+
+#[test]
+fn launches_in_a_warm_up_are_shown_and_in_no_stage() {
+    let native = ncu::rep::read(fixture("mt_basic.ncu-rep.gz").as_slice()).expect("a report");
+    let joined = join(&[native], &Timeline::default(), &StageSet::default(), None);
+    assert!(
+        joined
+            .measured
+            .iter()
+            .all(|m| m.row.stage.is_none() && m.row.reason.contains("warm-up"))
+    );
+}
+
+fn kernel(stage: &str, name: &str, grid: [u32; 3], median_ns: f64) -> TimelineKernel {
+    TimelineKernel {
+        stage: Some(stage.to_owned()),
+        name: name.to_owned(),
+        shape: Some((grid, [256, 1, 1])),
+        median_ns,
+        calls: 10,
+        total_ns: (median_ns * 10.0) as i64,
+    }
+}
+
+#[test]
+fn the_join_is_by_name_shape_and_stage() {
+    let stages = StageSet {
+        warmup: Vec::new(),
+        ..StageSet::default()
+    };
+    let set = raw("mt_basic_raw_base.csv.gz");
+    let timeline = Timeline::new(vec![
+        kernel(
+            "prefill",
+            "void burn<(int)200>(float *, int)",
+            [4096, 1, 1],
+            10_000.0,
+        ),
+        kernel(
+            "decode",
+            "void burn<(int)200>(float *, int)",
+            [4096, 1, 1],
+            90_000.0,
+        ),
+        kernel(
+            "decode",
+            "void burn<(int)20>(float *, int)",
+            [4095, 1, 1],
+            5_000.0,
+        ),
+    ]);
+    let joined = join(&[set], &timeline, &stages, None);
+    let [first, second] = joined.measured.as_slice() else {
+        panic!("two rows: {:?}", joined.measured)
+    };
+    assert_eq!(
+        (first.row.samples, first.matched, first.representative),
+        (5, true, Some(true))
+    );
+    assert_eq!(first.row.kernel, "void burn<(int)200>(float *, int)");
+    assert!(
+        first
+            .row
+            .timeline_ratio
+            .is_some_and(|ratio| (1.0..1.2).contains(&ratio))
+    );
+    assert_eq!(first.timeline_total_ns, 100_000);
+    assert!(!second.matched);
+    assert!(
+        second
+            .row
+            .reason
+            .contains("not in the timeline with this grid and block"),
+        "{}",
+        second.row.reason
+    );
+    assert_eq!(second.row.timeline_ratio, None);
+    assert_eq!(joined.losses.count(roofgap_trace::LossKind::CounterUnmatched), 1);
+}
+
+#[test]
+fn other_behaviour_under_ncu_is_flagged() {
+    let stages = StageSet {
+        warmup: Vec::new(),
+        ..StageSet::default()
+    };
+    let set = raw("mt_basic_raw_base.csv.gz");
+    let timeline = Timeline::new(vec![kernel(
+        "prefill",
+        "void burn<(int)200>(float *, int)",
+        [4096, 1, 1],
+        3_000.0,
+    )]);
+    let joined = join(&[set], &timeline, &stages, None);
+    let first = &joined.measured[0];
+    assert_eq!((first.matched, first.representative), (true, Some(false)));
+    assert!(
+        first.row.reason.contains("not representative"),
+        "{}",
+        first.row.reason
+    );
+}
+
+#[test]
+fn a_stage_unknown_to_ncu_comes_from_the_timeline() {
+    let mut set = raw("mt_basic_raw_base.csv.gz");
+    set.launches.iter_mut().for_each(|launch| launch.nvtx.clear());
+    let timeline = Timeline::new(vec![kernel(
+        "decode",
+        "void burn<(int)200>(float *, int)",
+        [4096, 1, 1],
+        10_000.0,
+    )]);
+    let joined = join(&[set], &timeline, &StageSet::default(), None);
+    assert_eq!(joined.measured[0].row.stage.as_deref(), Some("decode"));
+    assert_eq!(joined.measured[1].row.stage, None);
+}
+
+fn external() -> Option<PathBuf> {
+    let root = repository().join("../shared/external/llm-perf-opt-rtx5090");
+    if !root.exists() {
+        println!("skipped: no third-party captures beside the repository");
+        return None;
+    }
+    Some(root)
+}
+
+#[test]
+fn third_party_intensities_are_what_the_units_say() {
+    let Some(root) = external() else { return };
+    let mut intensities: Vec<f64> = Vec::new();
+    for entry in std::fs::read_dir(root.join("ncu-v2-skip1"))
+        .expect("a folder")
+        .flatten()
+    {
+        let Ok(file) = std::fs::File::open(entry.path().join("ncu.metrics.csv")) else {
+            continue;
+        };
+        let set = ncu::details::read(file).expect("a details page");
+        let joined = join(&[set], &Timeline::default(), &StageSet::default(), None);
+        let [one] = joined.measured.as_slice() else {
+            panic!("one kernel")
+        };
+        if one.readings.work.as_ref().map_or(0.0, Work::tensor_flops) > 0.0 {
+            intensities.push(one.row.intensity.expect("an intensity"));
+        }
+    }
+    intensities.sort_by(f64::total_cmp);
+    let rounded: Vec<i64> = intensities.iter().map(|value| value.round() as i64).collect();
+    // Published as 10^7 to 10^8, megabytes having been added to kilobytes.
+    assert_eq!(rounded, [71, 96, 381, 716, 718]);
+}
+
+#[test]
+fn third_party_names_pair_up() {
+    let Some(root) = external() else { return };
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for stage in ["all-stage", "prefill", "decode", "sam", "clip", "projector"] {
+        let text = std::fs::read_to_string(
+            root.join("nsys")
+                .join(stage)
+                .join("summary_cuda_gpu_kern_sum.csv"),
+        );
+        for line in text.expect("a summary").lines().skip(1) {
+            // The name is the last column, in quotes where it holds commas.
+            let name = line.split_once(",\"").map_or_else(
+                || line.rsplit(',').next().unwrap_or_default().to_owned(),
+                |(_, quoted)| quoted.trim_end_matches('"').replace("\"\"", "\""),
+            );
+            names.insert(name);
+        }
+    }
+    let by_digest: std::collections::BTreeMap<String, &String> =
+        names.iter().map(|name| (md5(name.as_bytes()), name)).collect();
+    let mut pairs = 0;
+    for folder in ["ncu-v1-skip50", "ncu-v2-skip1"] {
+        for entry in std::fs::read_dir(root.join(folder)).expect("a folder").flatten() {
+            let Ok(file) = std::fs::File::open(entry.path().join("ncu.metrics.csv")) else {
+                continue;
+            };
+            let set = ncu::details::read(file).expect("a details page");
+            let folder_name = entry.file_name().to_string_lossy().into_owned();
+            let digest = folder_name.rsplit('_').next().unwrap_or_default();
+            let Some(nsys) = by_digest.get(digest) else {
+                panic!("{folder_name} has no name in the summaries")
+            };
+            assert_eq!(canonical(nsys), canonical(&set.launches[0].kernel));
+            pairs += 1;
+        }
+    }
+    assert_eq!(pairs, 38);
+    let forms: BTreeSet<String> = names.iter().map(|name| canonical(name)).collect();
+    assert_eq!(forms.len(), names.len(), "no two kernels of the run share a form");
+}
+
+/// RFC 1321, for the folder names alone.
+fn md5(bytes: &[u8]) -> String {
+    const SHIFTS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
+    let mut message = bytes.to_vec();
+    message.push(0x80);
+    while message.len() % 64 != 56 {
+        message.push(0);
+    }
+    message.extend((bytes.len() as u64 * 8).to_le_bytes());
+    let mut state = [0x6745_2301u32, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+    for chunk in message.chunks_exact(64) {
+        let words: Vec<u32> = chunk
+            .chunks_exact(4)
+            .map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]))
+            .collect();
+        let [mut a, mut b, mut c, mut d] = state;
+        for i in 0..64usize {
+            let (mix, word) = match i / 16 {
+                0 => ((b & c) | (!b & d), i),
+                1 => ((d & b) | (!d & c), (5 * i + 1) % 16),
+                2 => (b ^ c ^ d, (3 * i + 5) % 16),
+                _ => (c ^ (b | !d), (7 * i) % 16),
+            };
+            let constant = ((i as f64 + 1.0).sin().abs() * 4_294_967_296.0) as u32;
+            let sum = mix
+                .wrapping_add(a)
+                .wrapping_add(constant)
+                .wrapping_add(words[word]);
+            (a, d, c) = (d, c, b);
+            b = b.wrapping_add(sum.rotate_left(SHIFTS[i / 16][i % 4]));
+        }
+        for (own, add) in state.iter_mut().zip([a, b, c, d]) {
+            *own = own.wrapping_add(add);
+        }
+    }
+    state
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[test]
+fn digest_is_the_known_one() {
+    assert_eq!(md5(b"abc"), "900150983cd24fb0d6963f7d28e17f72");
+}
+
+#[test]
+fn tensor_work_without_its_counter_is_unknown_not_small() {
+    let page = "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"CC\",\"sm__inst_executed_pipe_tensor.sum\",\"sm__sass_thread_inst_executed_op_ffma_pred_on.sum\",\"gpu__time_duration.sum\"\n\
+                \"\",\"\",\"\",\"\",\"\",\"\",\"inst\",\"inst\",\"ns\"\n\
+                \"0\",\"7\",\"gemm\",\"(128, 1, 1)\",\"(64, 1, 1)\",\"9.0\",\"65,536\",\"1,000\",\"5,000\"\n";
+    let set = ncu::raw::read(page.as_bytes()).expect("a page");
+    assert_eq!(
+        set.value(&set.launches[0], "gpu__time_duration.sum", Unit::NANOSECOND),
+        Some(5000.0)
+    );
+    let joined = join(&[set], &Timeline::default(), &StageSet::default(), None);
+    let row = &joined.measured[0].row;
+    assert_eq!((row.flops, row.intensity, row.bound.clone()), (None, None, None));
+    assert!(row.reason.contains("tensor instructions ran"), "{}", row.reason);
+}

@@ -1,0 +1,126 @@
+//! The kernels of a timeline by stage, name and launch shape: what counters are joined with.
+
+use roofgap_trace::{NameId, OpKind, Trace};
+use rustc_hash::FxHashMap;
+
+use super::names::canonical;
+
+/// One kernel with one launch shape in one stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimelineKernel {
+    /// The stage; `None` outside of all.
+    pub stage: Option<String>,
+    /// The name as the timeline has it.
+    pub name: String,
+    /// Blocks and threads of a block; `None` where the timeline does not say.
+    pub shape: Option<([u32; 3], [u32; 3])>,
+    /// Median duration.
+    pub median_ns: f64,
+    /// Launches.
+    pub calls: u64,
+    /// Time in all.
+    pub total_ns: i64,
+}
+
+/// The kernels of a timeline, found by any tool's name for them.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    kernels: Vec<TimelineKernel>,
+    by_name: FxHashMap<String, Vec<usize>>,
+}
+
+impl Timeline {
+    /// Indexes kernels.
+    #[must_use]
+    pub fn new(kernels: Vec<TimelineKernel>) -> Self {
+        let mut by_name: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+        let mut forms: FxHashMap<&str, String> = FxHashMap::default();
+        for (index, kernel) in kernels.iter().enumerate() {
+            let form = forms
+                .entry(&kernel.name)
+                .or_insert_with(|| canonical(&kernel.name));
+            by_name.entry(form.clone()).or_default().push(index);
+        }
+        drop(forms);
+        Self { kernels, by_name }
+    }
+
+    /// Groups the kernels of a trace; `stage_of` says in which stage the operation of a row is.
+    #[must_use]
+    pub fn of<'a>(trace: &Trace, stage_of: impl Fn(usize) -> Option<&'a str>) -> Self {
+        type Key<'s> = (Option<&'s str>, NameId, [u32; 3], [u32; 3]);
+        let ops = &trace.ops;
+        let mut groups: FxHashMap<Key<'_>, Vec<i64>> = FxHashMap::default();
+        for row in 0..ops.len() {
+            let (Some(OpKind::Kernel), Some(&name)) = (ops.kind.get(row), ops.name.get(row)) else {
+                continue;
+            };
+            let shape = ops.shape_of(row);
+            groups
+                .entry((stage_of(row), name, shape.grid, shape.block))
+                .or_default()
+                .push(ops.duration(row));
+        }
+        let mut kernels: Vec<TimelineKernel> = groups
+            .into_iter()
+            .map(|((stage, name, grid, block), mut durations)| TimelineKernel {
+                stage: stage.map(str::to_owned),
+                name: trace.names.get(name).to_owned(),
+                shape: (grid != [0; 3]).then_some((grid, block)),
+                calls: durations.len() as u64,
+                total_ns: durations.iter().sum(),
+                median_ns: median(&mut durations),
+            })
+            .collect();
+        kernels.extend(
+            trace
+                .kernel_totals
+                .iter()
+                .filter(|_| ops.is_empty())
+                .filter_map(|total| {
+                    Some(TimelineKernel {
+                        stage: None,
+                        name: trace.names.get(total.name).to_owned(),
+                        shape: None,
+                        median_ns: total.median_ns?,
+                        calls: total.calls,
+                        total_ns: total.total_ns,
+                    })
+                }),
+        );
+        kernels.sort_by(|a, b| (&a.stage, &a.name, a.shape).cmp(&(&b.stage, &b.name, b.shape)));
+        Self::new(kernels)
+    }
+
+    /// Whether there is nothing to join with.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kernels.is_empty()
+    }
+
+    /// The kernels, by stage and name.
+    #[must_use]
+    pub fn kernels(&self) -> &[TimelineKernel] {
+        &self.kernels
+    }
+
+    /// Those with a canonical name.
+    pub(super) fn named(&self, form: &str) -> impl Iterator<Item = &TimelineKernel> {
+        self.by_name
+            .get(form)
+            .into_iter()
+            .flatten()
+            .filter_map(|index| self.kernels.get(*index))
+    }
+}
+
+fn median(durations: &mut [i64]) -> f64 {
+    durations.sort_unstable();
+    let middle = durations.len() / 2;
+    let at = |index: usize| durations.get(index).map_or(0.0, |ns| *ns as f64);
+    match durations.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => at(middle),
+        _ => (at(middle - 1) + at(middle)) / 2.0,
+    }
+}
