@@ -145,7 +145,8 @@ pub fn verdict(inputs: &Inputs) -> Verdict {
             bound: Some(Bound::TooSmall),
             reached_pct: Some(reached),
             reason: format!(
-                "{seen}: nothing at {NEAR_ROOF_PCT} % of its peak, and {blocks} blocks for {sms} multiprocessors"
+                "{seen}: nothing at {NEAR_ROOF_PCT} % of its peak, and {blocks} block{} for {sms} multiprocessors",
+                if blocks == 1 { "" } else { "s" }
             ),
         },
         _ => Verdict {

@@ -342,6 +342,159 @@ fn a_stage_unknown_to_ncu_comes_from_the_timeline() {
     assert_eq!(joined.measured[1].row.stage, None);
 }
 
+fn timeline(name: &str) -> Timeline {
+    let path = repository().join("fixtures/h200").join(name);
+    let trace = roofgap_trace::read(&[path]).expect("a capture").trace;
+    let launches = crate::attribute::Launches::join(&trace, &mut roofgap_trace::Losses::default());
+    let contexts = crate::attribute::Contexts::build(&trace, &launches.call_of_op);
+    Timeline::of_stages(&trace, &launches, &contexts, &StageSet::default())
+}
+
+#[test]
+fn counters_of_a_model_meet_its_timeline() {
+    let timeline = timeline("llama4.sqlite.gz");
+    let decode: u64 = timeline
+        .kernels()
+        .iter()
+        .filter(|k| k.stage.as_deref() == Some("decode"))
+        .map(|k| k.calls)
+        .sum();
+    assert_eq!(decode, 1496);
+    let set = raw("llama4_light_raw_base.csv.gz");
+    let gpu = crate::gpu::lookup("NVIDIA H200", Some((9, 0)), None).expect("in the table");
+    let joined = join(&[set], &timeline, &StageSet::default(), Some(gpu));
+    assert_eq!(joined.measured.len(), 46);
+    assert!(
+        joined
+            .measured
+            .iter()
+            .all(|m| m.matched && m.row.timeline_ratio.is_some())
+    );
+    assert_eq!(joined.losses.iter().count(), 0);
+    // What lasts behaves alike under both tools; launches of a microsecond or two take longer under ncu.
+    for m in &joined.measured {
+        let long = m.timeline_total_ns > 6000 * m.timeline_calls as i64;
+        assert!(
+            !long || m.representative == Some(true),
+            "{} {:?}",
+            m.row.kernel,
+            m.row.timeline_ratio
+        );
+    }
+    let flagged: Vec<&Measured> = joined
+        .measured
+        .iter()
+        .filter(|m| m.representative == Some(false))
+        .collect();
+    assert!(
+        flagged.len() > 10
+            && flagged
+                .iter()
+                .all(|m| m.row.reason.contains("not representative"))
+    );
+    // ncu's own share of the DRAM peak and the table's bandwidth are two ways to one number.
+    for m in joined
+        .measured
+        .iter()
+        .filter(|m| m.row.dram_pct.is_some_and(|pct| pct > 20.0))
+    {
+        let Some(point) = m.roofline.as_ref().filter(|point| point.under_bandwidth) else {
+            continue;
+        };
+        assert!(
+            (point.reached_pct() - m.row.dram_pct.unwrap_or(0.0)).abs() < 1.0,
+            "{}",
+            m.row.kernel
+        );
+    }
+    let decode: Vec<&Measured> = joined
+        .measured
+        .iter()
+        .filter(|m| m.row.stage.as_deref() == Some("decode"))
+        .collect();
+    assert_eq!(decode[0].row.kernel, "nvjet_sm90_tst_64x8_64x16_2x1_v_bz_TNT");
+    assert_eq!(
+        (decode[0].bound, decode[0].timeline_calls),
+        (Some(Bound::Dram), 64)
+    );
+}
+
+#[test]
+fn counters_of_another_run_are_shown_unmatched() {
+    let joined = join(
+        &[raw("llama4_light_raw_base.csv.gz")],
+        &timeline("dsocr2.sqlite.gz"),
+        &StageSet::default(),
+        None,
+    );
+    assert_eq!(joined.measured.iter().map(|m| m.row.samples).sum::<u64>(), 46);
+    let unmatched = joined.measured.iter().filter(|m| !m.matched).count() as u64;
+    assert!(unmatched > 20);
+    assert_eq!(
+        joined.losses.count(roofgap_trace::LossKind::CounterUnmatched),
+        unmatched
+    );
+    assert!(
+        joined
+            .measured
+            .iter()
+            .filter(|m| !m.matched)
+            .all(|m| m.row.reason.contains("not in the timeline"))
+    );
+}
+
+#[test]
+fn tables_get_the_shape_with_the_most_time() {
+    let timeline = timeline("llama4.sqlite.gz");
+    let joined = join(
+        &[raw("llama4_light_raw_base.csv.gz")],
+        &timeline,
+        &StageSet::default(),
+        None,
+    );
+    let name = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT";
+    let kernel = |name: &str| crate::analysis::Kernel {
+        name: name.to_owned(),
+        ..Default::default()
+    };
+    let mut table = [kernel(name), kernel("unheard of")];
+    attach(&mut table, &joined, Some("decode"));
+    assert_eq!(table[0].counters.as_ref().map(|row| row.grid), Some([4, 8, 1]));
+    assert!(table[1].counters.is_none());
+    attach(&mut table, &joined, Some("prefill"));
+    assert!(table[0].counters.is_none());
+}
+
+#[test]
+fn forms_are_as_distinct_as_names_and_a_framework_trace_has_the_same() {
+    let mut forms = BTreeSet::new();
+    for capture in ["llama4.sqlite.gz", "dsocr2.sqlite.gz"] {
+        let timeline = timeline(capture);
+        let names: BTreeSet<&str> = timeline
+            .kernels()
+            .iter()
+            .map(|kernel| kernel.name.as_str())
+            .collect();
+        let own: BTreeSet<String> = names.iter().map(|name| canonical(name)).collect();
+        assert_eq!(own.len(), names.len(), "{capture}");
+        if capture.starts_with("llama4") {
+            forms = own;
+        }
+    }
+    let file =
+        std::fs::File::open(repository().join("fixtures/h200/llama4.kineto.json.gz")).expect("a trace");
+    let trace: serde_json::Value = serde_json::from_reader(flate2::read::GzDecoder::new(file)).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let kernels = events
+        .iter()
+        .filter(|event| event["cat"] == "kernel")
+        .filter_map(|event| event["name"].as_str());
+    let kineto: BTreeSet<String> = kernels.map(canonical).collect();
+    let strange: Vec<&String> = kineto.difference(&forms).collect();
+    assert!(kineto.len() > 25);
+    assert!(strange.is_empty(), "{strange:#?}");
+}
+
 fn external() -> Option<PathBuf> {
     let root = repository().join("../shared/external/llm-perf-opt-rtx5090");
     if !root.exists() {
