@@ -1,0 +1,61 @@
+//! Writing a finding.
+
+use crate::analysis::{Finding, Stage};
+use serde_json::Value;
+
+/// Below this share of the stage's wall time a finding is not worth a line, in %.
+pub(super) const LEAST_PCT: f64 = 0.5;
+
+/// A finding being written.
+pub(super) struct Draft(Finding);
+
+impl Draft {
+    /// Begins a finding about a stage. The bound cannot exceed the stage.
+    pub(super) fn new(id: &str, stage: &Stage, bound_ns: i64) -> Self {
+        let bound_ns = bound_ns.clamp(0, stage.wall_ns.max(0));
+        Self(Finding {
+            id: id.to_owned(),
+            stage: Some(stage.name.clone()),
+            bound_ns,
+            bound_pct: percent(bound_ns, stage.wall_ns),
+            ..Finding::default()
+        })
+    }
+
+    /// Adds a number it stands on. What is not known is left out.
+    pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        if !value.is_null() {
+            self.0.evidence.insert(key.to_owned(), value);
+        }
+        self
+    }
+
+    /// Adds a rounded number.
+    pub(super) fn with_number(self, key: &str, value: f64) -> Self {
+        self.with(key, (value * 100.0).round() / 100.0)
+    }
+
+    /// Ends it, if it is worth a line.
+    pub(super) fn say(mut self, title: String, action: String, findings: &mut Vec<Finding>) {
+        if self.0.bound_pct >= LEAST_PCT {
+            self.0.title = title;
+            self.0.action = action;
+            findings.push(self.0);
+        }
+    }
+}
+
+/// `part` in % of `whole`.
+pub(super) fn percent(part: i64, whole: i64) -> f64 {
+    if whole > 0 {
+        100.0 * part as f64 / whole as f64
+    } else {
+        0.0
+    }
+}
+
+/// Nanoseconds as milliseconds for a sentence.
+pub(super) fn ms(ns: i64) -> String {
+    format!("{:.3} ms", ns as f64 / 1e6)
+}

@@ -1,0 +1,85 @@
+//! What to do first: small rules over an analysis, each with its evidence, an upper bound on what it saves, and an action.
+//!
+//! `evidence` takes from the trace what the analysis does not keep; every file of `rules` is one kind of finding; `find` runs
+//! them all and ranks what they found. A rule whose data is not there finds nothing.
+
+mod draft;
+mod evidence;
+mod occupancy;
+mod rules;
+
+#[cfg(test)]
+mod tests;
+
+pub use evidence::{ChainUse, CommunicationUse, CopyUse, ShapeUse, StageEvidence, SyncUse, evidence};
+pub use occupancy::{Limit, Occupancy, occupancy};
+
+use crate::analysis::{Analysis, Finding, Stage};
+use crate::model::Architecture;
+
+/// All that the rules may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The analysis so far.
+    pub analysis: &'a Analysis,
+    /// What the trace shows beside it, by stage; empty where there is no timeline.
+    pub evidence: &'a [StageEvidence],
+    /// The model, where it is known.
+    pub model: Option<&'a Architecture>,
+    /// What ncu's own rules said.
+    pub advice: &'a [NcuAdvice],
+}
+
+/// What one of ncu's own rules said of a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NcuAdvice {
+    /// The stage of the launch.
+    pub stage: Option<String>,
+    /// The kernel as the timeline names it, else as ncu does.
+    pub kernel: String,
+    /// Section of the report.
+    pub section: String,
+    /// Identifier of the rule.
+    pub rule: String,
+    /// What it says.
+    pub text: String,
+    /// What it would save, in % of the kernel's time, by ncu's own estimate.
+    pub speedup_pct: Option<f64>,
+    /// Whether that estimate is for the whole kernel and not only for the part that the rule looks at.
+    pub whole_kernel: bool,
+}
+
+/// One stage as the rules see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) inputs: Inputs<'a>,
+    pub(crate) stage: &'a Stage,
+    pub(crate) evidence: Option<&'a StageEvidence>,
+}
+
+/// Runs every rule on every stage and ranks the findings by the time they could save.
+#[must_use]
+pub fn find(inputs: Inputs<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for stage in inputs.analysis.stages.iter().filter(|stage| stage.wall_ns > 0) {
+        let evidence = inputs
+            .evidence
+            .iter()
+            .find(|evidence| evidence.stage == stage.name);
+        let view = View {
+            inputs,
+            stage,
+            evidence,
+        };
+        for rule in rules::ALL {
+            rule(&view, &mut findings);
+        }
+    }
+    findings.sort_by(|a, b| {
+        b.bound_ns
+            .cmp(&a.bound_ns)
+            .then_with(|| a.id.cmp(&b.id))
+            .then_with(|| a.stage.cmp(&b.stage))
+    });
+    findings
+}

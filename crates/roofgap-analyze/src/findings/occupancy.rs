@@ -1,0 +1,154 @@
+//! How many warps of a launch fit on a multiprocessor, and what limits them.
+
+/// What keeps more blocks off a multiprocessor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Registers of its threads.
+    Registers,
+    /// Shared memory of its blocks.
+    SharedMemory,
+    /// The multiprocessor's slots for blocks.
+    Blocks,
+    /// The multiprocessor's slots for warps: it is full.
+    Warps,
+    /// The launch has fewer blocks than the device could hold.
+    Grid,
+}
+
+impl Limit {
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Registers => "registers",
+            Self::SharedMemory => "shared memory",
+            Self::Blocks => "blocks a multiprocessor",
+            Self::Warps => "warps a multiprocessor",
+            Self::Grid => "size of the grid",
+        }
+    }
+}
+
+/// Occupancy that a launch can reach at most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Occupancy {
+    /// Warps in % of what a multiprocessor holds.
+    pub pct: f64,
+    /// What limits it.
+    pub limit: Limit,
+}
+
+/// Slots of a multiprocessor: threads, blocks, and bytes of shared memory.
+fn slots(compute_capability: (u32, u32)) -> Option<(u32, u32, u32)> {
+    match compute_capability {
+        (7, 0) => Some((2048, 32, 96 << 10)),
+        (7, 5) => Some((1024, 16, 64 << 10)),
+        (8, 0) => Some((2048, 32, 164 << 10)),
+        (8, 6) => Some((1536, 16, 100 << 10)),
+        (8, 9) => Some((1536, 24, 100 << 10)),
+        (9, 0) | (10, _) => Some((2048, 32, 228 << 10)),
+        (12, _) => Some((1536, 24, 100 << 10)),
+        _ => None,
+    }
+}
+
+/// The occupancy that a launch can reach by its registers, shared memory, block size and grid. `None` for a device whose limits
+/// are not known, or a launch without threads.
+#[must_use]
+pub fn occupancy(
+    compute_capability: (u32, u32),
+    sms: u32,
+    blocks: u64,
+    threads: u32,
+    registers: u32,
+    shared_bytes: u32,
+) -> Option<Occupancy> {
+    const WARP: u32 = 32;
+    const REGISTERS: u32 = 65_536;
+    let (thread_slots, block_slots, shared) = slots(compute_capability)?;
+    if threads == 0 || blocks == 0 || sms == 0 {
+        return None;
+    }
+    let warps = threads.div_ceil(WARP);
+    let warp_slots = thread_slots / WARP;
+    // Registers are given to a warp in units of 256.
+    let per_warp = (registers.max(1) * WARP).next_multiple_of(256);
+    let by_registers = REGISTERS / per_warp / warps;
+    // From Volta's successors on the system takes 1 KiB of a block's shared memory.
+    let reserved = if compute_capability.0 >= 8 { 1024 } else { 0 };
+    let by_shared = if shared_bytes == 0 {
+        u32::MAX
+    } else {
+        shared / (shared_bytes + reserved)
+    };
+    let by_warps = warp_slots / warps;
+    let by_grid = u32::try_from(blocks.div_ceil(u64::from(sms))).unwrap_or(u32::MAX);
+    let candidates = [
+        (by_warps, Limit::Warps),
+        (by_grid, Limit::Grid),
+        (by_registers, Limit::Registers),
+        (by_shared, Limit::SharedMemory),
+        (block_slots, Limit::Blocks),
+    ];
+    let (fit, limit) = candidates.into_iter().min_by_key(|(fit, _)| *fit)?;
+    let pct = 100.0 * f64::from(fit * warps) / f64::from(warp_slots);
+    Some(Occupancy {
+        pct: pct.min(100.0),
+        limit,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_in_turn() {
+        let h200 = |blocks, threads, registers, shared| {
+            occupancy((9, 0), 132, blocks, threads, registers, shared).unwrap()
+        };
+        assert_eq!(
+            h200(100_000, 256, 32, 0),
+            Occupancy {
+                pct: 100.0,
+                limit: Limit::Warps
+            }
+        );
+        // 168 registers x 384 threads: one block of 12 warps of 64.
+        assert_eq!(
+            h200(132, 384, 168, 0),
+            Occupancy {
+                pct: 18.75,
+                limit: Limit::Grid
+            }
+        );
+        assert_eq!(
+            h200(10_000, 384, 168, 0),
+            Occupancy {
+                pct: 18.75,
+                limit: Limit::Registers
+            }
+        );
+        assert_eq!(
+            h200(10_000, 128, 32, 100 << 10),
+            Occupancy {
+                pct: 12.5,
+                limit: Limit::SharedMemory
+            }
+        );
+        assert_eq!(
+            h200(10_000, 32, 32, 0),
+            Occupancy {
+                pct: 50.0,
+                limit: Limit::Blocks
+            }
+        );
+        assert_eq!(h200(4, 128, 32, 0).limit, Limit::Grid);
+    }
+
+    #[test]
+    fn an_unknown_device_has_none() {
+        assert_eq!(occupancy((6, 1), 20, 1, 128, 32, 0), None);
+        assert_eq!(occupancy((9, 0), 132, 0, 128, 32, 0), None);
+    }
+}

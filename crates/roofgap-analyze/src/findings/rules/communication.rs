@@ -1,0 +1,30 @@
+//! Communication that no computation hides.
+
+use crate::analysis::Finding;
+use crate::findings::View;
+use crate::findings::draft::{Draft, ms, percent};
+
+/// Time in which a device ran only kernels that talk to other devices.
+pub(in crate::findings) fn exposed(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let Some(talk) = view.evidence.and_then(|evidence| evidence.communication) else {
+        return;
+    };
+    let hidden = 100.0 - percent(talk.exposed_ns, talk.ns);
+    let title = format!(
+        "{} of {} communication is not hidden behind computation in {}",
+        ms(talk.exposed_ns),
+        ms(talk.ns),
+        stage.name
+    );
+    let action = "Overlap it: communicate on a stream of its own while the next part computes, in pieces small enough; or \
+                  communicate less (fewer ranks for small batches, reduced precision, a fused all-reduce and norm). A rank that \
+                  waits for a slower one shows as communication too."
+        .to_owned();
+    Draft::new("communication-exposed", stage, talk.exposed_ns)
+        .with("communication_kernels", talk.count)
+        .with("communication_ns", talk.ns)
+        .with("exposed_ns", talk.exposed_ns)
+        .with_number("hidden_pct", hidden)
+        .say(title, action, findings);
+}

@@ -1,0 +1,88 @@
+//! Experts of a mixture run one after another.
+
+use crate::analysis::Finding;
+use crate::findings::View;
+use crate::findings::draft::Draft;
+use crate::model::{Experts, Mlp, distinct_experts};
+
+/// Products of a layer outside its routed experts: four of attention, three of the shared expert, the router.
+const OTHER_PRODUCTS: f64 = 8.0;
+/// Products of an expert: gate, up, down.
+const PRODUCTS: f64 = 3.0;
+
+/// A decode whose matrix products are as many as one for each expert and projection, where a grouped kernel would need two or
+/// three a layer. The bound is the idle time that the launches too many cost, at the stage's mean.
+pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let Some(model) = view.inputs.model else { return };
+    let Some(steps) = stage
+        .steps
+        .as_ref()
+        .map(|steps| steps.count)
+        .filter(|count| *count > 0)
+    else {
+        return;
+    };
+    let layers: Vec<(u64, &Experts)> = model
+        .decoder
+        .groups
+        .iter()
+        .filter_map(|group| match &group.mlp {
+            Mlp::Experts(experts) => Some((group.count, experts)),
+            Mlp::Dense { .. } => None,
+        })
+        .collect();
+    if layers.is_empty() {
+        return;
+    }
+    let batch = view
+        .inputs
+        .analysis
+        .workload
+        .as_ref()
+        .and_then(|w| w.batch)
+        .unwrap_or(1);
+    let expert_layers: u64 = layers.iter().map(|(count, _)| count).sum();
+    let all_layers: u64 = model.decoder.groups.iter().map(|group| group.count).sum();
+    let one_by_one: f64 = layers
+        .iter()
+        .map(|(count, e)| *count as f64 * PRODUCTS * distinct_experts(e.routed, e.per_token, batch))
+        .sum();
+    let others = all_layers as f64 * OTHER_PRODUCTS;
+    let calls: u64 = stage
+        .kernels
+        .iter()
+        .filter(|k| matches!(&*k.family, "gemm" | "gemv"))
+        .map(|k| k.calls)
+        .sum();
+    let per_step = calls as f64 / steps as f64;
+    // Attention may or may not show as products, and a split product as two: half of the experts' own is a safe margin.
+    if per_step < 0.5 * one_by_one + others {
+        return;
+    }
+    let grouped = PRODUCTS * expert_layers as f64;
+    let vanish = (one_by_one - grouped).max(0.0) * steps as f64;
+    let launches = stage.launch_count.max(stage.kernel_count).max(1) as f64;
+    let gaps = stage
+        .idle
+        .map(|idle| idle.launch_ns)
+        .or_else(|| Some(stage.wall_ns - stage.busy_ns.or(stage.kernel_ns)?));
+    let Some(gaps) = gaps else { return };
+    let bound = gaps as f64 * (vanish / launches).min(1.0);
+    let title = format!(
+        "{} runs its experts one by one: {per_step:.0} matrix products a step, {one_by_one:.0} of them experts of {expert_layers} \
+         layers",
+        stage.name
+    );
+    let action = format!(
+        "Run all experts of a layer in one grouped product (a fused mixture-of-experts kernel, grouped_mm): {grouped:.0} launches a \
+         step instead of {one_by_one:.0}, and no loop over experts on the CPU."
+    );
+    Draft::new("experts-one-by-one", stage, bound as i64)
+        .with_number("products_per_step", per_step)
+        .with_number("expert_products_per_step", one_by_one)
+        .with_number("grouped_products_per_step", grouped)
+        .with("expert_layers", expert_layers)
+        .with("steps", steps)
+        .say(title, action, findings);
+}

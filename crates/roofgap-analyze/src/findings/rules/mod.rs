@@ -1,0 +1,40 @@
+//! The rules, one file for each kind of finding.
+
+mod advice;
+mod chains;
+mod communication;
+mod experts;
+mod launch;
+mod memory;
+mod occupancy;
+mod overhead;
+mod small;
+mod steps;
+mod streams;
+mod tensor;
+mod waits;
+
+use super::View;
+use crate::analysis::Finding;
+
+/// Looks at a stage and adds what it finds.
+pub(super) type Rule = fn(&View<'_>, &mut Vec<Finding>);
+
+/// Every rule.
+pub(super) const ALL: [Rule; 15] = [
+    launch::launch_bound,
+    waits::synchronisation,
+    waits::host_copies,
+    small::small_kernels,
+    memory::at_the_roof,
+    memory::far_from_the_roof,
+    tensor::tensor_cores_idle,
+    occupancy::low_occupancy,
+    chains::unfused,
+    experts::one_by_one,
+    streams::one_stream,
+    communication::exposed,
+    steps::long_tail,
+    overhead::watching,
+    advice::ncu_rules,
+];

@@ -1,0 +1,92 @@
+//! Kernels that leave most of the multiprocessors' slots empty.
+
+use crate::analysis::Finding;
+use crate::findings::draft::{Draft, percent};
+use crate::findings::{Limit, View, occupancy};
+
+/// Occupancy, in %, below which latency is hardly hidden.
+const LOW_PCT: f64 = 30.0;
+/// Share of the stage's kernel time, in %, from which on a kernel is worth a line.
+const LEAST_KERNEL_PCT: f64 = 5.0;
+/// Share of its roof, in %, from which on a kernel is fast enough at any occupancy.
+const NEAR_ROOF_PCT: f64 = 60.0;
+
+/// Kernels whose counters show a low occupancy and no roof near, with the resource that limits it by their launch shape.
+/// The bound is their time less what the better of their two throughputs explains.
+pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let (Some(evidence), Some(kernel_ns)) = (view.evidence, stage.kernel_ns) else {
+        return;
+    };
+    for kernel in &stage.kernels {
+        let Some(counters) = &kernel.counters else {
+            continue;
+        };
+        let (Some(achieved), Some(sm), Some(memory)) =
+            (counters.occupancy_pct, counters.sm_pct, counters.memory_pct)
+        else {
+            continue;
+        };
+        let roof = sm.max(memory);
+        if achieved >= LOW_PCT
+            || roof >= NEAR_ROOF_PCT
+            || percent(kernel.total_ns, kernel_ns) < LEAST_KERNEL_PCT
+        {
+            continue;
+        }
+        let Some(shape) = evidence.shapes.iter().find(|shape| shape.name == kernel.name) else {
+            continue;
+        };
+        let (Some(capability), Some(sms)) = (shape.compute_capability, shape.sms) else {
+            continue;
+        };
+        let Some(limit) = occupancy(
+            capability,
+            sms,
+            shape.blocks,
+            shape.threads,
+            shape.registers,
+            shape.shared_bytes,
+        ) else {
+            continue;
+        };
+        let title = format!(
+            "{} of {} reaches {achieved:.0} % occupancy, limited by {}",
+            kernel.short_name,
+            stage.name,
+            limit.limit.name()
+        );
+        let action = match limit.limit {
+            Limit::Registers => format!(
+                "Use fewer than its {} registers a thread: a smaller tile, __launch_bounds__, or another variant of the kernel.",
+                shape.registers
+            ),
+            Limit::SharedMemory => format!(
+                "Use less than its {} bytes of shared memory a block: fewer stages or a smaller tile.",
+                shape.shared_bytes
+            ),
+            Limit::Grid => format!(
+                "Give it more than {} blocks for {sms} multiprocessors: a larger batch, or a split of the inner dimension.",
+                shape.blocks
+            ),
+            Limit::Blocks => format!("Use more than {} threads a block.", shape.threads),
+            Limit::Warps => {
+                "The launch could fill the device, so warps end unevenly or wait: look at its stalls."
+                    .to_owned()
+            }
+        };
+        let bound = kernel.total_ns as f64 * (1.0 - roof / 100.0);
+        Draft::new("low-occupancy", stage, bound as i64)
+            .with("kernel", kernel.name.as_str())
+            .with_number("occupancy_pct", achieved)
+            .with_number("possible_occupancy_pct", limit.pct)
+            .with("limit", limit.limit.name())
+            .with("registers", shape.registers)
+            .with("shared_bytes", shape.shared_bytes)
+            .with("blocks", shape.blocks)
+            .with("threads", shape.threads)
+            .with_number("nearest_roof_pct", roof)
+            .with("kernel_ns", kernel.total_ns)
+            .say(title, action, findings);
+    }
+}

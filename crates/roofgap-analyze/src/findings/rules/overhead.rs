@@ -1,0 +1,34 @@
+//! Watching that changes what is watched.
+
+use crate::analysis::Finding;
+use crate::findings::View;
+use crate::findings::draft::Draft;
+
+/// Watched over unwatched time above which the other findings are doubtful.
+const DOUBTFUL: f64 = 1.25;
+
+/// A tool that made the stage slower by more than a quarter. The bound is the part of the wall time that is the watching.
+pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let worst = view
+        .inputs
+        .analysis
+        .overhead
+        .iter()
+        .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.ratio > DOUBTFUL)
+        .max_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    let Some(overhead) = worst else { return };
+    let title = format!(
+        "{} takes {:.2} times as long under {} as unwatched: gaps and launch counts of the timeline are inflated",
+        stage.name, overhead.ratio, overhead.tool
+    );
+    let action = "Watch with less: the native collector, nsys with --trace=cuda,nvtx and --cuda-event-trace=false, or \
+                  run.mode=light. Trust kernel durations and counts; take gaps and wall time from the unwatched run."
+        .to_owned();
+    let bound = stage.wall_ns as f64 * (1.0 - 1.0 / overhead.ratio);
+    Draft::new("profiler-overhead", stage, bound as i64)
+        .with("tool", overhead.tool.as_str())
+        .with_number("ratio", overhead.ratio)
+        .with("wall_ns", stage.wall_ns)
+        .say(title, action, findings);
+}

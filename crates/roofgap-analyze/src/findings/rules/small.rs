@@ -1,0 +1,60 @@
+//! Kernels too small for the device.
+
+use crate::analysis::Finding;
+use crate::findings::View;
+use crate::findings::draft::{Draft, ms, percent};
+
+/// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
+const LEAST_KERNEL_PCT: f64 = 20.0;
+
+/// Kernels with fewer blocks than the device has multiprocessors. The bound is the time that a full device would not need.
+pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let (Some(evidence), Some(kernel_ns)) = (view.evidence, stage.kernel_ns) else {
+        return;
+    };
+    let mut calls = 0;
+    let mut total_ns = 0;
+    let mut unused = 0.0;
+    let mut largest: Option<(&str, u64, i64, u32)> = None;
+    for shape in &evidence.shapes {
+        let Some(sms) = shape
+            .sms
+            .filter(|sms| shape.blocks > 0 && shape.blocks < u64::from(*sms))
+        else {
+            continue;
+        };
+        calls += shape.calls;
+        total_ns += shape.total_ns;
+        unused += shape.total_ns as f64 * (1.0 - shape.blocks as f64 / f64::from(sms));
+        if largest.is_none_or(|(_, _, ns, _)| shape.total_ns > ns) {
+            largest = Some((&shape.name, shape.blocks, shape.total_ns, sms));
+        }
+    }
+    let Some((name, blocks, _, sms)) = largest else {
+        return;
+    };
+    let share = percent(total_ns, kernel_ns);
+    if share < LEAST_KERNEL_PCT {
+        return;
+    }
+    let short = crate::names::short_name(name);
+    let title = format!(
+        "{calls} of {} kernels of {} have fewer blocks than the GPU has multiprocessors ({sms}): {share:.0} % of kernel time",
+        stage.kernel_count, stage.name
+    );
+    let action = format!(
+        "Give each launch more to do: more sequences at once, or kernels fused with their neighbours; for matrix products a \
+         split of the inner dimension. The largest is {short} with {blocks} blocks. Small kernels take {} in all.",
+        ms(total_ns)
+    );
+    Draft::new("small-kernels", stage, unused as i64)
+        .with("small_kernels", calls)
+        .with("kernels", stage.kernel_count)
+        .with("small_kernel_ns", total_ns)
+        .with_number("share_of_kernel_time_pct", share)
+        .with("multiprocessors", sms)
+        .with("largest", short)
+        .with("largest_blocks", blocks)
+        .say(title, action, findings);
+}

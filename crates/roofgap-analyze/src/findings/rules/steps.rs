@@ -1,0 +1,59 @@
+//! A few steps much slower than the rest.
+
+use crate::analysis::Finding;
+use crate::findings::View;
+use crate::findings::draft::{Draft, ms};
+
+/// Fewer steps have no tail.
+const LEAST_STEPS: usize = 8;
+/// A step of the tail is this many times the median.
+const TAIL: i64 = 2;
+
+/// Steps that took more than twice the median. The bound is what they took beyond it.
+pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let Some(steps) = stage
+        .steps
+        .as_ref()
+        .filter(|s| s.each_ns.len() >= LEAST_STEPS && s.p50_ns > 0)
+    else {
+        return;
+    };
+    let slow: Vec<(usize, i64)> = steps
+        .each_ns
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(_, ns)| *ns > TAIL * steps.p50_ns)
+        .collect();
+    let Some(&(worst, worst_ns)) = slow.iter().max_by_key(|(_, ns)| *ns) else {
+        return;
+    };
+    let beyond: i64 = slow.iter().map(|(_, ns)| ns - steps.p50_ns).sum();
+    let title = format!(
+        "{} of {} steps of {} took more than twice the median of {}; the slowest {}",
+        slow.len(),
+        steps.count,
+        stage.name,
+        ms(steps.p50_ns),
+        ms(worst_ns)
+    );
+    let action = format!(
+        "Look at step {} in the timeline: growth of the cache or an allocation, recompilation or a new graph, garbage collection, \
+         another process.{}",
+        worst + 1,
+        if worst == 0 {
+            " It is the first, so a longer warm-up may be all it needs."
+        } else {
+            ""
+        }
+    );
+    Draft::new("step-tail", stage, beyond)
+        .with("steps", steps.count)
+        .with("slow_steps", slow.len())
+        .with("median_ns", steps.p50_ns)
+        .with("p99_ns", steps.p99_ns)
+        .with("slowest_ns", worst_ns)
+        .with("slowest_step", worst + 1)
+        .say(title, action, findings);
+}

@@ -1,0 +1,48 @@
+//! Work on one stream that two could share.
+
+use crate::analysis::Finding;
+use crate::findings::View;
+use crate::findings::draft::{Draft, percent};
+
+/// Share of wall time, in %, from which on it is the GPU that holds the stage back: else overlap gains nothing.
+const BUSY_PCT: f64 = 60.0;
+/// Share of kernel time, in %, that kernels of half the device or less must have.
+const SMALL_PCT: f64 = 20.0;
+
+/// A busy stage on a single stream in which kernels fill half the device or less, or copies to and from the host stand
+/// between the kernels. The bound is half the time of those kernels, and the copies.
+pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let (Some(evidence), Some(busy_ns), Some(kernel_ns)) = (view.evidence, stage.busy_ns, stage.kernel_ns)
+    else {
+        return;
+    };
+    if evidence.streams != 1 || percent(busy_ns, stage.wall_ns) < BUSY_PCT {
+        return;
+    }
+    let half_empty: i64 = evidence
+        .shapes
+        .iter()
+        .filter(|shape| shape.blocks > 0 && shape.sms.is_some_and(|sms| shape.blocks * 2 <= u64::from(sms)))
+        .map(|shape| shape.total_ns)
+        .sum();
+    let kernels = if percent(half_empty, kernel_ns) >= SMALL_PCT {
+        half_empty
+    } else {
+        0
+    };
+    let copies = evidence.host_copies.exposed_ns;
+    let title = format!(
+        "all work of {} is on one stream, though part of it could overlap",
+        stage.name
+    );
+    let action = "Put copies, and branches that do not depend on each other (vision tiles, shared and routed experts, the \
+                  sequences of a batch), on streams of their own."
+        .to_owned();
+    Draft::new("one-stream", stage, kernels / 2 + copies)
+        .with("streams", evidence.streams)
+        .with("kernels_of_half_the_device_ns", half_empty)
+        .with("exposed_copy_ns", copies)
+        .with("busy_ns", busy_ns)
+        .say(title, action, findings);
+}

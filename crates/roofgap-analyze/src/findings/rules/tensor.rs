@@ -1,0 +1,95 @@
+//! Matrix products that do not use the tensor cores.
+
+use crate::analysis::Finding;
+use crate::findings::View;
+use crate::findings::draft::{Draft, ms, percent};
+use crate::gpu::{Dtype, lookup};
+
+/// Share of kernel time, in %, from which on a stage is made of matrix products.
+const GEMM_HEAVY_PCT: f64 = 30.0;
+
+/// Names under which libraries run matrix products on the CUDA cores.
+const CUDA_CORE_NAMES: [&str; 5] = ["sgemm", "dgemm", "simt", "ffma", "cgemm"];
+/// The same names where tensor cores do the work after all (TF32).
+const TENSOR_NAMES: [&str; 4] = ["tensorop", "tf32", "xmma", "s1688"];
+
+fn on_cuda_cores(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    CUDA_CORE_NAMES.iter().any(|part| name.contains(part))
+        && !TENSOR_NAMES.iter().any(|part| name.contains(part))
+}
+
+/// A stage of matrix products, part of which run on the CUDA cores by the names of their kernels. Products with one row
+/// (gemv) are left out: they wait for memory, not for arithmetic. The bound is what the ratio of peaks would save.
+pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let Some(kernel_ns) = stage.kernel_ns else { return };
+    let gemm_ns: i64 = stage
+        .kernels
+        .iter()
+        .filter(|k| k.family == "gemm")
+        .map(|k| k.total_ns)
+        .sum();
+    if percent(gemm_ns, kernel_ns) < GEMM_HEAVY_PCT {
+        return;
+    }
+    let slow: Vec<_> = stage
+        .kernels
+        .iter()
+        .filter(|k| k.family == "gemm" && on_cuda_cores(&k.name))
+        .collect();
+    let (Some(first), Some(ratio)) = (slow.first(), ratio_of_peaks(view)) else {
+        return;
+    };
+    let slow_ns: i64 = slow.iter().map(|kernel| kernel.total_ns).sum();
+    let title = format!(
+        "matrix products of {} run on the CUDA cores for {} of {} ({})",
+        stage.name,
+        ms(slow_ns),
+        ms(gemm_ns),
+        first.short_name
+    );
+    let action = format!(
+        "Let them use the tensor cores, which do TF32 {ratio:.1} times as fast here: bf16 weights, or \
+         torch.set_float32_matmul_precision(\"high\"); sizes that are multiples of 8."
+    );
+    Draft::new(
+        "tensor-cores-idle",
+        stage,
+        (slow_ns as f64 * (1.0 - 1.0 / ratio)) as i64,
+    )
+    .with("cuda_core_gemm_ns", slow_ns)
+    .with("gemm_ns", gemm_ns)
+    .with("kernel_ns", kernel_ns)
+    .with_number("tf32_over_fp32_peak", ratio)
+    .with("largest", first.short_name.as_str())
+    .say(title, action, findings);
+}
+
+/// TF32 over fp32 peak of the device; `None` for an unknown one, or where tensor cores would not be faster.
+fn ratio_of_peaks(view: &View<'_>) -> Option<f64> {
+    let device = view.inputs.analysis.devices.first()?;
+    let facts = lookup(device.name.as_deref()?, None, device.memory_bytes).ok()?;
+    let ratio = facts.dense_tflops.tflops(Dtype::Tf32)? / facts.dense_tflops.tflops(Dtype::Fp32)?;
+    (ratio > 1.1).then_some(ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::on_cuda_cores;
+
+    #[test]
+    fn names_tell_the_cores() {
+        assert!(on_cuda_cores("ampere_sgemm_128x64_tn"));
+        assert!(on_cuda_cores(
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_tn_align1>(T1::Params)"
+        ));
+        assert!(!on_cuda_cores(
+            "cutlass_80_tensorop_s1688gemm_128x64_32x3_tn_align4"
+        ));
+        assert!(!on_cuda_cores("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT"));
+        assert!(!on_cuda_cores(
+            "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn"
+        ));
+    }
+}

@@ -1,0 +1,452 @@
+use super::*;
+use crate::analysis::*;
+use crate::findings::{ChainUse, CommunicationUse, CopyUse, ShapeUse, SyncUse};
+
+const MS: i64 = 1_000_000;
+
+/// 100 ms of wall, the GPU busy all the time with one stream of large kernels: nothing to find.
+fn busy() -> (Stage, StageEvidence) {
+    let stage = Stage {
+        name: "decode".into(),
+        instances: 1,
+        wall_ns: 100 * MS,
+        projected_ns: Some(99 * MS),
+        kernel_ns: Some(98 * MS),
+        busy_ns: Some(98 * MS),
+        kernel_count: 1000,
+        launch_count: 1000,
+        idle: Some(Idle {
+            launch_ns: MS,
+            ..Idle::default()
+        }),
+        kernels: vec![kernel("big_gemm", "gemm", 98 * MS)],
+        ..Stage::default()
+    };
+    let evidence = StageEvidence {
+        stage: "decode".into(),
+        shapes: vec![shape("big_gemm", 1000, 98 * MS)],
+        streams: 2,
+        ..StageEvidence::default()
+    };
+    (stage, evidence)
+}
+
+fn kernel(name: &str, family: &str, total_ns: i64) -> Kernel {
+    Kernel {
+        name: name.into(),
+        short_name: name.into(),
+        family: family.into(),
+        total_ns,
+        calls: 1000,
+        ..Kernel::default()
+    }
+}
+
+fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
+    ShapeUse {
+        name: name.into(),
+        family: "gemm",
+        sms: Some(132),
+        compute_capability: Some((9, 0)),
+        blocks,
+        threads: 384,
+        registers: 168,
+        shared_bytes: 1024,
+        calls: 1000,
+        total_ns,
+    }
+}
+
+fn analysis(stage: Stage) -> Analysis {
+    let device = DeviceInfo {
+        name: Some("NVIDIA H200".into()),
+        ..DeviceInfo::default()
+    };
+    Analysis {
+        stages: vec![stage],
+        devices: vec![device],
+        ..Analysis::default()
+    }
+}
+
+fn run(stage: Stage, evidence: StageEvidence) -> Vec<Finding> {
+    findings(&analysis(stage), &[evidence])
+}
+
+#[test]
+fn a_busy_stage_has_no_finding() {
+    let (stage, evidence) = busy();
+    assert_eq!(ids(&run(stage, evidence)), Vec::<&str>::new());
+}
+
+#[test]
+fn nothing_is_found_without_data() {
+    let stage = Stage {
+        name: "decode".into(),
+        wall_ns: 100 * MS,
+        ..Stage::default()
+    };
+    assert_eq!(ids(&findings(&analysis(stage), &[])), Vec::<&str>::new());
+    assert_eq!(ids(&findings(&Analysis::default(), &[])), Vec::<&str>::new());
+}
+
+#[test]
+fn gaps_for_launches() {
+    let (mut stage, evidence) = busy();
+    stage.busy_ns = Some(30 * MS);
+    stage.kernel_ns = Some(30 * MS);
+    stage.idle = Some(Idle {
+        launch_ns: 60 * MS,
+        sync_ns: 5 * MS,
+        ..Idle::default()
+    });
+    stage.steps = Some(Steps {
+        count: 10,
+        ..Steps::default()
+    });
+    let all = run(stage, evidence);
+    let found = one(&all, "launch-bound");
+    assert_eq!((found.bound_ns, found.bound_pct), (60 * MS, 60.0));
+    assert_eq!(found.evidence["launches_per_step"], 100.0);
+    assert_eq!(found.evidence["mean_kernel_ns"], 30_000.0);
+    assert!(found.action.contains("40.000 ms"), "{}", found.action);
+}
+
+#[test]
+fn waits_inside_a_step() {
+    let (mut stage, mut evidence) = busy();
+    stage.busy_ns = Some(40 * MS);
+    stage.idle = Some(Idle {
+        launch_ns: 10 * MS,
+        sync_ns: 45 * MS,
+        ..Idle::default()
+    });
+    stage.steps = Some(Steps {
+        count: 10,
+        ..Steps::default()
+    });
+    evidence.syncs = SyncUse {
+        count: 31,
+        inside: 30,
+        ns: 50 * MS,
+        most_common: Some("cudaStreamSynchronize".into()),
+    };
+    let all = run(stage.clone(), evidence.clone());
+    let found = one(&all, "sync-in-step");
+    assert_eq!(found.bound_ns, 45 * MS);
+    assert_eq!(found.evidence["sync_calls_per_step"], 3.0);
+    assert!(
+        !ids(&all).contains(&"launch-bound"),
+        "the waits are the larger cause"
+    );
+    // One wait at the end of the stage is no finding.
+    evidence.syncs.inside = 0;
+    assert!(!ids(&run(stage, evidence)).contains(&"sync-in-step"));
+}
+
+#[test]
+fn pageable_copies() {
+    let (mut stage, mut evidence) = busy();
+    stage.idle = Some(Idle {
+        copy_ns: 3 * MS,
+        ..Idle::default()
+    });
+    evidence.host_copies = CopyUse {
+        count: 20,
+        pageable: 8,
+        bytes: 4096,
+        ns: 2 * MS,
+        exposed_ns: MS,
+    };
+    let all = run(stage.clone(), evidence.clone());
+    let found = one(&all, "host-copies");
+    assert_eq!(found.bound_ns, 4 * MS);
+    assert!(found.action.contains("pinned"));
+    // A few pinned copies are how it should be; one for each step is not.
+    evidence.host_copies.pageable = 0;
+    assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"host-copies"));
+    stage.steps = Some(Steps {
+        count: 10,
+        ..Steps::default()
+    });
+    assert!(
+        one(&run(stage, evidence), "host-copies")
+            .action
+            .contains("out of the step")
+    );
+}
+
+#[test]
+fn kernels_too_small_for_the_device() {
+    let (stage, mut evidence) = busy();
+    evidence.shapes = vec![shape("big_gemm", 1000, 58 * MS), shape("little", 33, 40 * MS)];
+    let all = run(stage, evidence);
+    let found = one(&all, "small-kernels");
+    // Three quarters of the device are empty for 40 ms.
+    assert_eq!(found.bound_ns, 30 * MS);
+    assert_eq!(found.evidence["largest_blocks"], 33);
+}
+
+fn counted(stage: &mut Stage, row: CounterRow) {
+    stage.kernels[0].counters = Some(row);
+}
+
+#[test]
+fn memory_at_and_below_the_roof() {
+    let (mut stage, evidence) = busy();
+    let row = |dram: f64| CounterRow {
+        bound: Some("memory-bound (DRAM)".into()),
+        dram_pct: Some(dram),
+        ..CounterRow::default()
+    };
+    counted(&mut stage, row(92.0));
+    let all = run(stage.clone(), evidence.clone());
+    assert_eq!(ids(&all), ["memory-at-roof"]);
+    assert_eq!(all[0].bound_ns, 49 * MS);
+    assert!(all[0].action.contains("8 or 4 bits"));
+    counted(&mut stage, row(40.0));
+    let all = run(stage, evidence);
+    assert_eq!(ids(&all), ["memory-below-roof"]);
+    assert_eq!(all[0].bound_ns, 58_800_000);
+}
+
+#[test]
+fn memory_by_the_model_where_there_are_no_counters() {
+    let (mut stage, evidence) = busy();
+    stage.steps = Some(Steps {
+        count: 10,
+        ..Steps::default()
+    });
+    stage.mbu = Some(Mbu {
+        by_busy_pct: Some(80.0),
+        bytes: 1e9,
+        ..Mbu::default()
+    });
+    assert_eq!(ids(&run(stage.clone(), evidence.clone())), ["memory-at-roof"]);
+    stage.mbu = Some(Mbu {
+        by_busy_pct: Some(25.0),
+        bytes: 1e9,
+        floor_step_ns: Some(5),
+        ..Mbu::default()
+    });
+    let all = run(stage.clone(), evidence.clone());
+    assert_eq!(ids(&all), ["memory-below-roof"]);
+    assert_eq!(all[0].evidence["floor_step_ns"], 5);
+    // A GPU that is mostly idle is not memory-bound, whatever its bandwidth does.
+    stage.busy_ns = Some(10 * MS);
+    assert!(
+        !ids(&run(stage, evidence))
+            .iter()
+            .any(|id| id.starts_with("memory"))
+    );
+}
+
+#[test]
+fn matrix_products_on_cuda_cores() {
+    let (mut stage, evidence) = busy();
+    stage.kernels = vec![kernel("ampere_sgemm_128x64_tn", "gemm", 60 * MS)];
+    let all = run(stage.clone(), evidence.clone());
+    let found = one(&all, "tensor-cores-idle");
+    // 494.7 against 66.9 TFLOP/s on an H200.
+    assert_eq!(found.bound_ns / MS, 51);
+    // Without knowing the device there is no bound, so no finding.
+    let mut unknown = analysis(stage);
+    unknown.devices[0].name = Some("NVIDIA X900".into());
+    assert_eq!(ids(&findings(&unknown, &[evidence])), Vec::<&str>::new());
+}
+
+#[test]
+fn low_occupancy_names_the_limit() {
+    let (mut stage, evidence) = busy();
+    let row = |occupancy: f64, sm: f64| CounterRow {
+        occupancy_pct: Some(occupancy),
+        sm_pct: Some(sm),
+        memory_pct: Some(20.0),
+        ..CounterRow::default()
+    };
+    counted(&mut stage, row(18.0, 35.0));
+    let all = run(stage.clone(), evidence.clone());
+    let found = one(&all, "low-occupancy");
+    assert_eq!(found.evidence["limit"], "registers");
+    assert_eq!(found.bound_ns, 63_700_000);
+    // Near its roof a kernel needs no occupancy.
+    counted(&mut stage, row(18.0, 85.0));
+    assert_eq!(ids(&run(stage, evidence)), Vec::<&str>::new());
+}
+
+#[test]
+fn chains_of_elementwise_kernels() {
+    let (stage, mut evidence) = busy();
+    evidence.chains = ChainUse {
+        count: 100,
+        kernels: 700,
+        ns: 20 * MS,
+        beyond_longest_ns: 14 * MS,
+        longest: 11,
+    };
+    let all = run(stage, evidence);
+    let found = one(&all, "unfused-elementwise");
+    assert_eq!(found.bound_ns, 14 * MS);
+    assert_eq!(found.evidence["longest_chain"], 11);
+}
+
+#[test]
+fn experts_need_a_model_that_has_them() {
+    let (mut stage, evidence) = busy();
+    stage.steps = Some(Steps {
+        count: 4,
+        ..Steps::default()
+    });
+    stage.idle = Some(Idle {
+        launch_ns: 60 * MS,
+        ..Idle::default()
+    });
+    stage.launch_count = 1200;
+    // 300 products a step: 12 layers of 8, and 11 layers of 6 experts with 3.
+    stage.kernels[0].calls = 1200;
+    let analysis = analysis(stage);
+    let with = |name: Option<&str>| {
+        let model = name.map(|name| crate::model::preset(name).unwrap());
+        find(Inputs {
+            analysis: &analysis,
+            evidence: std::slice::from_ref(&evidence),
+            model: model.as_ref(),
+            advice: &[],
+        })
+    };
+    let all = with(Some("deepseek_ocr"));
+    let found = one(&all, "experts-one-by-one");
+    // (198 - 33) launches of 300 would vanish.
+    assert_eq!(found.bound_ns, 33 * MS);
+    assert!(!ids(&with(None)).contains(&"experts-one-by-one"));
+    assert!(!ids(&with(Some("llama3_8b"))).contains(&"experts-one-by-one"));
+}
+
+#[test]
+fn one_stream_where_two_could_overlap() {
+    let (stage, mut evidence) = busy();
+    evidence.streams = 1;
+    evidence.shapes = vec![shape("half", 66, 50 * MS), shape("big_gemm", 1000, 48 * MS)];
+    let all = run(stage.clone(), evidence.clone());
+    assert_eq!(one(&all, "one-stream").bound_ns, 25 * MS);
+    // Where the GPU waits for the CPU, overlap gains nothing.
+    let idle = Stage {
+        busy_ns: Some(20 * MS),
+        ..stage
+    };
+    assert!(!ids(&run(idle, evidence)).contains(&"one-stream"));
+}
+
+#[test]
+fn communication_that_is_not_hidden() {
+    let (stage, mut evidence) = busy();
+    evidence.communication = Some(CommunicationUse {
+        count: 64,
+        ns: 20 * MS,
+        exposed_ns: 15 * MS,
+    });
+    let all = run(stage, evidence);
+    let found = one(&all, "communication-exposed");
+    assert_eq!(
+        (found.bound_ns, found.evidence["hidden_pct"].as_f64()),
+        (15 * MS, Some(25.0))
+    );
+}
+
+#[test]
+fn a_long_tail_of_steps() {
+    let (mut stage, evidence) = busy();
+    let mut each_ns = vec![5 * MS; 15];
+    each_ns[3] = 25 * MS;
+    stage.steps = Some(Steps {
+        count: 15,
+        p50_ns: 5 * MS,
+        p99_ns: 25 * MS,
+        each_ns,
+        ..Steps::default()
+    });
+    let all = run(stage.clone(), evidence.clone());
+    let found = one(&all, "step-tail");
+    assert_eq!(
+        (found.bound_ns, found.evidence["slowest_step"].as_u64()),
+        (20 * MS, Some(4))
+    );
+    stage.steps.as_mut().unwrap().each_ns.truncate(5);
+    assert!(
+        !ids(&run(stage, evidence)).contains(&"step-tail"),
+        "too few steps to have a tail"
+    );
+}
+
+#[test]
+fn watching_that_costs_too_much() {
+    let (stage, evidence) = busy();
+    let mut analysis = analysis(stage);
+    let nsys = |ratio| Overhead {
+        tool: "nsys".into(),
+        stage: "decode".into(),
+        ratio,
+    };
+    analysis.overhead = vec![nsys(1.6)];
+    let all = findings(&analysis, std::slice::from_ref(&evidence));
+    assert_eq!(one(&all, "profiler-overhead").bound_ns, 37_500_000);
+    analysis.overhead = vec![nsys(1.2)];
+    assert_eq!(ids(&findings(&analysis, &[evidence])), Vec::<&str>::new());
+}
+
+#[test]
+fn rules_of_ncu_are_carried_in() {
+    let (stage, evidence) = busy();
+    let analysis = analysis(stage);
+    let say = |kernel: &str, stage: &str, percent| NcuAdvice {
+        stage: Some(stage.into()),
+        kernel: kernel.into(),
+        section: "Occupancy".into(),
+        rule: "AchievedOccupancy".into(),
+        text: "Look at the block size.".into(),
+        speedup_pct: percent,
+        whole_kernel: true,
+    };
+    let advice = [
+        say("big_gemm", "decode", Some(20.0)),
+        say("big_gemm", "decode", Some(50.0)),
+        say("big_gemm", "prefill", Some(90.0)),
+        say("big_gemm", "decode", None),
+        say("elsewhere", "decode", Some(90.0)),
+    ];
+    let all = find(Inputs {
+        analysis: &analysis,
+        evidence: &[evidence],
+        model: None,
+        advice: &advice,
+    });
+    assert_eq!(ids(&all), ["ncu-achievedoccupancy"]);
+    assert_eq!(all[0].bound_ns, 49 * MS);
+    assert_eq!(all[0].action, "Look at the block size.");
+}
+
+#[test]
+fn findings_are_ranked_by_what_they_save() {
+    let (mut stage, mut evidence) = busy();
+    stage.busy_ns = Some(60 * MS);
+    stage.idle = Some(Idle {
+        launch_ns: 30 * MS,
+        ..Idle::default()
+    });
+    evidence.chains = ChainUse {
+        count: 9,
+        kernels: 90,
+        ns: 9 * MS,
+        beyond_longest_ns: 8 * MS,
+        longest: 10,
+    };
+    evidence.communication = Some(CommunicationUse {
+        count: 9,
+        ns: 12 * MS,
+        exposed_ns: 12 * MS,
+    });
+    assert_eq!(
+        ids(&run(stage, evidence)),
+        ["launch-bound", "communication-exposed", "unfused-elementwise"]
+    );
+}

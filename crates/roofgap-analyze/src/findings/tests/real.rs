@@ -1,0 +1,166 @@
+use super::*;
+use crate::analysis::{Kernel, Stage, Steps};
+use crate::attribute::{Contexts, Launches};
+use crate::stages::StageSet;
+use crate::{Options, analyze, family, short_name};
+use roofgap_trace::Trace;
+use std::path::PathBuf;
+
+fn at(relative: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(relative)
+}
+
+fn capture(name: &str) -> (Trace, Analysis, Vec<StageEvidence>) {
+    let path = at(&format!("../../fixtures/h200/{name}.sqlite.gz"));
+    let trace = roofgap_trace::read(&[path]).expect("the fixture reads").trace;
+    let analysis = analyze(&trace, &Options::default());
+    let mut losses = trace.losses.clone();
+    let launches = Launches::join(&trace, &mut losses);
+    let contexts = Contexts::build(&trace, &launches.call_of_op);
+    let evidence = crate::findings::evidence(&trace, &launches, &contexts, &StageSet::default());
+    (trace, analysis, evidence)
+}
+
+/// DeepSeek-OCR-2 on an H200, eager: decode waits for launches.
+#[test]
+fn decode_of_dsocr2_is_launch_bound_first() {
+    let (_, analysis, evidence) = capture("dsocr2");
+    let all = findings(&analysis, &evidence);
+    let first = all.first().unwrap();
+    assert_eq!(
+        (first.id.as_str(), first.stage.as_deref()),
+        ("launch-bound", Some("decode"))
+    );
+    let stage = analysis
+        .stages
+        .iter()
+        .find(|stage| stage.name == "decode")
+        .unwrap();
+    let idle = stage.idle.unwrap();
+    assert_eq!(first.bound_ns, idle.launch_ns);
+    assert!(first.bound_ns <= idle.total_ns());
+    assert_eq!(first.evidence["idle_launch_ns"], idle.launch_ns);
+    assert!((first.bound_pct - 100.0 * idle.launch_ns as f64 / stage.wall_ns as f64).abs() < 1e-9);
+    // As the README of the captures has it: 7.5 % busy.
+    let busy = first.evidence["busy_pct"].as_f64().unwrap();
+    assert!((7.0..9.0).contains(&busy), "{busy}");
+    assert_eq!(stage.kernel_count, 7208);
+    for pair in all.windows(2) {
+        assert!(pair[0].bound_ns >= pair[1].bound_ns);
+    }
+    for finding in &all {
+        assert!(!finding.title.is_empty() && !finding.action.is_empty() && !finding.evidence.is_empty());
+        assert!(finding.bound_pct >= 0.5 && finding.bound_pct <= 100.0);
+    }
+}
+
+/// What a query of the same file by hand gives: 6,464 decode kernels of 13.107 ms with fewer than 132 blocks, one stream,
+/// no wait inside a step, no copy from or to the host; prefill has 24 copies from pageable memory.
+#[test]
+fn evidence_of_dsocr2_equals_a_query_by_hand() {
+    let (_, analysis, evidence) = capture("dsocr2");
+    let decode = evidence.iter().find(|stage| stage.stage == "decode").unwrap();
+    let small: Vec<_> = decode.shapes.iter().filter(|shape| shape.blocks < 132).collect();
+    assert_eq!(small.iter().map(|shape| shape.calls).sum::<u64>(), 6464);
+    assert_eq!(
+        small.iter().map(|shape| shape.total_ns).sum::<i64>() / 1000,
+        13_106
+    );
+    assert_eq!(decode.streams, 1);
+    assert_eq!(decode.host_copies.count, 0);
+    assert_eq!(decode.communication, None);
+    let prefill = evidence.iter().find(|stage| stage.stage == "prefill").unwrap();
+    assert_eq!(
+        (prefill.host_copies.count, prefill.host_copies.pageable),
+        (26, 24)
+    );
+    assert_eq!(prefill.shapes.iter().map(|shape| shape.calls).sum::<u64>(), 2321);
+    let all = findings(&analysis, &evidence);
+    let small = all
+        .iter()
+        .find(|f| f.id == "small-kernels" && f.stage.as_deref() == Some("decode"))
+        .unwrap();
+    assert_eq!(small.evidence["small_kernels"], 6464);
+    assert!(
+        !all.iter().any(|f| f.id == "experts-one-by-one"),
+        "its experts are grouped"
+    );
+}
+
+#[test]
+fn both_stages_of_llama4_are_launch_bound() {
+    let (_, analysis, evidence) = capture("llama4");
+    let all = findings(&analysis, &evidence);
+    let first = all.first().unwrap();
+    assert_eq!(
+        (first.id.as_str(), first.stage.as_deref()),
+        ("launch-bound", Some("decode"))
+    );
+    // 1,496 kernels in 8 steps.
+    let per_step = first.evidence["launches_per_step"].as_f64().unwrap();
+    assert!((187.0..200.0).contains(&per_step), "{per_step}");
+}
+
+/// A published kernel table of a DeepSeek-OCR decode on an RTX 5090 with its wall time: launch-bound, not memory-bound.
+#[test]
+fn a_kernel_table_and_a_wall_time_are_enough() {
+    let path = at("../../../shared/external/llm-perf-opt-rtx5090/nsys/decode/summary_cuda_gpu_kern_sum.csv");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        println!("skipped: the third-party kernel table is not here");
+        return;
+    };
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let kernels: Vec<Kernel> = reader
+        .records()
+        .map(|row| {
+            let row = row.unwrap();
+            let name = row[8].to_owned();
+            Kernel {
+                short_name: short_name(&name),
+                family: family(&name).into(),
+                total_ns: row[1].parse().unwrap(),
+                calls: row[2].parse().unwrap(),
+                name,
+                ..Kernel::default()
+            }
+        })
+        .collect();
+    let stage = Stage {
+        name: "decode".into(),
+        instances: 1,
+        wall_ns: 707_000_000,
+        kernel_ns: Some(kernels.iter().map(|kernel| kernel.total_ns).sum()),
+        kernel_count: kernels.iter().map(|kernel| kernel.calls).sum(),
+        steps: Some(Steps {
+            count: 64,
+            ..Steps::default()
+        }),
+        kernels,
+        ..Stage::default()
+    };
+    assert_eq!(stage.kernel_count, 78_016);
+    assert_eq!((stage.kernel_ns.unwrap() as f64 / 1e5).round(), 1791.0);
+    let analysis = Analysis {
+        stages: vec![stage],
+        ..Analysis::default()
+    };
+    let model = crate::model::preset("deepseek_ocr").unwrap();
+    let all = find(Inputs {
+        analysis: &analysis,
+        evidence: &[],
+        model: Some(&model),
+        advice: &[],
+    });
+    let launch = one(&all, "launch-bound");
+    assert_eq!(launch.evidence["launches_per_step"], 1219.0);
+    assert_eq!(launch.evidence["busy_pct"].as_f64().unwrap().round(), 25.0);
+    assert_eq!(all.first().unwrap().id, "launch-bound");
+    // Its 11 layers of experts run 6 x 3 products each.
+    let experts = one(&all, "experts-one-by-one");
+    assert_eq!(experts.evidence["expert_products_per_step"], 198.0);
+    assert!(
+        !ids(&all).iter().any(|id| id.starts_with("memory")),
+        "{:?}",
+        ids(&all)
+    );
+}
