@@ -5,10 +5,12 @@
 
 pub mod child;
 pub mod command;
+pub mod doctor;
 pub mod ncu;
 pub mod nsys;
 mod process;
 pub mod program;
+pub mod provenance;
 pub mod range;
 pub mod rundir;
 pub mod tool;

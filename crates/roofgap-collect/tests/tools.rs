@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use roofgap_collect::child::{Cancel, Ended, Job, Outcome, Sink, StopPlan, run};
 use roofgap_collect::command::CommandLine;
+use roofgap_collect::doctor::checks::checks;
+use roofgap_collect::doctor::{DoctorProps, Findings, Status};
 use roofgap_collect::ncu::{Plan, metrics};
 use roofgap_collect::nsys::{self, CaptureEnd, Gate, Profile};
 use roofgap_collect::range::NvtxRange;
@@ -148,6 +150,27 @@ fn nsys_records_and_exports() {
     );
     assert!(outcome.is_success(), "{}", outcome.last_words());
     assert!(summary.file.is_file(), "{}", outcome.stdout.tail);
+}
+
+#[test]
+fn the_doctor_finds_it() {
+    let Some(path) = named("ROOFGAP_TEST_NSYS") else {
+        return;
+    };
+    let props = DoctorProps {
+        nsys: Some(path.clone()),
+        ..DoctorProps::default()
+    };
+    let checks = checks(&Findings::here(&props), &props);
+    let nsys = checks.iter().find(|check| check.id == "nsys").unwrap();
+    assert_eq!(nsys.status, Status::Ok, "{checks:#?}");
+    assert!(nsys.found.ends_with(&path.display().to_string()));
+    assert!(
+        checks
+            .iter()
+            .any(|check| check.id == "nsys_import" && check.status == Status::Ok),
+        "{checks:#?}"
+    );
 }
 
 #[test]
