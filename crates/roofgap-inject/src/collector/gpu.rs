@@ -31,14 +31,31 @@ const TRIES: usize = 4;
 /// Finds CUPTI and begins to record. What is not to be had is noted as lost.
 pub(crate) fn start(session: &'static Session) {
     let candidates = Surroundings::here().candidates();
-    let mut failures = Vec::new();
+    let (mut id, mut failures) = ("cupti.missing", Vec::new());
     for path in candidates.iter().take(TRIES) {
-        match Api::open(path) {
+        let opened = Api::open(path).and_then(|api| {
+            api.subscribe(ignore)?;
+            Ok(api)
+        });
+        match opened {
             Ok(api) => return begin(session, api),
-            Err(failure) => failures.push(format!("{}: {failure}", path.display())),
+            Err(Failure::Refused {
+                code: sys::MULTIPLE_SUBSCRIBERS,
+                ..
+            }) => {
+                let detail = "another profiler is attached to this program, and CUPTI serves one";
+                return session.note("cupti.other_profiler", 1, detail);
+            }
+            // A CUPTI newer than the driver refuses; an older one beside it may not.
+            Err(failure) => {
+                if matches!(failure, Failure::Refused { .. }) {
+                    id = "cupti.refused";
+                }
+                failures.push(format!("{}: {failure}", path.display()));
+            }
         }
     }
-    session.note("cupti.missing", 1, &failures.join("; "));
+    session.note(id, 1, &failures.join("; "));
 }
 
 fn begin(session: &'static Session, api: Api) {
@@ -46,24 +63,6 @@ fn begin(session: &'static Session, api: Api) {
         session.note("cupti.no_memory", 1, "the system gave no memory for buffers");
         return;
     };
-    match api.subscribe(ignore) {
-        Ok(()) => {}
-        Err(Failure::Refused {
-            code: sys::MULTIPLE_SUBSCRIBERS,
-            ..
-        }) => {
-            session.note(
-                "cupti.other_profiler",
-                1,
-                "another profiler is attached to this program, and CUPTI serves one",
-            );
-            return;
-        }
-        Err(failure) => {
-            session.note("cupti.refused", 1, &format!("{}: {failure}", api.path.display()));
-            return;
-        }
-    }
     api.promise_zeroed_buffers();
     let clocks = clocks(&api);
     let mut options = 0;
