@@ -8,8 +8,21 @@ use std::path::Path;
 /// The letters every SQLite file begins with.
 pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
+/// What of the header matters to a reader of pages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Header {
+    /// Bytes of a page.
+    pub(super) page_size: usize,
+    /// Bytes at the end of every page that are not SQLite's.
+    pub(super) reserved: usize,
+    /// Pages of the file.
+    pub(super) pages: u64,
+    /// Whether text is stored as UTF-8.
+    pub(super) utf8: bool,
+}
+
 /// Refuses a file that is shorter than its header says, or that has a log not yet merged.
-pub(super) fn check(path: &Path) -> Result<(), ReadError> {
+pub(super) fn check(path: &Path) -> Result<Header, ReadError> {
     let damaged = |what: String| Err(ReadError::damaged(path, "SQLite file", what));
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     let length = file.metadata().map_err(|e| ReadError::io(path, e))?.len();
@@ -27,12 +40,13 @@ pub(super) fn check(path: &Path) -> Result<(), ReadError> {
     if page_size < 512 || !page_size.is_power_of_two() {
         return damaged(format!("page size {page_size} in the header"));
     }
-    let pages = u64::from(u32::from_be_bytes([head[28], head[29], head[30], head[31]]));
+    let promised = u64::from(u32::from_be_bytes([head[28], head[29], head[30], head[31]]));
     // The count is only valid when the two change counters agree; files of old writers leave it at zero.
-    if head[24..28] == head[92..96] && pages * page_size > length {
+    let valid = head[24..28] == head[92..96] && promised > 0;
+    if valid && promised * page_size > length {
         return damaged(format!(
             "{length} bytes long where the header promises {}; cut off?",
-            pages * page_size
+            promised * page_size
         ));
     }
     let mut wal = path.as_os_str().to_owned();
@@ -42,5 +56,10 @@ pub(super) fn check(path: &Path) -> Result<(), ReadError> {
             "a write-ahead log lies beside it; let the program that writes it finish first".into(),
         );
     }
-    Ok(())
+    Ok(Header {
+        page_size: page_size as usize,
+        reserved: usize::from(head[20]),
+        pages: if valid { promised } else { length / page_size },
+        utf8: u32::from_be_bytes([head[56], head[57], head[58], head[59]]) <= 1,
+    })
 }

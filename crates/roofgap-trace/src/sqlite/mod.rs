@@ -1,11 +1,19 @@
 //! Tables of a SQLite file, read without ever writing to it or its folder.
 //!
-//! [`Database::scan`] hands rows to a function. Which engine steps through the rows is the database's matter.
+//! [`Database::scan`] hands rows to a function. Which engine steps through the rows is the database's matter: `pages` reads
+//! tables that are stored the usual way, `plain`, which is SQLite itself, all others.
 
 mod header;
+mod pages;
 mod plain;
+mod schema;
+
+#[cfg(test)]
+mod tests;
 
 use crate::ReadError;
+use pages::{PageFile, Plan};
+use schema::Table;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -47,21 +55,32 @@ impl<'a> Value<'a> {
 #[derive(Debug)]
 pub struct Database {
     path: PathBuf,
-    tables: BTreeMap<String, Vec<String>>,
+    tables: BTreeMap<String, Table>,
     plain: plain::Plain,
+    pages: Option<PageFile>,
 }
+
+/// The most columns a scan may ask for and still be fast.
+const MOST_COLUMNS: usize = 32;
 
 impl Database {
     /// Opens a file after checking that its header and its length agree.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        header::check(path)?;
+        let header = header::check(path)?;
         let plain = plain::Plain::open(path)?;
         let tables = plain.schema()?;
+        let pages = PageFile::open(path, header)?;
         Ok(Self {
             path: path.to_path_buf(),
             tables,
             plain,
+            pages,
         })
+    }
+
+    /// The same database, with every row read by SQLite's own engine: slower, and the measure of what is right.
+    pub fn without_pages(self) -> Self {
+        Self { pages: None, ..self }
     }
 
     /// The file.
@@ -78,7 +97,7 @@ impl Database {
     pub fn has_column(&self, table: &str, column: &str) -> bool {
         self.tables
             .get(table)
-            .is_some_and(|c| c.iter().any(|c| c == column))
+            .is_some_and(|t| t.position(column).is_some())
     }
 
     /// The names of all tables.
@@ -89,7 +108,8 @@ impl Database {
     /// Steps through all rows of a table, in parts that may run at the same time.
     ///
     /// `new` makes the state of a part, `row` takes one row with the values in the order of `columns`; a column that the
-    /// table lacks is [`Value::Null`]. The states come back in row order. A missing table has no rows.
+    /// table lacks is [`Value::Null`]. The states come back in row order. A missing table has no rows. After an error, what
+    /// `row` was given is not the table.
     pub fn scan<S: Send>(
         &self,
         table: &str,
@@ -97,25 +117,36 @@ impl Database {
         new: impl Fn() -> S + Sync,
         row: impl Fn(&mut S, &[Value<'_>]) + Sync,
     ) -> Result<Vec<S>, ReadError> {
-        let Some(present) = self.tables.get(table) else {
+        let Some(found) = self.tables.get(table) else {
             return Ok(Vec::new());
         };
+        if let Some((pages, plan)) = self.direct(found, columns) {
+            return pages::scan(pages, &plan, new, row);
+        }
         let mut state = new();
         self.plain
-            .scan(table, present, columns, &mut |values| row(&mut state, values))?;
+            .scan(table, found, columns, &mut |values| row(&mut state, values))?;
         Ok(vec![state])
     }
 
-    /// Steps through all rows of a (small) table in order.
+    /// Steps through all rows of a table in order.
     pub fn each(
         &self,
         table: &str,
         columns: &[&str],
         mut row: impl FnMut(&[Value<'_>]),
     ) -> Result<(), ReadError> {
-        let Some(present) = self.tables.get(table) else {
+        let Some(found) = self.tables.get(table) else {
             return Ok(());
         };
-        self.plain.scan(table, present, columns, &mut row)
+        match self.direct(found, columns) {
+            Some((pages, plan)) => pages::each(pages, &plan, &mut row),
+            None => self.plain.scan(table, found, columns, &mut row),
+        }
+    }
+
+    /// The way past SQLite's engine, where there is one.
+    fn direct(&self, table: &Table, columns: &[&str]) -> Option<(&PageFile, Plan)> {
+        Some((self.pages.as_ref()?, Plan::new(table, columns)?))
     }
 }

@@ -1,6 +1,7 @@
 //! SQLite's own engine as the reader of rows: slow, and right by definition.
 
-use super::Value;
+use super::schema::{Column, Table, has_real_affinity};
+use super::{MOST_COLUMNS, Value};
 use crate::ReadError;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
@@ -37,28 +38,63 @@ impl Plain {
     }
 
     /// Every table with its columns.
-    pub(super) fn schema(&self) -> Result<BTreeMap<String, Vec<String>>, ReadError> {
+    pub(super) fn schema(&self) -> Result<BTreeMap<String, Table>, ReadError> {
         let connection = self.connection();
         let mut statement = connection
-            .prepare("SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table' ORDER BY m.name, c.cid")
+            .prepare(
+                "SELECT m.name, m.rootpage, l.type = 'table' AND NOT l.wr FROM sqlite_master m, pragma_table_list l \
+                 WHERE m.type = 'table' AND l.schema = 'main' AND l.name = m.name",
+            )
             .map_err(|e| self.damaged(e))?;
-        let mut rows = statement.query([]).map_err(|e| self.damaged(e))?;
-        let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        while let Some(row) = rows.next().map_err(|e| self.damaged(e))? {
-            let table: String = row.get(0).map_err(|e| self.damaged(e))?;
-            tables
-                .entry(table)
-                .or_default()
-                .push(row.get(1).map_err(|e| self.damaged(e))?);
+        let found = statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .and_then(Iterator::collect::<Result<Vec<(String, Option<u32>, bool)>, _>>)
+            .map_err(|e| self.damaged(e))?;
+        let mut tables = BTreeMap::new();
+        for (name, root, usual) in found {
+            match self.table(&connection, &name, root.filter(|page| usual && *page > 1)) {
+                Ok(table) => _ = tables.insert(name, table),
+                // A virtual table of a module that is not here has no rows that anybody could read.
+                Err(_) if !usual => {}
+                Err(error) => return Err(self.damaged(error)),
+            }
         }
         Ok(tables)
+    }
+
+    fn table(&self, connection: &Connection, name: &str, root: Option<u32>) -> rusqlite::Result<Table> {
+        let mut statement = connection.prepare_cached(
+            "SELECT name, type, dflt_value IS NOT NULL, pk, hidden, \
+             EXISTS (SELECT 1 FROM pragma_index_list(?1) WHERE origin = 'pk') FROM pragma_table_xinfo(?1) ORDER BY cid",
+        )?;
+        let mut rows = statement.query([name])?;
+        let (mut columns, mut keys, mut root) = (Vec::new(), 0, root);
+        while let Some(row) = rows.next()? {
+            let declared: String = row.get(1)?;
+            let (key, hidden, indexed): (i64, i64, bool) = (row.get(3)?, row.get(4)?, row.get(5)?);
+            if hidden != 0 {
+                // Computed columns: the record does not store what the table shows.
+                root = None;
+            }
+            keys += i64::from(key != 0);
+            columns.push(Column {
+                name: row.get(0)?,
+                row_id: key == 1 && !indexed && declared.eq_ignore_ascii_case("INTEGER"),
+                real: has_real_affinity(&declared),
+                default: row.get(2)?,
+            });
+        }
+        if keys > 1 {
+            columns.iter_mut().for_each(|c| c.row_id = false);
+        }
+        Ok(Table { columns, root })
     }
 
     /// Steps through all rows of a table in the order of their ids.
     pub(super) fn scan(
         &self,
-        table: &str,
-        present: &[String],
+        name: &str,
+        table: &Table,
         columns: &[&str],
         row: &mut dyn FnMut(&[Value<'_>]),
     ) -> Result<(), ReadError> {
@@ -66,20 +102,34 @@ impl Plain {
         let list: Vec<String> = columns
             .iter()
             .map(|c| {
-                if present.iter().any(|p| p == c) {
+                if table.position(c).is_some() {
                     quoted(c)
                 } else {
                     "NULL".into()
                 }
             })
             .collect();
+        let list = if list.is_empty() {
+            "NULL".into()
+        } else {
+            list.join(", ")
+        };
         let connection = self.connection();
-        let sql = format!("SELECT {} FROM {}", list.join(", "), quoted(table));
+        // An index that holds all the columns would be stepped through instead, in its own order.
+        let sql = format!("SELECT {list} FROM {} NOT INDEXED", quoted(name));
         let mut statement = connection.prepare(&sql).map_err(|e| self.damaged(e))?;
         let mut rows = statement.query([]).map_err(|e| self.damaged(e))?;
         while let Some(found) = rows.next().map_err(|e| self.damaged(e))? {
-            let mut values = [Value::Null; MOST_COLUMNS];
-            for (i, value) in values.iter_mut().enumerate().take(columns.len()) {
+            let mut few = [Value::Null; MOST_COLUMNS];
+            let mut many = Vec::new();
+            let values = match few.get_mut(..columns.len()) {
+                Some(few) => few,
+                None => {
+                    many.resize(columns.len(), Value::Null);
+                    many.as_mut_slice()
+                }
+            };
+            for (i, value) in values.iter_mut().enumerate() {
                 *value = match found.get_ref(i).map_err(|e| self.damaged(e))? {
                     ValueRef::Null => Value::Null,
                     ValueRef::Integer(v) => Value::Int(v),
@@ -88,14 +138,11 @@ impl Plain {
                     ValueRef::Blob(v) => Value::Blob(v),
                 };
             }
-            row(&values[..columns.len().min(MOST_COLUMNS)]);
+            row(values);
         }
         Ok(())
     }
 }
-
-/// The most columns a scan asks for.
-pub(super) const MOST_COLUMNS: usize = 32;
 
 /// The path as a URI that tells SQLite that nobody writes to the file, so that it makes no file beside it.
 fn uri(path: &Path) -> String {

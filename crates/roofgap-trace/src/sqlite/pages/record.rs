@@ -1,0 +1,215 @@
+//! One row: a header of types, then the values.
+
+use super::super::{MOST_COLUMNS, Value, schema::Table};
+use super::file::varint;
+
+/// Which columns of a record to keep, and where to put them.
+#[derive(Debug)]
+pub(in super::super) struct Plan {
+    /// The page on which the table's tree begins.
+    pub(super) root: u32,
+    /// What to do with each stored column, up to the last one asked for.
+    steps: Vec<Step>,
+    /// How many columns are asked for.
+    pub(super) width: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    /// The place among the values asked for; [`SKIP`] for a column nobody asked for.
+    slot: u8,
+    /// Whether the value is the row's id.
+    row_id: bool,
+    /// Whether an integer means a floating-point number.
+    real: bool,
+}
+
+const SKIP: u8 = u8::MAX;
+
+impl Plan {
+    /// A plan for the columns, unless they or the table need SQLite's own engine.
+    pub(in super::super) fn new(table: &Table, columns: &[&str]) -> Option<Self> {
+        if columns.len() > MOST_COLUMNS {
+            return None;
+        }
+        let mut steps = Vec::new();
+        for (slot, name) in columns.iter().enumerate() {
+            let Some(position) = table.position(name) else {
+                continue;
+            };
+            let column = table.columns.get(position)?;
+            if column.default {
+                return None;
+            }
+            if steps.len() <= position {
+                steps.resize(
+                    position + 1,
+                    Step {
+                        slot: SKIP,
+                        row_id: false,
+                        real: false,
+                    },
+                );
+            }
+            let step = steps.get_mut(position).filter(|s| s.slot == SKIP)?;
+            *step = Step {
+                slot: slot as u8,
+                row_id: column.row_id,
+                real: column.real,
+            };
+        }
+        Some(Self {
+            root: table.root?,
+            steps,
+            width: columns.len(),
+        })
+    }
+}
+
+/// How the taking apart of a record ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// All values asked for are there.
+    Done,
+    /// A value asked for, or the header, lies behind the local part.
+    Beyond,
+    /// The record cannot be.
+    Damaged(&'static str),
+}
+
+/// A record, or the part of it that lies on the leaf.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'a> {
+    /// The bytes it lies in; they may go on behind its end.
+    pub(super) bytes: &'a [u8],
+    /// Where it begins.
+    pub(super) start: usize,
+    /// Where the part that is here ends.
+    pub(super) local_end: usize,
+    /// Where it would end, were it here in full.
+    pub(super) end: usize,
+    /// The row's id.
+    pub(super) row_id: i64,
+}
+
+impl<'a> Record<'a> {
+    /// Puts the values that the plan asks for in their places.
+    #[inline]
+    pub(super) fn decode(&self, plan: &Plan, values: &mut [Value<'a>]) -> Outcome {
+        let bytes = self.bytes;
+        let Some((header, mut at)) = varint(bytes, self.start) else {
+            return Outcome::Damaged("no header");
+        };
+        let header_end = self.start.saturating_add(header as usize);
+        if header_end > self.local_end || header > self.end as u64 {
+            return if header_end > self.end {
+                Outcome::Damaged("a header longer than the record")
+            } else {
+                Outcome::Beyond
+            };
+        }
+        if at > header_end {
+            return Outcome::Damaged("a header shorter than its own length");
+        }
+        let mut body = header_end;
+        for (i, step) in plan.steps.iter().enumerate() {
+            if at >= header_end {
+                // A row written before the column was added.
+                if body != self.end || i == 0 {
+                    return Outcome::Damaged("more values than types, or none");
+                }
+                return nothing_from(plan, i, values);
+            }
+            let Some((kind, next)) = varint(bytes, at) else {
+                return Outcome::Damaged("a type cut off");
+            };
+            at = next;
+            let begin = body;
+            // Widths of up to 2^31 and some thousand columns cannot exceed 64 bits.
+            let Some(width) = width(kind) else {
+                return Outcome::Damaged("an unknown type");
+            };
+            body += width;
+            if step.slot == SKIP {
+                continue;
+            }
+            if body > self.local_end {
+                return if body > self.end {
+                    Outcome::Damaged("a value longer than the record")
+                } else {
+                    Outcome::Beyond
+                };
+            }
+            let Some(place) = values.get_mut(usize::from(step.slot)) else {
+                continue;
+            };
+            let Some(value) = value(bytes, begin, body, kind) else {
+                return Outcome::Damaged("a value cut off");
+            };
+            *place = if step.row_id {
+                Value::Int(self.row_id)
+            } else {
+                match value {
+                    Value::Int(v) if step.real => Value::Real(v as f64),
+                    other => other,
+                }
+            };
+        }
+        if at > header_end || body > self.end || (at == header_end && body != self.end) {
+            return Outcome::Damaged("types that do not fit the values");
+        }
+        Outcome::Done
+    }
+}
+
+/// Bytes of the integer and floating-point types.
+const WIDTHS: [u8; 10] = [0, 1, 2, 3, 4, 6, 8, 8, 0, 0];
+
+/// Bytes of a value of a type.
+#[inline]
+fn width(kind: u64) -> Option<usize> {
+    match kind {
+        0..=9 => WIDTHS.get(kind as usize).map(|w| usize::from(*w)),
+        10 | 11 => None,
+        _ if kind <= u64::from(u32::MAX) => Some((kind as usize - 12) / 2),
+        _ => None,
+    }
+}
+
+/// The value of a type at a place.
+#[inline]
+fn value(bytes: &[u8], begin: usize, end: usize, kind: u64) -> Option<Value<'_>> {
+    Some(match kind {
+        0 => Value::Null,
+        1..=6 => {
+            // One load and one shift, whatever the width: there is padding behind every record.
+            let eight: [u8; 8] = bytes.get(begin..begin + 8)?.try_into().ok()?;
+            Value::Int(i64::from_be_bytes(eight) >> (64 - 8 * (end - begin)))
+        }
+        7 => {
+            let eight: [u8; 8] = bytes.get(begin..end)?.try_into().ok()?;
+            let number = f64::from_be_bytes(eight);
+            // SQLite has no NaN: it reads one as null.
+            if number.is_nan() {
+                Value::Null
+            } else {
+                Value::Real(number)
+            }
+        }
+        8 => Value::Int(0),
+        9 => Value::Int(1),
+        even if even % 2 == 0 => Value::Blob(bytes.get(begin..end)?),
+        _ => Value::Text(bytes.get(begin..end)?),
+    })
+}
+
+/// Nulls in the places of the columns from `first` on.
+#[cold]
+fn nothing_from<'a>(plan: &Plan, first: usize, values: &mut [Value<'a>]) -> Outcome {
+    for step in plan.steps.get(first..).unwrap_or_default() {
+        if let Some(place) = values.get_mut(usize::from(step.slot)) {
+            *place = Value::Null;
+        }
+    }
+    Outcome::Done
+}

@@ -1,0 +1,239 @@
+//! All rows of a table, leaf after leaf.
+
+use super::super::{MOST_COLUMNS, Value};
+use super::file::{PADDING, PageFile, four, two, varint};
+use super::record::{Outcome, Plan, Record};
+use super::tree::{LEAF, leaves};
+use crate::ReadError;
+use std::num::NonZero;
+
+/// Bytes read at once, where the leaves lie together.
+const SPAN: usize = 1 << 19;
+
+/// Fewer leaves than this are not worth a thread of their own.
+const LEAVES_A_PART: usize = 64;
+
+/// Where the cells of a leaf are listed.
+const LEAF_HEADER: usize = 8;
+
+/// Goes through all rows in parts, one a processor, and returns the states of the parts in row order.
+pub(in super::super) fn scan<S: Send>(
+    file: &PageFile,
+    plan: &Plan,
+    new: impl Fn() -> S + Sync,
+    row: impl Fn(&mut S, &[Value<'_>]) + Sync,
+) -> Result<Vec<S>, ReadError> {
+    let leaves = leaves(file, plan.root)?;
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let parts = processors.min(leaves.len() / LEAVES_A_PART).max(1);
+    let part = |leaves: &[u32]| {
+        let mut state = new();
+        through(file, plan, leaves, &mut |values| row(&mut state, values))?;
+        Ok(state)
+    };
+    if parts == 1 {
+        return Ok(vec![part(&leaves)?]);
+    }
+    std::thread::scope(|scope| {
+        let part = &part;
+        let running: Vec<_> = leaves
+            .chunks(leaves.len().div_ceil(parts))
+            .map(|leaves| scope.spawn(move || part(leaves)))
+            .collect();
+        running
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    })
+}
+
+/// Goes through all rows in order.
+pub(in super::super) fn each(
+    file: &PageFile,
+    plan: &Plan,
+    row: &mut impl FnMut(&[Value<'_>]),
+) -> Result<(), ReadError> {
+    through(file, plan, &leaves(file, plan.root)?, row)
+}
+
+/// Goes through the rows of some leaves.
+fn through(
+    file: &PageFile,
+    plan: &Plan,
+    leaves: &[u32],
+    row: &mut impl FnMut(&[Value<'_>]),
+) -> Result<(), ReadError> {
+    let mut buffer = Vec::new();
+    let mut whole = Vec::new();
+    let mut rest = leaves;
+    while let Some(&first) = rest.first() {
+        let (together, pages) = span(rest, SPAN / file.page_size);
+        file.read(first, pages, &mut buffer)?;
+        let (now, later) = rest.split_at(together);
+        for &leaf in now {
+            let skipped = (leaf - first) as usize * file.page_size;
+            let page = buffer
+                .get(skipped..skipped + file.page_size + PADDING)
+                .unwrap_or_default();
+            let rows = rows_of(file, plan, page, &mut whole, row).map_err(|e| e.at(file, leaf))?;
+            if rows == 0 && leaf != plan.root {
+                return Err(Fault::Damaged("no rows").at(file, leaf));
+            }
+        }
+        rest = later;
+    }
+    Ok(())
+}
+
+/// How many of the leaves are read at once, and how many pages that takes.
+///
+/// Leaves of tables that were written at the same time alternate, so pages in between are read along as long as they are
+/// no more than the leaves themselves.
+fn span(leaves: &[u32], most: usize) -> (usize, usize) {
+    let Some(&first) = leaves.first() else {
+        return (0, 0);
+    };
+    let mut best = (1, 1);
+    let mut before = first;
+    for (i, &leaf) in leaves.iter().enumerate().skip(1) {
+        let pages = (leaf.wrapping_sub(first) as usize).saturating_add(1);
+        if leaf <= before || pages > most.max(1) || pages > 2 * (i + 1) {
+            break;
+        }
+        before = leaf;
+        best = (i + 1, pages);
+    }
+    best
+}
+
+/// What was wrong on a leaf.
+enum Fault {
+    /// The leaf, or one of its cells, cannot be.
+    Damaged(&'static str),
+    /// Another page could not be read.
+    Other(ReadError),
+}
+
+impl Fault {
+    fn at(self, file: &PageFile, leaf: u32) -> ReadError {
+        match self {
+            Self::Damaged(what) => file.damaged(format!("page {leaf} of a table holds {what}")),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+/// Goes through the rows of one leaf, which has padding behind it, and says how many there were.
+#[inline]
+fn rows_of(
+    file: &PageFile,
+    plan: &Plan,
+    page: &[u8],
+    whole: &mut Vec<u8>,
+    row: &mut impl FnMut(&[Value<'_>]),
+) -> Result<usize, Fault> {
+    let damaged = |what| Err(Fault::Damaged(what));
+    if page.first() != Some(&LEAF) {
+        return damaged("no leaf where one should be");
+    }
+    let cells = two(page, 3).unwrap_or(0);
+    let listed = LEAF_HEADER + 2 * cells;
+    if listed > file.usable {
+        return damaged("more cells than fit on it");
+    }
+    let most_local = file.usable - 35;
+    let mut values = [Value::Null; MOST_COLUMNS];
+    for cell in 0..cells {
+        let at = two(page, LEAF_HEADER + 2 * cell).filter(|at| *at >= listed && *at < file.usable);
+        let Some((payload, at)) = at.and_then(|at| varint(page, at)) else {
+            return damaged("a cell outside of it");
+        };
+        let Some((row_id, start)) = varint(page, at) else {
+            return damaged("a cell without a row id");
+        };
+        if payload > file.page_size as u64 * u64::from(file.last) {
+            return damaged("a row longer than the file");
+        }
+        let payload = payload as usize;
+        let local = if payload <= most_local {
+            payload
+        } else {
+            local_part(payload, file.usable)
+        };
+        let record = Record {
+            bytes: page,
+            start,
+            local_end: start + local,
+            end: start + payload,
+            row_id: row_id as i64,
+        };
+        if record.local_end > file.usable {
+            return damaged("a row that reaches over its end");
+        }
+        match record.decode(plan, &mut values) {
+            Outcome::Done => row(values.get(..plan.width).unwrap_or_default()),
+            Outcome::Beyond => {
+                overflowing(file, record, whole)?;
+                let record = Record {
+                    bytes: whole,
+                    start: 0,
+                    local_end: payload,
+                    end: payload,
+                    ..record
+                };
+                // Values that borrow from the copy must not outlive this row.
+                let mut values = [Value::Null; MOST_COLUMNS];
+                match record.decode(plan, &mut values) {
+                    Outcome::Done => row(values.get(..plan.width).unwrap_or_default()),
+                    Outcome::Beyond => return damaged("a row without an end"),
+                    Outcome::Damaged(what) => return damaged(what),
+                }
+            }
+            Outcome::Damaged(what) => return damaged(what),
+        }
+    }
+    Ok(cells)
+}
+
+/// How much of a row that is too long for a leaf lies on the leaf.
+fn local_part(payload: usize, usable: usize) -> usize {
+    let least = (usable - 12) * 32 / 255 - 23;
+    let local = least + (payload - least) % (usable - 4);
+    if local <= usable - 35 { local } else { least }
+}
+
+/// Collects a row that goes on on other pages, with padding behind it.
+#[cold]
+fn overflowing(file: &PageFile, record: Record<'_>, whole: &mut Vec<u8>) -> Result<(), Fault> {
+    let damaged = |what| Err(Fault::Damaged(what));
+    let payload = record.end - record.start;
+    let Some(local) = record.bytes.get(record.start..record.local_end) else {
+        return damaged("a row cut off");
+    };
+    // The number of the next page is on the leaf behind the local part, then at the beginning of each page.
+    let Some(mut next) = four(record.bytes, record.local_end).filter(|_| record.local_end + 4 <= file.usable)
+    else {
+        return damaged("a row that goes on nowhere");
+    };
+    whole.clear();
+    whole.extend_from_slice(local);
+    let mut buffer = Vec::new();
+    while whole.len() < payload {
+        if next < 2 || next > file.last {
+            return damaged("a row that goes on on a page that is not there");
+        }
+        file.read(next, 1, &mut buffer).map_err(Fault::Other)?;
+        let wanted = (payload - whole.len()).min(file.usable - 4);
+        let Some(part) = buffer.get(4..4 + wanted) else {
+            return damaged("a row cut off");
+        };
+        whole.extend_from_slice(part);
+        next = four(&buffer, 0).unwrap_or(0);
+    }
+    whole.extend_from_slice(&[0; PADDING]);
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! What the tables of a file look like, and which of them can be read page by page.
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Column {
+    pub(super) name: String,
+    /// Whether it stands for the row's id, which is stored outside the record.
+    pub(super) row_id: bool,
+    /// Whether it holds numbers that SQLite stores as integers where they have no fraction.
+    pub(super) real: bool,
+    /// Whether rows written before the column was added have another value than null in it.
+    pub(super) default: bool,
+}
+
+/// A table.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Table {
+    /// The columns in the order in which a record stores them.
+    pub(super) columns: Vec<Column>,
+    /// The page its tree begins on, where the tree is the usual one of rows by id.
+    pub(super) root: Option<u32>,
+}
+
+impl Table {
+    /// The position of a column.
+    pub(super) fn position(&self, column: &str) -> Option<usize> {
+        self.columns.iter().position(|c| c.name == column)
+    }
+}
+
+/// Whether a column declared with this type turns integers into floating-point numbers when it is read.
+///
+/// SQLite goes by the words the type contains, the first rule that fits.
+pub(super) fn has_real_affinity(declared: &str) -> bool {
+    let declared = declared.to_ascii_uppercase();
+    let any = |words: &[&str]| words.iter().any(|w| declared.contains(w));
+    !any(&["INT", "CHAR", "CLOB", "TEXT", "BLOB"]) && any(&["REAL", "FLOA", "DOUB"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_real_affinity;
+
+    #[test]
+    fn affinity_goes_by_the_first_rule_that_fits() {
+        for real in ["REAL", "double precision", "Float", "REALLY"] {
+            assert!(has_real_affinity(real), "{real}");
+        }
+        for other in [
+            "FLOATING POINT",
+            "INTEGER",
+            "TEXT",
+            "",
+            "NUMERIC",
+            "DECIMAL(10,5)",
+            "REAL TEXT",
+        ] {
+            assert!(!has_real_affinity(other), "{other}");
+        }
+    }
+}

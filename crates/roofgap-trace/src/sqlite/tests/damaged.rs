@@ -1,0 +1,106 @@
+//! Damaged files: the right rows or an error, never a panic, never a part.
+
+use super::{all, plain, repeatable};
+use crate::ReadError;
+use crate::sqlite::Database;
+use proptest::prelude::*;
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// A file of some hundred pages: inner pages, long rows, a free list.
+static SOUND: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.sqlite");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(
+        "PRAGMA page_size = 512; CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b TEXT, c REAL);
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+         INSERT INTO t SELECT i, i * i * i, substr('abcdefghij', 1, i % 11), i * 0.5 FROM n;
+         UPDATE t SET b = printf('%.*c', id * 3, 'x') WHERE id % 97 = 0;
+         DELETE FROM t WHERE id BETWEEN 300 AND 700",
+    )
+    .unwrap();
+    drop(db);
+    std::fs::read(&path).unwrap()
+});
+
+const COLUMNS: [&str; 4] = ["c", "b", "id", "a"];
+
+/// Whether the pages gave rows, which then must be SQLite's own.
+fn held(path: &Path) -> bool {
+    let Ok(fast) = Database::open(path) else {
+        return false;
+    };
+    match all(&fast, "t", &COLUMNS) {
+        Ok(rows) => {
+            let slow = plain(path).unwrap();
+            assert_eq!(rows, all(&slow, "t", &COLUMNS).unwrap());
+            true
+        }
+        Err(ReadError::Damaged { .. } | ReadError::Io { .. }) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(repeatable(256))]
+
+    #[test]
+    fn changed_bytes_give_the_same_rows_or_an_error(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+    ) {
+        let mut bytes = SOUND.clone();
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes).unwrap();
+        held(file.path());
+    }
+
+    // Damage where it hurts: in the headers of pages and their first cells.
+    #[test]
+    fn changed_page_headers_give_the_same_rows_or_an_error(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0usize..16, any::<u8>()), 1..4),
+    ) {
+        let mut bytes = SOUND.clone();
+        for (page, at, value) in flips {
+            let page = 1 + page.index(bytes.len() / 512 - 1);
+            bytes[page * 512 + at] = value;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes).unwrap();
+        held(file.path());
+    }
+}
+
+#[test]
+fn a_file_cut_off_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for keep in [0, 50, 100, 511, 512, 5_000, SOUND.len() - 1] {
+        std::fs::write(file.path(), &SOUND[..keep]).unwrap();
+        assert!(
+            matches!(Database::open(file.path()), Err(ReadError::Damaged { .. })),
+            "{keep}"
+        );
+    }
+    std::fs::write(file.path(), &*SOUND).unwrap();
+    assert!(held(file.path()));
+}
+
+#[test]
+fn an_inner_page_below_itself_ends_in_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &*SOUND).unwrap();
+    let root = Database::open(file.path()).unwrap().tables["t"].root.unwrap() as usize;
+    let mut bytes = SOUND.clone();
+    let page = (root - 1) * 512;
+    assert_eq!(bytes[page], 5, "the root is an inner page");
+    bytes[page + 8..page + 12].copy_from_slice(&(root as u32).to_be_bytes());
+    std::fs::write(file.path(), &bytes).unwrap();
+    let db = Database::open(file.path()).unwrap();
+    let error = all(&db, "t", &COLUMNS).unwrap_err();
+    assert!(error.to_string().contains("referred to twice"), "{error}");
+}

@@ -1,0 +1,99 @@
+//! Tables that are stored in another way, and real exports.
+
+use super::{Owned, agree, all};
+use crate::sqlite::Database;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+
+fn write(folder: &Path, sql: &str) -> PathBuf {
+    let path = folder.join("t.sqlite");
+    Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    path
+}
+
+fn is_direct(db: &Database, table: &str, columns: &[&str]) -> bool {
+    db.direct(&db.tables[table], columns).is_some()
+}
+
+#[test]
+fn what_pages_cannot_tell_is_left_to_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(
+        folder.path(),
+        "CREATE TABLE usual (a INT, b TEXT); INSERT INTO usual VALUES (1, 'x');
+         CREATE TABLE no_row_ids (a TEXT PRIMARY KEY, b INT) WITHOUT ROWID; INSERT INTO no_row_ids VALUES ('k', 2);
+         CREATE TABLE computed (a INT, b INT AS (a * 2) VIRTUAL, c INT AS (a + 1) STORED); INSERT INTO computed VALUES (3);
+         CREATE TABLE altered (a INT); INSERT INTO altered VALUES (4);
+         ALTER TABLE altered ADD COLUMN b INT NOT NULL DEFAULT 9;
+         CREATE TABLE down (a INTEGER PRIMARY KEY DESC, b INT); INSERT INTO down VALUES (50, 6);
+         CREATE TABLE strict (a INTEGER PRIMARY KEY, b ANY, c REAL) STRICT; INSERT INTO strict VALUES (7, '8', 9);
+         CREATE TABLE indexed (a INT, b INT); INSERT INTO indexed VALUES (2, 1), (1, 2);
+         CREATE INDEX by_a ON indexed (a, b);
+         CREATE VIRTUAL TABLE words USING fts5 (body); INSERT INTO words VALUES ('some text');",
+    );
+    let db = Database::open(&path).unwrap();
+    assert!(is_direct(&db, "usual", &["b", "missing"]));
+    assert!(!is_direct(&db, "usual", &["a", "a"]));
+    assert!(!is_direct(&db, "no_row_ids", &["a"]));
+    assert!(!is_direct(&db, "computed", &["a"]));
+    assert!(!is_direct(&db, "altered", &["b"]));
+    assert!(is_direct(&db, "altered", &["a"]));
+    assert!(is_direct(&db, "down", &["a"]));
+    assert!(is_direct(&db, "strict", &["a", "b", "c"]));
+    assert!(!is_direct(&db, "words", &["body"]));
+    assert_eq!(all(&db, "altered", &["b"]).unwrap(), [[Owned::Int(9)]]);
+    assert_eq!(
+        all(&db, "down", &["a", "b"]).unwrap(),
+        [[Owned::Int(50), Owned::Int(6)]]
+    );
+    assert_eq!(
+        all(&db, "usual", &["a", "a"]).unwrap(),
+        [[Owned::Int(1), Owned::Int(1)]]
+    );
+    assert_eq!(all(&db, "usual", &[]).unwrap(), [Vec::new()]);
+    assert_eq!(all(&db, "usual", &["a"; 40]).unwrap()[0].len(), 40);
+    assert_eq!(all(&db, "nowhere", &["a"]).unwrap(), Vec::<Vec<Owned>>::new());
+    assert!(agree(&path) > 8);
+}
+
+#[test]
+fn text_in_another_encoding_is_left_to_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(
+        folder.path(),
+        "PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (a TEXT); INSERT INTO t VALUES ('ä')",
+    );
+    let db = Database::open(&path).unwrap();
+    assert!(!is_direct(&db, "t", &["a"]));
+    assert_eq!(all(&db, "t", &["a"]).unwrap(), [[Owned::Text("ä".into())]]);
+}
+
+#[test]
+fn bytes_kept_at_the_end_of_pages_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.sqlite");
+    let packed = include_bytes!("../../../../../fixtures/sqlite/reserved.sqlite.gz");
+    let mut file = std::fs::File::create(&path).unwrap();
+    std::io::copy(&mut flate2::read::GzDecoder::new(&packed[..]), &mut file).unwrap();
+    let db = Database::open(&path).unwrap();
+    assert!(is_direct(&db, "t", &["a", "b"]));
+    assert_eq!(agree(&path), 500);
+}
+
+#[test]
+fn real_exports_read_the_same_both_ways() {
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
+    for name in [
+        "h200/llama4.sqlite",
+        "h200/dsocr2.sqlite",
+        "nsys-versions/nsys-2022.4.2-cpu-nvtx.sqlite",
+        "nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite",
+    ] {
+        let path = captures.join(name);
+        if !path.exists() {
+            println!("skipped: {name} is not here");
+            continue;
+        }
+        assert!(agree(&path) > 100, "{name}");
+    }
+}
