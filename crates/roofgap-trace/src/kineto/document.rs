@@ -36,7 +36,8 @@ pub(super) fn events<'a>(
             (Place::After, _) => return Err(Stop::Invalid(Expected::CommaOrEnd)),
             (Place::First | Place::Next, _) => {
                 let from = cursor.at;
-                let event = Event::read(cursor).inspect_err(|stop| {
+                let mut event = Event::default();
+                event.read(cursor).inspect_err(|stop| {
                     if *stop == Stop::Incomplete {
                         cursor.at = from;
                     }

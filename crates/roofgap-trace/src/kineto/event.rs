@@ -39,36 +39,70 @@ struct Arguments<'a> {
 impl<'a> Event<'a> {
     /// Reads an event up to and with its closing brace.
     #[inline]
-    pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Self, Stop> {
+    pub(super) fn read(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Stop> {
         cursor.take(b'{', Expected::Event)?;
-        let mut event = Self::default();
-        if cursor.peek()? == b'}' {
+        if self.read_usual(cursor)? {
+            // The members that nearly all events begin with were all there.
+        } else if cursor.peek()? == b'}' {
             cursor.at += 1;
-            return Ok(event);
+            return Ok(());
+        } else {
+            self.read_member(cursor)?;
         }
         loop {
-            match cursor.key()? {
-                b"ph" => event.phase = cursor.scalar()?,
-                b"cat" => event.category = cursor.scalar()?.map(Category::of),
-                b"name" => event.name = cursor.scalar()?,
-                b"pid" => event.pid = cursor.scalar()?,
-                b"tid" => event.tid = cursor.scalar()?,
-                b"ts" => event.start = cursor.scalar()?,
-                b"dur" => event.duration = cursor.scalar()?,
-                // The category usually comes first; where it does not, any argument may be needed.
-                b"args" if event.category.is_none_or(Category::has_arguments) => {
-                    event.arguments.read(cursor)?
-                }
-                _ => cursor.skip()?,
-            }
             match cursor.peek()? {
                 b',' => cursor.at += 1,
                 b'}' => break,
                 _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
             }
+            self.read_member(cursor)?;
         }
         cursor.at += 1;
-        Ok(event)
+        Ok(())
+    }
+
+    /// Reads the first members if they are written byte for byte as current profilers write them, without looking at keys one
+    /// by one. Otherwise nothing is consumed.
+    #[inline(always)]
+    fn read_usual(&mut self, cursor: &mut Cursor<'a>) -> Result<bool, Stop> {
+        if !cursor.take_exactly(b"\n    \"ph\": \"X\", \"cat\": \"") {
+            return Ok(false);
+        }
+        self.phase = Some(b"X");
+        self.category = Some(Category::of(cursor.string_rest()?));
+        if !cursor.take_exactly(b", \"name\": \"") {
+            return Ok(true);
+        }
+        self.name = Some(cursor.string_rest()?);
+        for (key, value) in [
+            (&b", \"pid\": "[..], &mut self.pid),
+            (b", \"tid\": ", &mut self.tid),
+            (b",\n    \"ts\": ", &mut self.start),
+            (b", \"dur\": ", &mut self.duration),
+        ] {
+            if !cursor.take_exactly(key) {
+                break;
+            }
+            *value = cursor.scalar()?;
+        }
+        Ok(true)
+    }
+
+    #[inline(always)]
+    fn read_member(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Stop> {
+        match cursor.key()? {
+            b"ph" => self.phase = cursor.scalar()?,
+            b"cat" => self.category = cursor.scalar()?.map(Category::of),
+            b"name" => self.name = cursor.scalar()?,
+            b"pid" => self.pid = cursor.scalar()?,
+            b"tid" => self.tid = cursor.scalar()?,
+            b"ts" => self.start = cursor.scalar()?,
+            b"dur" => self.duration = cursor.scalar()?,
+            // The category usually comes first; where it does not, any argument may be needed.
+            b"args" if self.category.is_none_or(Category::has_arguments) => self.arguments.read(cursor)?,
+            _ => cursor.skip()?,
+        }
+        Ok(())
     }
 
     /// Turns the event into a row, or counts why it is none.

@@ -113,6 +113,55 @@ fn the_real_trace_is_read_as_the_plain_reader_reads_it() {
     }
 }
 
+#[test]
+fn a_piece_of_the_real_trace_is_the_same_in_blocks_of_any_size() {
+    let text = String::from_utf8(fixture_text()).unwrap();
+    // The first operators, and what stands around the first kernel.
+    let ends: Vec<usize> = text.match_indices("\n  },").map(|(i, _)| i + 5).collect();
+    let kernel = text.find(r#""cat": "kernel""#).unwrap();
+    let around = ends.partition_point(|&end| end < kernel);
+    let (from, to) = (ends[around - 8], ends[around + 8]);
+    let piece = format!(
+        "{}{}],\n  \"traceName\": \"piece\"\n}}",
+        &text[..ends[5]],
+        &text[from..to - 1]
+    );
+    let expected = expected(&serde_json::from_str(&piece).unwrap());
+    assert!(!expected.ops.is_empty() && !expected.calls.is_empty() && !expected.cpu_ops.is_empty());
+    for block in (1..64).chain((64..piece.len() + 2).step_by(13)) {
+        let found = Snapshot::of(&read_bytes(piece.as_bytes(), block, 2).unwrap());
+        assert_eq!(found, expected, "in blocks of {block}");
+    }
+}
+
+/// The profiler gives a call the id of the operator that made it. Operators are told by nesting in time instead, for which
+/// the ids need not be kept; on a real trace both say the same of every call.
+#[test]
+fn nesting_in_time_says_what_external_ids_say() {
+    let document: Value = serde_json::from_slice(&fixture_text()).unwrap();
+    let events = document["traceEvents"].as_array().unwrap();
+    let ids = |categories: &[&str]| -> Vec<Option<u64>> {
+        let kept = events
+            .iter()
+            .filter(|e| e["cat"].as_str().is_some_and(|c| categories.contains(&c)));
+        kept.map(|e| e["args"]["External id"].as_u64()).collect()
+    };
+    let (call_ids, op_ids) = (ids(&["cuda_runtime", "cuda_driver"]), ids(&["cpu_op"]));
+    let mut trace = Trace::default();
+    crate::kineto::read(&fixture(), &mut trace).unwrap();
+    let (calls, ops) = (&trace.calls, &trace.cpu_ops);
+    assert_eq!((call_ids.len(), op_ids.len()), (calls.len(), ops.len()));
+    for (i, id) in call_ids.iter().enumerate() {
+        let around = |&op: &usize| {
+            ops.thread[op] == calls.thread[i]
+                && ops.start[op] <= calls.start[i]
+                && calls.end[i] <= ops.end[op]
+        };
+        let innermost = (0..ops.len()).filter(around).max_by_key(|&op| ops.start[op]);
+        assert_eq!(innermost.and_then(|op| op_ids[op]), *id);
+    }
+}
+
 /// Names that are hard on a scanner of text.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
