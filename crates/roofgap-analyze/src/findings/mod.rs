@@ -15,6 +15,7 @@ pub use evidence::{ChainUse, CommunicationUse, CopyUse, ShapeUse, StageEvidence,
 pub use occupancy::{Limit, Occupancy, occupancy};
 
 use crate::analysis::{Analysis, Finding, Stage};
+use crate::counters::Measured;
 use crate::model::Architecture;
 
 /// All that the rules may look at.
@@ -26,27 +27,8 @@ pub struct Inputs<'a> {
     pub evidence: &'a [StageEvidence],
     /// The model, where it is known.
     pub model: Option<&'a Architecture>,
-    /// What ncu's own rules said.
-    pub advice: &'a [NcuAdvice],
-}
-
-/// What one of ncu's own rules said of a kernel.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NcuAdvice {
-    /// The stage of the launch.
-    pub stage: Option<String>,
-    /// The kernel as the timeline names it, else as ncu does.
-    pub kernel: String,
-    /// Section of the report.
-    pub section: String,
-    /// Identifier of the rule.
-    pub rule: String,
-    /// What it says.
-    pub text: String,
-    /// What it would save, in % of the kernel's time, by ncu's own estimate.
-    pub speedup_pct: Option<f64>,
-    /// Whether that estimate is for the whole kernel and not only for the part that the rule looks at.
-    pub whole_kernel: bool,
+    /// Counters joined with the timeline; empty where there are none.
+    pub counters: &'a [Measured],
 }
 
 /// One stage as the rules see it.
@@ -55,6 +37,16 @@ pub(crate) struct View<'a> {
     pub(crate) inputs: Inputs<'a>,
     pub(crate) stage: &'a Stage,
     pub(crate) evidence: Option<&'a StageEvidence>,
+}
+
+impl<'a> View<'a> {
+    /// Counters of this stage that show what the timeline shows: matched, and of a like duration.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &'a Measured> {
+        let name = self.stage.name.as_str();
+        self.inputs.counters.iter().filter(move |row| {
+            row.matched && row.representative != Some(false) && row.row.stage.as_deref() == Some(name)
+        })
+    }
 }
 
 /// Runs every rule on every stage and ranks the findings by the time they could save.

@@ -1,112 +1,134 @@
 //! Memory-bound: at the roof only fewer bytes help, far from it better access does.
 
-use crate::analysis::{Finding, Kernel, Stage};
+use crate::analysis::{Finding, Stage};
+use crate::counters::{Bound, Measured};
 use crate::findings::View;
 use crate::findings::draft::{Draft, ms, percent};
+use crate::names::short_name;
 
-/// Share of the DRAM roof, in %, from which on a kernel is at it.
+/// Share of the bandwidth, in %, from which on a stage without counters is at the memory roof.
 const AT_ROOF_PCT: f64 = 70.0;
-/// Share of busy time, in %, from which on it is the GPU that holds a stage back.
+/// Share of wall time, in %, from which on it is the GPU that holds a stage back.
 const BUSY_PCT: f64 = 60.0;
 
-/// Kernels of a stage that its counters call memory-bound, with their share of the roof that binds.
-fn memory_bound(stage: &Stage) -> impl Iterator<Item = (&Kernel, f64)> {
-    stage.kernels.iter().filter_map(|kernel| {
-        let counters = kernel.counters.as_ref()?;
-        let memory = counters.bound.as_deref()?.starts_with("memory");
-        let roof = counters.dram_pct.or(counters.memory_pct)?;
-        memory.then_some((kernel, roof))
-    })
-}
+const FEWER_BYTES: &str = "Move fewer bytes: weights in 8 or 4 bits, more sequences a step so that a weight read serves more \
+                           tokens, a smaller or grouped cache of keys and values. The bound is for half the bytes.";
+const BETTER_ACCESS: &str = "Get nearer to the roof before buying bandwidth: wider and contiguous loads, a layout that the kernel \
+                             reads in order, larger pages of the cache, kernels fused so that a value is read once.";
 
-/// Kernels that already draw most of the DRAM bandwidth, or without counters a stage whose model does: only moving fewer
-/// bytes helps. The bound is half their time: weights or cache at half the bits.
+/// Kernels at the roof of DRAM by their counters, or without counters a stage whose model needs most of the bandwidth. The
+/// bound is half their time: weights or cache at half the bits.
 pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let action = "Move fewer bytes: weights in 8 or 4 bits, more sequences a step so that a weight read serves more tokens, a \
-                  smaller or grouped cache of keys and values. The bound is for half the bytes.";
-    let kernels: Vec<_> = memory_bound(stage)
-        .filter(|(_, roof)| *roof >= AT_ROOF_PCT)
+    let kernels: Vec<&Measured> = view
+        .counters()
+        .filter(|row| row.bound == Some(Bound::Dram))
         .collect();
-    let total_ns: i64 = kernels.iter().map(|(kernel, _)| kernel.total_ns).sum();
-    if let Some((first, roof)) = kernels.first() {
+    if let Some((largest, total_ns)) = largest(&kernels) {
+        let reached = largest.reached_pct.unwrap_or_default();
+        let name = short_name(&largest.row.kernel);
         let title = format!(
-            "{} kernels of {} run at the memory roof ({} at {roof:.0} % of DRAM bandwidth): {}",
-            kernels.len(),
+            "{} of {} run at the memory roof, {name} at {reached:.0} % of DRAM bandwidth: {}",
+            count(kernels.len()),
             stage.name,
-            first.short_name,
             ms(total_ns)
         );
         Draft::new("memory-at-roof", stage, total_ns / 2)
             .with("kernels", kernels.len())
             .with("kernel_ns", total_ns)
-            .with("largest", first.short_name.as_str())
-            .with_number("largest_dram_pct", *roof)
-            .say(title, action.to_owned(), findings);
-        return;
-    }
-    let (Some(mbu), Some(busy_ns)) = (&stage.mbu, stage.busy_ns) else {
-        return;
-    };
-    let Some(by_busy) = mbu.by_busy_pct else { return };
-    if by_busy >= AT_ROOF_PCT && percent(busy_ns, stage.wall_ns) >= BUSY_PCT {
+            .with("largest", name)
+            .with_number("largest_dram_pct", reached)
+            .say(title, FEWER_BYTES.to_owned(), findings);
+    } else if let Some((by_busy, busy_ns, bytes)) = by_model(view, stage)
+        && by_busy >= AT_ROOF_PCT
+    {
         let title = format!(
             "{} runs at the memory roof: while busy the GPU moves what the model needs at {by_busy:.0} % of its bandwidth",
             stage.name
         );
         Draft::new("memory-at-roof", stage, busy_ns / 2)
             .with_number("mbu_by_busy_pct", by_busy)
-            .with("bytes", mbu.bytes)
+            .with("bytes", bytes)
             .with("busy_ns", busy_ns)
-            .say(title, action.to_owned(), findings);
+            .say(title, FEWER_BYTES.to_owned(), findings);
     }
 }
 
-/// Kernels that are memory-bound and yet far from the roof, or without counters a busy decode whose model needs little of the
-/// bandwidth. The bound is the time that the roof would not need.
+/// Kernels that wait for memory and are far from the roof of DRAM, or without counters a busy decode whose model needs little
+/// of the bandwidth. The bound is the time that the roof would not need.
 pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let action = "Get nearer to the roof before buying bandwidth: wider and contiguous loads, a layout that the kernel reads in \
-                  order, larger pages of the cache, kernels fused so that a value is read once.";
-    let kernels: Vec<_> = memory_bound(stage)
-        .filter(|(_, roof)| *roof < AT_ROOF_PCT)
-        .collect();
-    if let Some((first, roof)) = kernels.first() {
+    let kernels: Vec<&Measured> = view.counters().filter(|row| waits_for_memory(row)).collect();
+    if let Some((largest, _)) = largest(&kernels) {
+        let dram = |row: &Measured| row.row.dram_pct.unwrap_or_default();
         let lost: f64 = kernels
             .iter()
-            .map(|(kernel, roof)| kernel.total_ns as f64 * (1.0 - roof / 100.0))
+            .map(|row| row.timeline_total_ns as f64 * (1.0 - dram(row) / 100.0))
             .sum();
+        let name = short_name(&largest.row.kernel);
         let title = format!(
-            "{} memory-bound kernels of {} are far from the roof ({} at {roof:.0} % of DRAM bandwidth)",
-            kernels.len(),
+            "{} of {} wait for memory far from its roof, {name} at {:.0} % of DRAM bandwidth",
+            count(kernels.len()),
             stage.name,
-            first.short_name
+            dram(largest)
         );
         Draft::new("memory-below-roof", stage, lost as i64)
             .with("kernels", kernels.len())
-            .with("largest", first.short_name.as_str())
-            .with_number("largest_dram_pct", *roof)
-            .say(title, action.to_owned(), findings);
-        return;
+            .with("largest", name)
+            .with_number("largest_dram_pct", dram(largest))
+            .with("largest_bound", largest.row.bound.clone())
+            .say(title, BETTER_ACCESS.to_owned(), findings);
+    } else if let (Some((by_busy, busy_ns, bytes)), Some(steps)) = (by_model(view, stage), &stage.steps)
+        && by_busy < AT_ROOF_PCT
+    {
+        let bound = busy_ns as f64 * (1.0 - by_busy / 100.0);
+        let title = format!(
+            "{} keeps the GPU busy, yet moves what the model needs at {by_busy:.0} % of the bandwidth",
+            stage.name
+        );
+        Draft::new("memory-below-roof", stage, bound as i64)
+            .with_number("mbu_by_busy_pct", by_busy)
+            .with("bytes", bytes)
+            .with("busy_ns", busy_ns)
+            .with("steps", steps.count)
+            .with(
+                "floor_step_ns",
+                stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns),
+            )
+            .say(title, BETTER_ACCESS.to_owned(), findings);
     }
-    let (Some(mbu), Some(busy_ns), Some(steps)) = (&stage.mbu, stage.busy_ns, &stage.steps) else {
-        return;
-    };
-    let Some(by_busy) = mbu.by_busy_pct else { return };
-    let has_counters = stage.kernels.iter().any(|kernel| kernel.counters.is_some());
-    if has_counters || by_busy >= AT_ROOF_PCT || percent(busy_ns, stage.wall_ns) < BUSY_PCT {
-        return;
+}
+
+/// Bound by a cache, or by latency with the memory system busier than the multiprocessors.
+fn waits_for_memory(row: &Measured) -> bool {
+    match row.bound {
+        Some(Bound::L2 | Bound::L1) => row.row.dram_pct.is_some(),
+        Some(Bound::Latency) => match (row.row.dram_pct, row.row.memory_pct, row.row.sm_pct) {
+            (Some(_), Some(memory), Some(sm)) => memory > sm,
+            _ => false,
+        },
+        _ => false,
     }
-    let bound = busy_ns as f64 * (1.0 - by_busy / 100.0);
-    let title = format!(
-        "{} keeps the GPU busy, yet moves what the model needs at {by_busy:.0} % of the bandwidth",
-        stage.name
-    );
-    Draft::new("memory-below-roof", stage, bound as i64)
-        .with_number("mbu_by_busy_pct", by_busy)
-        .with("bytes", mbu.bytes)
-        .with("busy_ns", busy_ns)
-        .with("steps", steps.count)
-        .with("floor_step_ns", mbu.floor_step_ns)
-        .say(title, action.to_owned(), findings);
+}
+
+/// The row with the most time in the stage, and the time of all.
+fn largest<'a>(rows: &[&'a Measured]) -> Option<(&'a Measured, i64)> {
+    let largest = rows.iter().copied().max_by_key(|row| row.timeline_total_ns)?;
+    Some((largest, rows.iter().map(|row| row.timeline_total_ns).sum()))
+}
+
+fn count(kernels: usize) -> String {
+    if kernels == 1 {
+        "one kernel".to_owned()
+    } else {
+        format!("{kernels} kernels")
+    }
+}
+
+/// MBU by busy time, busy time and bytes of a stage that keeps the GPU busy and was not measured by counters.
+fn by_model(view: &View<'_>, stage: &Stage) -> Option<(f64, i64, f64)> {
+    let (mbu, busy_ns) = (stage.mbu.as_ref()?, stage.busy_ns?);
+    let counted = view.counters().next().is_some();
+    let busy = percent(busy_ns, stage.wall_ns) >= BUSY_PCT;
+    (busy && !counted).then_some((mbu.by_busy_pct?, busy_ns, mbu.bytes))
 }

@@ -1,8 +1,10 @@
 //! Kernels that leave most of the multiprocessors' slots empty.
 
 use crate::analysis::Finding;
+use crate::counters::Measured;
 use crate::findings::draft::{Draft, percent};
-use crate::findings::{Limit, View, occupancy};
+use crate::findings::{Limit, ShapeUse, View, occupancy};
+use crate::names::short_name;
 
 /// Occupancy, in %, below which latency is hardly hidden.
 const LOW_PCT: f64 = 30.0;
@@ -18,75 +20,80 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
     let (Some(evidence), Some(kernel_ns)) = (view.evidence, stage.kernel_ns) else {
         return;
     };
-    for kernel in &stage.kernels {
-        let Some(counters) = &kernel.counters else {
-            continue;
-        };
-        let (Some(achieved), Some(sm), Some(memory)) =
-            (counters.occupancy_pct, counters.sm_pct, counters.memory_pct)
-        else {
+    for measured in view.counters() {
+        let row = &measured.row;
+        let (Some(achieved), Some(sm), Some(memory)) = (row.occupancy_pct, row.sm_pct, row.memory_pct) else {
             continue;
         };
         let roof = sm.max(memory);
-        if achieved >= LOW_PCT
-            || roof >= NEAR_ROOF_PCT
-            || percent(kernel.total_ns, kernel_ns) < LEAST_KERNEL_PCT
-        {
+        let share = percent(measured.timeline_total_ns, kernel_ns);
+        if achieved >= LOW_PCT || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT {
             continue;
         }
-        let Some(shape) = evidence.shapes.iter().find(|shape| shape.name == kernel.name) else {
+        let Some(shape) = shape_of(&evidence.shapes, measured) else {
             continue;
         };
         let (Some(capability), Some(sms)) = (shape.compute_capability, shape.sms) else {
             continue;
         };
-        let Some(limit) = occupancy(
+        let possible = occupancy(
             capability,
             sms,
             shape.blocks,
             shape.threads,
             shape.registers,
             shape.shared_bytes,
-        ) else {
-            continue;
-        };
-        let title = format!(
-            "{} of {} reaches {achieved:.0} % occupancy, limited by {}",
-            kernel.short_name,
-            stage.name,
-            limit.limit.name()
         );
-        let action = match limit.limit {
-            Limit::Registers => format!(
-                "Use fewer than its {} registers a thread: a smaller tile, __launch_bounds__, or another variant of the kernel.",
-                shape.registers
-            ),
-            Limit::SharedMemory => format!(
-                "Use less than its {} bytes of shared memory a block: fewer stages or a smaller tile.",
-                shape.shared_bytes
-            ),
-            Limit::Grid => format!(
-                "Give it more than {} blocks for {sms} multiprocessors: a larger batch, or a split of the inner dimension.",
-                shape.blocks
-            ),
-            Limit::Blocks => format!("Use more than {} threads a block.", shape.threads),
-            Limit::Warps => {
-                "The launch could fill the device, so warps end unevenly or wait: look at its stalls."
-                    .to_owned()
-            }
-        };
-        let bound = kernel.total_ns as f64 * (1.0 - roof / 100.0);
+        let Some(possible) = possible else { continue };
+        let name = short_name(&row.kernel);
+        let title = format!(
+            "{name} of {} reaches {achieved:.0} % occupancy, limited by {}",
+            stage.name,
+            possible.limit.name()
+        );
+        let bound = measured.timeline_total_ns as f64 * (1.0 - roof / 100.0);
         Draft::new("low-occupancy", stage, bound as i64)
-            .with("kernel", kernel.name.as_str())
+            .with("kernel", row.kernel.as_str())
             .with_number("occupancy_pct", achieved)
-            .with_number("possible_occupancy_pct", limit.pct)
-            .with("limit", limit.limit.name())
+            .with_number("possible_occupancy_pct", possible.pct)
+            .with("limit", possible.limit.name())
             .with("registers", shape.registers)
             .with("shared_bytes", shape.shared_bytes)
             .with("blocks", shape.blocks)
             .with("threads", shape.threads)
             .with_number("nearest_roof_pct", roof)
-            .with("kernel_ns", kernel.total_ns)
-            .say(title, action, findings);
+            .with("kernel_ns", measured.timeline_total_ns)
+            .say(title, action(possible.limit, shape, sms), findings);
+    }
+}
+
+/// The launches that were measured, by kernel and shape.
+fn shape_of<'a>(shapes: &'a [ShapeUse], measured: &Measured) -> Option<&'a ShapeUse> {
+    let blocks: u64 = measured.row.grid.iter().map(|side| u64::from(*side)).product();
+    let threads: u32 = measured.row.block.iter().product();
+    shapes
+        .iter()
+        .find(|s| s.name == measured.row.kernel && s.blocks == blocks && s.threads == threads)
+}
+
+fn action(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
+    match limit {
+        Limit::Registers => format!(
+            "Use fewer than its {} registers a thread: a smaller tile, __launch_bounds__, or another variant of the kernel.",
+            shape.registers
+        ),
+        Limit::SharedMemory => format!(
+            "Use less than its {} bytes of shared memory a block: fewer stages or a smaller tile.",
+            shape.shared_bytes
+        ),
+        Limit::Grid => format!(
+            "Give it more than {} blocks for {sms} multiprocessors: a larger batch, or a split of the inner dimension.",
+            shape.blocks
+        ),
+        Limit::Blocks => format!("Use more than {} threads a block.", shape.threads),
+        Limit::Warps => {
+            "The launch could fill the device, so its warps end unevenly or wait: look at what they stall on."
+                .to_owned()
+        }
     }
 }

@@ -19,8 +19,9 @@ fn on_cuda_cores(name: &str) -> bool {
         && !TENSOR_NAMES.iter().any(|part| name.contains(part))
 }
 
-/// A stage of matrix products, part of which run on the CUDA cores by the names of their kernels. Products with one row
-/// (gemv) are left out: they wait for memory, not for arithmetic. The bound is what the ratio of peaks would save.
+/// A stage of matrix products, part of which run on the CUDA cores by their counters, or where there are none by the names of
+/// their kernels. Products with one row (gemv) are left out: they wait for memory, not for arithmetic. The bound is what the
+/// ratio of peaks would save.
 pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(kernel_ns) = stage.kernel_ns else { return };
@@ -36,7 +37,7 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
     let slow: Vec<_> = stage
         .kernels
         .iter()
-        .filter(|k| k.family == "gemm" && on_cuda_cores(&k.name))
+        .filter(|k| k.family == "gemm" && counted(view, &k.name).unwrap_or_else(|| on_cuda_cores(&k.name)))
         .collect();
     let (Some(first), Some(ratio)) = (slow.first(), ratio_of_peaks(view)) else {
         return;
@@ -64,6 +65,16 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
     .with_number("tf32_over_fp32_peak", ratio)
     .with("largest", first.short_name.as_str())
     .say(title, action, findings);
+}
+
+/// Whether the counters of a kernel show arithmetic and none of it on tensor cores; `None` where they do not say.
+fn counted(view: &View<'_>, name: &str) -> Option<bool> {
+    let row = view.counters().find(|row| row.row.kernel == name)?;
+    let work = row.readings.work.as_ref()?;
+    let flops = work.flops().filter(|flops| *flops > 0.0)?;
+    // Without a counter of the tensor cores their part is not zero but unknown.
+    work.by_kind.iter().find(|(kind, _)| kind.is_tensor())?;
+    Some(work.tensor_flops() < 0.01 * flops)
 }
 
 /// TF32 over fp32 peak of the device; `None` for an unknown one, or where tensor cores would not be faster.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::analysis::*;
+use crate::counters::{Advice, Bound, Measured, Readings, Work, WorkKind};
 use crate::findings::{ChainUse, CommunicationUse, CopyUse, ShapeUse, SyncUse};
 
 const MS: i64 = 1_000_000;
@@ -187,27 +188,78 @@ fn kernels_too_small_for_the_device() {
     assert_eq!(found.evidence["largest_blocks"], 33);
 }
 
-fn counted(stage: &mut Stage, row: CounterRow) {
-    stage.kernels[0].counters = Some(row);
+/// Counters of the one kernel, as the join gives them.
+fn measured(bound: Option<Bound>, row: CounterRow) -> Measured {
+    Measured {
+        row: CounterRow {
+            stage: Some("decode".into()),
+            kernel: "big_gemm".into(),
+            grid: [1000, 1, 1],
+            block: [384, 1, 1],
+            bound: bound.map(|bound| bound.to_string()),
+            ..row
+        },
+        bound,
+        reached_pct: Some(92.0),
+        representative: Some(true),
+        matched: true,
+        timeline_calls: 1000,
+        timeline_total_ns: 98 * MS,
+        readings: Readings::default(),
+        roofline: None,
+        advice: Vec::new(),
+    }
+}
+
+fn run_counted(stage: Stage, evidence: &StageEvidence, counters: &[Measured]) -> Vec<Finding> {
+    find(Inputs {
+        analysis: &analysis(stage),
+        evidence: std::slice::from_ref(evidence),
+        model: None,
+        counters,
+    })
 }
 
 #[test]
 fn memory_at_and_below_the_roof() {
-    let (mut stage, evidence) = busy();
-    let row = |dram: f64| CounterRow {
-        bound: Some("memory-bound (DRAM)".into()),
+    let (stage, evidence) = busy();
+    let row = |sm: f64, memory: f64, dram: f64| CounterRow {
+        sm_pct: Some(sm),
+        memory_pct: Some(memory),
         dram_pct: Some(dram),
         ..CounterRow::default()
     };
-    counted(&mut stage, row(92.0));
-    let all = run(stage.clone(), evidence.clone());
+    let run = |bound, row| run_counted(stage.clone(), &evidence, &[measured(Some(bound), row)]);
+    let all = run(Bound::Dram, row(10.0, 92.0, 92.0));
     assert_eq!(ids(&all), ["memory-at-roof"]);
     assert_eq!(all[0].bound_ns, 49 * MS);
     assert!(all[0].action.contains("8 or 4 bits"));
-    counted(&mut stage, row(40.0));
-    let all = run(stage, evidence);
-    assert_eq!(ids(&all), ["memory-below-roof"]);
-    assert_eq!(all[0].bound_ns, 58_800_000);
+    for (bound, row) in [
+        (Bound::L2, row(10.0, 70.0, 40.0)),
+        (Bound::Latency, row(10.0, 50.0, 40.0)),
+    ] {
+        let all = run(bound, row);
+        assert_eq!(ids(&all), ["memory-below-roof"]);
+        assert_eq!(all[0].bound_ns, 58_800_000);
+    }
+    assert_eq!(
+        ids(&run(Bound::Latency, row(50.0, 20.0, 10.0))),
+        Vec::<&str>::new()
+    );
+    assert_eq!(
+        ids(&run(Bound::Compute, row(90.0, 20.0, 10.0))),
+        Vec::<&str>::new()
+    );
+    // What ncu saw has to be what the timeline saw.
+    let mut other = measured(Some(Bound::Dram), row(10.0, 92.0, 92.0));
+    other.representative = Some(false);
+    assert_eq!(
+        ids(&run_counted(stage.clone(), &evidence, &[other.clone()])),
+        Vec::<&str>::new()
+    );
+    other.representative = Some(true);
+    other.row.stage = Some("prefill".into());
+    assert_eq!(ids(&run_counted(stage, &evidence, &[other])), Vec::<&str>::new());
 }
 
 #[test]
@@ -256,22 +308,44 @@ fn matrix_products_on_cuda_cores() {
 }
 
 #[test]
+fn counters_tell_the_cores_better_than_names() {
+    let (stage, evidence) = busy();
+    let with = |by_kind: Vec<(WorkKind, f64)>| {
+        let mut row = measured(None, CounterRow::default());
+        row.readings.work = Some(Work {
+            by_kind,
+            tensor_uncounted: false,
+        });
+        run_counted(stage.clone(), &evidence, &[row])
+    };
+    assert_eq!(
+        ids(&with(vec![(WorkKind::Fp32, 1e9), (WorkKind::TensorBf16, 0.0)])),
+        ["tensor-cores-idle"]
+    );
+    assert_eq!(
+        ids(&with(vec![(WorkKind::Fp32, 1e6), (WorkKind::TensorBf16, 1e9)])),
+        Vec::<&str>::new()
+    );
+    // Not counted is not zero.
+    assert_eq!(ids(&with(vec![(WorkKind::Fp32, 1e9)])), Vec::<&str>::new());
+}
+
+#[test]
 fn low_occupancy_names_the_limit() {
-    let (mut stage, evidence) = busy();
+    let (stage, evidence) = busy();
     let row = |occupancy: f64, sm: f64| CounterRow {
         occupancy_pct: Some(occupancy),
         sm_pct: Some(sm),
         memory_pct: Some(20.0),
         ..CounterRow::default()
     };
-    counted(&mut stage, row(18.0, 35.0));
-    let all = run(stage.clone(), evidence.clone());
+    let run = |row| run_counted(stage.clone(), &evidence, &[measured(None, row)]);
+    let all = run(row(18.0, 35.0));
     let found = one(&all, "low-occupancy");
     assert_eq!(found.evidence["limit"], "registers");
     assert_eq!(found.bound_ns, 63_700_000);
     // Near its roof a kernel needs no occupancy.
-    counted(&mut stage, row(18.0, 85.0));
-    assert_eq!(ids(&run(stage, evidence)), Vec::<&str>::new());
+    assert_eq!(ids(&run(row(18.0, 85.0))), Vec::<&str>::new());
 }
 
 #[test]
@@ -311,7 +385,7 @@ fn experts_need_a_model_that_has_them() {
             analysis: &analysis,
             evidence: std::slice::from_ref(&evidence),
             model: model.as_ref(),
-            advice: &[],
+            counters: &[],
         })
     };
     let all = with(Some("deepseek_ocr"));
@@ -397,31 +471,29 @@ fn watching_that_costs_too_much() {
 #[test]
 fn rules_of_ncu_are_carried_in() {
     let (stage, evidence) = busy();
-    let analysis = analysis(stage);
-    let say = |kernel: &str, stage: &str, percent| NcuAdvice {
-        stage: Some(stage.into()),
-        kernel: kernel.into(),
-        section: "Occupancy".into(),
-        rule: "AchievedOccupancy".into(),
-        text: "Look at the block size.".into(),
-        speedup_pct: percent,
-        whole_kernel: true,
+    let say = |stage: &str, percent: Option<f64>, total_ns| {
+        let mut row = measured(None, CounterRow::default());
+        row.row.stage = Some(stage.into());
+        row.timeline_total_ns = total_ns;
+        row.advice = vec![Advice {
+            rule: "AchievedOccupancy".into(),
+            section: "Occupancy".into(),
+            text: " Look at the block size. ".into(),
+            speedup_pct: percent,
+        }];
+        row
     };
-    let advice = [
-        say("big_gemm", "decode", Some(20.0)),
-        say("big_gemm", "decode", Some(50.0)),
-        say("big_gemm", "prefill", Some(90.0)),
-        say("big_gemm", "decode", None),
-        say("elsewhere", "decode", Some(90.0)),
+    let counters = [
+        say("decode", Some(20.0), 40 * MS),
+        say("decode", Some(50.0), 50 * MS),
+        say("prefill", Some(90.0), 50 * MS),
+        say("decode", None, 8 * MS),
     ];
-    let all = find(Inputs {
-        analysis: &analysis,
-        evidence: &[evidence],
-        model: None,
-        advice: &advice,
-    });
+    let all = run_counted(stage, &evidence, &counters);
     assert_eq!(ids(&all), ["ncu-achievedoccupancy"]);
-    assert_eq!(all[0].bound_ns, 49 * MS);
+    // A fifth of 40 ms and half of 50 ms.
+    assert_eq!(all[0].bound_ns, 33 * MS);
+    assert_eq!(all[0].evidence["estimated_speedup_pct"], 50.0);
     assert_eq!(all[0].action, "Look at the block size.");
 }
 

@@ -3,7 +3,7 @@
 mod constructed;
 mod real;
 
-use super::{Inputs, NcuAdvice, StageEvidence, find};
+use super::{Inputs, StageEvidence, find};
 use crate::analysis::{Analysis, Finding};
 
 fn findings(analysis: &Analysis, evidence: &[StageEvidence]) -> Vec<Finding> {
@@ -11,7 +11,7 @@ fn findings(analysis: &Analysis, evidence: &[StageEvidence]) -> Vec<Finding> {
         analysis,
         evidence,
         model: None,
-        advice: &[],
+        counters: &[],
     })
 }
 

@@ -149,7 +149,7 @@ fn a_kernel_table_and_a_wall_time_are_enough() {
         analysis: &analysis,
         evidence: &[],
         model: Some(&model),
-        advice: &[],
+        counters: &[],
     });
     let launch = one(&all, "launch-bound");
     assert_eq!(launch.evidence["launches_per_step"], 1219.0);
