@@ -7,6 +7,7 @@ use crate::wire::{Device, Record, Text};
 type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
 type DeviceName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
 type DeviceMemory = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
+type DeviceUuid = unsafe extern "C" fn(*mut u8, c_int) -> c_int;
 type DeviceAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
 
 const CLOCK_KHZ: c_int = 13;
@@ -49,6 +50,10 @@ pub(crate) fn describe(id: u32, take: impl FnOnce(Record<'_>)) {
         if get(&raw mut device, id as c_int) != 0 || name(text.as_mut_ptr(), 255, device) != 0 {
             return;
         }
+        let mut uuid = [0u8; 16];
+        let known = symbol(c"cuDeviceGetUuid").is_some_and(|ask| {
+            std::mem::transmute::<*mut c_void, DeviceUuid>(ask)(uuid.as_mut_ptr(), device) == 0
+        });
         let mut bytes = 0usize;
         memory(&raw mut bytes, device);
         let ask = |what: c_int| {
@@ -73,6 +78,7 @@ pub(crate) fn describe(id: u32, take: impl FnOnce(Record<'_>)) {
             memory_bytes: bytes as u64,
             bandwidth,
             name: Text(CStr::from_ptr(text.as_ptr()).to_bytes()),
+            uuid: Text(if known { &uuid } else { &[] }),
         }));
     }
 }

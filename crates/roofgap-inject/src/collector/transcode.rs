@@ -322,6 +322,7 @@ impl Transcoder {
             memory_bytes: record.memory,
             bandwidth: record.bandwidth.saturating_mul(1_000),
             name: Text(name),
+            uuid: Text(&record.uuid),
         }));
     }
 

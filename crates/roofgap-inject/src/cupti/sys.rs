@@ -209,7 +209,7 @@ pub(crate) struct DeviceRecord {
     pub(crate) minor: u32,
     pub(crate) id: u32,
     _ecc: u32,
-    _uuid: [u8; 16],
+    pub(crate) uuid: [u8; 16],
     pub(crate) name: *const c_char,
     pub(crate) visible: u8,
 }
@@ -253,6 +253,7 @@ const _: () = {
     assert!(offset_of!(DeviceRecord, sms) == 44);
     assert!(offset_of!(DeviceRecord, major) == 104);
     assert!(offset_of!(DeviceRecord, id) == 112);
+    assert!(offset_of!(DeviceRecord, uuid) == 120);
     assert!(offset_of!(DeviceRecord, name) == 136);
     assert!(offset_of!(DeviceRecord, visible) == 144);
     assert!(size_of::<DeviceRecord>() <= 176);

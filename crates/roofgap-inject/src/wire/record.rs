@@ -178,6 +178,8 @@ records! {
         bandwidth: u64,
         /// Its name.
         name: Text<'a>,
+        /// The 16 bytes by which it is known everywhere, or none.
+        uuid: Text<'a>,
     }
     /// A text that other records name by its number.
     4 TextEntry<'a> {
