@@ -1,0 +1,120 @@
+"""Runs at the start of every Python that has this folder on PYTHONPATH: waits for transformers or vLLM and marks their stages.
+
+Nothing is imported and nothing changes until the program itself imports one of them; an error in here never reaches the program. A
+sitecustomize that the user already has is run as if this one were not there. `ROOFGAP_ANNOTATE=0` switches all of it off.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _after_transformers(module):
+    _annotate().patch_models(module)
+
+
+def _after_generation(module):
+    _annotate().patch_generation(module)
+
+
+def _before_vllm():
+    # vLLM's own scopes; it reads the variable when it is first used, so here is early enough. What the user set stays.
+    os.environ.setdefault("VLLM_NVTX_SCOPES_FOR_PROFILING", "1")
+
+
+def _annotate():
+    name = "roofgap_annotate"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, name + ".py"))
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
+_BEFORE = {"vllm": _before_vllm}
+_AFTER = {"transformers.modeling_utils": _after_transformers, "transformers.generation.utils": _after_generation}
+
+
+class _Loader:
+    """A loader that does what the real one does, then calls back."""
+
+    def __init__(self, loader, after):
+        self._loader = loader
+        self._after = after
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        # From here on the module is as it would be without us.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _quietly(self._after, module)
+
+
+class _Finder:
+    """Sees every import, answers for the few names it waits for."""
+
+    def __init__(self):
+        self._busy = False
+
+    def find_spec(self, name, path=None, target=None):
+        if self._busy or (name not in _AFTER and name not in _BEFORE):
+            return None
+        if name in _BEFORE:
+            _quietly(_BEFORE[name])
+        if name not in _AFTER:
+            return None
+        self._busy = True
+        try:
+            spec = importlib.util.find_spec(name) if path is None else _find(name, path, target)
+        finally:
+            self._busy = False
+        if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _Loader(spec.loader, _AFTER[name])
+        return spec
+
+
+def _find(name, path, target):
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, path, target) if find is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def _quietly(call, *arguments):
+    try:
+        call(*arguments)
+    except Exception as error:
+        if os.environ.get("ROOFGAP_ANNOTATE_DEBUG"):
+            print(f"roofgap: annotation failed: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _chain():
+    """Runs the sitecustomize that would have run without this one; its errors are its own, and Python reports them as ever."""
+    others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        globals().update({name: value for name, value in vars(module).items() if not name.startswith("__")})
+
+
+if os.environ.get("ROOFGAP_ANNOTATE", "1") != "0":
+    sys.meta_path.insert(0, _Finder())
+_chain()

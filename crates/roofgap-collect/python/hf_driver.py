@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Runs any causal or image-text model of transformers as a workload to be profiled.
+
+One prefill, then one forward pass a token with a KV cache, greedily, inside NVTX ranges; the account of the run goes to the file named by
+--account or ROOFGAP_WORKLOAD_JSON. `--self-check` says what is installed; it and `--help` need no torch.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+import roofgap_probe as probe
+
+# Exit statuses of failures that a user can do something about.
+EXIT_USAGE = 2
+EXIT_NO_TORCH = 10
+EXIT_NO_CUDA = 11
+EXIT_NO_MODEL = 12
+EXIT_OUT_OF_MEMORY = 13
+EXIT_FAILED = 14
+
+DTYPES = {
+    "bf16": "bfloat16",
+    "bfloat16": "bfloat16",
+    "fp16": "float16",
+    "float16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "f32": "float32",
+    "float32": "float32",
+}
+
+
+class DriverError(Exception):
+    """A failure with one line to say about it."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+def parser():
+    """The command line."""
+    top = argparse.ArgumentParser(prog="hf_driver.py", description=__doc__.partition("\n")[0])
+    model = top.add_argument_group("the model (one of the first three)")
+    model.add_argument("--model", metavar="DIR", help="a local folder with config.json and weights")
+    model.add_argument("--config-json", metavar="FILE", help="a config.json; the weights are random")
+    model.add_argument("--model-type", metavar="NAME", help="a model type of transformers at its default sizes; the weights are random")
+    model.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="set a key of the configuration; dots go into parts of it",
+    )
+    model.add_argument("--task", choices=("auto", "causal", "image_text"), default="auto")
+    model.add_argument("--name", help="what to call the model in the account")
+    model.add_argument("--revision", help="revision of the weights, for the account")
+    model.add_argument("--dtype", choices=sorted(DTYPES), help="type of the weights; the configuration's own, else bf16")
+    model.add_argument("--attention", metavar="NAME", help="attention implementation (sdpa, eager, flash_attention_2, ...)")
+    model.add_argument("--experts", metavar="NAME", help="experts implementation (grouped_mm, batched_mm, eager)")
+    model.add_argument("--trust-remote-code", action="store_true", help="run Python code found in the model's folder")
+
+    run = top.add_argument_group("the run")
+    run.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    run.add_argument(
+        "--prompt-tokens", type=positive, default=512, metavar="N", help="tokens of the prompt, image tokens included where they fit"
+    )
+    run.add_argument("--new-tokens", type=positive, default=64, metavar="N", help="decode steps")
+    run.add_argument("--batch", type=positive, default=1, metavar="N")
+    run.add_argument("--repeats", type=positive, default=3, metavar="N")
+    run.add_argument("--warmup", type=natural, default=1, metavar="N")
+    run.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of weights, prompt and image")
+    run.add_argument("--compile", action="store_true", help="torch.compile for decode, over a static cache")
+    run.add_argument("--cuda-graphs", action="store_true", help="replay decode as a CUDA graph, over a static cache")
+
+    data = top.add_argument_group("what goes in")
+    data.add_argument("--prompt", help="text of the prompt; needs a tokenizer in the model's folder")
+    data.add_argument(
+        "--image", metavar="made|none|FILE", default="auto", help="a made image, none, or a file; made where the model can see"
+    )
+    data.add_argument("--image-size", type=positive, metavar="PIXELS", help="side of a made image; the model's own")
+    data.add_argument("--manifest", metavar="FILE", help="YAML list of images and prompts, taken in order to fill the batch")
+
+    out = top.add_argument_group("what comes out")
+    out.add_argument(
+        "--account", metavar="FILE", default=os.environ.get("ROOFGAP_WORKLOAD_JSON"), help="where the account goes (ROOFGAP_WORKLOAD_JSON)"
+    )
+    out.add_argument("--profile-operators", metavar="FILE", help="one repeat under torch.profiler; an account with its operators goes here")
+    out.add_argument("--trace-out", metavar="FILE.json.gz", help="with --profile-operators: the trace itself")
+    out.add_argument("--self-check", action="store_true", help="print what is installed, as JSON, and end")
+    return top
+
+
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def natural(text):
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is negative")
+    return value
+
+
+def check(args):
+    """What the parser cannot check by itself."""
+    given = [name for name in ("model", "config_json", "model_type") if getattr(args, name)]
+    if len(given) != 1:
+        raise DriverError(EXIT_USAGE, "give one of --model, --config-json and --model-type" + (f", not {len(given)}" if given else ""))
+    if args.trace_out and not args.profile_operators:
+        raise DriverError(EXIT_USAGE, "--trace-out needs --profile-operators")
+    if args.model and not os.path.isfile(os.path.join(args.model, "config.json")):
+        raise DriverError(
+            EXIT_NO_MODEL, f"no such model: {args.model} has no config.json; --model takes a local folder, nothing is downloaded"
+        )
+    for path, option in ((args.config_json, "--config-json"), (args.manifest, "--manifest")):
+        if path and not os.path.isfile(path):
+            raise DriverError(EXIT_NO_MODEL if option == "--config-json" else EXIT_USAGE, f"no such file: {option} {path}")
+    if args.image not in ("auto", "made", "none") and not os.path.isfile(args.image):
+        raise DriverError(EXIT_USAGE, f"no such file: --image {args.image}")
+    return parse_settings(args.settings)
+
+
+def parse_settings(settings):
+    """`a.b=v` pairs as nested dictionaries; a value is JSON where it can be read as such, else text."""
+    result = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not key or not equals:
+            raise DriverError(EXIT_USAGE, f"--set {setting}: expected KEY=VALUE")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        place = result
+        *parents, last = key.split(".")
+        for parent in parents:
+            place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise DriverError(EXIT_USAGE, f"--set {setting}: {parent} is already a value")
+        place[last] = value
+    return result
+
+
+def self_check():
+    """Versions of what a run needs; null where it is missing."""
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "nvtx", "PIL", "yaml"):
+        try:
+            module = __import__(name)
+            found[name] = getattr(module, "__version__", "present")
+        except Exception as error:
+            found[name] = None
+            found[f"{name}_error"] = f"{type(error).__name__}: {error}"
+    torch = sys.modules.get("torch")
+    found["cuda"] = bool(torch and torch.cuda.is_available())
+    found["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if found["cuda"] else []
+    return found
+
+
+def load_torch():
+    """torch and transformers, or what to install."""
+    try:
+        import torch
+    except Exception as error:
+        raise DriverError(
+            EXIT_NO_TORCH,
+            f"torch cannot be imported by {sys.executable}: {error}; install it there, or name another Python with workload.python",
+        ) from error
+    try:
+        import transformers
+    except Exception as error:
+        raise DriverError(
+            EXIT_NO_TORCH, f"transformers cannot be imported by {sys.executable}: {error}; pip install transformers"
+        ) from error
+    transformers.logging.set_verbosity_error()
+    return torch, transformers
+
+
+def pick_device(torch, wanted):
+    """The device to use; only `auto` falls back to the CPU."""
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise DriverError(EXIT_USAGE, f"--device {wanted}: {str(error).splitlines()[0]}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        why = "this torch was built without CUDA" if torch.version.cuda is None else "no usable GPU or driver was found"
+        raise DriverError(EXIT_NO_CUDA, f"no CUDA: {why}; use --device cpu or auto to run on the CPU")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DriverError(EXIT_NO_CUDA, f"no such device {wanted}: there are {torch.cuda.device_count()}")
+    return device
+
+
+def run(args):
+    """The whole of it: model, input, repeats, account."""
+    settings = check(args)
+    torch, transformers = load_torch()
+    import hf_loop
+    import hf_model
+
+    device = pick_device(torch, args.device)
+    if args.cuda_graphs and device.type != "cuda":
+        raise DriverError(EXIT_NO_CUDA, "--cuda-graphs needs a CUDA device")
+    try:
+        say(f"building the model on {device}")
+        model = hf_model.build(torch, transformers, args, settings, device)
+        say(f"{sum(p.numel() for p in model.parameters()):,} parameters; making the input")
+        inputs = hf_model.inputs(torch, transformers, args, model, device)
+        account = hf_loop.measure(torch, args, model, inputs, device, say)
+    except torch.cuda.OutOfMemoryError as error:
+        total = torch.cuda.get_device_properties(device).total_memory / 2**30
+        raise DriverError(
+            EXIT_OUT_OF_MEMORY,
+            f"out of memory on {device} ({total:.0f} GiB): {str(error).splitlines()[0]} Try a smaller batch, prompt or dtype.",
+        ) from error
+    except MemoryError as error:
+        raise DriverError(EXIT_OUT_OF_MEMORY, "out of memory on the CPU; try a smaller model, batch or prompt") from error
+    for path in dict.fromkeys(filter(None, (args.profile_operators, args.account))):
+        try:
+            probe.write_account(account, path)
+        except OSError as error:
+            raise DriverError(EXIT_FAILED, f"could not write the account {path}: {error}") from error
+    return account
+
+
+def say(text):
+    """Progress, on stderr so that stdout carries the answer alone."""
+    print(f"hf_driver: {text}", file=sys.stderr, flush=True)
+
+
+def main(argv=None):
+    args = parser().parse_args(argv)
+    if args.self_check:
+        print(json.dumps(self_check(), indent=2))
+        return 0
+    try:
+        account = run(args)
+    except DriverError as error:
+        say(str(error))
+        return error.status
+    print(account["token_hash"])
+    return 0
+
+
+if __name__ == "__main__":
+    # The other modules import this one by name; under that name alone are its errors the same class for all of them.
+    import hf_driver
+
+    sys.exit(hf_driver.main())

@@ -1,0 +1,292 @@
+"""The model and what goes into it. Needs torch and transformers, which are handed in."""
+
+import json
+import os
+
+import roofgap_probe as probe
+from hf_driver import DTYPES, EXIT_FAILED, EXIT_NO_MODEL, EXIT_USAGE, DriverError
+
+
+def build(torch, transformers, args, settings, device):
+    """The model on its device, ready to run."""
+    config = configuration(transformers, args, settings)
+    dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else own_dtype(torch, config)
+    kind = model_class(transformers, config, args.task)
+    options = {}
+    if args.attention:
+        options["attn_implementation"] = args.attention
+    if args.experts:
+        options["experts_implementation"] = args.experts
+    torch.manual_seed(args.seed)
+    try:
+        if args.model:
+            model = kind.from_pretrained(
+                args.model, config=config, dtype=dtype, local_files_only=True, trust_remote_code=args.trust_remote_code, **options
+            ).to(device)
+        else:
+            with torch.device(device):
+                model = kind.from_config(config, dtype=dtype, trust_remote_code=args.trust_remote_code, **options)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise DriverError(EXIT_NO_MODEL, f"could not build {source_of(args)}: {one_line(error)}") from error
+    return model.eval().requires_grad_(False)
+
+
+def configuration(transformers, args, settings):
+    """The configuration with the user's settings laid over it."""
+    auto = transformers.AutoConfig
+    try:
+        if args.model:
+            config = auto.from_pretrained(args.model, local_files_only=True, trust_remote_code=args.trust_remote_code)
+            if not settings:
+                return config
+            found = config.to_dict()
+        elif args.config_json:
+            with open(args.config_json, encoding="utf-8") as file:
+                found = json.load(file)
+        else:
+            found = {"model_type": args.model_type}
+        overlay(found, settings)
+        kind = found.pop("model_type", None)
+        if not kind:
+            raise ValueError("it names no model_type")
+        complete(found)
+        return auto.for_model(kind, **found)
+    except Exception as error:
+        raise DriverError(EXIT_NO_MODEL, f"no such model: {source_of(args)}: {one_line(error)}") from error
+
+
+def overlay(base, settings):
+    """Lays nested settings over a dictionary, in place."""
+    for key, value in settings.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            overlay(base[key], value)
+        else:
+            base[key] = value
+
+
+def complete(config):
+    """States per layer what published configurations state as a number of leading dense layers; DeepSeek-OCR-2 reads only the former."""
+    text = config.get("text_config")
+    if isinstance(text, dict) and "first_k_dense_replace" in text and not text.get("mlp_layer_types"):
+        layers = text.get("num_hidden_layers", 0)
+        dense = min(text["first_k_dense_replace"], layers)
+        text["mlp_layer_types"] = ["dense"] * dense + ["sparse"] * (layers - dense)
+
+
+def own_dtype(torch, config):
+    """The dtype the configuration asks for, else bf16."""
+    for part in (config, getattr(config, "text_config", None)):
+        dtype = getattr(part, "dtype", None)
+        if isinstance(dtype, str):
+            dtype = getattr(torch, dtype, None)
+        if isinstance(dtype, torch.dtype):
+            return dtype
+    return torch.bfloat16
+
+
+def model_class(transformers, config, task):
+    """The auto class that knows this configuration."""
+    from transformers.models.auto import modeling_auto
+
+    causal = (transformers.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING)
+    seeing = (transformers.AutoModelForImageTextToText, modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
+    order = {"causal": [causal], "image_text": [seeing], "auto": [seeing, causal]}[task]
+    remote = getattr(config, "auto_map", None) or {}
+    for auto, mapping in order:
+        if type(config) in mapping or auto.__name__ in remote:
+            return auto
+    raise DriverError(
+        EXIT_NO_MODEL, f"no such model: transformers {transformers.__version__} has no {task} model for type {config.model_type}"
+    )
+
+
+def source_of(args):
+    return args.model or args.config_json or args.model_type
+
+
+def one_line(error):
+    """The first line of an error, no longer than a line."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text if len(text) <= 300 else text[:300] + "..."
+
+
+class Inputs:
+    """What prefill takes, and facts about it."""
+
+    def __init__(self, arguments, prompt, vision, notes):
+        self.arguments = arguments
+        self.prompt = prompt
+        self.vision = vision
+        self.notes = notes
+
+
+def inputs(torch, transformers, args, model, device):
+    """Token ids and pixels: from the manifest and the model's own processor where there are some, else made from the seed."""
+    items = read_manifest(args.manifest) if args.manifest else []
+    if args.prompt is not None or args.image not in ("auto", "made", "none"):
+        items.append({"prompt": args.prompt, "image": None if args.image in ("auto", "made", "none") else args.image})
+    image_token = getattr(model.config, "image_token_id", getattr(model.config, "image_token_index", None))
+    sees = image_token is not None and getattr(model.config, "vision_config", None) is not None
+    if args.image in ("none",):
+        sees = False
+    elif args.image == "made" and not sees:
+        raise DriverError(EXIT_USAGE, f"--image made: {type(model).__name__} takes no image")
+    batch = [items[i % len(items)] for i in range(args.batch)] if items else []
+    if batch and args.model:
+        processed = with_processor(torch, transformers, args, model, batch, sees, device, image_token)
+        if processed is not None:
+            return processed
+    return made(torch, args, model, batch, sees, device, image_token)
+
+
+def read_manifest(path):
+    """A list of {image, prompt}; a bare text is an image if there is such a file, else a prompt."""
+    import yaml
+
+    with open(path, encoding="utf-8") as file:
+        try:
+            entries = yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise DriverError(EXIT_USAGE, f"manifest {path}: {one_line(error)}") from error
+    if isinstance(entries, dict):
+        entries = entries.get("inputs", entries.get("items"))
+    if not isinstance(entries, list) or not entries:
+        raise DriverError(EXIT_USAGE, f"manifest {path}: expected a list of images or prompts")
+    folder = os.path.dirname(os.path.abspath(path))
+    items = []
+    for number, entry in enumerate(entries, 1):
+        if isinstance(entry, str):
+            at = os.path.join(folder, entry)
+            entry = {"image": entry} if os.path.isfile(at) else {"prompt": entry}
+        if not isinstance(entry, dict) or not ({"image", "prompt", "text", "path"} & entry.keys()):
+            raise DriverError(EXIT_USAGE, f"manifest {path}: entry {number} has neither image nor prompt")
+        image = entry.get("image", entry.get("path"))
+        if image is not None:
+            image = os.path.join(folder, image)
+            if not os.path.isfile(image):
+                raise DriverError(EXIT_USAGE, f"manifest {path}: entry {number}: no such image {image}")
+        items.append({"image": image, "prompt": entry.get("prompt", entry.get("text"))})
+    return items
+
+
+def with_processor(torch, transformers, args, model, batch, sees, device, image_token):
+    """The batch through the processor or tokenizer of the model's folder; None where there is none."""
+    try:
+        if sees and any(item["image"] for item in batch):
+            processor = transformers.AutoProcessor.from_pretrained(
+                args.model, local_files_only=True, trust_remote_code=args.trust_remote_code
+            )
+        else:
+            processor = transformers.AutoTokenizer.from_pretrained(
+                args.model, local_files_only=True, trust_remote_code=args.trust_remote_code
+            )
+            sees = False
+    except Exception:
+        return None
+    try:
+        texts = [item["prompt"] or "Free OCR." for item in batch]
+        if sees:
+            marker = getattr(processor, "image_token", "<image>")
+            texts = [text if marker in text else f"{marker}\n{text}" for text in texts]
+            found = processor(text=texts, images=[open_image(item["image"]) for item in batch], return_tensors="pt", padding=len(batch) > 1)
+        else:
+            if processor.pad_token is None:
+                processor.pad_token = processor.eos_token
+            found = processor(texts, return_tensors="pt", padding=len(batch) > 1)
+    except DriverError:
+        raise
+    except Exception as error:
+        raise DriverError(EXIT_FAILED, f"the processor of {args.model} did not take the input: {one_line(error)}") from error
+    weights = next(model.parameters()).dtype
+    arguments = {}
+    for key, value in found.items():
+        if hasattr(value, "to"):
+            value = value.to(device, weights) if torch.is_floating_point(value) else value.to(device)
+        arguments[key] = value
+    ids = arguments["input_ids"]
+    vision = int((ids == image_token).sum().item() // ids.shape[0]) if sees and image_token is not None else None
+    return Inputs(arguments, ids.shape[1], vision, [])
+
+
+def made(torch, args, model, batch, sees, device, image_token):
+    """Input from the seed: token ids drawn at random, and pixels of a made image or of the images given."""
+    notes = ["the prompt is made of random tokens"]
+    if any(item["prompt"] for item in batch):
+        notes.append("the prompt given was not used: there is no tokenizer beside the model")
+    text = model.config.get_text_config()
+    generator = torch.Generator().manual_seed(args.seed)
+    ids = torch.randint(0, text.vocab_size, (args.batch, args.prompt_tokens), generator=generator)
+    arguments = {}
+    vision = None
+    if sees:
+        # No random token may look like the mark of an image.
+        ids[ids == image_token] = (image_token + 1) % text.vocab_size
+        size = args.image_size or image_size(model.config.vision_config)
+        arguments["pixel_values"] = pixels(torch, args, batch, size, generator).to(device, next(model.parameters()).dtype)
+        vision = image_tokens(torch, model, arguments["pixel_values"], args.batch)
+        # At least one token of text, the last, is what the answer continues from.
+        if vision + 1 > args.prompt_tokens:
+            notes.append(f"the prompt is {vision + 1} tokens, not {args.prompt_tokens}: the image alone takes {vision}")
+            ids = torch.cat([ids, ids.new_zeros(args.batch, vision + 1 - args.prompt_tokens)], dim=1)
+        ids[:, :vision] = image_token
+        notes.append(f"the image is {size} x {size} pixels, {'made' if not any(i['image'] for i in batch) else 'resized'}")
+    arguments["input_ids"] = ids.to(device)
+    return Inputs(arguments, ids.shape[1], vision, notes)
+
+
+def image_size(vision):
+    """The side the configuration of a vision tower names, wherever it does."""
+    for part in (vision, getattr(vision, "sam_config", None), getattr(vision, "encoder_config", None)):
+        size = getattr(part, "image_size", None)
+        if isinstance(size, (list, tuple)):
+            size = size[0]
+        if isinstance(size, int):
+            return size
+    raise DriverError(EXIT_USAGE, "the configuration does not say how large an image is: give --image-size")
+
+
+def pixels(torch, args, batch, size, generator):
+    """A batch of images, values near -1..1."""
+    if not any(item["image"] for item in batch):
+        return torch.rand((args.batch, 3, size, size), generator=generator) * 2 - 1
+    rows = []
+    for item in batch:
+        if item["image"]:
+            data = bytearray(open_image(item["image"]).resize((size, size)).tobytes())
+            image = torch.frombuffer(data, dtype=torch.uint8).view(size, size, 3).permute(2, 0, 1)
+            rows.append(image.float() / 127.5 - 1)
+        else:
+            rows.append(torch.rand((3, size, size), generator=generator) * 2 - 1)
+    return torch.stack(rows)
+
+
+def open_image(path):
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DriverError(EXIT_USAGE, "images need Pillow: pip install pillow") from error
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except OSError as error:
+        raise DriverError(EXIT_USAGE, f"could not read the image {path}: {one_line(error)}") from error
+
+
+def image_tokens(torch, model, pixel_values, batch):
+    """How many tokens the model makes of one image: asked of the model itself."""
+    try:
+        with torch.inference_mode():
+            features = model.get_image_features(pixel_values=pixel_values)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise DriverError(
+            EXIT_USAGE,
+            f"{type(model).__name__} does not take a plain image ({one_line(error)}): use a model folder with its processor, or --image none",
+        ) from error
+    features = getattr(features, "pooler_output", features)
+    if isinstance(features, (list, tuple)):
+        return sum(part.numel() // part.shape[-1] for part in features) // batch
+    return features.numel() // features.shape[-1] // batch

@@ -1,0 +1,311 @@
+"""What the driver and the annotation share: the account, NVTX ranges, clocks, and which modules are vision.
+
+Imports nothing but the standard library; torch is handed in by whoever has it.
+"""
+
+import hashlib
+import json
+import os
+import time
+
+SCHEMA = "roofgap.workload/1"
+LLM = "LLM"
+
+# Attribute names of vision parts, most telling first. A generic tower counts only where it holds no telling part.
+_PARTS = (
+    ("sam", ("sam_model", "sam_encoder", "sam")),
+    ("vision_encoder", ("vision_encoder",)),
+    ("projector", ("projector", "multi_modal_projector", "mm_projector", "connector", "merger")),
+)
+_TOWERS = ("vision_tower", "vision_model", "visual", "image_encoder", "vision_backbone")
+
+
+def new_account():
+    """An account in which nothing is known yet."""
+    return {
+        "schema": SCHEMA,
+        "model": {
+            "name": "unknown",
+            "revision": None,
+            "parameters": None,
+            "active_parameters": None,
+            "dtype": "unknown",
+            "weights": "random",
+            "config": None,
+        },
+        "tokens": {"prompt": 0, "generated": 0, "batch": 1, "vision": None},
+        "device": {"kind": "cpu", "name": "unknown"},
+        "repeats": [],
+        "operators": [],
+        "token_hash": None,
+        "peak": None,
+        "notes": [],
+    }
+
+
+def write_account(account, path):
+    """Writes the account whole: under a temporary name beside it, then renamed."""
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(account, file, indent=2, default=str)
+            file.write("\n")
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def stage(name, wall_ns, steps_ns=None, notes=()):
+    """One stage of a repeat."""
+    return {
+        "name": name,
+        "wall_ns": int(wall_ns),
+        "steps_ns": None if steps_ns is None else [int(step) for step in steps_ns],
+        "notes": [{"name": note, "wall_ns": int(wall)} for note, wall in notes],
+    }
+
+
+def token_hash(sequences):
+    """SHA-256 of the token ids: decimal, commas between ids, semicolons between sequences."""
+    text = ";".join(",".join(str(int(token)) for token in sequence) for sequence in sequences)
+    return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+class Ranges:
+    """NVTX ranges through the `nvtx` package, else torch's (default domain only), else none."""
+
+    def __init__(self, torch=None, nvtx=None):
+        self.note = None
+        self._push, self._pop = self._choose(torch, nvtx)
+
+    def push(self, name, domain=None):
+        self._push(name, domain)
+
+    def pop(self, domain=None):
+        self._pop(domain)
+
+    def _choose(self, torch, nvtx):
+        if nvtx is None:
+            try:
+                import nvtx
+            except Exception:
+                nvtx = None
+        if nvtx is not None:
+            try:
+                return self._with_package(nvtx)
+            except Exception as error:
+                self.note = f"the nvtx package did not work ({error})"
+        if torch is not None:
+            try:
+                torch.cuda.nvtx.range_push("roofgap")
+                torch.cuda.nvtx.range_pop()
+                self.note = "the Python package nvtx is missing: NVTX ranges are in the default domain (pip install nvtx)"
+                push, pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+                return (lambda name, _domain: push(name)), (lambda _domain: pop())
+            except Exception:
+                pass
+        self.note = "no NVTX ranges: neither the Python package nvtx nor torch's own NVTX is there (pip install nvtx)"
+        return (lambda _name, _domain: None), (lambda _domain: None)
+
+    @staticmethod
+    def _with_package(nvtx):
+        llm = nvtx.get_domain(LLM)
+        if not hasattr(llm, "push_range"):
+            # Before 0.2.12 a domain is given by name, and the package looks its handle up.
+            return (
+                lambda name, domain: nvtx.push_range(name, domain=domain),
+                lambda domain: nvtx.pop_range(domain=domain),
+            )
+        domains = {LLM: llm}
+        attributes = {}
+
+        def push(name, domain):
+            if domain is None:
+                nvtx.push_range(name)
+                return
+            if domain not in domains:
+                domains[domain] = nvtx.get_domain(domain)
+            if (name, domain) not in attributes:
+                attributes[name, domain] = domains[domain].get_event_attributes(message=name)
+            domains[domain].push_range(attributes[name, domain])
+
+        def pop(domain):
+            if domain is None:
+                nvtx.pop_range()
+            else:
+                domains[domain].pop_range()
+
+        return push, pop
+
+
+class Clock:
+    """Moments on the device's own time line: CUDA events where there are some, else the clock of the CPU."""
+
+    def __init__(self, torch=None, cuda=False):
+        self._event = torch.cuda.Event if cuda else None
+
+    def now(self):
+        if self._event is None:
+            return time.perf_counter_ns()
+        event = self._event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, start, end):
+        """Nanoseconds from one moment to another; the device must have been waited for."""
+        if self._event is None:
+            return end - start
+        return int(start.elapsed_time(end) * 1e6)
+
+
+def vision_parts(model):
+    """(note name, module) of each part of the model that sees, outermost only."""
+    found = []
+    towers = []
+    for path, module in model.named_modules():
+        attribute = path.rpartition(".")[2]
+        if not path or any(_inside(path, outer) for outer, _, _ in found):
+            continue
+        name = next((name for name, attributes in _PARTS if attribute in attributes), None)
+        if name is not None:
+            found.append((path, name, module))
+        elif attribute in _TOWERS and not any(_inside(path, outer) for outer, _ in towers):
+            towers.append((path, module))
+    for path, module in towers:
+        telling = [p for p, name, _ in found if _inside(p, path) and name != "projector"]
+        if not telling:
+            # A projector inside the tower is part of it.
+            found = [entry for entry in found if not _inside(entry[0], path)]
+            name = "clip" if "clip" in type(module).__name__.lower() else "vision_encoder"
+            found.append((path, name, module))
+    return [(name, module) for _, name, module in found]
+
+
+def _inside(path, outer):
+    return path.startswith(outer + ".")
+
+
+class VisionNotes:
+    """Opens a range around each vision part and keeps its times until asked for them."""
+
+    def __init__(self, model, ranges, clock):
+        self._ranges = ranges
+        self._clock = clock
+        self._open = []
+        self._closed = []
+        self._handles = []
+        for name, module in vision_parts(model):
+            self._handles.append(module.register_forward_pre_hook(self._before(name)))
+            self._handles.append(module.register_forward_hook(self._after(name)))
+
+    def take(self):
+        """(name, nanoseconds) of each part since the last call; the device must have been waited for."""
+        closed, self._closed = self._closed, []
+        self._open = []
+        totals = {}
+        for name, start, end in closed:
+            totals[name] = totals.get(name, 0) + self._clock.between(start, end)
+        return list(totals.items())
+
+    def remove(self):
+        for handle in self._handles:
+            handle.remove()
+
+    def _before(self, name):
+        def hook(_module, _arguments):
+            self._ranges.push(name)
+            self._open.append((name, self._clock.now()))
+
+        return hook
+
+    def _after(self, name):
+        def hook(_module, _arguments, _output):
+            if self._open and self._open[-1][0] == name:
+                _, start = self._open.pop()
+                self._closed.append((name, start, self._clock.now()))
+                self._ranges.pop()
+
+        return hook
+
+
+def describe_model(model):
+    """The facts of a transformers model that an account carries."""
+    config = model.config
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    first = next(iter(model.parameters()), None)
+    name = getattr(config, "_name_or_path", "") or ""
+    as_dict = tidy(config.to_dict())
+    return {
+        "name": name or f"{config.model_type} ({type(model).__name__})",
+        "revision": getattr(config, "_commit_hash", None),
+        "parameters": parameters,
+        "active_parameters": active_parameters(model, as_dict),
+        "dtype": dtype_name(first.dtype) if first is not None else "unknown",
+        "weights": "local" if name else "random",
+        "config": as_dict,
+    }
+
+
+# What transformers adds to every configuration and no architecture depends on.
+_NOISE = {"id2label", "label2id", "problem_type", "chunk_size_feed_forward", "output_hidden_states", "output_attentions", "return_dict"}
+
+
+def tidy(config):
+    """A configuration without what is unset and what every model has."""
+    if isinstance(config, dict):
+        return {key: tidy(value) for key, value in config.items() if value is not None and key not in _NOISE}
+    return config
+
+
+def active_parameters(model, config):
+    """Parameters one decoded token uses: without the embedding table, vision and experts that are not picked."""
+    text = next((config[key] for key in ("text_config", "language_config") if isinstance(config.get(key), dict)), config)
+    picked = _first(text, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts")
+    of = _first(text, "n_routed_experts", "num_local_experts", "num_experts")
+    seen = {id(parameter) for _, module in vision_parts(model) for parameter in module.parameters()}
+    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))
+    total = 0
+    for path, parameter in model.named_parameters():
+        if id(parameter) in seen or "vision" in path:
+            continue
+        # A tied table is also the head, and the head is used for every token.
+        if "embed" in path and not tied:
+            continue
+        if ".experts." in path and "shared" not in path:
+            if not picked or not of:
+                return None
+            total += parameter.numel() * picked / of
+        else:
+            total += parameter.numel()
+    return round(total)
+
+
+def _first(mapping, *keys):
+    return next((mapping[key] for key in keys if mapping.get(key)), None)
+
+
+def dtype_name(dtype):
+    """The short name of a torch dtype."""
+    name = str(dtype).rpartition(".")[2]
+    return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}.get(name, name)
+
+
+def device_facts(torch, device):
+    """Kind and name of what a model runs on."""
+    if str(device).startswith("cuda"):
+        return {"kind": "cuda", "name": torch.cuda.get_device_name(device)}
+    return {"kind": "cpu", "name": _cpu_name()}
+
+
+def _cpu_name():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        import platform
+
+        return platform.processor() or platform.machine()
