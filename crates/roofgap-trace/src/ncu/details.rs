@@ -115,8 +115,8 @@ fn metric(
 ) {
     let id = match labels::metric(section, label) {
         Some(name) => set.intern(name),
-        // ncu's own names are used as they are; a label alone says too little, as two sections share some.
-        None if label.contains("__") || section.is_empty() => set.intern(label),
+        None if labels::is_name(section, label) => set.intern(label),
+        // A label alone says too little, as two sections share some.
         None => set.intern(&format!("{section}: {label}")),
     };
     match cell::parse(row.get(columns.value).unwrap_or_default()) {

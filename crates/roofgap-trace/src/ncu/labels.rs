@@ -24,6 +24,11 @@ pub(super) fn metric(section: &str, label: &str) -> Option<&'static str> {
         .map(|(_, metric)| *metric)
 }
 
+/// Whether a label is the metric's own name: what was asked for with `--metrics`, existing or not, has no other.
+pub(super) fn is_name(section: &str, label: &str) -> bool {
+    section.is_empty() || section == "Command line profiler metrics" || label.contains("__")
+}
+
 type Table = &'static [(&'static str, &'static str)];
 
 const SPEED_OF_LIGHT: Table = &[

@@ -5,6 +5,7 @@
 
 mod cell;
 pub mod details;
+mod device;
 mod error;
 mod labels;
 mod metric;

@@ -382,10 +382,10 @@ fn third_party_pages_are_read() {
                 continue;
             };
             let mut whole = CounterSet::default();
-            for page in pages
-                .flatten()
-                .filter(|page| page.path().extension().is_some_and(|ext| ext == "csv"))
-            {
+            for page in pages.flatten().filter(|page| {
+                page.path().extension().is_some_and(|ext| ext == "csv")
+                    && page.file_name().to_string_lossy().starts_with("ncu.")
+            }) {
                 let Ok(file) = std::fs::File::open(page.path()) else {
                     continue;
                 };
@@ -437,4 +437,25 @@ proptest! {
         let _ = rep::read([b"NVR\0".as_slice(), &bytes].concat().as_slice());
         let _ = sniff(&bytes, false);
     }
+}
+
+#[test]
+fn the_device_describes_itself() {
+    for set in [report(), raw_page("llama4_light_raw.csv.gz")] {
+        let devices = set.devices();
+        let [device] = devices.as_slice() else {
+            panic!("one device: {devices:?}")
+        };
+        assert_eq!(device.name.as_deref(), Some("NVIDIA H200"));
+        assert_eq!((device.compute_capability, device.sms), (Some((9, 0)), Some(132)));
+        assert_eq!(device.memory_bytes, Some(150_109_880_320));
+        // 2 x 3.201 GHz x 6016 bit
+        assert_eq!(device.bandwidth_bytes_per_s, Some(4_814_304_000_000));
+        assert_eq!(device.clock_hz, Some(1_980_000_000));
+    }
+    let page = details_page("mt_basic_details.csv.gz").devices();
+    assert_eq!(
+        (page[0].compute_capability, page[0].name.clone()),
+        (Some((9, 0)), None)
+    );
 }

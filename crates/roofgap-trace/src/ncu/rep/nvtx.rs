@@ -1,0 +1,90 @@
+//! The NVTX state of a launch: domains by number, and a stack of ranges a thread and domain.
+
+use super::super::model::{NvtxKind, NvtxRange};
+use super::super::nvtx::domain;
+use super::super::wire::{Fields, Malformed, Wire};
+
+/// The stacks of the launching thread, and what was open across threads.
+pub(super) fn ranges(
+    state: &[u8],
+    launching: Option<u64>,
+    out: &mut Vec<NvtxRange>,
+) -> Result<(), Malformed> {
+    let mut domains: Vec<(u64, String)> = Vec::new();
+    for field in Fields::of(state) {
+        if let (1, Wire::Bytes(info)) = field? {
+            let (mut id, mut name) = (None, None);
+            for field in Fields::of(info) {
+                match field? {
+                    (1, Wire::Varint(value)) => id = Some(value),
+                    (2, value) => name = value.text(),
+                    _ => {}
+                }
+            }
+            domains.extend(id.zip(name));
+        }
+    }
+    let domain_name = |id: u64| {
+        domains
+            .iter()
+            .find(|(own, _)| *own == id)
+            .and_then(|(_, name)| domain(name))
+    };
+    for field in Fields::of(state) {
+        match field? {
+            (2, Wire::Bytes(thread)) => {
+                let mut id = None;
+                let mut stacks = Vec::new();
+                for field in Fields::of(thread) {
+                    match field? {
+                        (1, Wire::Varint(value)) => id = Some(value),
+                        (2, Wire::Bytes(domain)) => stacks.push(domain),
+                        _ => {}
+                    }
+                }
+                if launching.is_none() || id == launching {
+                    for domain in stacks {
+                        domain_ranges(domain, NvtxKind::PushPop, domain_name, out)?;
+                    }
+                }
+            }
+            (3, Wire::Bytes(domain)) => domain_ranges(domain, NvtxKind::StartEnd, domain_name, out)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn domain_ranges(
+    message: &[u8],
+    kind: NvtxKind,
+    domain_name: impl Fn(u64) -> Option<String>,
+    out: &mut Vec<NvtxRange>,
+) -> Result<(), Malformed> {
+    let name_field = match kind {
+        NvtxKind::PushPop => 1,
+        NvtxKind::StartEnd => 2,
+    };
+    let mut domain = None;
+    for field in Fields::of(message) {
+        match field? {
+            (1, Wire::Varint(id)) => domain = domain_name(id),
+            (3, Wire::Bytes(range)) => {
+                for field in Fields::of(range) {
+                    let (number, value) = field?;
+                    if number == name_field
+                        && let Some(name) = value.text()
+                    {
+                        out.push(NvtxRange {
+                            domain: domain.clone(),
+                            name,
+                            kind,
+                        });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
