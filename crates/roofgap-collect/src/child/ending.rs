@@ -1,5 +1,6 @@
 //! The end of a child, one step after the other.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -36,6 +37,8 @@ pub(super) struct Ending {
     rest: Vec<Step>,
     now: Step,
     since: Instant,
+    /// Processes of the program that were signalled.
+    told: HashSet<i32>,
 }
 
 impl Ending {
@@ -43,12 +46,14 @@ impl Ending {
     pub(super) fn begin(kin: &Kin, plan: &StopPlan, enough: bool, now: Instant) -> Self {
         let mut rest = steps(plan, enough);
         let first = rest.pop().unwrap_or(KILL);
-        first.take(kin);
-        Ending {
+        let mut ending = Ending {
             rest,
             now: first,
             since: now,
-        }
+            told: HashSet::new(),
+        };
+        ending.take(kin);
+        ending
     }
 
     /// Takes the next step where it is due; false where nothing helped.
@@ -56,7 +61,7 @@ impl Ending {
         let over = now.duration_since(self.since) > self.now.grace;
         if self.now == KILL {
             // Again, for those that appeared between looking and killing.
-            self.now.take(kin);
+            self.take(kin);
             return !over;
         }
         if over || force {
@@ -65,9 +70,20 @@ impl Ending {
             }
             self.now = self.rest.pop().unwrap_or(KILL);
             self.since = now;
-            self.now.take(kin);
+            self.take(kin);
+        } else if self.now.whom == Whom::Program {
+            // Those of the program that were not there yet.
+            self.take(kin);
         }
         true
+    }
+
+    fn take(&mut self, kin: &Kin) {
+        match self.now.whom {
+            Whom::All => kin.signal_all(self.now.signal),
+            Whom::Group => kin.signal_group(self.now.signal),
+            Whom::Program => kin.signal_program(self.now.signal, &mut self.told),
+        }
     }
 }
 
@@ -76,16 +92,6 @@ const KILL: Step = Step {
     signal: Signal::KILL,
     grace: KILL_WAIT,
 };
-
-impl Step {
-    fn take(self, kin: &Kin) {
-        match self.whom {
-            Whom::All => kin.signal_all(self.signal),
-            Whom::Group => kin.signal_group(self.signal),
-            Whom::Program => kin.signal_program(self.signal),
-        }
-    }
-}
 
 /// The steps, the first one last; a step without grace is left out, the kill never.
 fn steps(plan: &StopPlan, enough: bool) -> Vec<Step> {

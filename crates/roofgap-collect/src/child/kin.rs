@@ -89,10 +89,12 @@ impl Kin {
         }
     }
 
-    /// Signals the program behind a profiler, and neither the profiler nor its helpers.
-    pub(super) fn signal_program(&self, signal: Signal) {
+    /// Signals the program behind a profiler, and neither the profiler nor its helpers; each process once.
+    pub(super) fn signal_program(&self, signal: Signal, told: &mut HashSet<i32>) {
         for process in self.alive().iter().filter(|process| !is_profiler(process.pid)) {
-            send(process, signal);
+            if told.insert(process.pid) {
+                send(process, signal);
+            }
         }
     }
 
