@@ -1,7 +1,8 @@
 //! Which counters say how much arithmetic a kernel did, on which architecture.
 //!
 //! Names and units up to Hopper are those of `ncu --query-metrics` (a list is kept among the fixtures and tested
-//! against); Blackwell's are those that captures of it hold. `sm__ops_path_tensor_*` counts a multiplication and an
+//! against); Blackwell's are those that captures of it hold (bf16 on an RTX 5090 among the third-party pages) or that its
+//! users report, and no list of ncu has confirmed them here. `sm__ops_path_tensor_*` counts a multiplication and an
 //! addition as two, on whole tiles: what was executed, padding included.
 
 use super::work::WorkKind;
@@ -158,6 +159,29 @@ const BLACKWELL: &[Counter] = &[
     NARROW_TO_FP16,
     NARROW_TO_FP32,
 ];
+/// 12.0 counts fp8 apart, 12.1 as data-centre Blackwell does; a device answers `n/a` to the other's names.
+const BLACKWELL_CONSUMER: &[Counter] = &[
+    BF16,
+    FP16_TO_FP16,
+    FP16_TO_FP32,
+    TF32,
+    FP64,
+    FP4,
+    counter("sm__ops_path_tensor_src_fp8_dst_fp16", WorkKind::TensorFp8, 1.0),
+    counter("sm__ops_path_tensor_src_fp8_dst_fp32", WorkKind::TensorFp8, 1.0),
+    counter(
+        "sm__ops_path_tensor_src_fp4_fp6_dst_fp16",
+        WorkKind::TensorFp8,
+        1.0,
+    ),
+    counter(
+        "sm__ops_path_tensor_src_fp4_fp6_dst_fp32",
+        WorkKind::TensorFp8,
+        1.0,
+    ),
+    NARROW_TO_FP16,
+    NARROW_TO_FP32,
+];
 
 impl Arch {
     /// The generation of a compute capability; `None` for one that is not known here.
@@ -185,7 +209,8 @@ impl Arch {
             Self::Ampere | Self::AmpereConsumer => AMPERE,
             Self::Ada => ADA,
             Self::Hopper => HOPPER,
-            Self::Blackwell | Self::BlackwellConsumer => BLACKWELL,
+            Self::Blackwell => BLACKWELL,
+            Self::BlackwellConsumer => BLACKWELL_CONSUMER,
         }
     }
 

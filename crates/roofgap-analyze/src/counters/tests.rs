@@ -620,6 +620,17 @@ fn digest_is_the_known_one() {
 }
 
 #[test]
+fn a_part_and_its_whole_are_not_added() {
+    let page = "\"ID\",\"Process ID\",\"Kernel Name\",\"sm__ops_path_tensor_src_fp8.sum\",\"sm__ops_path_tensor_src_fp8_dst_fp32.sum\",\"sm__ops_path_tensor_src_bf16_dst_fp32.sum\"\n\
+                \"\",\"\",\"\",\"\",\"\",\"\"\n\
+                \"0\",\"7\",\"gemm\",\"1,000\",\"600\",\"20\"\n";
+    let set = ncu::raw::read(page.as_bytes()).expect("a page");
+    let work = Work::of(&set, &set.launches[0]).expect("work");
+    assert_eq!(work.flops(), Some(1020.0));
+    assert_eq!(work.main_kind(), Some(WorkKind::TensorFp8));
+}
+
+#[test]
 fn tensor_work_without_its_counter_is_unknown_not_small() {
     let page = "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"CC\",\"sm__inst_executed_pipe_tensor.sum\",\"sm__sass_thread_inst_executed_op_ffma_pred_on.sum\",\"gpu__time_duration.sum\"\n\
                 \"\",\"\",\"\",\"\",\"\",\"\",\"inst\",\"inst\",\"ns\"\n\

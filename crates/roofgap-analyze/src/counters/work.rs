@@ -96,9 +96,20 @@ impl Work {
             Some(arch) => arch.tensor_counters().to_vec(),
             None => all_tensor_counters(),
         };
-        for counter in &tensor {
-            if let Some(count) = tensor_count(set, launch, counter) {
-                tensor_counted = true;
+        let counted: Vec<(Counter, f64)> = tensor
+            .into_iter()
+            .filter_map(|counter| Some((counter, tensor_count(set, launch, &counter)?)))
+            .collect();
+        for (counter, count) in &counted {
+            tensor_counted = true;
+            // `src_fp8_dst_fp32` is a part of `src_fp8` where a device has both.
+            let is_part = |whole: &str| {
+                counter
+                    .metric
+                    .strip_prefix(whole)
+                    .is_some_and(|rest| rest.starts_with('_'))
+            };
+            if !counted.iter().any(|(other, _)| is_part(other.metric)) {
                 work.add(counter.kind, count * counter.factor);
             }
         }
@@ -152,7 +163,7 @@ fn all_tensor_counters() -> Vec<Counter> {
         Arch::Turing,
         Arch::Ada,
         Arch::Hopper,
-        Arch::Blackwell,
+        Arch::BlackwellConsumer,
     ] {
         for counter in arch.tensor_counters() {
             if !all.iter().any(|own| own.metric == counter.metric) {
