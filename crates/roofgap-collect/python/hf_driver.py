@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 
 import roofgap_probe as probe
 
@@ -223,6 +224,12 @@ def run(args):
         ) from error
     except MemoryError as error:
         raise DriverError(EXIT_OUT_OF_MEMORY, "out of memory on the CPU; try a smaller model, batch or prompt") from error
+    except DriverError:
+        raise
+    except Exception as error:
+        # Nobody foresaw this one, so where it happened is worth more than a short message.
+        traceback.print_exc()
+        raise DriverError(EXIT_FAILED, f"{type(error).__name__} while running the model: {hf_model.one_line(error)}") from error
     for path in dict.fromkeys(filter(None, (args.profile_operators, args.account))):
         try:
             probe.write_account(account, path)

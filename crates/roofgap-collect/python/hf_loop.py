@@ -134,13 +134,11 @@ class Loop:
             return self.replayed(cache, token, past)
         state = {"mask": mask}
 
-        def eager(token, number):
+        def eager(token, _number):
             more = {}
             if padded:
                 state["mask"] = self.torch.cat([state["mask"], state["mask"].new_ones(state["mask"].shape[0], 1)], dim=1)
                 more["attention_mask"] = state["mask"]
-            else:
-                more["position_ids"] = self.positions(past + number)
             out = self.forward(input_ids=token, past_key_values=cache, use_cache=True, **more)
             return out.logits[:, -1:].argmax(-1)
 
@@ -151,7 +149,6 @@ class Loop:
 
     def replayed(self, cache, token, past):
         """The step as a CUDA graph, captured once; the cache is the same memory in every repeat."""
-        torch = self.torch
         if self.graph is None:
             self.capture(cache, token, past)
         graph, token_in, position_in, token_out = self.graph
@@ -167,6 +164,10 @@ class Loop:
 
     def capture(self, cache, token, past):
         torch = self.torch
+        length = past + self.args.new_tokens
+        if any(getattr(layer, "is_sliding", False) and layer.max_cache_len < length for layer in cache.layers):
+            # Such a layer decides on the CPU where its window stands, which a replay would not repeat.
+            raise DriverError(EXIT_FAILED, f"--cuda-graphs: {length} tokens do not fit the sliding window of this model; use fewer")
         token_in, position_in = token.clone(), self.positions(past)
         saved = [layer_state(layer) for layer in cache.layers]
 

@@ -3,7 +3,6 @@
 import json
 import os
 
-import roofgap_probe as probe
 from hf_driver import DTYPES, EXIT_FAILED, EXIT_NO_MODEL, EXIT_USAGE, DriverError
 
 
@@ -192,6 +191,8 @@ def with_processor(torch, transformers, args, model, batch, sees, device, image_
             texts = [text if marker in text else f"{marker}\n{text}" for text in texts]
             found = processor(text=texts, images=[open_image(item["image"]) for item in batch], return_tensors="pt", padding=len(batch) > 1)
         else:
+            # What a decoder continues has to stand at the end.
+            processor.padding_side = "left"
             if processor.pad_token is None:
                 processor.pad_token = processor.eos_token
             found = processor(texts, return_tensors="pt", padding=len(batch) > 1)
@@ -206,6 +207,9 @@ def with_processor(torch, transformers, args, model, batch, sees, device, image_
             value = value.to(device, weights) if torch.is_floating_point(value) else value.to(device)
         arguments[key] = value
     ids = arguments["input_ids"]
+    if ids.shape[1] == 0:
+        # A folder without tokenizer files can still give a tokenizer, one that knows no word.
+        return None
     vision = int((ids == image_token).sum().item() // ids.shape[0]) if sees and image_token is not None else None
     return Inputs(arguments, ids.shape[1], vision, [])
 
