@@ -308,8 +308,8 @@ impl<'t, 'f> Collector<'t, 'f> {
                     family: self.families.of(trace, name),
                     sms: device.and_then(|device| device.sms),
                     compute_capability: device.and_then(|device| device.compute_capability),
-                    blocks: shape.grid.iter().map(|side| u64::from(*side)).product(),
-                    threads: shape.block.iter().product(),
+                    blocks: blocks_of(shape.grid),
+                    threads: threads_of(shape.block),
                     registers: shape.registers,
                     shared_bytes: shape.static_shared.saturating_add(shape.dynamic_shared),
                     calls,
@@ -325,6 +325,19 @@ impl<'t, 'f> Collector<'t, 'f> {
         self.found.shapes = shapes;
         self.found
     }
+}
+
+/// Blocks of a grid; what a broken input overstates stays at the most.
+pub(super) fn blocks_of(grid: [u32; 3]) -> u64 {
+    grid.iter()
+        .fold(1, |product, side| product.saturating_mul(u64::from(*side)))
+}
+
+/// Threads of a block.
+pub(super) fn threads_of(block: [u32; 3]) -> u32 {
+    block
+        .iter()
+        .fold(1, |product, side| product.saturating_mul(*side))
 }
 
 /// Two kernels in a row are common and cheap; from three on it is a chain.

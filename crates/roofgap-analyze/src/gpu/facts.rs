@@ -1,6 +1,6 @@
 //! The facts of one GPU, and what the device or the user says over them.
 
-use super::Dtype;
+use super::{Dtype, lookup};
 use serde::{Deserialize, Serialize};
 
 /// Peaks by number format, in TFLOP/s (TOP/s for int8). What no source states is `None`.
@@ -83,6 +83,9 @@ pub struct GpuFacts {
     /// Where that one comes from.
     #[serde(default)]
     pub stated_source: Option<String>,
+    /// Why the table has nothing on this device, where it has nothing.
+    #[serde(default)]
+    pub unknown: Option<String>,
     /// What the device's own clock makes of the peaks (1 when nothing is known).
     #[serde(skip_deserializing, default = "one")]
     pub clock_ratio: f64,
@@ -157,9 +160,31 @@ impl GpuFacts {
             bandwidth_source: None,
             stated_tflops: None,
             stated_source: None,
+            unknown: None,
             clock_ratio: 1.0,
         }
         .with_user_limits(limits)
+    }
+
+    /// All that is known of a device: the row of the table where there is one, over it what the capture says of the device, over
+    /// that what the user set. A device that the table does not know has no peak unless the user gives one, and says why.
+    #[must_use]
+    pub fn of_device(
+        name: &str,
+        compute_capability: Option<(u32, u32)>,
+        memory_bytes: Option<u64>,
+        report: &DeviceReport,
+        limits: UserLimits,
+    ) -> Self {
+        let known = match lookup(name, compute_capability, memory_bytes) {
+            Ok(row) => row.clone(),
+            Err(why) => Self {
+                source: "not in the table".to_owned(),
+                unknown: Some(why.to_string()),
+                ..Self::set_by_user(name, UserLimits::default())
+            },
+        };
+        known.on_device(report).with_user_limits(limits)
     }
 
     /// Facts of a device whose limits the program measured itself (a CPU, for one).
@@ -261,7 +286,6 @@ impl GpuFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::lookup;
 
     fn h200() -> GpuFacts {
         lookup("NVIDIA H200", Some((9, 0)), Some(150_109_880_320))
@@ -308,6 +332,27 @@ mod tests {
         let own = GpuFacts::set_by_user("prototype", limits);
         assert_eq!(own.peak(Dtype::Bf16).unwrap().source, "set by the user");
         assert_eq!(own.bandwidth().unwrap().0, 5e10);
+    }
+
+    #[test]
+    fn an_unknown_device_keeps_what_it_reports_and_what_the_user_sets() {
+        let report = DeviceReport {
+            bandwidth_bytes_per_s: Some(1_000_000_000_000),
+            ..DeviceReport::default()
+        };
+        let of = |limits| GpuFacts::of_device("NVIDIA X900", Some((11, 0)), None, &report, limits);
+        let facts = of(UserLimits::default());
+        assert_eq!(facts.peak(Dtype::Bf16), None);
+        assert!(facts.unknown.as_ref().unwrap().contains("X900"));
+        assert_eq!(facts.bandwidth().unwrap(), (1e12, "as the device reports it"));
+        let facts = of(UserLimits {
+            peak_tflops: Some(500.0),
+            bandwidth_gbs: None,
+        });
+        assert_eq!(facts.peak(Dtype::Bf16).unwrap().flops_per_s, 5e14);
+        let known = GpuFacts::of_device("NVIDIA H200", None, None, &report, UserLimits::default());
+        assert_eq!((known.name.as_str(), known.unknown), ("H200 SXM", None));
+        assert_eq!(known.bandwidth_gbs, Some(1000.0));
     }
 
     #[test]

@@ -21,15 +21,21 @@ pub struct StageTime {
 /// The reason why there is no number.
 pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<analysis::Mfu, String> {
     let peak = gpu.peak(dtype).ok_or_else(|| {
-        format!(
-            "no dense {dtype} peak is known for {}: set hardware.peak_tflops to give one",
-            gpu.name
-        )
+        gpu.unknown.clone().unwrap_or_else(|| {
+            format!(
+                "no dense {dtype} peak is known for {}: set hardware.peak_tflops to give one",
+                gpu.name
+            )
+        })
     })?;
     let wall = seconds(time.wall_ns).ok_or("the stage took no time on the clock")?;
     let flops = work.flops();
+    let devices = f64::from(work.devices.max(1));
     let percent = |seconds: f64| 100.0 * flops / (seconds * peak.flops_per_s);
     let mut assumptions = work.assumptions.clone();
+    if devices > 1.0 {
+        assumptions.push(format!("by wall time the peak of {devices} devices counts"));
+    }
     if let Some(notes) = &gpu.notes {
         assumptions.push(format!("{}: {notes}", gpu.name));
     }
@@ -38,7 +44,7 @@ pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> R
         peak_flops_per_s: peak.flops_per_s,
         dtype: dtype.name().to_owned(),
         peak_source: peak.source,
-        by_wall_pct: percent(wall),
+        by_wall_pct: percent(wall * devices),
         by_busy_pct: time.busy_ns.and_then(seconds).map(percent),
         terms: work
             .terms
@@ -56,21 +62,26 @@ pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> R
 /// The reason why there is no number.
 pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<analysis::Mbu, String> {
     let (bandwidth, source) = gpu.bandwidth().ok_or_else(|| {
-        format!(
-            "no memory bandwidth is known for {}: set hardware.bandwidth_gbs to give one",
-            gpu.name
-        )
+        gpu.unknown.clone().unwrap_or_else(|| {
+            format!(
+                "no memory bandwidth is known for {}: set hardware.bandwidth_gbs to give one",
+                gpu.name
+            )
+        })
     })?;
     let wall = seconds(time.wall_ns).ok_or("the stage took no time on the clock")?;
     let bytes = work.moved_bytes();
+    let devices = f64::from(work.devices.max(1));
     let percent = |seconds: f64| 100.0 * bytes / (seconds * bandwidth);
     Ok(analysis::Mbu {
         bytes,
         bandwidth_bytes_per_s: bandwidth,
         bandwidth_source: source.to_owned(),
-        by_wall_pct: percent(wall),
+        by_wall_pct: percent(wall * devices),
         by_busy_pct: time.busy_ns.and_then(seconds).map(percent),
-        floor_step_ns: work.floor_step_ns(bandwidth).map(|ns| ns.round() as i64),
+        floor_step_ns: work
+            .floor_step_ns(bandwidth * devices)
+            .map(|ns| ns.round() as i64),
         step_ns: time.step_ns,
         terms: work
             .terms
@@ -161,6 +172,36 @@ mod tests {
         let terms: f64 = mfu.terms.iter().map(|term| term.flops).sum();
         assert_eq!(terms, mfu.flops);
         assert!(!mfu.assumptions.is_empty() && mfu.terms.iter().all(|term| !term.how.is_empty()));
+    }
+
+    #[test]
+    fn a_device_more_counts_by_wall_time_alone() {
+        let work = preset("llama3_8b").unwrap().decode(&DecodeInput {
+            batch: 1,
+            context: 8,
+            steps: 4,
+        });
+        let time = StageTime {
+            wall_ns: 9_000_000,
+            busy_ns: Some(8_000_000),
+            step_ns: None,
+        };
+        let on = |devices| {
+            let work = work.clone().on_devices(devices);
+            (
+                mfu(&work, &h200(), Dtype::Bf16, time).unwrap(),
+                mbu(&work, &h200(), time).unwrap(),
+            )
+        };
+        let (one, two) = (on(1), on(2));
+        assert!((one.0.by_wall_pct / two.0.by_wall_pct - 2.0).abs() < 1e-12);
+        assert_eq!(
+            one.0.by_busy_pct, two.0.by_busy_pct,
+            "busy time is already summed over devices"
+        );
+        assert!((one.1.by_wall_pct / two.1.by_wall_pct - 2.0).abs() < 1e-12);
+        assert!(two.1.floor_step_ns < one.1.floor_step_ns);
+        assert!(two.0.assumptions.iter().any(|text| text.contains("2 devices")));
     }
 
     #[test]

@@ -86,10 +86,15 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
     } else {
         String::new()
     };
+    let how = if stage.steps.is_some() {
+        "Launch less often: record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a \
+         static cache and torch.cuda.graph)"
+    } else {
+        "Launch less often: torch.compile the stage, or give each launch more to do (images and sequences together, fused \
+         attention and norms)"
+    };
     let action = format!(
-        "Launch less often: record the step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a \
-         static cache and torch.cuda.graph); the kernels{mean} are too short to hide a launch each.{fused} If every gap \
-         vanished the stage would take {}.",
+        "{how}; the kernels{mean} are too short to hide a launch each.{fused} If every gap vanished the stage would take {}.",
         ms(stage.wall_ns - gap_ns)
     );
     draft.say(title, action, findings);

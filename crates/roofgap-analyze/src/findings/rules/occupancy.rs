@@ -3,6 +3,7 @@
 use crate::analysis::Finding;
 use crate::counters::Measured;
 use crate::findings::draft::{Draft, percent};
+use crate::findings::evidence::{blocks_of, threads_of};
 use crate::findings::{Limit, ShapeUse, View, occupancy};
 use crate::names::short_name;
 
@@ -69,8 +70,8 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
 
 /// The launches that were measured, by kernel and shape.
 fn shape_of<'a>(shapes: &'a [ShapeUse], measured: &Measured) -> Option<&'a ShapeUse> {
-    let blocks: u64 = measured.row.grid.iter().map(|side| u64::from(*side)).product();
-    let threads: u32 = measured.row.block.iter().product();
+    let blocks = blocks_of(measured.row.grid);
+    let threads = threads_of(measured.row.block);
     shapes
         .iter()
         .find(|s| s.name == measured.row.kernel && s.blocks == blocks && s.threads == threads)

@@ -23,7 +23,7 @@ pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Findin
     let half_empty: i64 = evidence
         .shapes
         .iter()
-        .filter(|shape| shape.blocks > 0 && shape.sms.is_some_and(|sms| shape.blocks * 2 <= u64::from(sms)))
+        .filter(|shape| shape.blocks > 0 && shape.sms.is_some_and(|sms| shape.blocks <= u64::from(sms) / 2))
         .map(|shape| shape.total_ns)
         .sum();
     let kernels = if percent(half_empty, kernel_ns) >= SMALL_PCT {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::analysis::{Kernel, Stage, Steps};
 use crate::attribute::{Contexts, Launches};
+use crate::counters::{self, Timeline};
 use crate::stages::StageSet;
 use crate::{Options, analyze, family, short_name};
 use roofgap_trace::Trace;
@@ -99,6 +100,33 @@ fn both_stages_of_llama4_are_launch_bound() {
     // 1,496 kernels in 8 steps.
     let per_step = first.evidence["launches_per_step"].as_f64().unwrap();
     assert!((187.0..200.0).contains(&per_step), "{per_step}");
+}
+
+/// The same with counters of another run: two decode kernels draw 60 % of DRAM bandwidth and more, which saves little in a
+/// stage that waits for launches.
+#[test]
+fn counters_of_llama4_rank_below_its_launches() {
+    let (trace, analysis, evidence) = capture("llama4");
+    let file = std::fs::File::open(at("../../fixtures/ncu/llama4_light_raw.csv.gz")).unwrap();
+    let set = roofgap_trace::ncu::raw::read(flate2::read::GzDecoder::new(file)).unwrap();
+    let launches = Launches::join(&trace, &mut trace.losses.clone());
+    let contexts = Contexts::build(&trace, &launches.call_of_op);
+    let timeline = Timeline::of_stages(&trace, &launches, &contexts, &StageSet::default());
+    let joined = counters::join(&[set], &timeline, &StageSet::default(), None);
+    let all = find(Inputs {
+        analysis: &analysis,
+        evidence: &evidence,
+        model: None,
+        counters: &joined.measured,
+    });
+    assert_eq!(all.first().unwrap().id, "launch-bound");
+    let roof = one(&all, "memory-at-roof");
+    assert_eq!(
+        (roof.stage.as_deref(), roof.evidence["kernels"].as_u64()),
+        (Some("decode"), Some(2))
+    );
+    assert!(roof.evidence["largest_dram_pct"].as_f64().unwrap() >= 60.0);
+    assert!(roof.bound_pct < 1.0, "{}", roof.bound_pct);
 }
 
 /// A published kernel table of a DeepSeek-OCR decode on an RTX 5090 with its wall time: launch-bound, not memory-bound.

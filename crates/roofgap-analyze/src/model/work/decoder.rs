@@ -101,6 +101,7 @@ impl Architecture {
             stage: "prefill".to_owned(),
             terms,
             steps: None,
+            devices: 1,
             assumptions,
         }
     }
@@ -126,6 +127,7 @@ impl Architecture {
             stage: "decode".to_owned(),
             terms,
             steps: Some(input.steps),
+            devices: 1,
             assumptions,
         }
     }

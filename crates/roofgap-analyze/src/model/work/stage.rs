@@ -36,6 +36,8 @@ pub struct StageWork {
     pub terms: Vec<Term>,
     /// Decode steps it stands for, where it is a decode.
     pub steps: Option<u64>,
+    /// Devices that share it. Busy time is summed over devices and wall time is not, so they count by wall time alone.
+    pub devices: u32,
     /// What was assumed.
     pub assumptions: Vec<String>,
 }
@@ -72,6 +74,13 @@ impl StageWork {
         (bandwidth_bytes_per_s > 0.0).then(|| self.moved_bytes() / steps as f64 / bandwidth_bytes_per_s * 1e9)
     }
 
+    /// The same work shared by several devices.
+    #[must_use]
+    pub fn on_devices(mut self, devices: u32) -> Self {
+        self.devices = devices.max(1);
+        self
+    }
+
     /// The same work done several times.
     #[must_use]
     pub fn times(mut self, count: u64) -> Self {
@@ -96,9 +105,11 @@ impl StageWork {
             stage: stage.to_owned(),
             terms: Vec::new(),
             steps: None,
+            devices: 1,
             assumptions: Vec::new(),
         };
         for part in parts {
+            whole.devices = whole.devices.max(part.devices);
             whole.terms.extend(part.terms.iter().map(|term| Term {
                 name: format!("{}: {}", part.stage, term.name),
                 ..term.clone()
