@@ -2,12 +2,17 @@
 
 use crate::analysis::*;
 use crate::attribute::{Contexts, Launches, NO_CALL, NO_CONTEXT};
+use crate::counters::{self, Timeline};
+use crate::gpu::{Dtype, UserLimits};
 use crate::idle::Activity;
 use crate::instances::{NO_INSTANCE, StageRanges, Warmup, place_contexts};
 use crate::kernels;
+use crate::model::{Architecture, Tokens};
 use crate::names::Naming;
 use crate::stages::{StageRule, StageSet};
-use crate::{operators, steps};
+use crate::{enrich, findings, operators, steps};
+use roofgap_trace::account::Account;
+use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Losses, Ns, OpKind, RangeStyle, Trace};
 use rustc_hash::FxHashMap;
 
@@ -16,6 +21,20 @@ use rustc_hash::FxHashMap;
 pub struct Options {
     /// The stages to look for.
     pub stages: StageSet,
+    /// Counters to join with the timeline.
+    pub counters: Vec<CounterSet>,
+    /// The model that ran; without it the program's own account may name it.
+    pub model: Option<Architecture>,
+    /// Limits of the device as the user states them.
+    pub limits: UserLimits,
+    /// Tokens as the user states them; the program's own account fills in what is missing.
+    pub tokens: Tokens,
+    /// The program's own account.
+    pub account: Option<Account>,
+    /// Operators from a run of their own, instead of those of the trace.
+    pub operators: Option<Vec<Operator>>,
+    /// The price of watching.
+    pub overhead: Vec<Overhead>,
 }
 
 /// Analyses a trace.
@@ -29,6 +48,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
         contexts: &contexts,
         activity: Activity::of(trace),
     };
+    let account = options.account.as_ref();
     let mut naming = Naming::default();
     let mut reasons = Vec::new();
 
@@ -38,46 +58,25 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
     } else {
         kernels::table(trace, 0..trace.ops.len(), &mut naming)
     };
-    let warmup = Warmup::of(trace, &options.stages);
-    let mut stages: Vec<(Ns, Stage)> = Vec::new();
-    for rule in &options.stages.stages {
-        let ranges = StageRanges::find(trace, rule, &warmup, &options.stages);
-        if ranges.in_warmup > 0 && ranges.instances.is_empty() {
-            let why = format!("all {} ranges that match lie inside a warm-up", ranges.in_warmup);
-            reasons.push(Reason {
-                about: format!("stages.{}", rule.name),
-                why,
-            });
-        }
-        let Some(&first) = ranges.instances.first() else {
-            continue;
-        };
-        let start = trace.ranges.rows.get(first as usize).map_or(0, |r| r.start);
-        stages.push((start, work.stage(rule, &ranges, &mut naming)));
+    if kernels.is_empty() {
+        let why = "the capture holds no kernels: no GPU work was recorded";
+        reasons.push(Reason {
+            about: "kernels".into(),
+            why: why.into(),
+        });
     }
-    stages.sort_by_key(|(start, _)| *start);
-    let stages: Vec<Stage> = stages.into_iter().map(|(_, stage)| stage).collect();
+    let mut stages = work.stages(&options.stages, &mut naming, &mut reasons);
+    if let Some(account) = account.filter(|_| stages.is_empty()) {
+        stages = enrich::stages_of(account);
+    }
     if stages.is_empty() {
         reasons.push(Reason {
             about: "stages".into(),
             why: no_stages(trace, summary_only),
         });
     }
-    let operators = operators::table(trace, &launches.call_of_op);
-    if operators.is_empty() {
-        let why = "the capture holds neither operators of a framework nor ranges";
-        reasons.push(Reason {
-            about: "operators".into(),
-            why: why.into(),
-        });
-    } else if trace.cpu_ops.is_empty() {
-        let why = "no operators of a framework in the capture; ranges of the program stand in";
-        reasons.push(Reason {
-            about: "operators".into(),
-            why: why.into(),
-        });
-    }
-    Analysis {
+    let operators = work.operators(options, &mut reasons);
+    let mut analysis = Analysis {
         schema: SCHEMA.into(),
         sources: sources(trace),
         devices: devices(trace),
@@ -86,10 +85,46 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
         kernels,
         operators,
         ranges: work.ranges(),
-        losses: loss_rows(&losses),
+        overhead: options.overhead.clone(),
+        workload: account.map(enrich::workload),
         reasons,
         ..Analysis::default()
+    };
+
+    let gpu = enrich::gpu_facts(trace, account, options.limits);
+    let own_model = || Architecture::from_config(account?.model.as_ref()?.config.as_ref()?).ok();
+    let model = options.model.clone().or_else(own_model);
+    let dtype = account.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
+    let tokens = enrich::tokens(&options.tokens, account);
+    enrich::utilisation(&mut analysis, model.as_ref(), gpu.as_ref(), &tokens, dtype);
+
+    let mut measured = Vec::new();
+    if options.counters.is_empty() {
+        let why = "no counters were given";
+        analysis.reasons.push(Reason {
+            about: "counters".into(),
+            why: why.into(),
+        });
+    } else {
+        let timeline = Timeline::of_stages(trace, &launches, &contexts, &options.stages);
+        let joined = counters::join(&options.counters, &timeline, &options.stages, gpu.as_ref().ok());
+        analysis.counters = joined.rows();
+        losses.merge(&joined.losses);
+        counters::attach(&mut analysis.kernels, &joined, None);
+        for stage in &mut analysis.stages {
+            counters::attach(&mut stage.kernels, &joined, Some(&stage.name));
+        }
+        measured = joined.measured;
     }
+    let evidence = findings::evidence(trace, &launches, &contexts, &options.stages);
+    analysis.findings = findings::find(findings::Inputs {
+        analysis: &analysis,
+        evidence: &evidence,
+        model: model.as_ref(),
+        counters: &measured,
+    });
+    analysis.losses = loss_rows(&losses);
+    analysis
 }
 
 /// Why there are no stages.
@@ -170,6 +205,55 @@ impl Work<'_> {
             NO_CALL => NO_CONTEXT,
             call => self.contexts.of_call[call as usize],
         }
+    }
+
+    /// Every stage that occurs, in the order of its first instance.
+    fn stages(&self, set: &StageSet, naming: &mut Naming, reasons: &mut Vec<Reason>) -> Vec<Stage> {
+        let warmup = Warmup::of(self.trace, set);
+        let mut stages: Vec<(Ns, Stage)> = Vec::new();
+        for rule in &set.stages {
+            let ranges = StageRanges::find(self.trace, rule, &warmup, set);
+            if ranges.in_warmup > 0 && ranges.instances.is_empty() {
+                let why = format!("all {} ranges that match lie inside a warm-up", ranges.in_warmup);
+                reasons.push(Reason {
+                    about: format!("stages.{}", rule.name),
+                    why,
+                });
+            }
+            let Some(&first) = ranges.instances.first() else {
+                continue;
+            };
+            let start = self.trace.ranges.rows.get(first as usize).map_or(0, |r| r.start);
+            stages.push((start, self.stage(rule, &ranges, naming)));
+        }
+        stages.sort_by_key(|(start, _)| *start);
+        stages.into_iter().map(|(_, stage)| stage).collect()
+    }
+
+    /// Operators of a run of their own, of the trace, or of the program's account; ranges stand in for none.
+    fn operators(&self, options: &Options, reasons: &mut Vec<Reason>) -> Vec<Operator> {
+        let mut reason = |why: &str| {
+            reasons.push(Reason {
+                about: "operators".into(),
+                why: why.into(),
+            })
+        };
+        if let Some(operators) = options.operators.as_ref().filter(|o| !o.is_empty()) {
+            return operators.clone();
+        }
+        if self.trace.cpu_ops.is_empty()
+            && let Some(account) = options.account.as_ref().filter(|a| !a.operators.is_empty())
+        {
+            reason("as the program itself timed them");
+            return enrich::operators_of(account);
+        }
+        let operators = operators::table(self.trace, &self.launches.call_of_op);
+        if operators.is_empty() {
+            reason("the capture holds neither operators of a framework nor ranges");
+        } else if self.trace.cpu_ops.is_empty() {
+            reason("no operators of a framework in the capture; ranges of the program stand in");
+        }
+        operators
     }
 
     fn totals(&self, kernels: &[Kernel], summary_only: bool) -> Totals {

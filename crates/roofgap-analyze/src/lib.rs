@@ -4,12 +4,16 @@
 
 pub mod analysis;
 pub mod attribute;
+pub mod counters;
+pub mod findings;
 pub mod gpu;
 pub mod interval;
+pub mod model;
 pub mod names;
 pub mod stages;
 
 mod analyze;
+mod enrich;
 mod idle;
 mod instances;
 mod kernels;

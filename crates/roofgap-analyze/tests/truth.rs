@@ -128,6 +128,7 @@ fn every_range_a_stage(trace: &Trace) -> (Options, Analysis) {
                 stages: Vec::new(),
                 warmup: Vec::new(),
             },
+            ..Options::default()
         },
     );
     let stages = plain.ranges.iter().map(|r| {
@@ -146,6 +147,7 @@ fn every_range_a_stage(trace: &Trace) -> (Options, Analysis) {
                 stages: stages.collect(),
                 warmup: Vec::new(),
             },
+            ..Options::default()
         },
         plain,
     )

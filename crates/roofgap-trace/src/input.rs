@@ -1,9 +1,10 @@
 //! Which reader takes a file, told by its content and never by its name.
 
-use crate::{ReadError, Trace, nsys};
+use crate::ncu::{CounterSet, NcuFormat, Sniff};
+use crate::{ReadError, Source, Trace, account, kineto, ncu, nsys, summary_csv};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// The formats that can be read.
@@ -11,8 +12,21 @@ use std::path::{Path, PathBuf};
 pub enum Format {
     /// An export of Nsight Systems.
     NsysSqlite,
-    /// The same, compressed with gzip.
-    NsysSqliteGz,
+    /// A PyTorch trace.
+    Kineto,
+    /// A kernel summary of `nsys stats`.
+    SummaryCsv,
+    /// Counters of Nsight Compute.
+    Ncu(NcuFormat),
+    /// A program's own account of its run.
+    Account,
+}
+
+impl Format {
+    /// Whether it is a timeline, of which one command takes one.
+    pub fn is_timeline(self) -> bool {
+        matches!(self, Self::NsysSqlite | Self::Kineto | Self::SummaryCsv)
+    }
 }
 
 /// Everything that the inputs of one command held.
@@ -20,66 +34,145 @@ pub enum Format {
 pub struct Input {
     /// The timeline; empty if no input was one.
     pub trace: Trace,
+    /// Counters, one set a file.
+    pub counters: Vec<CounterSet>,
+    /// The program's own account.
+    pub account: Option<account::Account>,
 }
 
 /// How much of a file is looked at to tell its format.
 const HEAD: u64 = 64 * 1024;
 
-/// The largest database that is unpacked from gzip.
+/// How much more where those bytes do not tell.
+const LONG_HEAD: u64 = 2 << 20;
+
+/// The largest file that is unpacked from gzip.
 const MOST_UNPACKED: u64 = 64 << 30;
 
 /// Reads all inputs into one.
 pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
     let mut input = Input::default();
+    let mut timeline: Option<&Path> = None;
     for path in paths {
-        match sniff(path)? {
-            Format::NsysSqlite => nsys::read(path, &mut input.trace)?,
-            Format::NsysSqliteGz => {
-                let unpacked = unpack(path)?;
-                nsys::read(unpacked.path(), &mut input.trace).map_err(|e| e.about(path))?;
-                if let Some(source) = input.trace.sources.last_mut() {
-                    source.path = path.display().to_string();
-                }
-            }
+        let (format, packed) = sniff(path)?;
+        if format.is_timeline()
+            && let Some(first) = timeline.replace(path)
+        {
+            return Err(ReadError::Unsupported {
+                path: path.clone(),
+                what: format!("a second timeline beside {}, with a clock of its own", first.display()),
+                remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
+            });
         }
+        one(path, format, packed, &mut input)?;
     }
     input.trace.sort();
     Ok(input)
 }
 
-/// Tells the format of a file by its content.
-pub fn sniff(path: &Path) -> Result<Format, ReadError> {
-    let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
-    let mut head = Vec::new();
-    (&mut file)
-        .take(HEAD)
-        .read_to_end(&mut head)
-        .map_err(|e| ReadError::io(path, e))?;
-    let packed = head.starts_with(&[0x1f, 0x8b]);
-    if packed {
-        file.seek(SeekFrom::Start(0))
-            .map_err(|e| ReadError::io(path, e))?;
-        head.clear();
-        let mut inside = MultiGzDecoder::new(file).take(HEAD);
-        inside
-            .read_to_end(&mut head)
-            .map_err(|e| ReadError::damaged(path, "gzip file", e))?;
+fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(), ReadError> {
+    match format {
+        Format::Kineto => kineto::read(path, &mut input.trace),
+        // These readers seek or are small: they take a plain file.
+        Format::NsysSqlite | Format::SummaryCsv | Format::Account if packed => {
+            let unpacked = unpack(path)?;
+            one(unpacked.path(), format, false, input).map_err(|e| e.about(path))?;
+            if let Some(source) = input.trace.sources.last_mut().filter(|_| format.is_timeline()) {
+                source.path = path.display().to_string();
+            }
+            Ok(())
+        }
+        Format::NsysSqlite => nsys::read(path, &mut input.trace),
+        Format::SummaryCsv => summary_csv::read(path, &mut input.trace),
+        Format::Account => {
+            input.account = Some(account::read(path)?);
+            Ok(())
+        }
+        Format::Ncu(page) => {
+            let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+            let set = if packed {
+                ncu::read(page, BufReader::new(MultiGzDecoder::new(file).take(MOST_UNPACKED)))
+            } else {
+                ncu::read(page, BufReader::new(file))
+            };
+            let set = set.map_err(|e| ReadError::damaged(path, "ncu report or page", chain(&e)))?;
+            let format = match page {
+                NcuFormat::Report => "ncu-rep",
+                NcuFormat::RawPage => "ncu-raw-csv",
+                NcuFormat::DetailsPage => "ncu-details-csv",
+            };
+            let tool_version = set.tool.version.clone();
+            let path = path.display().to_string();
+            input.trace.sources.push(Source { path, format, tool_version, schema_version: None });
+            input.counters.push(set);
+            Ok(())
+        }
     }
-    if head.starts_with(b"SQLite format 3\0") {
-        return Ok(if packed {
-            Format::NsysSqliteGz
-        } else {
-            Format::NsysSqlite
-        });
-    }
-    Err(ReadError::Unrecognised {
-        path: path.to_path_buf(),
-        expected: EXPECTED.into(),
-        found: describe(&head),
-    })
 }
 
-const EXPECTED: &str = "an nsys SQLite export, a PyTorch trace (.json, .json.gz), an nsys kernel summary CSV, an ncu report or CSV, a native capture, or a run directory";
+/// An error with its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Tells the format of a file by its content, and whether it is packed with gzip.
+pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
+    let unrecognised = |found: String| ReadError::Unrecognised {
+        path: path.to_path_buf(),
+        expected: EXPECTED.into(),
+        found,
+    };
+    if path.is_dir() {
+        return Err(unrecognised("a folder without a session.json".into()));
+    }
+    let (head, whole, packed) = head(path, HEAD)?;
+    if head.starts_with(b"SQLite format 3\0") {
+        return Ok((Format::NsysSqlite, packed));
+    }
+    let mut told = ncu::sniff(&head, whole);
+    if told == Sniff::NeedMore {
+        let (head, whole, _) = self::head(path, LONG_HEAD)?;
+        told = ncu::sniff(&head, whole);
+    }
+    if let Sniff::Yes(page) = told {
+        return Ok((Format::Ncu(page), packed));
+    }
+    if summary_csv::looks_like(&head) {
+        return Ok((Format::SummaryCsv, packed));
+    }
+    if memchr::memmem::find(&head, account::SCHEMA.as_bytes()).is_some() {
+        return Ok((Format::Account, packed));
+    }
+    if kineto::looks_like(&head) {
+        return Ok((Format::Kineto, packed));
+    }
+    Err(unrecognised(describe(&head)))
+}
+
+/// The first bytes of a file, unpacked; whether that is all of it; whether it was packed.
+fn head(path: &Path, most: u64) -> Result<(Vec<u8>, bool, bool), ReadError> {
+    let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+    let mut head = Vec::new();
+    (&mut file).take(most).read_to_end(&mut head).map_err(|e| ReadError::io(path, e))?;
+    let packed = head.starts_with(&[0x1f, 0x8b]);
+    if packed {
+        file.seek(SeekFrom::Start(0)).map_err(|e| ReadError::io(path, e))?;
+        head.clear();
+        let mut inside = MultiGzDecoder::new(file).take(most);
+        inside.read_to_end(&mut head).map_err(|e| ReadError::damaged(path, "gzip file", e))?;
+    }
+    let whole = (head.len() as u64) < most;
+    Ok((head, whole, packed))
+}
+
+const EXPECTED: &str = "an nsys SQLite export, a PyTorch trace (.json, .json.gz), an nsys kernel summary CSV, an ncu report or CSV page, \
+                        a native capture, or a run directory";
 
 /// What the first bytes look like, for people.
 fn describe(head: &[u8]) -> String {
@@ -88,30 +181,26 @@ fn describe(head: &[u8]) -> String {
         [b'{' | b'[', ..] => "JSON that is not a trace".into(),
         _ if head.starts_with(b"\x7fELF") => "a program".into(),
         _ if head.starts_with(b"PK\x03\x04") => "a zip archive".into(),
-        _ => match std::str::from_utf8(&head[..head.len().min(60)]) {
-            Ok(text) => format!("text beginning with {:?}", text.lines().next().unwrap_or("")),
-            Err(_) => format!("bytes beginning with {:02x?}", &head[..head.len().min(8)]),
-        },
+        _ => {
+            let start = &head[..head.len().min(60)];
+            match std::str::from_utf8(start) {
+                Ok(text) => format!("text beginning with {:?}", text.lines().next().unwrap_or("")),
+                Err(_) => format!("bytes beginning with {:02x?}", &start[..start.len().min(8)]),
+            }
+        }
     }
 }
 
-/// Unpacks a database into a temporary file, since SQLite pages are read out of order.
+/// Unpacks a file into a temporary one.
 fn unpack(path: &Path) -> Result<tempfile::NamedTempFile, ReadError> {
     let io = |e| ReadError::io(path, e);
-    let mut target = tempfile::Builder::new()
-        .prefix("roofgap-")
-        .suffix(".sqlite")
-        .tempfile()
-        .map_err(io)?;
+    let mut target = tempfile::Builder::new().prefix("roofgap-").tempfile().map_err(io)?;
     let mut inside = MultiGzDecoder::new(File::open(path).map_err(io)?).take(MOST_UNPACKED);
     let mut buffer = vec![0u8; 1 << 18];
     loop {
-        match inside
-            .read(&mut buffer)
-            .map_err(|e| ReadError::damaged(path, "gzip file", e))?
-        {
+        match inside.read(&mut buffer).map_err(|e| ReadError::damaged(path, "gzip file", e))? {
             0 => break,
-            n => target.write_all(&buffer[..n]).map_err(io)?,
+            n => target.write_all(buffer.get(..n).unwrap_or_default()).map_err(io)?,
         }
     }
     target.flush().map_err(io)?;

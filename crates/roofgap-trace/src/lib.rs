@@ -3,6 +3,7 @@
 //! [`read`] takes the paths a user named, tells each format by its content, and returns one [`Trace`]
 //! (a timeline, if any of the inputs was one) and the counter sets that came with it.
 
+pub mod account;
 pub mod input;
 pub mod kineto;
 pub mod model;
@@ -15,5 +16,5 @@ mod decimal;
 mod error;
 
 pub use error::ReadError;
-pub use input::{Format, Input, read};
+pub use input::{Format, Input, read, sniff};
 pub use model::*;

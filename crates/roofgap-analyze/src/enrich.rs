@@ -1,0 +1,231 @@
+//! What the analysis gains from facts beside the timeline: counters, the model, the program's own account.
+
+use crate::analysis::*;
+use crate::gpu::{DeviceReport, Dtype, GpuFacts, UserLimits, lookup};
+use crate::model::{Architecture, StageKind, StageTime, Tokens, mbu, mfu};
+use crate::steps;
+use roofgap_trace::Trace;
+use roofgap_trace::account::Account;
+
+/// The first device of the trace as the tables know it, with its own report and the user's figures over them; or what the program
+/// measured of its device; or why nothing is known.
+pub(crate) fn gpu_facts(
+    trace: &Trace,
+    account: Option<&Account>,
+    limits: UserLimits,
+) -> Result<GpuFacts, String> {
+    let measured = account.filter(|a| a.device.as_ref().and_then(|d| d.kind.as_deref()) == Some("cpu"));
+    if let Some(peak) = measured.and_then(|a| a.peak.as_ref()) {
+        let name = account
+            .and_then(|a| a.device.as_ref()?.name.clone())
+            .unwrap_or_else(|| "this CPU".into());
+        return Ok(
+            GpuFacts::measured(&name, peak.flops_per_s, peak.bytes_per_s, &peak.how).with_user_limits(limits),
+        );
+    }
+    let Some(device) = trace.devices.first() else {
+        if limits.is_set() {
+            return Ok(GpuFacts::set_by_user("the device", limits));
+        }
+        return Err("the capture does not say which GPU it ran on".into());
+    };
+    let name = device.name.as_deref().unwrap_or("");
+    let report = DeviceReport {
+        bandwidth_bytes_per_s: device.bandwidth_bytes_per_s,
+        clock_hz: device.clock_hz,
+        sms: device.sms,
+    };
+    match lookup(name, device.compute_capability, device.memory_bytes) {
+        Ok(facts) => Ok(facts.clone().on_device(&report).with_user_limits(limits)),
+        Err(_) if limits.is_set() => Ok(GpuFacts::set_by_user(name, limits)),
+        Err(unknown) => Err(format!(
+            "{unknown}; hardware.peak_tflops and hardware.bandwidth_gbs set its limits"
+        )),
+    }
+}
+
+/// MFU and MBU of every stage whose work is known; a reason for every other.
+pub(crate) fn utilisation(
+    analysis: &mut Analysis,
+    model: Option<&Architecture>,
+    gpu: Result<&GpuFacts, &String>,
+    tokens: &Tokens,
+    dtype: Option<Dtype>,
+) {
+    let mut reasons = Vec::new();
+    for stage in &mut analysis.stages {
+        let kind = match stage.name.as_str() {
+            "prefill" => StageKind::Prefill,
+            "decode" => StageKind::Decode,
+            _ => continue,
+        };
+        let mut missing = |what: &str, why: String| {
+            reasons.push(Reason {
+                about: format!("stages.{}.{what}", stage.name),
+                why,
+            });
+        };
+        let Some(model) = model else {
+            missing(
+                "mfu",
+                "the model is not known; name it with --model NAME|config.json".into(),
+            );
+            continue;
+        };
+        let gpu = match gpu {
+            Ok(gpu) => gpu,
+            Err(why) => {
+                missing("mfu", why.clone());
+                continue;
+            }
+        };
+        let steps = stage.steps.as_ref().map(|s| s.count);
+        let work = match model.stage_work(kind, tokens, stage.instances, steps) {
+            Ok(work) => work,
+            Err(misfit) => {
+                missing("mfu", misfit.to_string());
+                continue;
+            }
+        };
+        let step_ns = stage.steps.as_ref().map(|s| s.mean_ns);
+        let mut devices: Vec<_> = stage.kernels.iter().map(|k| k.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let time = StageTime {
+            wall_ns: stage.wall_ns,
+            busy_ns: stage.busy_ns,
+            step_ns,
+            devices: devices.len() as u32,
+        };
+        match mfu(&work, gpu, dtype.unwrap_or(model.dtype), time) {
+            Ok(value) => stage.mfu = Some(value),
+            Err(why) => missing("mfu", why),
+        }
+        match mbu(&work, gpu, time) {
+            Ok(value) => stage.mbu = Some(value),
+            Err(why) => missing("mbu", why),
+        }
+    }
+    analysis.reasons.extend(reasons);
+}
+
+/// What the program says about itself.
+pub(crate) fn workload(account: &Account) -> WorkloadInfo {
+    let model = account.model.clone().unwrap_or_default();
+    let tokens = account.tokens.unwrap_or_default();
+    WorkloadInfo {
+        model: model.name,
+        revision: model.revision,
+        parameters: model.parameters,
+        active_parameters: model.active_parameters,
+        dtype: model.dtype,
+        weights: model.weights,
+        prompt_tokens: tokens.prompt,
+        generated_tokens: tokens.generated,
+        batch: tokens.batch,
+        vision_tokens: tokens.vision,
+        device: account.device.as_ref().and_then(|d| d.name.clone()),
+        token_hash: account.token_hash.clone(),
+    }
+}
+
+/// Tokens as stated by the user, and where he said nothing by the program.
+pub(crate) fn tokens(stated: &Tokens, account: Option<&Account>) -> Tokens {
+    let own = account.and_then(|a| a.tokens).unwrap_or_default();
+    Tokens {
+        prompt: stated.prompt.or(own.prompt),
+        generated: stated.generated.or(own.generated),
+        batch: stated.batch.or(own.batch),
+        // A program that says how many tokens it had and names none of images had none.
+        vision: stated.vision.or(own.vision).or(own.prompt.map(|_| 0)),
+        views: stated.views.clone(),
+    }
+}
+
+/// Stages by the program's own clock, for a run without a timeline.
+pub(crate) fn stages_of(account: &Account) -> Vec<Stage> {
+    let mut stages: Vec<Stage> = Vec::new();
+    let mut each: Vec<Vec<i64>> = Vec::new();
+    for time in account
+        .repeats
+        .iter()
+        .filter(|r| !r.warmup)
+        .flat_map(|r| &r.stages)
+    {
+        let at = stages
+            .iter()
+            .position(|s| s.name == time.name)
+            .unwrap_or_else(|| {
+                stages.push(Stage {
+                    name: time.name.clone(),
+                    from: "workload".into(),
+                    ..Stage::default()
+                });
+                each.push(Vec::new());
+                stages.len() - 1
+            });
+        let (Some(stage), Some(steps)) = (stages.get_mut(at), each.get_mut(at)) else {
+            continue;
+        };
+        stage.instances += 1;
+        stage.wall_ns += time.wall_ns;
+        steps.extend(time.steps_ns.iter().flatten());
+        for part in &time.notes {
+            let at = stage
+                .notes
+                .iter()
+                .position(|n| n.name == part.name)
+                .unwrap_or_else(|| {
+                    stage.notes.push(Note {
+                        name: part.name.clone(),
+                        ..Note::default()
+                    });
+                    stage.notes.len() - 1
+                });
+            if let Some(note) = stage.notes.get_mut(at) {
+                note.instances += 1;
+                note.wall_ns += part.wall_ns;
+            }
+        }
+    }
+    for (stage, steps) in stages.iter_mut().zip(each) {
+        stage.steps = steps::summary(steps, None);
+    }
+    stages
+}
+
+/// The program's own operators, the stages of one name added up.
+pub(crate) fn operators_of(account: &Account) -> Vec<Operator> {
+    let mut operators: Vec<Operator> = Vec::new();
+    for own in &account.operators {
+        let at = operators
+            .iter()
+            .position(|o| o.name == own.name)
+            .unwrap_or_else(|| {
+                operators.push(Operator {
+                    name: own.name.clone(),
+                    ..Operator::default()
+                });
+                operators.len() - 1
+            });
+        let Some(sum) = operators.get_mut(at) else {
+            continue;
+        };
+        sum.calls += own.calls;
+        sum.self_cpu_ns += own.self_cpu_ns;
+        sum.total_cpu_ns += own.total_cpu_ns;
+        let add = |sum: &mut Option<i64>, value: Option<i64>| {
+            if let Some(value) = value {
+                *sum.get_or_insert(0) += value;
+            }
+        };
+        add(&mut sum.self_gpu_ns, own.self_gpu_ns);
+        add(&mut sum.total_gpu_ns, own.total_gpu_ns);
+    }
+    operators.sort_by(|a, b| {
+        (b.self_gpu_ns, b.self_cpu_ns)
+            .cmp(&(a.self_gpu_ns, a.self_cpu_ns))
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    operators
+}
