@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::python::Annotation;
+use super::annotation::Annotation;
 use super::setting::Setting;
 use crate::command::CommandLine;
 
@@ -23,17 +23,8 @@ impl Verbatim {
         if let Some(annotation) = &self.annotation {
             // Not only where the first word is Python: a shell script may start it.
             line = annotation.apply(line);
-            if self.mentions_vllm() {
-                line = line.env("VLLM_NVTX_SCOPES_FOR_PROFILING", "1");
-            }
         }
         Some(setting.apply(line))
-    }
-
-    fn mentions_vllm(&self) -> bool {
-        self.words
-            .iter()
-            .any(|word| word.to_string_lossy().contains("vllm"))
     }
 }
 
@@ -64,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn python_is_annotated_through_its_path_and_vllm_by_its_own_switch() {
+    fn python_is_annotated_through_its_path() {
         let annotation = Annotation {
             folder: "/runs/1/annotate".into(),
             sync: false,
             inherited: Some("/a:/b".into()),
         };
-        let line = verbatim(&["bash", "serve.sh"], Some(annotation.clone()));
+        let line = verbatim(&["bash", "serve.sh"], Some(annotation));
         assert_eq!(
             line.env_value("PYTHONPATH"),
             Some(Some(OsStr::new("/runs/1/annotate:/a:/b")))
@@ -78,15 +69,6 @@ mod tests {
         assert_eq!(
             line.env_value("ROOFGAP_ANNOTATE_SYNC"),
             Some(Some(OsStr::new("0")))
-        );
-        assert_eq!(line.env_value("VLLM_NVTX_SCOPES_FOR_PROFILING"), None);
-        let line = verbatim(
-            &["python3", "-m", "vllm.entrypoints.openai.api_server"],
-            Some(annotation),
-        );
-        assert_eq!(
-            line.env_value("VLLM_NVTX_SCOPES_FOR_PROFILING"),
-            Some(Some(OsStr::new("1")))
         );
     }
 }

@@ -1,32 +1,9 @@
-//! A Hugging Face model through the driver, and annotation of other Python programs.
+//! Annotation of Python programs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::setting::Setting;
 use crate::command::CommandLine;
-
-/// The driver of Hugging Face models: a script this binary writes into the run directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HfDriver {
-    /// The Python that runs it.
-    pub python: PathBuf,
-    /// Where the script lies.
-    pub script: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-}
-
-impl HfDriver {
-    /// `python3 hf_driver.py ARG...`
-    pub fn command(&self, setting: &Setting) -> CommandLine {
-        let line = CommandLine::new(&self.python)
-            .arg(&self.script)
-            .args(self.args.iter().map(String::as_str));
-        // Output held back in a buffer would be lost when the program is ended from outside.
-        setting.apply(line.env("PYTHONUNBUFFERED", "1"))
-    }
-}
 
 /// Ranges added to a Python program without touching it: a `sitecustomize` on its path, which Python imports by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,27 +48,7 @@ impl Annotation {
 
 #[cfg(test)]
 mod tests {
-    use super::super::setting::example;
     use super::*;
-    use std::ffi::OsStr;
-
-    #[test]
-    fn the_driver_is_a_script_of_the_run() {
-        let driver = HfDriver {
-            python: "python3".into(),
-            script: "/runs/1/hf_driver.py".into(),
-            args: ["--model", "/models/a b"].map(str::to_owned).to_vec(),
-        };
-        let line = driver.command(&example());
-        assert_eq!(
-            line.argv(),
-            ["python3", "/runs/1/hf_driver.py", "--model", "/models/a b"]
-        );
-        assert_eq!(
-            line.env_value("ROOFGAP_PHASE"),
-            Some(Some(OsStr::new("baseline")))
-        );
-    }
 
     #[test]
     fn a_path_the_program_sets_itself_is_the_one_that_is_chained() {
