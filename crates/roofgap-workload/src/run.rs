@@ -278,3 +278,17 @@ fn cpu_name() -> String {
         })
         .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_of_decimal_numbers_with_commas() {
+        // `printf 1,2,3 | sha256sum`: the Python driver hashes in the same way.
+        assert_eq!(
+            hash(&[1, 2, 3]),
+            "sha256:8a6ae15122001229edb8866f56e342af12ae8187203c3e3b33931743e7c0c48d"
+        );
+    }
+}

@@ -136,6 +136,19 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_goes_through_every_expert_uses_all_but_the_embedding_table() {
+        for shape in [Shape::of(Preset::Nano), Shape::of(Preset::Tiny)] {
+            let mut decoder = shape.decoder.clone();
+            decoder.experts_per_token = decoder.routed_experts;
+            let table = (decoder.vocabulary * decoder.hidden) as u64;
+            let mut alone = Source::counting();
+            drop(Decoder::new(&mut alone, &decoder));
+            let every = Shape { decoder, ..shape };
+            assert_eq!(every.active_parameters() + table, alone.parameters());
+        }
+    }
+
+    #[test]
     fn an_image_becomes_as_many_tokens_as_the_shape_says() {
         let model = nano(0);
         let mut exec = Exec::new(&Silent);
