@@ -216,6 +216,22 @@ fn gigabytes_of_output_stay_within_the_cap() {
 }
 
 #[test]
+fn a_full_disk_neither_hangs_the_child_nor_hides() {
+    let stand = Stand::new();
+    let command = stand.bash("head -c 5000000 /dev/zero | tr '\\0' x; echo; echo last");
+    let mut job = stand.job(&command);
+    // Every write to it fails as on a full disk.
+    job.stdout = Sink::File {
+        path: "/dev/full".into(),
+        cap: 1_000_000,
+    };
+    let outcome = run(job, &mut |_| {}).unwrap();
+    assert!(outcome.is_success());
+    assert!(outcome.stdout.write_error.unwrap().contains("No space left"));
+    assert!(outcome.stdout.tail.ends_with("last\n"));
+}
+
+#[test]
 fn filling_the_disk_is_stopped() {
     let stand = Stand::new();
     let command = stand.bash("while :; do head -c 1000000 /dev/zero >> big; sleep 0.01; done");

@@ -256,7 +256,7 @@ fn ncu_lists_what_the_plan_asks_for() {
     let ncu = found.tool.unwrap();
     assert!(ncu.version.is_some());
     assert!(
-        ncu.sets.iter().any(|set| set == "basic")
+        ncu.sets.iter().any(|set| set == "roofline")
             && ncu.sections.iter().any(|section| section == "SpeedOfLight")
     );
     let (have, lack) = metrics::existing(metrics::deep(), &ncu.metrics_of("gh100").unwrap());
@@ -266,6 +266,7 @@ fn ncu_lists_what_the_plan_asks_for() {
     let plan = Plan {
         kernels: vec!["_Z4burnPf".to_owned()],
         ranges: vec![NvtxRange::parse("LLM@prefill").unwrap()],
+        set: Some("basic".to_owned()),
         sections: vec!["SpeedOfLight".to_owned()],
         metrics: have,
         ..Plan::to(folder.path().join("run"))

@@ -7,7 +7,7 @@
 //! - `ending`: the steps of that, one after the other
 //! - `sink`: its output, drained into files of bounded size
 //! - `kin`: finding what it left behind
-//! - [`probe`]: a short question to a tool, answered in memory
+//! - [`mod@probe`]: a short question to a tool, answered in memory
 
 pub mod budget;
 mod ending;

@@ -251,8 +251,14 @@ impl Plan {
         let mut line = line;
         let lists = |known: &[String], name: &String| known.is_empty() || known.contains(name);
         if let Some(set) = &self.set {
+            // The same set had another name up to 2022.
+            let older = (set == "basic")
+                .then(|| "default".to_owned())
+                .filter(|name| ncu.sets.contains(name));
             if lists(&ncu.sets, set) {
                 line = line.args(["--set", set]);
+            } else if let Some(older) = older {
+                line = line.args(["--set", &older]);
             } else {
                 left_out.push(format!("--set {set}: this ncu has only {}", ncu.sets.join(", ")));
             }
@@ -363,6 +369,18 @@ mod tests {
                 .iter()
                 .any(|why| why.contains("only basic, roofline"))
         );
+    }
+
+    #[test]
+    fn the_basic_set_under_its_older_name() {
+        let mut old = ncu(OLD_HELP);
+        old.sets = vec!["default".to_owned()];
+        let plan = Plan {
+            set: Some("basic".to_owned()),
+            ..Plan::to("r")
+        };
+        let line = plan.command(&old, &CommandLine::new("a")).command.to_string();
+        assert!(line.contains("--set default"), "{line}");
     }
 
     #[test]
