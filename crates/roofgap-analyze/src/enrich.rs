@@ -80,22 +80,21 @@ pub(crate) fn utilisation(
             }
         };
         let steps = stage.steps.as_ref().map(|s| s.count);
+        let mut devices: Vec<_> = stage.kernels.iter().map(|k| k.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
         let work = match model.stage_work(kind, tokens, stage.instances, steps) {
-            Ok(work) => work,
+            Ok(work) => work.on_devices(devices.len() as u32),
             Err(misfit) => {
                 missing("mfu", misfit.to_string());
                 continue;
             }
         };
         let step_ns = stage.steps.as_ref().map(|s| s.mean_ns);
-        let mut devices: Vec<_> = stage.kernels.iter().map(|k| k.device).collect();
-        devices.sort_unstable();
-        devices.dedup();
         let time = StageTime {
             wall_ns: stage.wall_ns,
             busy_ns: stage.busy_ns,
             step_ns,
-            devices: devices.len() as u32,
         };
         match mfu(&work, gpu, dtype.unwrap_or(model.dtype), time) {
             Ok(value) => stage.mfu = Some(value),

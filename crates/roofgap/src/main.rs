@@ -1,2 +1,29 @@
-//! The command line.
-fn main() {}
+//! The command line: arguments, printing, exit statuses; nothing else.
+
+mod args;
+mod commands;
+mod failure;
+mod printer;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version come this way too; clap knows which stream each belongs to.
+            let status = if error.use_stderr() { failure::USAGE } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(status);
+        }
+    };
+    let printer = printer::Printer::new(args.quiet, args.verbose);
+    match commands::run(args, &printer) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            printer.error(&failure);
+            ExitCode::from(failure.status())
+        }
+    }
+}

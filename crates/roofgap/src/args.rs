@@ -1,0 +1,135 @@
+//! Arguments, which become plain values once; nothing below knows the parser.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Where the time of an LLM goes on an NVIDIA GPU, how far it is from the roof, and what to do first.
+#[derive(Debug, Parser)]
+#[command(
+    name = "roofgap",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Args {
+    /// Say nothing but the answer, warnings and errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say more on the way
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Analyse captures: nsys exports, PyTorch traces, ncu reports, native captures, run directories
+    Analyze(Analyze),
+    /// The embedded model by itself
+    #[cfg(feature = "embedded")]
+    Workload(Workload),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+    /// Print the JSON Schema of the analysis
+    Schema,
+}
+
+/// How an answer is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables for people
+    Text,
+    /// JSON for programs
+    Json,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Analyze {
+    /// Files or run directories; each is recognised by its content
+    #[arg(required = true, value_name = "INPUT")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Write all reports into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// How to print the answer
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// Replace or add a stage: its name and the ranges that make it, as [domain@]name, separated by commas
+    #[arg(long, value_name = "NAME=PATTERN")]
+    pub(crate) stage: Vec<String>,
+    /// The model that ran: a preset such as deepseek_ocr, a config.json, or a folder that holds one
+    #[arg(long, value_name = "NAME|config.json")]
+    pub(crate) model: Option<String>,
+    /// Tokens of the prompt, those of images included
+    #[arg(long, value_name = "N")]
+    pub(crate) prompt_tokens: Option<u64>,
+    /// Tokens generated in a run
+    #[arg(long, value_name = "N")]
+    pub(crate) new_tokens: Option<u64>,
+    /// Tokens of the prompt that stand for images
+    #[arg(long, value_name = "N")]
+    pub(crate) vision_tokens: Option<u64>,
+    /// Sequences at once
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<u64>,
+    /// Dense peak of the device in TFLOP/s, over what is known of it
+    #[arg(long, value_name = "TFLOPS")]
+    pub(crate) peak_tflops: Option<f64>,
+    /// Memory bandwidth of the device in GB/s, over what is known of it
+    #[arg(long, value_name = "GBS")]
+    pub(crate) bandwidth_gbs: Option<f64>,
+    /// How many kernels to list
+    #[arg(long, default_value_t = 12, value_name = "N")]
+    pub(crate) top: usize,
+}
+
+#[cfg(feature = "embedded")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Workload {
+    /// Size of the model: nano, tiny or small
+    #[arg(long, default_value = "tiny")]
+    pub(crate) preset: roofgap_workload::Preset,
+    /// Seed of weights, image and prompt
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Text tokens of the prompt
+    #[arg(long, default_value_t = 64)]
+    pub(crate) prompt_tokens: usize,
+    /// Tokens to generate
+    #[arg(long, default_value_t = 32)]
+    pub(crate) new_tokens: usize,
+    /// Measured repeats
+    #[arg(long, default_value_t = 3)]
+    pub(crate) repeats: usize,
+    /// Repeats before them, marked as warm-up
+    #[arg(long, default_value_t = 1)]
+    pub(crate) warmup: usize,
+    /// Side of the square image, pixels
+    #[arg(long)]
+    pub(crate) image_size: Option<usize>,
+    /// Threads; all of the machine's when not given
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+    /// Where to write the account of the run (default: $ROOFGAP_WORKLOAD_JSON, else nowhere)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) account: Option<PathBuf>,
+    /// How to print the answer
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        super::Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,45 @@
+//! The failures a user may meet, each with its exit status.
+
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Exit status of wrong usage, configuration or input.
+pub(crate) const USAGE: u8 = 2;
+/// Exit status of a bug.
+const BUG: u8 = 1;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    /// An input could not be read.
+    #[error(transparent)]
+    Read(#[from] roofgap_trace::ReadError),
+    /// A stage could not be understood.
+    #[error(transparent)]
+    Stage(#[from] roofgap_analyze::StageError),
+    /// A file could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    /// The answer could not be printed.
+    #[error("cannot write to standard output: {0}")]
+    Print(std::io::Error),
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The embedded model failed.
+    #[cfg(feature = "embedded")]
+    #[error(transparent)]
+    Workload(#[from] roofgap_workload::WorkloadError),
+    /// Something that should not happen.
+    #[error("this is a bug: {0}")]
+    Bug(String),
+}
+
+impl Failure {
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::Bug(_) | Self::Print(_) => BUG,
+            _ => USAGE,
+        }
+    }
+}
