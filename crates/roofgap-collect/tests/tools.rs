@@ -260,7 +260,7 @@ fn ncu_lists_what_the_plan_asks_for() {
             && ncu.sections.iter().any(|section| section == "SpeedOfLight")
     );
     let (have, lack) = metrics::existing(metrics::deep(), &ncu.metrics_of("gh100").unwrap());
-    assert!(have.len() > 30, "missing: {lack:?}");
+    assert!(have.len() > 25, "missing: {lack:?}");
     // Without a GPU nothing can be measured; the arguments at least must all be understood.
     let folder = tempfile::tempdir().unwrap();
     let plan = Plan {
