@@ -236,13 +236,21 @@ impl Plan {
                 }
             }
             Sampling::PerLaunchConfig { count } => {
-                let count = count.to_string();
                 if ncu.help.is_empty() || ncu.help.offers("--filter-mode", "per-launch-config") {
-                    line.args(["--filter-mode", "per-launch-config", "--launch-count", &count])
-                } else {
-                    left_out.push("--filter-mode per-launch-config: this ncu has no such mode, so every launch is measured".to_owned());
-                    line
+                    return line.args([
+                        "--filter-mode",
+                        "per-launch-config",
+                        "--launch-count",
+                        &count.to_string(),
+                    ]);
                 }
+                // A program goes round its kernels, so the first launches hold a few of each.
+                let kernels = u32::try_from(self.kernels.len().max(8)).unwrap_or(u32::MAX);
+                let first = kernels.saturating_mul(8).saturating_mul(count);
+                left_out.push(format!(
+                    "--filter-mode per-launch-config: this ncu has no such mode, so the first {first} launches are measured"
+                ));
+                line.args(["--launch-count", &first.to_string()])
             }
         }
     }
