@@ -209,6 +209,7 @@ mod tests {
             ("NVIDIA L40", "L40"),
             ("NVIDIA L40S", "L40S"),
             ("NVIDIA A10", "A10"),
+            ("NVIDIA A10G", "A10G"),
             ("NVIDIA RTX A6000", "RTX A6000"),
             ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
             (

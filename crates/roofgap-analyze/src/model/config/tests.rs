@@ -1,5 +1,5 @@
 use crate::gpu::Dtype;
-use crate::model::{Architecture, Attention, ConfigError, Mlp, Projector, preset};
+use crate::model::{Architecture, Attention, ConfigError, Mlp, Projector, StageKind, Tokens, preset};
 use serde_json::{Value, json};
 
 fn llama() -> Value {
@@ -162,4 +162,73 @@ fn an_unknown_vision_part_is_left_out_and_said_so() {
     let model = Architecture::from_config(&config).unwrap();
     assert_eq!(model.vision, None);
     assert!(model.assumptions.iter().any(|text| text.contains("left out")));
+}
+
+/// Every number of a preset replaced by others, as a broken or hostile file might: an answer or an error, never a panic.
+#[test]
+fn no_number_makes_it_panic() {
+    fn numbers(value: &mut Value, change: &mut dyn FnMut(&mut Value)) {
+        match value {
+            Value::Object(map) => map.values_mut().for_each(|inner| numbers(inner, change)),
+            Value::Array(list) => list.iter_mut().for_each(|inner| numbers(inner, change)),
+            Value::Number(_) => change(value),
+            _ => {}
+        }
+    }
+    let odd = [
+        json!(0),
+        json!(1),
+        json!(3),
+        json!(1 << 24),
+        json!(u64::MAX),
+        json!(-1),
+        json!(0.5),
+        json!(1e300),
+        json!([7]),
+        json!(null),
+    ];
+    let tokens = Tokens {
+        prompt: Some(u64::MAX),
+        generated: Some(u64::MAX),
+        batch: Some(u64::MAX),
+        vision: Some(u64::MAX),
+        views: None,
+    };
+    let mut read = 0;
+    for name in [
+        "deepseek_ocr",
+        "deepseek_ocr2",
+        "deepseek_v2_lite",
+        "gpt_oss_20b",
+        "qwen3_30b_a3b",
+    ] {
+        let text =
+            std::fs::read_to_string(format!("{}/presets/{name}.json", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let whole: Value = serde_json::from_str(&text).unwrap();
+        let mut count = 0;
+        numbers(&mut whole.clone(), &mut |_| count += 1);
+        for position in 0..count {
+            for value in &odd {
+                let mut config = whole.clone();
+                let mut at = 0;
+                numbers(&mut config, &mut |number| {
+                    if at == position {
+                        *number = value.clone();
+                    }
+                    at += 1;
+                });
+                let Ok(model) = Architecture::from_config(&config) else {
+                    continue;
+                };
+                read += 1;
+                assert!(model.parameters().active <= model.parameters().total);
+                for kind in [StageKind::Prefill, StageKind::Decode] {
+                    if let Ok(work) = model.stage_work(kind, &tokens, u64::MAX, None) {
+                        assert!(!work.flops().is_nan() && !work.moved_bytes().is_nan());
+                    }
+                }
+            }
+        }
+    }
+    assert!(read > 200, "{read}");
 }

@@ -33,23 +33,35 @@ impl Vision {
         if whole == 0 {
             return None;
         }
-        // The published layouts: features alone, a separator after each or after all, and a line break after each row.
+        // The published layouts, as tokens an image and tokens once: features alone, a separator after each or after all, and
+        // a line break after each row.
         let side = (whole as f64).sqrt().round() as u64;
-        for count in 1..=vision_tokens / whole {
-            let with_rows = if side * side == whole { side } else { 0 };
-            let layouts = [
-                whole * count,
-                whole * count + 1,
-                (whole + 1) * count,
-                (whole + with_rows) * count + 1,
-                (whole + with_rows + 1) * count,
-            ];
-            if layouts.contains(&vision_tokens) {
+        let rows = if side * side == whole { side } else { 0 };
+        let layouts = [
+            (whole, 0),
+            (whole, 1),
+            (whole + 1, 0),
+            (whole + rows, 1),
+            (whole + rows + 1, 0),
+        ];
+        let mut counts: Vec<u64> = layouts
+            .iter()
+            .filter_map(|&(each, once)| {
+                let tokens = vision_tokens.checked_sub(once)?;
+                (tokens > 0 && tokens.is_multiple_of(each)).then_some(tokens / each)
+            })
+            .collect();
+        counts.sort_unstable();
+        counts.dedup();
+        match counts.as_slice() {
+            [count] => {
                 return Some(vec![View {
                     image_size: self.image_size,
-                    count,
+                    count: *count,
                 }]);
             }
+            [] => {}
+            _ => return None,
         }
         self.local_views(vision_tokens, whole)
     }
