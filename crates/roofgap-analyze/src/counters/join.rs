@@ -113,6 +113,13 @@ struct Group<'a> {
 /// Joins counters with a timeline, which may be empty. Rows that match nothing are there too.
 #[must_use]
 pub fn join(sets: &[CounterSet], timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Joined {
+    // Pages of one report describe the same launches; counted apart they would pass for more samples.
+    let merged = (sets.len() > 1).then(|| {
+        let mut whole = CounterSet::default();
+        sets.iter().for_each(|set| whole.absorb(set.clone()));
+        whole
+    });
+    let sets = merged.as_ref().map_or(sets, std::slice::from_ref);
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut index: FxHashMap<Key, usize> = FxHashMap::default();
     let mut joined = Joined::default();

@@ -226,6 +226,27 @@ fn one_report_three_ways_gives_the_same_rows() {
 }
 
 #[test]
+fn pages_of_one_report_are_not_more_samples() {
+    let stages = StageSet {
+        warmup: Vec::new(),
+        ..StageSet::default()
+    };
+    let details = ncu::details::read(fixture("mt_basic_details.csv.gz").as_slice()).expect("a details page");
+    let native = ncu::rep::read(fixture("mt_basic.ncu-rep.gz").as_slice()).expect("a report");
+    let joined = join(
+        &[raw("mt_basic_raw.csv.gz"), details, native],
+        &Timeline::default(),
+        &stages,
+        None,
+    );
+    assert_eq!(
+        joined.measured.iter().map(|m| m.row.samples).collect::<Vec<_>>(),
+        [5, 1]
+    );
+    assert!(joined.measured.iter().all(|m| !m.advice.is_empty()));
+}
+
+#[test]
 fn launches_in_a_warm_up_are_shown_and_in_no_stage() {
     let native = ncu::rep::read(fixture("mt_basic.ncu-rep.gz").as_slice()).expect("a report");
     let joined = join(&[native], &Timeline::default(), &StageSet::default(), None);

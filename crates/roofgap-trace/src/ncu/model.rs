@@ -324,10 +324,17 @@ impl LaunchKey {
         Self {
             id: launch.id,
             process: launch.process,
-            // The report says `burn<(int)200>` where a page of a later ncu says `burn<200>`.
-            kernel: launch.kernel.replace("(int)", "").replace("(bool)", ""),
+            kernel: first_word(&launch.kernel),
             grid: launch.grid,
             block: launch.block,
         }
     }
+}
+
+/// What stands before the first bracket, without its qualifiers: the part of a name that every version of ncu prints
+/// alike (`burn<(int)200>` in a report is `burn<200>` on a page, and namespaces come and go).
+fn first_word(kernel: &str) -> String {
+    let plain = kernel.replace("<unnamed>::", "").replace("unnamed>::", "");
+    let head = plain.split(['<', '(']).next().unwrap_or_default().trim_end();
+    head.rsplit([':', ' ']).next().unwrap_or_default().to_owned()
 }

@@ -302,6 +302,24 @@ fn pages_of_one_report_become_one() {
 }
 
 #[test]
+fn two_versions_of_a_name_are_one_launch() {
+    let page = |kernel: &str, metric: &str| {
+        let text = format!(
+            "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"{metric}\"\n\
+             \"\",\"\",\"\",\"\",\"\",\"byte\"\n\
+             \"0\",\"7\",\"{kernel}\",\"(1, 1, 1)\",\"(2, 1, 1)\",\"1\"\n"
+        );
+        raw::read(text.as_bytes()).expect("a page")
+    };
+    let mut set = page("void at::native::<unnamed>::Cat<(int)4>(char *)", "a__bytes.sum");
+    set.absorb(page("void at::<unnamed>::Cat<4>(char *)", "b__bytes.sum"));
+    set.absorb(page("void unnamed>::Cat<4>(char *)", "c__bytes.sum"));
+    assert_eq!((set.launches.len(), set.launches[0].metrics.len()), (1, 3));
+    set.absorb(page("void at::Dog<4>(char *)", "a__bytes.sum"));
+    assert_eq!(set.launches.len(), 2);
+}
+
+#[test]
 fn an_unknown_unit_is_declared_and_no_plain_number() {
     let page = "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"a__b.sum\",\"c__d.sum\"\n\
                 \"\",\"\",\"\",\"\",\"\",\"furlong\",\"Kbyte\"\n\
