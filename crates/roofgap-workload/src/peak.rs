@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use ndarray::Array2;
 use rayon::prelude::*;
 
 use crate::account::Peak;
 use crate::ops;
 use crate::source::{Source, fill};
 
-/// Side of the square product.
-const SIDE: usize = 1024;
+/// Columns and depth of the product: small enough that many fit the budget, since the best of many is what a busy machine can still do.
+const SIDE: usize = 512;
+/// Rows of the product for each thread: two blocks of work.
+const ROWS_PER_THREAD: usize = 128;
 /// Values of each of the three arrays: 64 MiB, beyond the caches of most machines.
 const VALUES: usize = 16 << 20;
 /// Values one task moves.
@@ -18,26 +19,27 @@ const CHUNK: usize = 1 << 16;
 
 /// Measures arithmetic and memory bandwidth, each for about `budget` and at least three times; the best counts.
 pub(crate) fn measure(budget: Duration, threads: usize) -> Peak {
-    let (flops_per_s, products) = arithmetic(budget);
+    let rows = SIDE.max(threads * ROWS_PER_THREAD);
+    let (flops_per_s, products) = arithmetic(budget, rows);
     let (bytes_per_s, passes) = bandwidth(budget);
     Peak {
         flops_per_s,
         bytes_per_s: Some(bytes_per_s),
         how: format!(
-            "measured on this CPU with {threads} threads: f32 matmul {SIDE} x {SIDE} x {SIDE}, best of {products}; \
+            "measured on this CPU with {threads} threads: f32 matmul {rows} x {SIDE} x {SIDE}, best of {products}; \
              triad over three arrays of {} MiB, best of {passes}",
             (VALUES * size_of::<f32>()) >> 20
         ),
     }
 }
 
-fn arithmetic(budget: Duration) -> (f64, usize) {
+fn arithmetic(budget: Duration, rows: usize) -> (f64, usize) {
     let mut source = Source::seeded(1);
-    let (a, b): (Array2<f32>, Array2<f32>) = (source.matrix(SIDE, SIDE), source.matrix(SIDE, SIDE));
+    let (a, b) = (source.matrix(rows, SIDE), source.matrix(SIDE, SIDE));
     let (best, runs) = best_of(budget, || {
         std::hint::black_box(ops::matmul(a.view(), b.view()));
     });
-    let flops = 2.0 * (SIDE as f64).powi(3);
+    let flops = 2.0 * (rows * SIDE * SIDE) as f64;
     (flops / best.as_secs_f64(), runs)
 }
 
