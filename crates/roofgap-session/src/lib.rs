@@ -1,7 +1,8 @@
 //! The phases of a profiling run: configuration, order, degrading, status and the bundle it leaves.
 
-pub mod account;
 pub mod config;
 pub mod exit;
+pub mod overhead;
 pub mod record;
 pub mod select;
+pub mod session;

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use roofgap_collect::ncu::plan::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
+use roofgap_collect::nsys::GraphTrace;
+
 use super::quantity::{Size, Span};
 
 /// A whole configuration, checked.
@@ -146,16 +149,6 @@ pub enum TimelineTool {
     Native,
 }
 
-/// How much of a CUDA graph is recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GraphTrace {
-    /// Each kernel.
-    Node,
-    /// One record a launch.
-    Graph,
-}
-
 /// `profiling.native`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,11 +179,21 @@ pub struct Nsys {
     /// Record only inside this range, `[domain@]name`.
     pub nvtx_capture: Option<String>,
     /// What happens when that range ends.
-    pub capture_range_end: String,
+    pub capture_range_end: RangeEnd,
     /// Write the tool's own kernel summary.
     pub stats: bool,
     /// More arguments.
     pub extra_args: Vec<String>,
+}
+
+/// What happens when the range of a gated recording ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RangeEnd {
+    /// The program goes on, unrecorded.
+    Stop,
+    /// The program is ended.
+    StopShutdown,
 }
 
 /// `profiling.ncu`.
@@ -204,17 +207,17 @@ pub struct Ncu {
     /// More sections.
     #[serde(deserialize_with = "words")]
     pub sections: Vec<String>,
-    /// More metrics.
+    /// More metrics; `auto` stands for those that verdicts and a roofline need on the device at hand.
     #[serde(deserialize_with = "words")]
     pub metrics: Vec<String>,
     /// Clock policy.
-    pub clock_control: String,
+    pub clock_control: ClockControl,
     /// Cache policy.
-    pub cache_control: String,
+    pub cache_control: CacheControl,
     /// Replay mode.
-    pub replay_mode: String,
+    pub replay_mode: ReplayMode,
     /// Which processes.
-    pub target_processes: String,
+    pub target_processes: TargetProcesses,
     /// Launches measured of each stratum.
     pub launch_count: u32,
     /// Estimated seconds of one measured launch.
@@ -231,13 +234,7 @@ pub struct Ncu {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Torch {
-    /// Keep input shapes.
-    pub record_shapes: bool,
-    /// Keep memory events.
-    pub profile_memory: bool,
-    /// Keep Python stacks.
-    pub with_stack: bool,
-    /// Keep the Chrome trace.
+    /// Keep the trace.
     pub trace: bool,
 }
 
@@ -338,6 +335,10 @@ pub struct Model {
     pub model_type: Option<String>,
     /// What it does.
     pub task: Task,
+    /// Attention implementation of transformers.
+    pub attention: Option<String>,
+    /// Experts implementation of transformers.
+    pub experts: Option<String>,
     /// Let transformers run code that comes with the weights.
     pub trust_remote_code: bool,
     /// Keys of the configuration to change.

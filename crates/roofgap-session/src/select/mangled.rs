@@ -1,0 +1,47 @@
+//! Kernel names as the compiler made them. nsys and ncu agree on these to the letter; on readable names they do not.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use roofgap_trace::ReadError;
+use roofgap_trace::sqlite::Database;
+
+/// Readable name to mangled names, from an nsys export. One readable name may stand for several.
+pub fn from_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, ReadError> {
+    const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
+    let database = Database::open(sqlite)?;
+    let mut names = HashMap::new();
+    if !database.has(TABLE) || !database.has_column(TABLE, "mangledName") {
+        return Ok(names);
+    }
+    let mut pairs: HashSet<(i64, i64)> = HashSet::new();
+    database.each(TABLE, &["demangledName", "mangledName"], |row| {
+        if let [readable, mangled] = row
+            && let (Some(readable), Some(mangled)) = (readable.int(), mangled.int())
+        {
+            pairs.insert((readable, mangled));
+        }
+    })?;
+    let wanted: HashSet<i64> = pairs
+        .iter()
+        .flat_map(|(readable, mangled)| [*readable, *mangled])
+        .collect();
+    let mut strings: HashMap<i64, String> = HashMap::new();
+    database.each("StringIds", &["id", "value"], |row| {
+        if let [id, value] = row
+            && let (Some(id), Some(text)) = (id.int().filter(|id| wanted.contains(id)), value.text())
+        {
+            strings.insert(id, text.into_owned());
+        }
+    })?;
+    for (readable, mangled) in pairs {
+        if let (Some(readable), Some(mangled)) = (strings.get(&readable), strings.get(&mangled)) {
+            names
+                .entry(readable.clone())
+                .or_insert_with(Vec::new)
+                .push(mangled.clone());
+        }
+    }
+    names.values_mut().for_each(|list| list.sort());
+    Ok(names)
+}

@@ -1,0 +1,287 @@
+//! From the files of a run directory to its analysis and reports. Everything is read from disk, so that a run that was cut
+//! short, or one of long ago, is rendered in the same way as one that just ended.
+
+use std::path::{Path, PathBuf};
+
+use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::model::{Architecture, preset};
+use roofgap_analyze::{Analysis, Operator, Options, Overhead, Reason, StageSet};
+use roofgap_report::{Bundle, Context, PhaseLine, ReportFile};
+use roofgap_trace::Input;
+use roofgap_trace::account::{self, Account};
+
+use super::environment;
+use super::layout::Layout;
+use crate::config::Config;
+use crate::overhead::overhead;
+use crate::record::{PhaseName, PhaseStatus, SessionRecord};
+
+/// What the files of a run say, together.
+pub(super) struct Reading {
+    pub(super) input: Input,
+    pub(super) analysis: Analysis,
+    /// What could not be read, and why.
+    pub(super) unreadable: Vec<String>,
+}
+
+/// The stages to look for.
+pub(super) fn stages(config: &Config) -> Result<StageSet, String> {
+    let mut set = StageSet::default();
+    for (name, patterns) in &config.stages {
+        set.set(&format!("{name}={}", patterns.join(",")))
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(set)
+}
+
+/// Read and analyse what a run directory holds.
+pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord) -> Reading {
+    let mut unreadable = Vec::new();
+    let mut input = read_files(measurements(layout, record), &mut unreadable);
+    // Pages of one report, each with a part of what is known of a launch.
+    let mut sets = std::mem::take(&mut input.counters).into_iter();
+    let counters = sets.next().map(|first| {
+        sets.fold(first, |mut whole, page| {
+            whole.absorb(page);
+            whole
+        })
+    });
+    let account = program_account(layout);
+    let options = Options {
+        stages: noted(stages(config), "stages", &mut unreadable).unwrap_or_default(),
+        counters: counters.into_iter().collect(),
+        model: noted(model(config), "model", &mut unreadable).flatten(),
+        limits: UserLimits {
+            peak_tflops: config.hardware.peak_tflops,
+            bandwidth_gbs: config.hardware.bandwidth_gbs,
+        },
+        operators: operators(layout, account.as_ref()),
+        overhead: overheads(layout),
+        account,
+        ..Options::default()
+    };
+    let mut analysis = roofgap_analyze::analyze(&input.trace, &options);
+    let known = reasons(record);
+    // The session knows better why a table is empty than the analysis, which only sees that it is.
+    analysis
+        .reasons
+        .retain(|reason| !known.iter().any(|own| own.about == reason.about));
+    analysis.reasons.extend(known);
+    analysis.reasons.extend(unreadable.iter().map(|why| Reason {
+        about: "sources".to_owned(),
+        why: why.clone(),
+    }));
+    Reading {
+        input,
+        analysis,
+        unreadable,
+    }
+}
+
+fn noted<T>(result: Result<T, String>, about: &str, unreadable: &mut Vec<String>) -> Option<T> {
+    result
+        .map_err(|why| unreadable.push(format!("{about}: {why}")))
+        .ok()
+}
+
+/// One bad file must not cost the others.
+fn read_files(files: Vec<PathBuf>, unreadable: &mut Vec<String>) -> Input {
+    if let Ok(input) = roofgap_trace::read(&files) {
+        return input;
+    }
+    let mut good: Vec<PathBuf> = Vec::new();
+    for file in files {
+        let mut attempt = good.clone();
+        attempt.push(file);
+        match roofgap_trace::read(&attempt) {
+            Ok(_) => good = attempt,
+            Err(error) => unreadable.push(error.to_string()),
+        }
+    }
+    roofgap_trace::read(&good).unwrap_or_default()
+}
+
+/// The files of a run that hold measurements.
+fn measurements(layout: &Layout, record: &SessionRecord) -> Vec<PathBuf> {
+    let tool = record
+        .phase(PhaseName::Timeline)
+        .and_then(|phase| phase.tool.clone());
+    let native = layout.native_captures();
+    let mut files = match tool.as_deref() {
+        Some("native") => native,
+        Some(_) => vec![layout.nsys_sqlite()],
+        // The phase did not end: whatever is whole is used.
+        None if layout.nsys_sqlite().is_file() => vec![layout.nsys_sqlite()],
+        None => native,
+    };
+    files.extend([layout.ncu_raw(), layout.ncu_details()]);
+    files.retain(|file| std::fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() > 0));
+    files
+}
+
+/// What the program says of itself, unwatched where there is such a run.
+fn program_account(layout: &Layout) -> Option<Account> {
+    [
+        layout.baseline_account(),
+        layout.nsys_account(),
+        layout.native_account(),
+        layout.torch_account(),
+    ]
+    .iter()
+    .find_map(|path| account::read(path).ok())
+}
+
+/// Operators of the run under torch.profiler, else those that the program timed itself.
+fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
+    let torch = account::read(&layout.torch_account()).ok();
+    let account = torch
+        .as_ref()
+        .or(own)
+        .filter(|account| !account.operators.is_empty())?;
+    let mut sums: Vec<Operator> = Vec::new();
+    let add = |a: Option<i64>, b: Option<i64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    };
+    for operator in &account.operators {
+        match sums.iter_mut().find(|sum| sum.name == operator.name) {
+            Some(sum) => {
+                sum.calls += operator.calls;
+                sum.self_cpu_ns += operator.self_cpu_ns;
+                sum.total_cpu_ns += operator.total_cpu_ns;
+                sum.self_gpu_ns = add(sum.self_gpu_ns, operator.self_gpu_ns);
+                sum.total_gpu_ns = add(sum.total_gpu_ns, operator.total_gpu_ns);
+            }
+            None => sums.push(Operator {
+                name: operator.name.clone(),
+                calls: operator.calls,
+                self_cpu_ns: operator.self_cpu_ns,
+                self_gpu_ns: operator.self_gpu_ns,
+                total_cpu_ns: operator.total_cpu_ns,
+                total_gpu_ns: operator.total_gpu_ns,
+            }),
+        }
+    }
+    sums.sort_by_key(|sum| std::cmp::Reverse((sum.self_gpu_ns, sum.self_cpu_ns)));
+    Some(sums)
+}
+
+/// The architecture that FLOPs and bytes are computed from; the program's own account names it where this does not.
+fn model(config: &Config) -> Result<Option<Architecture>, String> {
+    let model = &config.model;
+    let folder = model
+        .target
+        .as_deref()
+        .map(|target| Path::new(target).join("config.json"));
+    let file = model
+        .config
+        .clone()
+        .or_else(|| folder.filter(|file| file.is_file()));
+    match (file, &model.preset) {
+        (Some(file), _) => {
+            let said = |error: String| format!("{}: {error}", file.display());
+            let bytes = std::fs::read(&file).map_err(|error| said(error.to_string()))?;
+            let json =
+                serde_json::from_slice(&bytes).map_err(|error: serde_json::Error| said(error.to_string()))?;
+            Architecture::from_config(&json)
+                .map(Some)
+                .map_err(|error| said(error.to_string()))
+        }
+        // Random weights with changed keys are another model than the preset; the account has their configuration.
+        (None, Some(name)) if model.set.is_empty() => {
+            preset(name).map(Some).map_err(|error| error.to_string())
+        }
+        (None, _) => Ok(None),
+    }
+}
+
+/// Watched over unwatched time of each stage, for every tool that ran.
+fn overheads(layout: &Layout) -> Vec<Overhead> {
+    let Ok(base) = account::read(&layout.baseline_account()) else {
+        return Vec::new();
+    };
+    let watched = [
+        ("nsys", layout.nsys_account()),
+        ("native", layout.native_account()),
+        ("torch.profiler", layout.torch_account()),
+        ("ncu", layout.ncu_account()),
+    ];
+    let mut found = Vec::new();
+    for (tool, path) in watched {
+        if let Ok(account) = account::read(&path) {
+            let ratios = overhead(&base, &account).into_iter();
+            found.extend(ratios.map(|(stage, ratio)| Overhead {
+                tool: tool.to_owned(),
+                stage,
+                ratio,
+            }));
+        }
+    }
+    found
+}
+
+/// Why parts of the analysis are empty, as far as the session knows.
+fn reasons(record: &SessionRecord) -> Vec<Reason> {
+    let about = [
+        (PhaseName::Baseline, "overhead"),
+        (PhaseName::Timeline, "kernels"),
+        (PhaseName::Operators, "operators"),
+        (PhaseName::Counters, "counters"),
+    ];
+    let reason = |(name, about): (PhaseName, &str)| {
+        let why = match &record.phase(name)?.status {
+            PhaseStatus::Ok => return None,
+            PhaseStatus::Pending => format!("the session ended before {name}"),
+            PhaseStatus::Running => format!("the session ended during {name}"),
+            PhaseStatus::Skipped { why } => format!("{name} was skipped: {why}"),
+            PhaseStatus::Failed { why, .. } => format!("{name} failed: {why}"),
+        };
+        Some(Reason {
+            about: about.to_owned(),
+            why,
+        })
+    };
+    about.into_iter().filter_map(reason).collect()
+}
+
+/// The reports of a run.
+pub(super) fn reports(reading: &Reading, record: &SessionRecord, layout: &Layout) -> Vec<ReportFile> {
+    let context = context(record, layout);
+    roofgap_report::files(Bundle {
+        analysis: &reading.analysis,
+        trace: Some(&reading.input.trace),
+        context: &context,
+    })
+}
+
+fn context(record: &SessionRecord, layout: &Layout) -> Context {
+    let line = |phase: &crate::record::PhaseRecord| PhaseLine {
+        name: phase.name.to_string(),
+        status: phase.status.word().to_owned(),
+        why: phase.status.why().map(str::to_owned),
+        seconds: phase.wall_ns.map(|ns| ns as f64 / 1e9),
+    };
+    Context {
+        title: record.run_id.clone(),
+        environment: environment_of(record, layout),
+        phases: record.phases.iter().map(line).collect(),
+        repeat: Some(record.repeat_command.clone()),
+    }
+}
+
+/// What a reader needs to place the numbers.
+fn environment_of(record: &SessionRecord, layout: &Layout) -> Vec<(String, String)> {
+    let own = [
+        ("run", &record.run_id),
+        ("started", &record.started),
+        ("mode", &record.mode),
+        ("workload", &record.workload),
+        ("roofgap", &record.roofgap_version),
+    ];
+    let mut lines: Vec<(String, String)> = own
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.clone()))
+        .collect();
+    lines.extend(environment::lines(&layout.environment()));
+    lines
+}

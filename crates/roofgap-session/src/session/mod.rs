@@ -1,0 +1,28 @@
+//! A whole session: its phases in order, each ending ok, skipped or failed, and the bundle they leave.
+//!
+//! - [`props`]: what a session is given, and what it tells while it runs;
+//! - [`layout`]: the files of a run directory;
+//! - `desk`: what every phase works with, and running a child in a phase;
+//! - `preflight`, `baseline`, `timeline`, `operators`, `counters`, `bundle`: the phases;
+//! - [`mod@profile`]: their order and the exit status;
+//! - [`render`]: the reports of a run once more.
+
+mod baseline;
+mod bundle;
+mod counters;
+mod desk;
+mod environment;
+pub mod layout;
+mod model;
+mod operators;
+mod preflight;
+pub mod profile;
+mod program;
+pub mod props;
+pub mod render;
+mod timeline;
+mod tools;
+
+pub use profile::profile;
+pub use props::{Event, NativeLibrary, Outcome, ProfileProps, SessionError};
+pub use render::{Rendered, report};

@@ -1,0 +1,445 @@
+//! What ran when: nsys or the native collector, ungated, sliced afterwards by range.
+
+use std::path::{Path, PathBuf};
+
+use roofgap_collect::child::Outcome;
+use roofgap_collect::command::CommandLine;
+use roofgap_collect::nsys::{self, CaptureEnd, Gate, Profile};
+use roofgap_collect::program::Phase;
+use roofgap_collect::range::NvtxRange;
+use roofgap_collect::tool::Nsys;
+use roofgap_trace::Input;
+use sha2::{Digest, Sha256};
+
+use super::desk::{Desk, Errand};
+use super::layout::Layout;
+use super::program::Program;
+use super::props::NativeLibrary;
+use super::tools::Tools;
+use crate::config::Config;
+use crate::config::settings::{Mode, RangeEnd, TimelineTool};
+use crate::record::{PhaseName, PhaseStatus};
+
+const PHASE: PhaseName = PhaseName::Timeline;
+
+/// A recorded timeline.
+pub(super) struct Timeline {
+    /// What recorded it.
+    pub(super) tool: Recorder,
+    /// What it holds.
+    pub(super) input: Input,
+    /// Set where another tool was asked for by name: what became of it.
+    pub(super) degraded: Option<String>,
+}
+
+/// What records a timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recorder {
+    /// Nsight Systems.
+    Nsys,
+    /// The native collector.
+    Native,
+}
+
+impl Recorder {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Recorder::Nsys => "nsys",
+            Recorder::Native => "native",
+        }
+    }
+}
+
+/// Why an attempt gave nothing.
+struct Setback {
+    why: String,
+    log_tail: Option<String>,
+}
+
+impl From<String> for Setback {
+    fn from(why: String) -> Self {
+        Setback { why, log_tail: None }
+    }
+}
+
+impl Setback {
+    fn of(why: impl Into<String>, outcome: &Outcome) -> Self {
+        Setback {
+            why: why.into(),
+            log_tail: Some(outcome.last_words().to_owned()),
+        }
+    }
+}
+
+/// The recorders in the order in which they are tried.
+pub(super) fn order(wanted: TimelineTool, mode: Mode) -> [Recorder; 2] {
+    match (wanted, mode) {
+        (TimelineTool::Nsys, _) | (TimelineTool::Auto, Mode::Deep) => [Recorder::Nsys, Recorder::Native],
+        (TimelineTool::Native, _) | (TimelineTool::Auto, Mode::Light) => [Recorder::Native, Recorder::Nsys],
+    }
+}
+
+/// Record a timeline with the first recorder that gives one.
+pub(super) fn run(desk: &mut Desk<'_>, tools: &Tools, program: &Program) -> Option<Timeline> {
+    desk.begin(PHASE);
+    let wanted = desk.config.profiling.timeline;
+    let order = order(wanted, desk.config.run.mode);
+    let mut setbacks: Vec<(Recorder, Setback)> = Vec::new();
+    let mut tried = false;
+    for recorder in order {
+        if desk.is_cancelled() {
+            break;
+        }
+        let attempt = match recorder {
+            Recorder::Nsys => match &tools.nsys {
+                Ok(nsys) => {
+                    tried = true;
+                    with_nsys(desk, nsys, program)
+                }
+                Err(why) => Err(why.clone().into()),
+            },
+            Recorder::Native => match &tools.native {
+                Ok(library) => {
+                    tried = true;
+                    with_native(desk, library, program)
+                }
+                Err(why) => Err(format!("the native collector cannot be used: {why}").into()),
+            },
+        };
+        match attempt {
+            Ok(input) => {
+                desk.ledger.tool(PHASE, recorder.as_str());
+                let degraded = degraded(desk, wanted, recorder, &setbacks);
+                if input.trace.ops.is_empty() {
+                    let note = match &tools.gpu {
+                        Ok(()) => {
+                            "no GPU operation was recorded: the program put no work on the GPU".to_owned()
+                        }
+                        Err(why) => format!("no GPU operation was recorded: {why}"),
+                    };
+                    desk.ledger.note(PHASE, note);
+                }
+                desk.end(PHASE, PhaseStatus::Ok);
+                return Some(Timeline {
+                    tool: recorder,
+                    input,
+                    degraded,
+                });
+            }
+            Err(setback) => setbacks.push((recorder, setback)),
+        }
+    }
+    let why = setbacks
+        .iter()
+        .map(|(_, setback)| setback.why.clone())
+        .collect::<Vec<_>>()
+        .join("; ");
+    let status = if desk.is_cancelled() {
+        PhaseStatus::failed(
+            if why.is_empty() {
+                "interrupted".to_owned()
+            } else {
+                why
+            },
+            None,
+        )
+    } else if tried {
+        let tail = setbacks
+            .iter()
+            .rev()
+            .find_map(|(_, setback)| setback.log_tail.as_deref());
+        PhaseStatus::failed(
+            format!("{why}; what is known comes from the program's own account"),
+            tail,
+        )
+    } else {
+        PhaseStatus::skipped(format!(
+            "{why}; what is known comes from the program's own account"
+        ))
+    };
+    desk.end(PHASE, status);
+    None
+}
+
+/// What to say where another recorder had to stand in.
+fn degraded(
+    desk: &mut Desk<'_>,
+    wanted: TimelineTool,
+    used: Recorder,
+    setbacks: &[(Recorder, Setback)],
+) -> Option<String> {
+    let (first, setback) = setbacks.first()?;
+    let note = format!(
+        "{} gave no timeline ({}); {} stood in",
+        first.as_str(),
+        setback.why,
+        used.as_str()
+    );
+    desk.ledger.note(PHASE, note.clone());
+    // Where the choice was left to the session, the second recorder is as good an answer as the first.
+    (wanted != TimelineTool::Auto).then_some(note)
+}
+
+/// What nsys is asked to record.
+pub(super) fn profile_of(config: &Config, layout: &Layout) -> Result<Profile, String> {
+    let settings = &config.profiling.nsys;
+    let gate = match &settings.nvtx_capture {
+        None => None,
+        Some(text) => Some(Gate {
+            range: NvtxRange::parse(text).ok_or_else(|| {
+                format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name")
+            })?,
+            end: match settings.capture_range_end {
+                RangeEnd::Stop => CaptureEnd::Stop,
+                RangeEnd::StopShutdown => CaptureEnd::StopShutdown,
+            },
+        }),
+    };
+    Ok(Profile {
+        trace: settings.trace.clone(),
+        sample: settings.sample.clone(),
+        cpuctxsw: settings.cpuctxsw.clone(),
+        graph: settings.cuda_graph_trace,
+        events: settings.cuda_event_trace,
+        gate,
+        extra: settings.extra_args.clone(),
+        ..Profile::to(layout.nsys_base())
+    })
+}
+
+fn with_nsys(desk: &mut Desk<'_>, nsys: &Nsys, program: &Program) -> Result<Input, Setback> {
+    let profile = profile_of(desk.config, &desk.layout)?;
+    let settings = &desk.config.profiling.nsys;
+    match record_with_nsys(desk, nsys, program, &profile, "nsys") {
+        Err(setback) if profile.gate.is_some() && !profile.report().exists() && !desk.is_cancelled() => {
+            // Nothing was recorded: the range never opened. What did occur is only known from an ungated recording.
+            let ungated = Profile {
+                gate: None,
+                ..profile.clone()
+            };
+            let input = record_with_nsys(desk, nsys, program, &ungated, "nsys-ungated")?;
+            let asked = settings.nvtx_capture.as_deref().unwrap_or_default();
+            let note = format!(
+                "the range {asked} never opened ({}); all was recorded instead. Ranges that did occur: {}",
+                setback.why,
+                ranges_of(&input)
+            );
+            desk.ledger.note(PHASE, note);
+            Ok(input)
+        }
+        other => other,
+    }
+}
+
+fn record_with_nsys(
+    desk: &mut Desk<'_>,
+    nsys: &Nsys,
+    program: &Program,
+    profile: &Profile,
+    log: &str,
+) -> Result<Input, Setback> {
+    let folder = desk.run_dir.folder("nsys").map_err(|error| error.to_string())?;
+    let account = desk.layout.nsys_account();
+    let line = program.command(Phase::Timeline, &account)?;
+    let planned = profile.command(nsys, &line);
+    planned
+        .left_out
+        .iter()
+        .for_each(|left| desk.ledger.note(PHASE, left.clone()));
+    let time = desk.config.run.timeout.0;
+    let errand = Errand {
+        profiler: true,
+        ..Errand::new(&planned.command, &folder, log, time)
+    };
+    let outcome = desk.run(PHASE, errand)?;
+    let report = profile.report();
+    if !desk.ledger.output(PHASE, &report) {
+        let why = if profile.unimported().exists() {
+            "nsys recorded but could not import the recording (it left a .qdstrm); see `roofgap doctor`"
+                .to_owned()
+        } else if outcome.is_success() {
+            "nsys ended with status 0 and left no report".to_owned()
+        } else {
+            format!("nsys left no report: it {}", outcome.describe())
+        };
+        return Err(Setback::of(why, &outcome));
+    }
+    if !outcome.is_success() {
+        desk.ledger
+            .note(PHASE, format!("under nsys the program {}", outcome.describe()));
+    }
+    desk.ledger.output(PHASE, &account);
+    let sqlite = desk.layout.nsys_sqlite();
+    let export = nsys::export(nsys, &report, &sqlite);
+    let exported = desk.run(PHASE, Errand::new(&export, &folder, "export", time))?;
+    if !desk.ledger.output(PHASE, &sqlite) {
+        return Err(Setback::of(
+            format!("nsys export left no SQLite file: it {}", exported.describe()),
+            &exported,
+        ));
+    }
+    if desk.config.profiling.nsys.stats {
+        summarise(desk, nsys, &sqlite, &folder)?;
+    }
+    read(&[sqlite])
+}
+
+/// The tool's own summary of kernels: a check of our numbers, never a source of them.
+fn summarise(desk: &mut Desk<'_>, nsys: &Nsys, sqlite: &Path, folder: &Path) -> Result<(), String> {
+    let base = desk.layout.nsys_summary();
+    let Some(summary) = nsys::kernel_summary(nsys, &base) else {
+        desk.ledger.note(PHASE, "this nsys has no kernel summary");
+        return Ok(());
+    };
+    let line = nsys::stats(nsys, sqlite, &[summary.report], &base);
+    desk.run(
+        PHASE,
+        Errand::new(&line, folder, "stats", desk.config.run.timeout.0),
+    )?;
+    if !desk.ledger.output(PHASE, &summary.file) {
+        desk.ledger.note(
+            PHASE,
+            "nsys stats wrote no kernel summary: the recording holds no kernels",
+        );
+    }
+    Ok(())
+}
+
+fn with_native(desk: &mut Desk<'_>, library: &NativeLibrary, program: &Program) -> Result<Input, Setback> {
+    let folder = desk.run_dir.folder("native").map_err(|error| error.to_string())?;
+    let path = write_library(desk, library)?;
+    let account = desk.layout.native_account();
+    let line = native_line(
+        program.command(Phase::Timeline, &account)?,
+        desk.config,
+        &path,
+        &folder,
+    );
+    let outcome = desk.run(
+        PHASE,
+        Errand::new(&line, &folder, "program", desk.config.run.timeout.0),
+    )?;
+    // It has done its work; the record keeps its hash.
+    let _ = std::fs::remove_file(&path);
+    let captures: Vec<PathBuf> = desk
+        .layout
+        .native_captures()
+        .into_iter()
+        .filter(|capture| desk.ledger.output(PHASE, capture))
+        .collect();
+    if captures.is_empty() {
+        let why = format!(
+            "the native collector left no capture: the program {}",
+            outcome.describe()
+        );
+        return Err(Setback::of(why, &outcome));
+    }
+    if !outcome.is_success() {
+        desk.ledger.note(
+            PHASE,
+            format!("under the native collector the program {}", outcome.describe()),
+        );
+    }
+    desk.ledger.output(PHASE, &account);
+    read(&captures)
+}
+
+/// The program with the collector loaded into it.
+pub(super) fn native_line(
+    program: CommandLine,
+    config: &Config,
+    library: &Path,
+    folder: &Path,
+) -> CommandLine {
+    let native = &config.profiling.native;
+    let graph = match native.graph {
+        nsys::GraphTrace::Node => "node",
+        nsys::GraphTrace::Graph => "graph",
+    };
+    program
+        .env("CUDA_INJECTION64_PATH", library)
+        .env("NVTX_INJECTION64_PATH", library)
+        .env("ROOFGAP_NATIVE_DIR", folder)
+        .env("ROOFGAP_NATIVE_COPIES", if native.copies { "1" } else { "0" })
+        .env("ROOFGAP_NATIVE_GRAPH", graph)
+}
+
+/// Where the collector is written out.
+pub(super) const LIBRARY: &str = "native/libroofgap_inject.so";
+
+/// Write the collector out, and make sure that it is what was built.
+fn write_library(desk: &mut Desk<'_>, library: &NativeLibrary) -> Result<PathBuf, String> {
+    let path = desk
+        .run_dir
+        .write(LIBRARY, library.bytes)
+        .map_err(|error| error.to_string())?;
+    let written = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let found = hex(&Sha256::digest(&written));
+    if found != library.sha256 {
+        return Err(format!(
+            "{} has SHA-256 {found}, expected {}",
+            path.display(),
+            library.sha256
+        ));
+    }
+    desk.ledger
+        .note(PHASE, format!("native collector of SHA-256 {found}"));
+    Ok(path)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Read what was recorded; a recording without anything in it is none.
+fn read(paths: &[PathBuf]) -> Result<Input, Setback> {
+    let input = roofgap_trace::read(paths).map_err(|error| error.to_string())?;
+    if input.trace.ops.is_empty() && input.trace.ranges.rows.is_empty() {
+        return Err("the recording holds neither GPU operations nor NVTX ranges"
+            .to_owned()
+            .into());
+    }
+    Ok(input)
+}
+
+/// The names of ranges that occur, most often first.
+fn ranges_of(input: &Input) -> String {
+    let trace = &input.trace;
+    let mut counts: Vec<(String, u64)> = Vec::new();
+    for range in &trace.ranges.rows {
+        let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
+        let full = if domain.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{domain}@{name}")
+        };
+        match counts.iter_mut().find(|(known, _)| *known == full) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((full, 1)),
+        }
+    }
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let shown: Vec<&str> = counts.iter().take(20).map(|(name, _)| name.as_str()).collect();
+    let more = counts.len().saturating_sub(shown.len());
+    if more > 0 {
+        format!("{} and {more} more", shown.join(", "))
+    } else {
+        shown.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn light_mode_prefers_the_native_collector_and_a_name_is_obeyed() {
+        assert_eq!(order(TimelineTool::Auto, Mode::Deep)[0], Recorder::Nsys);
+        assert_eq!(order(TimelineTool::Auto, Mode::Light)[0], Recorder::Native);
+        assert_eq!(order(TimelineTool::Nsys, Mode::Light)[0], Recorder::Nsys);
+        assert_eq!(order(TimelineTool::Native, Mode::Deep)[0], Recorder::Native);
+    }
+}
