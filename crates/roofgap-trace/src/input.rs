@@ -1,7 +1,7 @@
 //! Which reader takes a file, told by its content and never by its name.
 
 use crate::ncu::{CounterSet, NcuFormat, Sniff};
-use crate::{ReadError, Source, Trace, account, kineto, ncu, nsys, summary_csv};
+use crate::{ReadError, Source, Trace, account, kineto, native, ncu, nsys, summary_csv};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub enum Format {
     /// An export of Nsight Systems.
     NsysSqlite,
+    /// A capture of the native collector.
+    Native,
     /// A PyTorch trace.
     Kineto,
     /// A kernel summary of `nsys stats`.
@@ -25,7 +27,10 @@ pub enum Format {
 impl Format {
     /// Whether it is a timeline, of which one command takes one.
     pub fn is_timeline(self) -> bool {
-        matches!(self, Self::NsysSqlite | Self::Kineto | Self::SummaryCsv)
+        matches!(
+            self,
+            Self::NsysSqlite | Self::Native | Self::Kineto | Self::SummaryCsv
+        )
     }
 }
 
@@ -52,15 +57,20 @@ const MOST_UNPACKED: u64 = 64 << 30;
 /// Reads all inputs into one.
 pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
     let mut input = Input::default();
-    let mut timeline: Option<&Path> = None;
+    let mut timeline: Option<(Format, &Path)> = None;
     for path in paths {
         let (format, packed) = sniff(path)?;
         if format.is_timeline()
-            && let Some(first) = timeline.replace(path)
+            && let Some((known, first)) = timeline.replace((format, path))
+            // The native collector writes a file for each process, all with one clock.
+            && (known, format) != (Format::Native, Format::Native)
         {
             return Err(ReadError::Unsupported {
                 path: path.clone(),
-                what: format!("a second timeline beside {}, with a clock of its own", first.display()),
+                what: format!(
+                    "a second timeline beside {}, with a clock of its own",
+                    first.display()
+                ),
                 remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
             });
         }
@@ -74,7 +84,7 @@ fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(
     match format {
         Format::Kineto => kineto::read(path, &mut input.trace),
         // These readers seek or are small: they take a plain file.
-        Format::NsysSqlite | Format::SummaryCsv | Format::Account if packed => {
+        Format::NsysSqlite | Format::Native | Format::SummaryCsv | Format::Account if packed => {
             let unpacked = unpack(path)?;
             one(unpacked.path(), format, false, input).map_err(|e| e.about(path))?;
             if let Some(source) = input.trace.sources.last_mut().filter(|_| format.is_timeline()) {
@@ -83,6 +93,7 @@ fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(
             Ok(())
         }
         Format::NsysSqlite => nsys::read(path, &mut input.trace),
+        Format::Native => native::read(path, &mut input.trace).map(|_| ()),
         Format::SummaryCsv => summary_csv::read(path, &mut input.trace),
         Format::Account => {
             input.account = Some(account::read(path)?);
@@ -91,7 +102,10 @@ fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(
         Format::Ncu(page) => {
             let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
             let set = if packed {
-                ncu::read(page, BufReader::new(MultiGzDecoder::new(file).take(MOST_UNPACKED)))
+                ncu::read(
+                    page,
+                    BufReader::new(MultiGzDecoder::new(file).take(MOST_UNPACKED)),
+                )
             } else {
                 ncu::read(page, BufReader::new(file))
             };
@@ -103,7 +117,12 @@ fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(
             };
             let tool_version = set.tool.version.clone();
             let path = path.display().to_string();
-            input.trace.sources.push(Source { path, format, tool_version, schema_version: None });
+            input.trace.sources.push(Source {
+                path,
+                format,
+                tool_version,
+                schema_version: None,
+            });
             input.counters.push(set);
             Ok(())
         }
@@ -135,6 +154,9 @@ pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
     if head.starts_with(b"SQLite format 3\0") {
         return Ok((Format::NsysSqlite, packed));
     }
+    if native::looks_like(&head) {
+        return Ok((Format::Native, packed));
+    }
     let mut told = ncu::sniff(&head, whole);
     if told == Sniff::NeedMore {
         let (head, whole, _) = self::head(path, LONG_HEAD)?;
@@ -159,13 +181,19 @@ pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
 fn head(path: &Path, most: u64) -> Result<(Vec<u8>, bool, bool), ReadError> {
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     let mut head = Vec::new();
-    (&mut file).take(most).read_to_end(&mut head).map_err(|e| ReadError::io(path, e))?;
+    (&mut file)
+        .take(most)
+        .read_to_end(&mut head)
+        .map_err(|e| ReadError::io(path, e))?;
     let packed = head.starts_with(&[0x1f, 0x8b]);
     if packed {
-        file.seek(SeekFrom::Start(0)).map_err(|e| ReadError::io(path, e))?;
+        file.seek(SeekFrom::Start(0))
+            .map_err(|e| ReadError::io(path, e))?;
         head.clear();
         let mut inside = MultiGzDecoder::new(file).take(most);
-        inside.read_to_end(&mut head).map_err(|e| ReadError::damaged(path, "gzip file", e))?;
+        inside
+            .read_to_end(&mut head)
+            .map_err(|e| ReadError::damaged(path, "gzip file", e))?;
     }
     let whole = (head.len() as u64) < most;
     Ok((head, whole, packed))
@@ -194,13 +222,21 @@ fn describe(head: &[u8]) -> String {
 /// Unpacks a file into a temporary one.
 fn unpack(path: &Path) -> Result<tempfile::NamedTempFile, ReadError> {
     let io = |e| ReadError::io(path, e);
-    let mut target = tempfile::Builder::new().prefix("roofgap-").tempfile().map_err(io)?;
+    let mut target = tempfile::Builder::new()
+        .prefix("roofgap-")
+        .tempfile()
+        .map_err(io)?;
     let mut inside = MultiGzDecoder::new(File::open(path).map_err(io)?).take(MOST_UNPACKED);
     let mut buffer = vec![0u8; 1 << 18];
     loop {
-        match inside.read(&mut buffer).map_err(|e| ReadError::damaged(path, "gzip file", e))? {
+        match inside
+            .read(&mut buffer)
+            .map_err(|e| ReadError::damaged(path, "gzip file", e))?
+        {
             0 => break,
-            n => target.write_all(buffer.get(..n).unwrap_or_default()).map_err(io)?,
+            n => target
+                .write_all(buffer.get(..n).unwrap_or_default())
+                .map_err(io)?,
         }
     }
     target.flush().map_err(io)?;

@@ -7,6 +7,7 @@ pub mod account;
 pub mod input;
 pub mod kineto;
 pub mod model;
+pub mod native;
 pub mod ncu;
 pub mod nsys;
 pub mod sqlite;

@@ -72,6 +72,9 @@ losses! {
     EventUnknown, "event_not_understood", Info, "trace events of a kind that is not read";
     EventMalformed, "event_malformed", Warning, "trace events without the fields their kind needs; left out";
     ToolDropped, "tool_dropped_records", Error, "records that the recording tool itself says it lost";
+    GpuNotRecorded, "gpu_not_recorded", Error, "processes whose GPU work is not in the capture: CUPTI was missing, refused, or served another profiler";
+    KindNotRecorded, "activity_not_recorded", Warning, "kinds of activity that CUPTI would not record";
+    ForkNotRecorded, "forked_child", Info, "children made by fork; what they did is not in their parent's capture";
     CaptureCut, "capture_cut", Error, "the capture ends in the middle; what came after is not there";
     UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
     CounterMalformed, "counter_malformed", Warning, "counter rows that could not be read; left out";

@@ -1,0 +1,159 @@
+//! What the program said of itself: the events of its threads put together into ranges and marks.
+
+use super::identity::Identity;
+use crate::{LossKind, Mark, NameId, Ns, ProcessId, Range, RangeStyle, Trace};
+use roofgap_inject::wire::{EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop};
+use rustc_hash::FxHashMap;
+
+/// What an event is called, as far as it is known when it is read.
+#[derive(Debug, Clone, Copy)]
+enum Called {
+    Nothing,
+    Text(NameId),
+    Registered(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    start: u64,
+    end: Option<u64>,
+    domain: u32,
+    called: Called,
+    tid: u32,
+    end_tid: u32,
+    style: RangeStyle,
+}
+
+/// The annotations of one process.
+#[derive(Debug, Default)]
+pub(super) struct Annotations {
+    rows: Vec<Row>,
+    marks: Vec<(u64, u32, Called, u32)>,
+    /// Open push/pop ranges by thread and domain: positions in `rows`.
+    stacks: FxHashMap<(u32, u32), Vec<usize>>,
+    /// Open start/end ranges by their number.
+    started: FxHashMap<u64, usize>,
+    domains: FxHashMap<u32, NameId>,
+    strings: FxHashMap<u32, NameId>,
+    /// Ends without a beginning.
+    strays: u64,
+}
+
+impl Annotations {
+    pub(super) fn name_domain(&mut self, id: u32, name: NameId) {
+        self.domains.insert(id, name);
+    }
+
+    pub(super) fn name_string(&mut self, id: u32, name: NameId) {
+        self.strings.insert(id, name);
+    }
+
+    pub(super) fn event(&mut self, event: &NvtxEvent<'_>, trace: &mut Trace) {
+        let called = match event.message {
+            Message::None => Called::Nothing,
+            Message::Inline(text) => Called::Text(trace.names.intern(&text.to_str())),
+            Message::Registered(id) => Called::Registered(id),
+        };
+        let (tid, domain) = (event.tid, event.domain);
+        let style = match event.kind {
+            EventKind::Mark => return self.marks.push((event.at, domain, called, tid)),
+            EventKind::Push => RangeStyle::PushPop,
+            EventKind::Start => RangeStyle::StartEnd,
+        };
+        let at = self.rows.len();
+        match style {
+            RangeStyle::PushPop => self.stacks.entry((tid, domain)).or_default().push(at),
+            RangeStyle::StartEnd => drop(self.started.insert(event.range, at)),
+        }
+        self.rows.push(Row {
+            start: event.at,
+            end: None,
+            domain,
+            called,
+            tid,
+            end_tid: tid,
+            style,
+        });
+    }
+
+    pub(super) fn pop(&mut self, pop: &NvtxPop) {
+        let open = self.stacks.get_mut(&(pop.tid, pop.domain)).and_then(Vec::pop);
+        self.close(open, pop.at, pop.tid);
+    }
+
+    pub(super) fn end(&mut self, end: &NvtxEnd) {
+        let open = self.started.remove(&end.range);
+        self.close(open, end.at, end.tid);
+    }
+
+    fn close(&mut self, open: Option<usize>, at: u64, tid: u32) {
+        match open.and_then(|row| self.rows.get_mut(row)) {
+            Some(row) => {
+                row.end = Some(at);
+                row.end_tid = tid;
+            }
+            None => self.strays += 1,
+        }
+    }
+
+    /// Puts everything into the trace. Ranges that were never closed end at `last`.
+    pub(super) fn settle(self, process: ProcessId, last: Ns, who: &mut Identity, trace: &mut Trace) {
+        let empty = trace.names.intern("");
+        let (mut nameless, mut homeless, mut missing) = (0, 0, 0);
+        let mut resolve = |called: Called, domain: u32| {
+            let name = match called {
+                Called::Text(name) => Some(name),
+                Called::Nothing => None,
+                Called::Registered(id) => {
+                    let name = self.strings.get(&id).copied();
+                    missing += u64::from(name.is_none());
+                    name
+                }
+            };
+            nameless += u64::from(name.is_none());
+            let home = self.domains.get(&domain).copied();
+            homeless += u64::from(home.is_none() && domain != 0);
+            (name.unwrap_or(empty), home.unwrap_or(empty))
+        };
+        for row in &self.rows {
+            let (name, domain) = resolve(row.called, row.domain);
+            let (start, open) = (row.start as Ns, row.end.is_none());
+            let end = row.end.map_or(last.max(start), |end| end as Ns);
+            if end < start {
+                trace.losses.add(LossKind::RangeNegative, 1);
+                continue;
+            }
+            let thread = who.thread(process, row.tid, trace);
+            let end_thread = who.thread(process, row.end_tid, trace);
+            trace.losses.add(LossKind::RangeOpen, u64::from(open));
+            trace
+                .losses
+                .add(LossKind::RangeCrossThread, u64::from(end_thread != thread));
+            trace.ranges.rows.push(Range {
+                start,
+                end,
+                domain,
+                name,
+                process,
+                thread,
+                end_thread,
+                style: row.style,
+                open,
+            });
+        }
+        for (at, domain, called, tid) in &self.marks {
+            let (name, domain) = resolve(*called, *domain);
+            let thread = who.thread(process, *tid, trace);
+            trace.ranges.marks.push(Mark {
+                at: *at as Ns,
+                domain,
+                name,
+                thread,
+            });
+        }
+        trace.losses.add(LossKind::RangeNoName, nameless);
+        trace.losses.add(LossKind::RangeNoDomain, homeless);
+        trace.losses.add(LossKind::NameMissing, missing);
+        trace.losses.add(LossKind::EventMalformed, self.strays);
+    }
+}

@@ -1,0 +1,126 @@
+//! Who did it: the threads and devices behind the numbers of a capture.
+//!
+//! Rows are pushed with the capture's own numbers in place of ids and corrected at the end, because the records that
+//! explain the numbers may come after the rows that use them.
+
+use crate::{Device, DeviceId, LossKind, ProcessId, ThreadId, Trace};
+use roofgap_inject::wire;
+use rustc_hash::FxHashMap;
+
+/// What is known of the threads and devices of one process.
+#[derive(Debug, Default)]
+pub(super) struct Identity {
+    /// By pthread handle: since when it means which thread.
+    handles: FxHashMap<u32, Vec<(u64, u32)>>,
+    names: FxHashMap<u32, (bool, String)>,
+    threads: FxHashMap<u32, ThreadId>,
+    devices: FxHashMap<u32, Device>,
+}
+
+impl Identity {
+    pub(super) fn see_thread(&mut self, thread: &wire::Thread) {
+        self.handles
+            .entry(thread.handle)
+            .or_default()
+            .push((thread.at, thread.tid));
+    }
+
+    /// A name the program gave wins over the system's.
+    pub(super) fn name_thread(&mut self, name: &wire::ThreadName<'_>) {
+        let given = name.given != 0;
+        let known = self.names.get(&name.tid).is_some_and(|known| known.0 && !given);
+        if !known {
+            let text = name.name.to_str().into_owned();
+            self.names.insert(name.tid, (given, text));
+        }
+    }
+
+    pub(super) fn see_device(&mut self, device: &wire::Device<'_>) {
+        let some = |value: u64| (value > 0).then_some(value);
+        let name = device.name.to_str().into_owned();
+        let facts = Device {
+            number: device.id,
+            name: (!name.is_empty()).then_some(name),
+            compute_capability: (device.major > 0).then_some((device.major, device.minor)),
+            sms: (device.sms > 0).then_some(device.sms),
+            memory_bytes: some(device.memory_bytes),
+            bandwidth_bytes_per_s: some(device.bandwidth),
+            clock_hz: some(u64::from(device.clock_khz) * 1_000),
+            l2_bytes: some(device.l2_bytes),
+            uuid: uuid(device.uuid.0),
+        };
+        // What CUPTI says comes first and is the fuller account.
+        self.devices.entry(device.id).or_insert(facts);
+    }
+
+    /// The thread of a system number.
+    pub(super) fn thread(&mut self, process: ProcessId, tid: u32, trace: &mut Trace) -> ThreadId {
+        if let Some(&id) = self.threads.get(&tid) {
+            return id;
+        }
+        let name = self.names.get(&tid).map_or("", |name| name.1.as_str());
+        let id = trace.add_thread(process, tid, name);
+        self.threads.insert(tid, id);
+        id
+    }
+
+    /// Puts thread ids in place of the handles in the calls from row `first` on.
+    pub(super) fn settle_threads(&mut self, process: ProcessId, first: usize, trace: &mut Trace) {
+        for seen in self.handles.values_mut() {
+            seen.sort_unstable();
+        }
+        let mut column = std::mem::take(&mut trace.calls.thread);
+        for (row, thread) in column.iter_mut().enumerate().skip(first) {
+            let start = trace.calls.start.get(row).map_or(0, |&start| start.max(0) as u64);
+            let tid = self.tid_of(thread.0, start);
+            *thread = self.thread(process, tid, trace);
+        }
+        trace.calls.thread = column;
+    }
+
+    /// The thread that a handle meant at a time: the last one seen before it, or else the first. A thread that never
+    /// annotated anything has only its handle, which serves as its number.
+    fn tid_of(&self, handle: u32, at: u64) -> u32 {
+        let Some(seen) = self.handles.get(&handle) else {
+            return handle;
+        };
+        let before = seen.partition_point(|entry| entry.0 <= at);
+        seen.get(before.saturating_sub(1)).map_or(handle, |entry| entry.1)
+    }
+
+    /// Puts device ids in place of the numbers in the operations from row `first` on.
+    pub(super) fn settle_devices(&self, first: usize, trace: &mut Trace) {
+        let mut column = std::mem::take(&mut trace.ops.device);
+        let mut known: FxHashMap<u16, DeviceId> = FxHashMap::default();
+        let mut unknown = 0;
+        for device in column.iter_mut().skip(first) {
+            let number = device.0;
+            let facts = self.devices.get(&u32::from(number));
+            unknown += u64::from(facts.is_none());
+            *device = *known.entry(number).or_insert_with(|| {
+                let bare = || Device {
+                    number: u32::from(number),
+                    ..Device::default()
+                };
+                trace.add_device(facts.cloned().unwrap_or_else(bare))
+            });
+        }
+        trace.ops.device = column;
+        trace.losses.add(LossKind::OpNoDevice, unknown);
+    }
+}
+
+/// As the tools print it; `None` for anything but sixteen bytes that say something.
+fn uuid(bytes: &[u8]) -> Option<String> {
+    if bytes.len() != 16 || bytes.iter().all(|&byte| byte == 0) {
+        return None;
+    }
+    let mut text = String::with_capacity(36);
+    for (at, byte) in bytes.iter().enumerate() {
+        if [4, 6, 8, 10].contains(&at) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    Some(text)
+}

@@ -1,0 +1,11 @@
+//! Captures of the native collector (`.rgcap`): CUPTI and NVTX from inside the program, one file a process.
+
+mod annotations;
+mod demangle;
+mod identity;
+mod reader;
+
+pub use reader::{Account, Ending, looks_like, read};
+
+#[cfg(test)]
+mod tests;

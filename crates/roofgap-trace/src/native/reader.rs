@@ -1,0 +1,379 @@
+//! One capture into the model.
+
+use super::annotations::Annotations;
+use super::demangle::demangle;
+use super::identity::Identity;
+use crate::{
+    Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
+    ReadError, ShapeId, Source, ThreadId, Trace,
+};
+use roofgap_inject::wire::{self, Reader, Record, WireError};
+use rustc_hash::FxHashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+pub use roofgap_inject::wire::{Ending, looks_like};
+
+/// What a capture says of itself, beside its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The process.
+    pub pid: u32,
+    /// How the recording ended.
+    pub ending: Ending,
+    /// What the collector could not record: identifier, count, and more about it.
+    pub losses: Vec<(String, u64, String)>,
+}
+
+/// Reads a capture into `trace`, which may hold other inputs already. The caller sorts.
+pub fn read(path: &Path, trace: &mut Trace) -> Result<Account, ReadError> {
+    let failed = |error: WireError| match error {
+        WireError::Io(source) => ReadError::io(path, source),
+        WireError::Version { .. } => ReadError::Unsupported {
+            path: path.to_path_buf(),
+            what: error.to_string(),
+            remedy: "read it with the roofgap that recorded it".into(),
+        },
+        WireError::NotACapture => ReadError::Unrecognised {
+            path: path.to_path_buf(),
+            expected: "a native capture".into(),
+            found: "another format".into(),
+        },
+        WireError::HeaderCut | WireError::HeaderDamaged => ReadError::damaged(path, "native capture", error),
+    };
+    let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+    let mut reader = Reader::open(BufReader::with_capacity(1 << 20, file)).map_err(failed)?;
+    let header = *reader.header();
+    let mut capture = Capture::new(header.pid, path, trace);
+    while let Some(records) = reader.next_frame().map_err(failed)? {
+        for record in records {
+            capture.record(&record);
+        }
+    }
+    // `next_frame` has returned `None`, so the ending is known.
+    let ending = reader.ending().unwrap_or(Ending::Cut {
+        at: 0,
+        why: wire::Cut::Torn,
+    });
+    Ok(capture.finish(header.pid, ending))
+}
+
+/// A capture on its way into the trace.
+struct Capture<'t> {
+    trace: &'t mut Trace,
+    process: ProcessId,
+    who: Identity,
+    annotations: Annotations,
+    texts: FxHashMap<u32, NameId>,
+    shapes: FxHashMap<u32, (NameId, ShapeId)>,
+    places: FxHashMap<u32, (DeviceId, u32)>,
+    call_names: FxHashMap<u32, (NameId, CallClass)>,
+    /// What is taken from CUPTI's times to bring them to the clock of the annotations.
+    offset: Ns,
+    clock_known: bool,
+    losses: FxHashMap<String, (u64, String)>,
+    first: (usize, usize),
+    last: Ns,
+}
+
+impl<'t> Capture<'t> {
+    fn new(pid: u32, path: &Path, trace: &'t mut Trace) -> Self {
+        trace.sources.push(Source {
+            path: path.display().to_string(),
+            format: "native",
+            tool_version: None,
+            schema_version: Some(wire::VERSION.to_string()),
+        });
+        Self {
+            process: trace.add_process(pid, ""),
+            who: Identity::default(),
+            annotations: Annotations::default(),
+            texts: FxHashMap::default(),
+            shapes: FxHashMap::default(),
+            places: FxHashMap::default(),
+            call_names: FxHashMap::default(),
+            offset: 0,
+            clock_known: false,
+            losses: FxHashMap::default(),
+            first: (trace.ops.len(), trace.calls.len()),
+            last: 0,
+            trace,
+        }
+    }
+
+    fn record(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Kernel(kernel) => self.kernel(kernel),
+            Record::Call(call) => self.call(call),
+            Record::Copy(copy) => self.copy(copy),
+            Record::Set(set) => self.set(set),
+            Record::GraphLaunch(graph) => self.graph(graph),
+            Record::NvtxEvent(event) => {
+                self.last = self.last.max(event.at as Ns);
+                self.annotations.event(event, self.trace);
+            }
+            Record::NvtxPop(pop) => {
+                self.last = self.last.max(pop.at as Ns);
+                self.annotations.pop(pop);
+            }
+            Record::NvtxEnd(end) => {
+                self.last = self.last.max(end.at as Ns);
+                self.annotations.end(end);
+            }
+            Record::TextEntry(entry) => {
+                let text = entry.text.to_str();
+                let readable = demangle(&text);
+                let name = self.trace.names.intern(readable.as_deref().unwrap_or(&text));
+                self.texts.insert(entry.id, name);
+            }
+            Record::LaunchShape(shape) => self.shape(shape),
+            Record::Place(place) => {
+                let number = u16::try_from(place.device).unwrap_or(u16::MAX);
+                self.places.insert(place.id, (DeviceId(number), place.stream));
+            }
+            Record::CallName(entry) => {
+                let name = entry.name.to_str();
+                let class = CallClass::of(name.trim_start_matches('_'));
+                let id = self.trace.names.intern(&name);
+                self.call_names.insert(entry.api, (id, class));
+            }
+            Record::Domain(domain) => {
+                let name = self.trace.names.intern(&domain.name.to_str());
+                self.annotations.name_domain(domain.id, name);
+            }
+            Record::Registered(string) => {
+                let name = self.trace.names.intern(&string.text.to_str());
+                self.annotations.name_string(string.id, name);
+            }
+            Record::Thread(thread) => self.who.see_thread(thread),
+            Record::ThreadName(name) => self.who.name_thread(name),
+            Record::Device(device) => self.who.see_device(device),
+            Record::Process(process) => {
+                let name = self.trace.names.intern(&process.name.to_str());
+                if let Some(known) = self.trace.processes.get_mut(self.process.index()) {
+                    known.name = name;
+                }
+            }
+            Record::Cupti(cupti) => {
+                if let Some(source) = self.trace.sources.last_mut() {
+                    source.tool_version = Some(format!("CUPTI {}", cupti.version));
+                }
+            }
+            Record::ClockPair(clocks) => self.clocks(clocks),
+            Record::Loss(loss) => {
+                let value = (loss.count, loss.detail.to_str().into_owned());
+                self.losses.insert(loss.id.to_str().into_owned(), value);
+            }
+            Record::Malformed(_) => self.trace.losses.add(LossKind::EventMalformed, 1),
+            Record::Unknown(_) => self.trace.losses.add(LossKind::EventUnknown, 1),
+            // Waits are in the calls already; the others say nothing of the program.
+            Record::Sync(_) | Record::Category(_) | Record::Flush(_) | Record::End(_) => {}
+        }
+    }
+
+    /// CUPTI keeps the annotations' clock unless something in the program gave it another.
+    fn clocks(&mut self, clocks: &wire::ClockPair) {
+        if self.clock_known {
+            return;
+        }
+        self.clock_known = true;
+        if !(clocks.before..=clocks.after).contains(&clocks.cupti) {
+            let middle = clocks.before / 2 + clocks.after / 2;
+            self.offset = (clocks.cupti as Ns).wrapping_sub(middle as Ns);
+        }
+    }
+
+    fn shape(&mut self, shape: &wire::LaunchShape) {
+        let name = self.name(shape.name);
+        let id = self.trace.ops.intern_shape(LaunchShape {
+            grid: shape.grid,
+            block: shape.block,
+            registers: shape.registers,
+            static_shared: shape.static_shared,
+            dynamic_shared: shape.dynamic_shared,
+        });
+        self.shapes.insert(shape.id, (name, id));
+    }
+
+    fn name(&mut self, id: u32) -> NameId {
+        self.texts.get(&id).copied().unwrap_or_else(|| {
+            self.trace.losses.add(LossKind::NameMissing, 1);
+            self.trace.names.intern("")
+        })
+    }
+
+    /// A row of GPU work with what every kind has; `None`, counted, when its times say nothing.
+    fn op(&mut self, kind: OpKind, (start, end): (u64, u64), place: u32, correlation: u32) -> Option<GpuOp> {
+        if start == 0 || end == 0 {
+            self.trace.losses.add(LossKind::EventMalformed, 1);
+            return None;
+        }
+        let (start, end) = (start as Ns - self.offset, end as Ns - self.offset);
+        if end < start {
+            self.trace.losses.add(LossKind::OpNegative, 1);
+            return None;
+        }
+        self.last = self.last.max(end);
+        let (device, stream) = self.places.get(&place).copied().unwrap_or_default();
+        Some(GpuOp {
+            kind,
+            start,
+            end,
+            name: NameId::default(),
+            device,
+            stream,
+            process: self.process,
+            correlation,
+            shape: ShapeId::default(),
+            bytes: 0,
+            graph_node: 0,
+            memory: Default::default(),
+        })
+    }
+
+    fn kernel(&mut self, kernel: &wire::Kernel) {
+        let times = (kernel.start, kernel.end);
+        let Some(mut op) = self.op(OpKind::Kernel, times, kernel.place, kernel.correlation) else {
+            return;
+        };
+        (op.name, op.shape) = match self.shapes.get(&kernel.shape) {
+            Some(&known) => known,
+            None => (self.name(u32::MAX), ShapeId::default()),
+        };
+        op.graph_node = kernel.node;
+        self.trace.ops.push(op);
+    }
+
+    fn copy(&mut self, copy: &wire::Copy) {
+        let times = (copy.start, copy.end);
+        let Some(mut op) = self.op(OpKind::Copy, times, copy.place, copy.correlation) else {
+            return;
+        };
+        op.name = self.trace.names.intern(copy_name(copy.kind));
+        op.bytes = copy.bytes;
+        op.graph_node = copy.node;
+        op.memory = (memory(copy.from), memory(copy.to));
+        self.trace.ops.push(op);
+    }
+
+    fn set(&mut self, set: &wire::Set) {
+        let times = (set.start, set.end);
+        let Some(mut op) = self.op(OpKind::Set, times, set.place, set.correlation) else {
+            return;
+        };
+        op.name = self.trace.names.intern("[CUDA memset]");
+        op.bytes = set.bytes;
+        op.graph_node = set.node;
+        op.memory = (MemoryKind::Unknown, memory(set.memory as u8));
+        self.trace.ops.push(op);
+    }
+
+    fn graph(&mut self, graph: &wire::GraphLaunch) {
+        let times = (graph.start, graph.end);
+        let Some(mut op) = self.op(OpKind::Graph, times, graph.place, graph.correlation) else {
+            return;
+        };
+        op.name = self.trace.names.intern("[CUDA graph]");
+        self.trace.losses.add(LossKind::GraphWhole, 1);
+        self.trace.ops.push(op);
+    }
+
+    fn call(&mut self, call: &wire::Call) {
+        let (start, end) = (call.start as Ns - self.offset, call.end as Ns - self.offset);
+        if end < start {
+            self.trace.losses.add(LossKind::CallNegative, 1);
+            return;
+        }
+        self.last = self.last.max(end);
+        let (name, class) = match self.call_names.get(&call.api) {
+            Some(&known) => known,
+            None => {
+                let driver = call.api >> 31 == 1;
+                let side = if driver { "driver" } else { "runtime" };
+                let text = format!("[CUDA {side} call {}]", call.api & (u32::MAX >> 1));
+                let known = (self.trace.names.intern(&text), CallClass::Other);
+                self.call_names.insert(call.api, known);
+                known
+            }
+        };
+        self.trace.calls.push(Call {
+            start,
+            end,
+            name,
+            class,
+            process: self.process,
+            thread: ThreadId(call.thread),
+            correlation: call.correlation,
+        });
+    }
+
+    fn finish(mut self, pid: u32, ending: Ending) -> Account {
+        let trace = self.trace;
+        self.who.settle_threads(self.process, self.first.1, trace);
+        self.who.settle_devices(self.first.0, trace);
+        self.annotations
+            .settle(self.process, self.last, &mut self.who, trace);
+        if trace.ops.len() > self.first.0 && trace.calls.len() == self.first.1 {
+            trace.losses.add(LossKind::NoRuntime, 1);
+        }
+        if !matches!(ending, Ending::Complete { .. }) {
+            trace.losses.add(LossKind::CaptureCut, 1);
+        }
+        for (id, (count, _)) in &self.losses {
+            if let Some(kind) = loss_kind(id) {
+                trace.losses.add(kind, *count);
+            }
+        }
+        let mut losses: Vec<(String, u64, String)> = self
+            .losses
+            .into_iter()
+            .map(|(id, (count, detail))| (id, count, detail))
+            .collect();
+        losses.sort();
+        Account { pid, ending, losses }
+    }
+}
+
+/// The collector's words for a loss in the model's; `None` for what the records themselves show.
+fn loss_kind(id: &str) -> Option<LossKind> {
+    Some(match id {
+        "cupti.dropped" | "nvtx.ring_full" | "nvtx.reentered" | "nvtx.too_many_threads" => {
+            LossKind::ToolDropped
+        }
+        "cupti.missing" | "cupti.refused" | "cupti.other_profiler" | "cupti.no_memory" => {
+            LossKind::GpuNotRecorded
+        }
+        "cupti.kind_refused" => LossKind::KindNotRecorded,
+        "cupti.last_flush" | "cupti.no_flush" => LossKind::CaptureCut,
+        "process.forked" => LossKind::ForkNotRecorded,
+        _ => return None,
+    })
+}
+
+fn copy_name(kind: u8) -> &'static str {
+    match kind {
+        1 => "[CUDA memcpy Host-to-Device]",
+        2 => "[CUDA memcpy Device-to-Host]",
+        3 => "[CUDA memcpy Host-to-Array]",
+        4 => "[CUDA memcpy Array-to-Host]",
+        5 => "[CUDA memcpy Array-to-Array]",
+        6 => "[CUDA memcpy Array-to-Device]",
+        7 => "[CUDA memcpy Device-to-Array]",
+        8 => "[CUDA memcpy Device-to-Device]",
+        9 => "[CUDA memcpy Host-to-Host]",
+        10 => "[CUDA memcpy Peer-to-Peer]",
+        _ => "[CUDA memcpy]",
+    }
+}
+
+/// CUPTI's numbers for memory.
+fn memory(kind: u8) -> MemoryKind {
+    match kind {
+        1 => MemoryKind::Pageable,
+        2 => MemoryKind::Pinned,
+        3 | 4 | 6 => MemoryKind::Device,
+        5 | 7 => MemoryKind::Managed,
+        _ => MemoryKind::Unknown,
+    }
+}

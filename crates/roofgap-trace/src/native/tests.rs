@@ -1,0 +1,496 @@
+//! A capture made from an nsys export must read as the export does; and what only a capture has.
+
+use super::{Ending, read};
+use crate::{Format, LossKind, OpKind, RangeStyle, Trace};
+use roofgap_inject::wire::{
+    self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text,
+};
+use std::path::{Path, PathBuf};
+
+/// Writes records as a capture, some to a frame.
+fn write(folder: &Path, records: &[Record<'_>], ended: bool) -> PathBuf {
+    let mut bytes = Header::new(42, 1, 2).encode().to_vec();
+    let mut frame = FrameBuilder::new();
+    for some in records.chunks(1000) {
+        some.iter().for_each(|record| frame.put(record));
+        bytes.extend_from_slice(frame.close());
+    }
+    if ended {
+        frame.put(&Record::End(wire::End { how: 1, at: 9 }));
+        bytes.extend_from_slice(frame.close());
+    }
+    let path = folder.join("42-2.rgcap");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn event(kind: EventKind, domain: u32, at: u64, range: u64, message: Message<'_>) -> Record<'_> {
+    Record::NvtxEvent(NvtxEvent {
+        kind,
+        tid: 7,
+        domain,
+        at,
+        range,
+        category: 0,
+        payload_kind: 0,
+        payload: 0,
+        message,
+    })
+}
+
+fn launch(correlation: u32, handle: u32, at: u64) -> [Record<'static>; 2] {
+    let call = wire::Call {
+        api: 211,
+        thread: handle,
+        correlation,
+        result: 0,
+        start: at,
+        end: at + 5,
+    };
+    let kernel = wire::Kernel {
+        shape: 0,
+        place: 0,
+        correlation,
+        graph: 0,
+        start: at + 10,
+        end: at + 30,
+        node: 0,
+    };
+    [Record::Call(call), Record::Kernel(kernel)]
+}
+
+fn basics() -> Vec<Record<'static>> {
+    vec![
+        Record::TextEntry(wire::TextEntry {
+            id: 0,
+            text: Text(b"_Z3addPfS_i"),
+        }),
+        Record::LaunchShape(wire::LaunchShape {
+            id: 0,
+            name: 0,
+            grid: [3, 1, 1],
+            block: [128, 1, 1],
+            registers: 40,
+            static_shared: 0,
+            dynamic_shared: 16,
+            local: 0,
+        }),
+        Record::Place(wire::Place {
+            id: 0,
+            device: 0,
+            context: 1,
+            stream: 7,
+        }),
+        Record::CallName(wire::CallName {
+            api: 211,
+            name: Text(b"cudaLaunchKernel_v7000"),
+        }),
+    ]
+}
+
+fn read_whole(records: &[Record<'_>]) -> (Trace, super::Account) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), records, true);
+    let mut trace = Trace::default();
+    let account = read(&path, &mut trace).unwrap();
+    trace.sort();
+    (trace, account)
+}
+
+#[test]
+fn a_range_encloses_the_launches_of_its_thread() {
+    let mut records = basics();
+    records.push(Record::Thread(wire::Thread {
+        tid: 7,
+        handle: 900,
+        at: 50,
+    }));
+    records.push(Record::Domain(wire::Domain {
+        id: 1,
+        name: Text(b"LLM"),
+    }));
+    records.push(event(
+        EventKind::Push,
+        1,
+        100,
+        0,
+        Message::Inline(Text(b"prefill")),
+    ));
+    records.extend(launch(1, 900, 110));
+    records.push(Record::NvtxPop(NvtxPop {
+        tid: 7,
+        domain: 1,
+        at: 200,
+    }));
+    let (trace, account) = read_whole(&records);
+    assert!(matches!(account.ending, Ending::Complete { .. }));
+    let range = trace.ranges.rows[0];
+    assert_eq!(trace.names.get(range.domain), "LLM");
+    assert_eq!(trace.names.get(range.name), "prefill");
+    assert_eq!(
+        (range.start, range.end, range.style),
+        (100, 200, RangeStyle::PushPop)
+    );
+    assert_eq!(trace.calls.thread[0], range.thread);
+    assert_eq!(trace.threads[range.thread.index()].tid, 7);
+    assert_eq!(trace.names.get(trace.ops.name[0]), "add(float *, float *, int)");
+    assert_eq!(trace.ops.shape_of(0).grid, [3, 1, 1]);
+    assert_eq!(trace.ops.kind[0], OpKind::Kernel);
+}
+
+#[test]
+fn a_handle_means_the_thread_that_had_it_then() {
+    let mut records = basics();
+    for (tid, at) in [(7, 50), (8, 1_000)] {
+        records.push(Record::Thread(wire::Thread { tid, handle: 900, at }));
+    }
+    for (at, correlation) in [(10, 1), (110, 2), (1_100, 3)] {
+        records.extend(launch(correlation, 900, at));
+    }
+    records.extend(launch(4, 901, 2_000));
+    let (trace, _) = read_whole(&records);
+    let tids: Vec<u32> = trace
+        .calls
+        .thread
+        .iter()
+        .map(|id| trace.threads[id.index()].tid)
+        .collect();
+    assert_eq!(tids, [7, 7, 8, 901]);
+}
+
+#[test]
+fn another_clock_is_brought_to_the_annotations() {
+    let mut records = basics();
+    records.push(Record::ClockPair(wire::ClockPair {
+        before: 1_000_000,
+        cupti: 501_000_010,
+        after: 1_000_020,
+    }));
+    records.extend(launch(1, 900, 501_000_100));
+    let (trace, _) = read_whole(&records);
+    assert_eq!(trace.calls.start[0], 1_000_100);
+}
+
+#[test]
+fn names_may_come_after_what_they_name() {
+    let mut records = vec![event(EventKind::Start, 3, 10, 77, Message::Registered(5))];
+    records.push(Record::NvtxEnd(wire::NvtxEnd {
+        tid: 9,
+        range: 77,
+        at: 30,
+    }));
+    records.push(Record::Registered(wire::Registered {
+        id: 5,
+        domain: 3,
+        text: Text(b"request"),
+    }));
+    records.push(Record::Domain(wire::Domain {
+        id: 3,
+        name: Text(b"server"),
+    }));
+    let (trace, _) = read_whole(&records);
+    let range = trace.ranges.rows[0];
+    assert_eq!(
+        (trace.names.get(range.domain), trace.names.get(range.name)),
+        ("server", "request")
+    );
+    assert_eq!(range.style, RangeStyle::StartEnd);
+    assert_eq!(trace.losses.count(LossKind::RangeCrossThread), 1);
+}
+
+#[test]
+fn a_cut_capture_keeps_its_open_ranges_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = basics();
+    records.push(event(EventKind::Push, 0, 5, 0, Message::Inline(Text(b"decode"))));
+    records.extend(launch(1, 900, 100));
+    let path = write(folder.path(), &records, false);
+    let mut trace = Trace::default();
+    let account = read(&path, &mut trace).unwrap();
+    assert!(matches!(account.ending, Ending::Cut { .. }));
+    assert_eq!(trace.losses.count(LossKind::CaptureCut), 1);
+    assert_eq!(trace.losses.count(LossKind::RangeOpen), 1);
+    assert!(trace.ranges.rows[0].open);
+    assert_eq!(trace.ranges.rows[0].end, 130);
+}
+
+#[test]
+fn what_the_collector_lost_is_declared() {
+    let loss = |id: &'static str, count| {
+        Record::Loss(wire::Loss {
+            count,
+            id: Text(id.as_bytes()),
+            detail: Text(b"why"),
+        })
+    };
+    let (trace, account) = read_whole(&[
+        loss("cupti.dropped", 3),
+        loss("cupti.dropped", 5),
+        loss("cupti.other_profiler", 1),
+        loss("process.forked", 2),
+    ]);
+    assert_eq!(trace.losses.count(LossKind::ToolDropped), 5, "counts are totals");
+    assert_eq!(trace.losses.count(LossKind::GpuNotRecorded), 1);
+    assert_eq!(trace.losses.count(LossKind::ForkNotRecorded), 2);
+    assert!(
+        account
+            .losses
+            .contains(&("cupti.other_profiler".into(), 1, "why".into()))
+    );
+}
+
+#[test]
+fn kernels_without_times_are_left_out_and_counted() {
+    let mut records = basics();
+    records.push(Record::Kernel(wire::Kernel {
+        shape: 0,
+        place: 0,
+        correlation: 1,
+        graph: 0,
+        start: 0,
+        end: 0,
+        node: 0,
+    }));
+    let (trace, _) = read_whole(&records);
+    assert!(trace.ops.is_empty());
+    assert_eq!(trace.losses.count(LossKind::EventMalformed), 1);
+}
+
+#[test]
+fn a_newer_capture_and_another_file_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = Header::new(1, 2, 3).encode();
+    bytes[6] = 9;
+    let newer = folder.path().join("newer.rgcap");
+    std::fs::write(&newer, bytes).unwrap();
+    let text = read(&newer, &mut Trace::default()).unwrap_err().to_string();
+    assert!(text.contains("version 9") && text.contains("newer"), "{text}");
+    let other = folder.path().join("other");
+    std::fs::write(&other, "SQLite format 3").unwrap();
+    assert!(read(&other, &mut Trace::default()).is_err());
+}
+
+#[test]
+fn a_capture_is_told_by_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), &basics(), true);
+    assert_eq!(crate::input::sniff(&path).unwrap(), (Format::Native, false));
+}
+
+/// Rewrites a trace as the collector would have recorded it.
+fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
+    let mut records = Vec::new();
+    for device in &trace.devices {
+        let (major, minor) = device.compute_capability.unwrap_or_default();
+        records.push(Record::Device(wire::Device {
+            id: device.number,
+            visible: 1,
+            source: 0,
+            major,
+            minor,
+            sms: device.sms.unwrap_or(0),
+            clock_khz: (device.clock_hz.unwrap_or(0) / 1000) as u32,
+            l2_bytes: device.l2_bytes.unwrap_or(0),
+            memory_bytes: device.memory_bytes.unwrap_or(0),
+            bandwidth: device.bandwidth_bytes_per_s.unwrap_or(0),
+            name: Text(device.name.as_deref().unwrap_or("").as_bytes()),
+            uuid: Text(&[]),
+        }));
+    }
+    let name = |id| Text(trace.names.get(id).as_bytes());
+    for (id, text) in trace.names.iter() {
+        let text = Text(text.as_bytes());
+        records.push(Record::TextEntry(wire::TextEntry { id: id.0, text }));
+        records.push(Record::CallName(wire::CallName {
+            api: id.0,
+            name: text,
+        }));
+        records.push(Record::Domain(wire::Domain {
+            id: id.0 + 1,
+            name: text,
+        }));
+    }
+    let tid = |thread: crate::ThreadId| trace.threads[thread.index()].tid;
+    for thread in &trace.threads {
+        records.push(Record::Thread(wire::Thread {
+            tid: thread.tid,
+            handle: thread.tid ^ 0x5555,
+            at: 1,
+        }));
+    }
+    for row in 0..trace.calls.len() {
+        records.push(Record::Call(wire::Call {
+            api: trace.calls.name[row].0,
+            thread: tid(trace.calls.thread[row]) ^ 0x5555,
+            correlation: trace.calls.correlation[row],
+            result: 0,
+            start: trace.calls.start[row] as u64,
+            end: trace.calls.end[row] as u64,
+        }));
+    }
+    let ops = &trace.ops;
+    for row in 0..ops.len() {
+        let shape = ops.shape_of(row);
+        let (place, correlation) = (row as u32, ops.correlation[row]);
+        let (start, end) = (ops.start[row] as u64, ops.end[row] as u64);
+        records.push(Record::Place(wire::Place {
+            id: place,
+            device: u32::from(ops.device[row].0),
+            context: 1,
+            stream: ops.stream[row],
+        }));
+        let (bytes, node) = (
+            ops.transfers.get(&place).map_or(0, |t| t.bytes),
+            ops.graph_node[row],
+        );
+        let work = match ops.kind[row] {
+            OpKind::Kernel => {
+                records.push(Record::LaunchShape(wire::LaunchShape {
+                    id: place,
+                    name: ops.name[row].0,
+                    grid: shape.grid,
+                    block: shape.block,
+                    registers: shape.registers,
+                    static_shared: shape.static_shared,
+                    dynamic_shared: shape.dynamic_shared,
+                    local: 0,
+                }));
+                Record::Kernel(wire::Kernel {
+                    shape: place,
+                    place,
+                    correlation,
+                    graph: 0,
+                    start,
+                    end,
+                    node,
+                })
+            }
+            OpKind::Copy => Record::Copy(wire::Copy {
+                place,
+                correlation,
+                graph: 0,
+                start,
+                end,
+                node,
+                bytes,
+                kind: match trace.names.get(ops.name[row]) {
+                    "[CUDA memcpy Host-to-Device]" => 1,
+                    "[CUDA memcpy Device-to-Host]" => 2,
+                    "[CUDA memcpy Device-to-Device]" => 8,
+                    _ => 0,
+                },
+                from: 0,
+                to: 0,
+                flags: 0,
+            }),
+            OpKind::Set => Record::Set(wire::Set {
+                place,
+                correlation,
+                graph: 0,
+                start,
+                end,
+                node,
+                bytes,
+                memory: 3,
+            }),
+            OpKind::Graph => Record::GraphLaunch(wire::GraphLaunch {
+                place,
+                correlation,
+                graph: 1,
+                start,
+                end,
+            }),
+        };
+        records.push(work);
+    }
+    // Events in the order of time; of those at one time, ends of inner ranges first, then beginnings, outer first.
+    let mut events: Vec<(i64, u8, i64, Record<'a>)> = Vec::new();
+    for (number, range) in trace.ranges.rows.iter().enumerate() {
+        let domain = if trace.names.get(range.domain).is_empty() {
+            0
+        } else {
+            range.domain.0 + 1
+        };
+        let kind = match range.style {
+            RangeStyle::PushPop => EventKind::Push,
+            RangeStyle::StartEnd => EventKind::Start,
+        };
+        let begun = Record::NvtxEvent(NvtxEvent {
+            kind,
+            tid: tid(range.thread),
+            domain,
+            at: range.start as u64,
+            range: number as u64,
+            category: 0,
+            payload_kind: 0,
+            payload: 0,
+            message: Message::Inline(name(range.name)),
+        });
+        events.push((range.start, 1, -range.end, begun));
+        let at = range.end as u64;
+        let ended = match range.style {
+            RangeStyle::PushPop => Record::NvtxPop(NvtxPop {
+                tid: tid(range.thread),
+                domain,
+                at,
+            }),
+            RangeStyle::StartEnd => Record::NvtxEnd(wire::NvtxEnd {
+                tid: tid(range.end_thread),
+                range: number as u64,
+                at,
+            }),
+        };
+        events.push((range.end, 0, -range.start, ended));
+    }
+    events.sort_by_key(|event| (event.0, event.1, event.2));
+    records.extend(events.into_iter().map(|event| event.3));
+    records
+}
+
+#[test]
+fn the_same_work_gives_the_same_trace_as_nsys() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
+    let nsys = crate::read(&[fixture]).unwrap().trace;
+    let (native, _) = read_whole(&as_capture(&nsys));
+    assert!(nsys.ops.len() > 3_000 && nsys.ranges.rows.len() > 10);
+    assert_eq!(native.ops.start, nsys.ops.start);
+    assert_eq!(native.ops.end, nsys.ops.end);
+    assert_eq!(native.ops.kind, nsys.ops.kind);
+    assert_eq!(native.ops.stream, nsys.ops.stream);
+    assert_eq!(native.ops.correlation, nsys.ops.correlation);
+    assert_eq!(native.calls.start, nsys.calls.start);
+    assert_eq!(native.calls.class, nsys.calls.class);
+    assert_eq!(native.devices[0].sms, nsys.devices[0].sms);
+    assert_eq!(
+        native.devices[0].bandwidth_bytes_per_s,
+        nsys.devices[0].bandwidth_bytes_per_s
+    );
+    for row in 0..nsys.ops.len() {
+        assert_eq!(
+            native.names.get(native.ops.name[row]),
+            nsys.names.get(nsys.ops.name[row])
+        );
+        assert_eq!(native.ops.shape_of(row), nsys.ops.shape_of(row));
+    }
+    let told = |trace: &Trace| -> Vec<String> {
+        let text = |range: &crate::Range| {
+            let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
+            let tid = trace.threads[range.thread.index()].tid;
+            format!(
+                "{domain}@{name} {tid} {} {} {:?}",
+                range.start, range.end, range.style
+            )
+        };
+        trace.ranges.rows.iter().map(text).collect()
+    };
+    assert_eq!(told(&native), told(&nsys));
+    let tids = |trace: &Trace| -> Vec<u32> {
+        trace
+            .calls
+            .thread
+            .iter()
+            .map(|id| trace.threads[id.index()].tid)
+            .collect()
+    };
+    assert_eq!(tids(&native), tids(&nsys));
+}
