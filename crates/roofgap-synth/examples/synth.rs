@@ -1,0 +1,55 @@
+//! Writes a made-up capture, and beside it (`OUT.expected.json`) the analysis it must give.
+//!
+//! `synth nsys|kineto KERNELS OUT [tangled] [processes=N] [devices=N] [streams=N] [graphs=none|nodes|whole] [orphans=N]
+//! [shuffled=true|false] [seed=N]`
+
+use roofgap_synth::{Graphs, Program, Spec, kineto, nsys};
+use std::error::Error;
+use std::fs::File;
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [format, kernels, out, options @ ..] = arguments.as_slice() else {
+        return Err("synth nsys|kineto KERNELS OUT [OPTION=VALUE...]".into());
+    };
+    let spec = spec(kernels.parse()?, options)?;
+    let program = Program::run(&spec);
+    match format.as_str() {
+        "nsys" => nsys::write(&program, Path::new(out))?,
+        "kineto" if spec.processes > 1 => {
+            return Err("a trace of the PyTorch profiler has one process".into());
+        }
+        "kineto" => kineto::write(&program, File::create_new(out)?)?,
+        other => return Err(format!("{other} is no format; nsys or kineto").into()),
+    }
+    let expected = File::create(format!("{out}.expected.json"))?;
+    serde_json::to_writer(std::io::BufWriter::new(expected), &program.expected)?;
+    Ok(())
+}
+
+fn spec(kernels: u64, options: &[String]) -> Result<Spec, Box<dyn Error>> {
+    let mut spec = Spec::simple(kernels);
+    for option in options {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        match key {
+            "tangled" => spec = Spec::tangled(kernels),
+            "processes" => spec.processes = value.parse()?,
+            "devices" => spec.devices = value.parse()?,
+            "streams" => spec.streams = value.parse()?,
+            "orphans" => spec.orphans = value.parse()?,
+            "shuffled" => spec.shuffled = value.parse()?,
+            "seed" => spec.seed = value.parse()?,
+            "graphs" => {
+                spec.graphs = match value {
+                    "none" => Graphs::None,
+                    "nodes" => Graphs::Nodes,
+                    "whole" => Graphs::Whole,
+                    other => return Err(format!("graphs={other}: none, nodes or whole").into()),
+                }
+            }
+            other => return Err(format!("unknown option {other}").into()),
+        }
+    }
+    Ok(spec)
+}
