@@ -1,5 +1,6 @@
 //! Reading a capture: frame by frame, safe on any bytes, up to the last whole frame.
 
+use std::fmt;
 use std::io::{self, Read};
 
 use super::format::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK, VERSION, take_varint};
@@ -8,28 +9,57 @@ use super::header::{HEADER_LEN, Header, StopCode};
 use super::record::Record;
 
 /// Why a file cannot be read as a capture at all.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum WireError {
     /// The first bytes are another format's.
-    #[error("not a native capture (it does not begin with RGCAP)")]
     NotACapture,
     /// A newer roofgap wrote it.
-    #[error(
-        "native capture of format version {found}, and this build reads up to {VERSION}: use a newer roofgap"
-    )]
     Version {
         /// The version in the file.
         found: u16,
     },
     /// Fewer bytes than a header.
-    #[error("native capture cut within its header: the program ended before anything was recorded")]
     HeaderCut,
     /// The header's checksum does not match.
-    #[error("native capture with a damaged header")]
     HeaderDamaged,
     /// The system could not read the file.
-    #[error("reading a native capture")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+// Written out, because this crate is built once more for the library inside the binary and should have few dependencies.
+impl fmt::Display for WireError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotACapture => write!(out, "not a native capture (it does not begin with RGCAP)"),
+            Self::Version { found } => write!(
+                out,
+                "native capture of format version {found}, and this build reads up to {VERSION}: use a newer roofgap"
+            ),
+            Self::HeaderCut => {
+                write!(
+                    out,
+                    "native capture cut within its header: the program ended before anything was recorded"
+                )
+            }
+            Self::HeaderDamaged => write!(out, "native capture with a damaged header"),
+            Self::Io(_) => write!(out, "reading a native capture"),
+        }
+    }
+}
+
+impl std::error::Error for WireError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for WireError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// How a capture ended.
