@@ -49,8 +49,8 @@ pub(super) struct GpuFacts {
 
 impl GpuFacts {
     /// Ask `nvidia-smi`.
-    pub(super) fn here(config: &Config) -> Self {
-        let gpus = match find_on_path(Path::new("nvidia-smi"), &search_path()) {
+    pub(super) fn here(config: &Config, search_path: &[PathBuf]) -> Self {
+        let gpus = match find_on_path(Path::new("nvidia-smi"), search_path) {
             Some(smi) => Gpus::ask(&smi).map_err(|why| format!("nvidia-smi does not answer: {why}")),
             None => Err("no GPU: nvidia-smi was not found".to_owned()),
         };
@@ -88,13 +88,6 @@ pub(super) fn python_of(config: &Config) -> Option<Result<Python, String>> {
         }
     };
     Some(Python::ask(&interpreter))
-}
-
-/// Where programs are looked for.
-pub(super) fn search_path() -> Vec<PathBuf> {
-    std::env::var_os("PATH")
-        .map(|value| std::env::split_paths(&value).collect())
-        .unwrap_or_default()
 }
 
 impl Environment {

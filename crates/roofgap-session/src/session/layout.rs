@@ -63,6 +63,8 @@ files! {
     ncu_details => "ncu/plan_details.csv";
     /// The program's account under ncu.
     ncu_account => "ncu/workload.json";
+    /// Configuration of a model preset, written out for the driver.
+    model_config => "model/config.json";
     /// Scripts that were written out for the program.
     scripts => "scripts";
     /// Where a Hydra program writes its own outputs.

@@ -3,14 +3,16 @@
 //! - [`props`]: what a session is given, and what it tells while it runs;
 //! - [`layout`]: the files of a run directory;
 //! - `desk`: what every phase works with, and running a child in a phase;
-//! - `preflight`, `baseline`, `timeline`, `operators`, `counters`, `bundle`: the phases;
+//! - `preflight`, `baseline`, `timeline`, `operators`, `select`, `counters`, `bundle`: the phases;
 //! - [`mod@profile`]: their order and the exit status;
+//! - [`mod@dry_run`]: what a session would do;
 //! - [`render`]: the reports of a run once more.
 
 mod baseline;
 mod bundle;
 mod counters;
 mod desk;
+pub mod dry_run;
 mod environment;
 pub mod layout;
 mod model;
@@ -20,9 +22,13 @@ pub mod profile;
 mod program;
 pub mod props;
 pub mod render;
+mod request;
+mod returned;
+mod select;
 mod timeline;
 mod tools;
 
+pub use dry_run::{DryRun, dry_run};
 pub use profile::profile;
 pub use props::{Event, NativeLibrary, Outcome, ProfileProps, SessionError};
 pub use render::{Rendered, report};

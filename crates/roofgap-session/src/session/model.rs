@@ -1,8 +1,11 @@
 //! The configuration of a model preset as a `config.json`, for random weights of it.
 
-use roofgap_collect::rundir::RunDir;
+use std::path::PathBuf;
+
+use roofgap_collect::rundir::{RunDir, RunDirError};
 
 use crate::config::Config;
+use crate::config::settings::WorkloadKind;
 
 /// Preset by name, and its configuration in the form of a Hugging Face `config.json`.
 const FILES: &[(&str, &str)] = &[
@@ -75,21 +78,32 @@ pub(super) fn config_json(preset: &str) -> Result<&'static str, String> {
         })
 }
 
-/// Write the `config.json` of the model's preset into the run directory, where it is what the driver is given. Weights
-/// in `model.target` and a `model.config` win over it.
-pub(super) fn write(run_dir: &RunDir, config: &Config) -> Result<Option<std::path::PathBuf>, String> {
-    let Some(preset) = &config.model.preset else {
+/// The `config.json` that random weights are made from; none where `model.target` or `model.config` say more.
+pub(super) fn text(config: &Config) -> Result<Option<&'static str>, String> {
+    let model = &config.model;
+    match &model.preset {
+        Some(preset)
+            if model.target.is_none()
+                && model.config.is_none()
+                && config.workload.kind == WorkloadKind::Hf =>
+        {
+            config_json(preset).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Write it into the run directory, where the driver is pointed to it.
+pub(super) fn write(run_dir: &RunDir, config: &Config) -> Result<Option<PathBuf>, String> {
+    let Some(text) = text(config)? else {
         return Ok(None);
     };
-    if config.model.target.is_some() || config.model.config.is_some() {
-        return Ok(None);
-    }
-    let text = config_json(preset)?;
-    run_dir.folder("model").map_err(|error| error.to_string())?;
+    let said = |error: RunDirError| error.to_string();
+    run_dir.folder("model").map_err(said)?;
     run_dir
         .write("model/config.json", text.as_bytes())
         .map(Some)
-        .map_err(|error| error.to_string())
+        .map_err(said)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use roofgap_collect::program::Scripts as ProgramScripts;
 use roofgap_collect::provenance::{InputFile, Python};
 
 use super::desk::Desk;
-use super::environment::{Environment, GpuFacts, python_of, search_path};
+use super::environment::{Environment, GpuFacts, python_of};
 use super::profile::Asked;
 use super::program::{Beside, Program};
 use super::props::{Event, ProfileProps};
@@ -40,9 +40,9 @@ pub(super) fn run(desk: &mut Desk<'_>, props: &ProfileProps, asked: Asked) -> Op
 fn attempt(desk: &mut Desk<'_>, props: &ProfileProps, asked: Asked) -> Result<(Tools, Program), String> {
     let config = desk.config;
     check_room(desk);
-    let gpus = GpuFacts::here(config);
+    let gpus = GpuFacts::here(config, &props.search_path);
     let tools = if asked.timeline || asked.counters {
-        Tools::find(config, props.native.clone(), gpus.usable.clone())
+        Tools::find(props, gpus.usable.clone())
     } else {
         Tools::not_needed(gpus.usable.clone())
     };
@@ -53,7 +53,7 @@ fn attempt(desk: &mut Desk<'_>, props: &ProfileProps, asked: Asked) -> Result<(T
     let python = python_of(config);
     write_environment(desk, &Environment::of(props, needed, &gpus, python.as_ref()));
     write_inputs(desk);
-    program_exists(config)?;
+    program_exists(config, &props.search_path)?;
     if let Some(python) = &python {
         python_suffices(config, python)?;
     }
@@ -191,7 +191,7 @@ fn manifest_files(manifest: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn program_exists(config: &Config) -> Result<(), String> {
+pub(super) fn program_exists(config: &Config, search_path: &[PathBuf]) -> Result<(), String> {
     if let Some(folder) = config.workload.cwd.as_deref().filter(|folder| !folder.is_dir()) {
         return Err(format!(
             "workload.cwd is {}, which is not a folder",
@@ -221,7 +221,7 @@ fn program_exists(config: &Config) -> Result<(), String> {
     let found = match &config.workload.cwd {
         // A path with a slash is looked for from where the program runs.
         Some(folder) if path.components().count() > 1 => is_executable(&folder.join(path)),
-        _ => find_on_path(path, &search_path()).is_some(),
+        _ => find_on_path(path, search_path).is_some(),
     };
     if found {
         Ok(())
@@ -236,7 +236,7 @@ fn program_exists(config: &Config) -> Result<(), String> {
     }
 }
 
-fn python_suffices(config: &Config, python: &Result<Python, String>) -> Result<(), String> {
+pub(super) fn python_suffices(config: &Config, python: &Result<Python, String>) -> Result<(), String> {
     let needed: &[&str] = match config.workload.kind {
         WorkloadKind::Hf => &["torch", "transformers"],
         WorkloadKind::Hydra => &["hydra-core"],
@@ -289,8 +289,6 @@ fn write_beside(desk: &mut Desk<'_>) -> Result<Beside, String> {
         let failed = |error| format!("cannot write the scripts into {}: {error}", folder.display());
         beside.scripts = Some(ProgramScripts::install(&folder).map_err(failed)?);
     }
-    if config.workload.kind == WorkloadKind::Hf {
-        beside.model_config = super::model::write(desk.run_dir, config)?;
-    }
+    beside.model_config = super::model::write(desk.run_dir, config)?;
     Ok(beside)
 }

@@ -13,7 +13,7 @@ use super::program::{Program, mode_word};
 use super::props::{Event, Outcome, ProfileProps, SessionError};
 use super::timeline::Timeline;
 use super::tools::Tools;
-use super::{baseline, bundle, counters, operators, preflight, timeline};
+use super::{baseline, bundle, counters, operators, preflight, select, timeline};
 use crate::config::Config;
 use crate::config::settings::{TimelineTool, WorkloadKind};
 use crate::exit::Exit;
@@ -161,7 +161,7 @@ fn measure(
         ..Default::default()
     };
     let analysis = roofgap_analyze::analyze(&recorded.input.trace, &options);
-    match counters::select(desk, recorded, &analysis, &stages, base) {
+    match select::run(desk, recorded, &analysis, &stages, base) {
         Some(plan) if !desk.is_cancelled() => {
             counters::run(desk, tools, program, recorded, plan, &stages);
         }

@@ -21,6 +21,8 @@ pub struct ProfileProps {
     pub executable: PathBuf,
     /// Version of this binary.
     pub version: String,
+    /// Where programs are looked for: the `PATH`.
+    pub search_path: Vec<PathBuf>,
     /// The native collector, or why there is none.
     pub native: Result<NativeLibrary, String>,
 }

@@ -1,9 +1,10 @@
 //! What there is to profile with.
 
-use roofgap_collect::tool::{Ncu, Nsys, Search};
+use std::path::PathBuf;
 
-use super::props::NativeLibrary;
-use crate::config::Config;
+use roofgap_collect::tool::{Ncu, Nsys, Rejected, Search};
+
+use super::props::{NativeLibrary, ProfileProps};
 
 /// The tools of a session: each, or why it cannot be used.
 pub(super) struct Tools {
@@ -27,26 +28,27 @@ impl Tools {
     }
 
     /// Look for them.
-    pub(super) fn find(
-        config: &Config,
-        native: Result<NativeLibrary, String>,
-        gpu: Result<(), String>,
-    ) -> Self {
+    pub(super) fn find(props: &ProfileProps, gpu: Result<(), String>) -> Self {
+        let config = &props.composed.config;
+        let search = |named: &Option<PathBuf>| Search {
+            named: named.clone(),
+            path: props.search_path.clone(),
+            root: Some(PathBuf::from("/")),
+        };
         Tools {
-            nsys: find_nsys(config),
-            native,
-            ncu: find_ncu(config),
+            nsys: find_nsys(&search(&config.profiling.nsys.path)),
+            native: props.native.clone(),
+            ncu: find_ncu(&search(&config.profiling.ncu.path)),
             gpu,
         }
     }
 }
 
-fn find_nsys(config: &Config) -> Result<Nsys, String> {
-    let named = config.profiling.nsys.path.clone();
-    let found = Nsys::find(&Search::here(named.clone()));
+fn find_nsys(search: &Search) -> Result<Nsys, String> {
+    let found = Nsys::find(search);
     let nsys = found
         .tool
-        .ok_or_else(|| absent("nsys", "Nsight Systems", named, &found.rejected))?;
+        .ok_or_else(|| absent("nsys", "Nsight Systems", search, &found.rejected))?;
     match nsys.import.remedy() {
         Some(remedy) => Err(format!(
             "{} cannot import what it records; {remedy}",
@@ -56,25 +58,19 @@ fn find_nsys(config: &Config) -> Result<Nsys, String> {
     }
 }
 
-fn find_ncu(config: &Config) -> Result<Ncu, String> {
-    let named = config.profiling.ncu.path.clone();
-    let found = Ncu::find(&Search::here(named.clone()));
+fn find_ncu(search: &Search) -> Result<Ncu, String> {
+    let found = Ncu::find(search);
     found
         .tool
-        .ok_or_else(|| absent("ncu", "Nsight Compute", named, &found.rejected))
+        .ok_or_else(|| absent("ncu", "Nsight Compute", search, &found.rejected))
 }
 
-fn absent(
-    tool: &str,
-    product: &str,
-    named: Option<std::path::PathBuf>,
-    rejected: &[roofgap_collect::tool::Rejected],
-) -> String {
+fn absent(tool: &str, product: &str, search: &Search, rejected: &[Rejected]) -> String {
     let tried: Vec<String> = rejected
         .iter()
         .map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why))
         .collect();
-    match (tried.is_empty(), named) {
+    match (tried.is_empty(), &search.named) {
         (true, Some(path)) => format!("{} is not a program; mend profiling.{tool}.path", path.display()),
         (true, None) => format!("{tool} was not found; install {product}, or set profiling.{tool}.path"),
         (false, _) => format!("no {tool} can be used: {}", tried.join("; ")),

@@ -1,0 +1,161 @@
+//! What came back from ncu, stage by stage.
+
+use std::path::Path;
+
+use roofgap_analyze::StageSet;
+use roofgap_analyze::counters::canonical;
+use roofgap_trace::Trace;
+use roofgap_trace::ncu::CounterSet;
+
+use super::desk::Desk;
+use crate::record::PhaseName;
+use crate::select::{Plan, strata};
+
+/// The stage of each measured launch, by the ranges ncu saw around it; where it saw none, by the plan if only one stage
+/// has the kernel and shape.
+pub(super) fn stages_of_launches(
+    counters: &CounterSet,
+    trace: &Trace,
+    set: &StageSet,
+    plan: &Plan,
+) -> Vec<Option<String>> {
+    let whole = trace.ranges.rows.is_empty();
+    counters
+        .launches
+        .iter()
+        .map(|launch| {
+            let within = |patterns: &[roofgap_analyze::Pattern]| {
+                launch.nvtx.iter().any(|range| {
+                    let domain = range.domain.as_deref().unwrap_or_default();
+                    patterns
+                        .iter()
+                        .any(|pattern| pattern.matches(domain, &range.name))
+                })
+            };
+            if within(&set.warmup) {
+                return None;
+            }
+            let by_range = set
+                .stages
+                .iter()
+                .find(|rule| within(&rule.patterns) || within(&rule.steps));
+            if let Some(rule) = by_range {
+                return Some(rule.name.clone());
+            }
+            if whole {
+                return Some(strata::WHOLE.to_owned());
+            }
+            let mut stages: Vec<&str> = plan
+                .strata
+                .iter()
+                .filter(|s| Some(s.grid) == launch.grid && Some(s.block) == launch.block)
+                .filter(|s| canonical(&s.kernel) == canonical(&launch.kernel))
+                .map(|s| s.stage.as_str())
+                .collect();
+            stages.dedup();
+            match stages.as_slice() {
+                [only] => Some((*only).to_owned()),
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+/// The rows of each stage as a file of their own, and the report under the name of each stage.
+pub(super) fn by_stage(
+    desk: &mut Desk<'_>,
+    raw: &Path,
+    report: &Path,
+    stage_of: &[Option<String>],
+    plan: &Plan,
+) {
+    const PHASE: PhaseName = PhaseName::Counters;
+    for cover in &plan.stages {
+        let csv = desk.layout.ncu_stage_raw(&cover.name);
+        match split(raw, &csv, stage_of, &cover.name) {
+            Ok(0) => {}
+            Ok(_) => {
+                desk.ledger.output(PHASE, &csv);
+                let link = desk.layout.ncu_stage_report(&cover.name);
+                let _ = std::fs::remove_file(&link);
+                // One run measured all stages, so there is one report; a second name costs nothing, a copy 100 MB.
+                if std::fs::hard_link(report, &link).is_ok() {
+                    desk.ledger.output(PHASE, &link);
+                }
+            }
+            Err(error) => desk
+                .ledger
+                .note(PHASE, format!("cannot write {}: {error}", csv.display())),
+        }
+    }
+}
+
+/// Copy header, units and the rows of one stage. Returns how many rows there were.
+fn split(raw: &Path, to: &Path, stage_of: &[Option<String>], stage: &str) -> Result<usize, csv::Error> {
+    // What ncu says of itself may stand before the table.
+    let text = std::fs::read_to_string(raw)?;
+    let table = text
+        .find("\"ID\",")
+        .map_or(text.as_str(), |at| text.get(at..).unwrap_or_default());
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .from_reader(table.as_bytes());
+    let mut writer = csv::WriterBuilder::new()
+        .quote_style(csv::QuoteStyle::Always)
+        .flexible(true)
+        .from_writer(Vec::new());
+    let mut rows = 0;
+    let mut launch = 0;
+    for (at, record) in reader.records().enumerate() {
+        let record = record?;
+        let is_head = at == 0 || (at == 1 && record.get(0).is_some_and(|id| id.trim().is_empty()));
+        if is_head {
+            writer.write_record(&record)?;
+            continue;
+        }
+        if stage_of
+            .get(launch)
+            .is_some_and(|own| own.as_deref() == Some(stage))
+        {
+            writer.write_record(&record)?;
+            rows += 1;
+        }
+        launch += 1;
+    }
+    if rows > 0 {
+        let bytes = writer
+            .into_inner()
+            .map_err(|error| std::io::Error::other(error.to_string()))?;
+        roofgap_collect::rundir::write_whole(to, &bytes)?;
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_go_to_their_stage() {
+        let folder = tempfile::tempdir().unwrap();
+        let (raw, to) = (
+            folder.path().join("raw.csv"),
+            folder.path().join("decode_raw.csv"),
+        );
+        std::fs::write(
+            &raw,
+            "==PROF== x\n\"ID\",\"Kernel Name\"\n\"\",\"\"\n\"0\",\"a, b\"\n\"1\",\"c\"\n",
+        )
+        .unwrap();
+        let stages = [Some("decode".to_owned()), Some("prefill".to_owned())];
+        assert_eq!(split(&raw, &to, &stages, "decode").unwrap(), 1);
+        let text = std::fs::read_to_string(&to).unwrap();
+        assert_eq!(text, "\"ID\",\"Kernel Name\"\n\"\",\"\"\n\"0\",\"a, b\"\n");
+        assert_eq!(
+            split(&raw, &folder.path().join("none.csv"), &stages, "vision").unwrap(),
+            0
+        );
+        assert!(!folder.path().join("none.csv").exists());
+    }
+}
