@@ -1,8 +1,9 @@
 //! What to do first: small rules over an analysis, each with its evidence, an upper bound on what it saves, and an action.
 //!
-//! `evidence` takes from the trace what the analysis does not keep; every file of `rules` is one kind of finding; `find` runs
-//! them all and ranks what they found. A rule whose data is not there finds nothing.
+//! `evidence` takes from the trace what the analysis does not keep (`collect` goes through its operations); every file of
+//! `rules` is one kind of finding; `find` runs them all and ranks what they found. A rule whose data is not there finds nothing.
 
+mod collect;
 mod draft;
 mod evidence;
 mod occupancy;

@@ -2,8 +2,8 @@
 
 use crate::analysis::Finding;
 use crate::counters::Measured;
+use crate::findings::collect::{blocks_of, threads_of};
 use crate::findings::draft::{Draft, percent};
-use crate::findings::evidence::{blocks_of, threads_of};
 use crate::findings::{Limit, ShapeUse, View, occupancy};
 use crate::names::short_name;
 

@@ -1,6 +1,7 @@
 //! The rules on real captures, and each on an input made for it.
 
 mod constructed;
+mod evidence;
 mod real;
 
 use super::{Inputs, StageEvidence, find};

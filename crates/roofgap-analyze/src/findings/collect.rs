@@ -1,0 +1,297 @@
+//! Going through the operations of a stage once.
+
+use super::evidence::{ChainUse, CommunicationUse, ShapeUse, StageEvidence};
+use crate::interval::Union;
+use crate::names::family;
+use roofgap_trace::{MemoryKind, NameId, Ns, OpKind, ShapeId, Trace};
+use rustc_hash::FxHashMap;
+
+/// What the name of a kernel tells.
+#[derive(Clone, Copy)]
+struct Kind {
+    family: &'static str,
+    /// A compiler can fold it into its neighbours.
+    light: bool,
+    communication: bool,
+}
+
+/// Kinds by name, each looked up once.
+#[derive(Default)]
+pub(super) struct Kinds(Vec<Option<Kind>>);
+
+impl Kinds {
+    fn of(&mut self, trace: &Trace, name: NameId) -> Kind {
+        if let Some(Some(kind)) = self.0.get(name.index()) {
+            return *kind;
+        }
+        let family = family(trace.names.get(name));
+        let kind = Kind {
+            family,
+            light: light(family),
+            communication: family == "communication",
+        };
+        if self.0.len() <= name.index() {
+            self.0.resize(name.index() + 1, None);
+        }
+        if let Some(slot) = self.0.get_mut(name.index()) {
+            *slot = Some(kind);
+        }
+        kind
+    }
+}
+
+/// Kernels that a compiler can fold into one another.
+fn light(family: &str) -> bool {
+    matches!(
+        family,
+        "elementwise" | "copy/layout" | "reduction" | "norm" | "softmax"
+    )
+}
+
+/// A stream of a device, with the run of light kernels that is still open on it.
+#[derive(Clone, Copy)]
+struct Lane {
+    device: u16,
+    stream: u32,
+    kernels: u64,
+    ns: Ns,
+    longest_ns: Ns,
+}
+
+impl Lane {
+    /// Ends the run. Two kernels in a row are common and cheap; from three on it is a chain.
+    fn close(&mut self, chains: &mut ChainUse) {
+        if self.kernels >= 3 {
+            chains.count += 1;
+            chains.kernels += self.kernels;
+            chains.ns += self.ns;
+            chains.beyond_longest_ns += self.ns - self.longest_ns;
+            chains.longest = chains.longest.max(self.kernels);
+        }
+        (self.kernels, self.ns, self.longest_ns) = (0, 0, 0);
+    }
+}
+
+/// Intervals by device.
+type Times = FxHashMap<u16, Vec<(Ns, Ns)>>;
+
+pub(super) struct Collector<'t, 'k> {
+    trace: &'t Trace,
+    kinds: &'k mut Kinds,
+    shapes: FxHashMap<(NameId, ShapeId, u16), (u64, Ns)>,
+    lanes: Vec<Lane>,
+    last_lane: usize,
+    compute: Times,
+    talk: Times,
+    copies: Times,
+    found: StageEvidence,
+    talks: u64,
+}
+
+impl<'t, 'k> Collector<'t, 'k> {
+    pub(super) fn new(trace: &'t Trace, kinds: &'k mut Kinds) -> Self {
+        Self {
+            trace,
+            kinds,
+            shapes: FxHashMap::default(),
+            lanes: Vec::new(),
+            last_lane: 0,
+            compute: Times::default(),
+            talk: Times::default(),
+            copies: Times::default(),
+            found: StageEvidence::default(),
+            talks: 0,
+        }
+    }
+
+    /// Operations come in the order of their start.
+    pub(super) fn add(&mut self, op: usize) {
+        let ops = &self.trace.ops;
+        let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&stream)) = (
+            ops.kind.get(op),
+            ops.start.get(op),
+            ops.end.get(op),
+            ops.device.get(op),
+            ops.stream.get(op),
+        ) else {
+            return;
+        };
+        match kind {
+            OpKind::Kernel => {
+                let Some(&name) = ops.name.get(op) else { return };
+                let kind = self.kinds.of(self.trace, name);
+                let shape = ops.shape.get(op).copied().unwrap_or_default();
+                let sum = self.shapes.entry((name, shape, device.0)).or_default();
+                *sum = (sum.0 + 1, sum.1 + (end - start));
+                if kind.communication {
+                    self.talks += 1;
+                    self.talk.entry(device.0).or_default().push((start, end));
+                }
+                self.chain(device.0, stream, kind.light.then_some(end - start));
+            }
+            OpKind::Copy => {
+                let transfer = u32::try_from(op).ok().and_then(|row| ops.transfers.get(&row));
+                let memory = transfer.map(|t| t.memory).unwrap_or_default();
+                let host = |kind| matches!(kind, MemoryKind::Pageable | MemoryKind::Pinned);
+                if host(memory.0) || host(memory.1) {
+                    let copies = &mut self.found.host_copies;
+                    copies.count += 1;
+                    copies.ns += end - start;
+                    copies.bytes += transfer.map_or(0, |t| t.bytes);
+                    if memory.0 == MemoryKind::Pageable || memory.1 == MemoryKind::Pageable {
+                        copies.pageable += 1;
+                    }
+                    self.copies.entry(device.0).or_default().push((start, end));
+                    self.chain(device.0, stream, None);
+                } else {
+                    self.lane(device.0, stream);
+                }
+            }
+            OpKind::Set => {
+                self.lane(device.0, stream);
+            }
+            OpKind::Graph => self.chain(device.0, stream, None),
+        }
+    }
+
+    /// Whether anything is there that computation could hide.
+    pub(super) fn may_overlap(&self) -> bool {
+        !self.talk.is_empty() || !self.copies.is_empty()
+    }
+
+    /// Notes when the device computed.
+    pub(super) fn add_compute(&mut self, op: usize) {
+        let ops = &self.trace.ops;
+        let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&name)) = (
+            ops.kind.get(op),
+            ops.start.get(op),
+            ops.end.get(op),
+            ops.device.get(op),
+            ops.name.get(op),
+        ) else {
+            return;
+        };
+        let computes = match kind {
+            OpKind::Kernel => !self.kinds.of(self.trace, name).communication,
+            OpKind::Graph => true,
+            OpKind::Copy | OpKind::Set => false,
+        };
+        if computes {
+            self.compute.entry(device.0).or_default().push((start, end));
+        }
+    }
+
+    /// The stream of an operation; mostly that of the one before.
+    fn lane(&mut self, device: u16, stream: u32) -> Option<&mut Lane> {
+        let same = |lane: &Lane| lane.device == device && lane.stream == stream;
+        if !self.lanes.get(self.last_lane).is_some_and(same) {
+            self.last_lane = self.lanes.iter().position(same).unwrap_or_else(|| {
+                self.lanes.push(Lane {
+                    device,
+                    stream,
+                    kernels: 0,
+                    ns: 0,
+                    longest_ns: 0,
+                });
+                self.lanes.len() - 1
+            });
+        }
+        self.lanes.get_mut(self.last_lane)
+    }
+
+    /// Goes on with a run by a light kernel of this length, or ends it.
+    fn chain(&mut self, device: u16, stream: u32, light: Option<Ns>) {
+        let mut chains = self.found.chains;
+        let Some(lane) = self.lane(device, stream) else {
+            return;
+        };
+        match light {
+            Some(ns) => {
+                lane.kernels += 1;
+                lane.ns += ns;
+                lane.longest_ns = lane.longest_ns.max(ns);
+            }
+            None => {
+                lane.close(&mut chains);
+                self.found.chains = chains;
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self) -> StageEvidence {
+        let mut chains = self.found.chains;
+        for lane in &mut self.lanes {
+            lane.close(&mut chains);
+        }
+        self.found.chains = chains;
+        let union = |lists: &Times| -> FxHashMap<u16, Union> {
+            let join = |(device, list): (&u16, &Vec<(Ns, Ns)>)| (*device, Union::of(list.clone()));
+            lists.iter().map(join).collect()
+        };
+        if self.may_overlap() {
+            let compute = union(&self.compute);
+            let exposed = |busy: &FxHashMap<u16, Union>| -> (Ns, Ns) {
+                let mut sum = (0, 0);
+                for (device, own) in busy {
+                    sum.0 += own.length();
+                    for &(start, end) in own.intervals() {
+                        let hidden = compute.get(device).map_or(0, |other| other.overlap(start, end));
+                        sum.1 += end - start - hidden;
+                    }
+                }
+                sum
+            };
+            let (ns, exposed_ns) = exposed(&union(&self.talk));
+            if self.talks > 0 {
+                self.found.communication = Some(CommunicationUse {
+                    count: self.talks,
+                    ns,
+                    exposed_ns,
+                });
+            }
+            self.found.host_copies.exposed_ns = exposed(&union(&self.copies)).1;
+        }
+        self.found.streams = self.lanes.len() as u64;
+        let trace = self.trace;
+        let mut shapes: Vec<ShapeUse> = self
+            .shapes
+            .iter()
+            .map(|(&(name, shape, device), &(calls, total_ns))| {
+                let shape = trace.ops.shapes.get(shape.index()).copied().unwrap_or_default();
+                let device = trace.devices.get(usize::from(device));
+                ShapeUse {
+                    name: trace.names.get(name).to_owned(),
+                    family: self.kinds.of(trace, name).family,
+                    sms: device.and_then(|device| device.sms),
+                    compute_capability: device.and_then(|device| device.compute_capability),
+                    blocks: blocks_of(shape.grid),
+                    threads: threads_of(shape.block),
+                    registers: shape.registers,
+                    shared_bytes: shape.static_shared.saturating_add(shape.dynamic_shared),
+                    calls,
+                    total_ns,
+                }
+            })
+            .collect();
+        shapes.sort_by(|a, b| {
+            b.total_ns
+                .cmp(&a.total_ns)
+                .then_with(|| (&a.name, a.blocks).cmp(&(&b.name, b.blocks)))
+        });
+        self.found.shapes = shapes;
+        self.found
+    }
+}
+
+/// Blocks of a grid; what a broken input overstates stays at the most.
+pub(super) fn blocks_of(grid: [u32; 3]) -> u64 {
+    grid.iter()
+        .fold(1, |product, side| product.saturating_mul(u64::from(*side)))
+}
+
+/// Threads of a block.
+pub(super) fn threads_of(block: [u32; 3]) -> u32 {
+    block
+        .iter()
+        .fold(1, |product, side| product.saturating_mul(*side))
+}

@@ -1,0 +1,239 @@
+use super::*;
+use crate::attribute::{Contexts, Launches};
+use crate::findings::evidence;
+use crate::stages::StageSet;
+use roofgap_trace::{
+    Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
+    ShapeId, ThreadId, Trace,
+};
+
+const ELEMENTWISE: &str = "void at::native::vectorized_elementwise_kernel<4>(int)";
+const GEMM: &str = "nvjet_sm90_tst_64x8_64x16";
+const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL";
+
+/// One thread that launches, one decode with steps, one device of 132 multiprocessors.
+struct Program {
+    trace: Trace,
+    process: ProcessId,
+    thread: ThreadId,
+    correlation: u32,
+}
+
+impl Program {
+    fn new() -> Self {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "main");
+        trace.add_device(Device {
+            sms: Some(132),
+            compute_capability: Some((9, 0)),
+            ..Device::default()
+        });
+        Self {
+            trace,
+            process,
+            thread,
+            correlation: 0,
+        }
+    }
+
+    fn range(&mut self, name: &str, start: i64, end: i64) {
+        let (domain, name) = (self.trace.names.intern("LLM"), self.trace.names.intern(name));
+        self.trace.ranges.rows.push(Range {
+            start,
+            end,
+            domain,
+            name,
+            process: self.process,
+            thread: self.thread,
+            end_thread: self.thread,
+            style: RangeStyle::PushPop,
+            open: false,
+        });
+    }
+
+    fn call(&mut self, name: &str, at: i64, lasts: i64) -> u32 {
+        self.correlation += 1;
+        let id = self.trace.names.intern(name);
+        self.trace.calls.push(Call {
+            start: at,
+            end: at + lasts,
+            name: id,
+            class: CallClass::of(name),
+            process: self.process,
+            thread: self.thread,
+            correlation: self.correlation,
+        });
+        self.correlation
+    }
+
+    fn op(&mut self, launched: i64, start: i64, end: i64, stream: u32, op: GpuOp) {
+        let call = if op.kind == OpKind::Copy {
+            "cudaMemcpyAsync"
+        } else {
+            "cudaLaunchKernel"
+        };
+        let correlation = self.call(call, launched, 1);
+        self.trace.ops.push(GpuOp {
+            start,
+            end,
+            stream,
+            process: self.process,
+            correlation,
+            ..op
+        });
+    }
+
+    fn kernel(&mut self, name: &str, launched: i64, start: i64, end: i64, stream: u32) {
+        let shape = self.trace.ops.intern_shape(LaunchShape {
+            grid: [2, 3, 4],
+            block: [32, 4, 1],
+            ..LaunchShape::default()
+        });
+        let op = GpuOp {
+            name: self.trace.names.intern(name),
+            shape,
+            ..blank(OpKind::Kernel)
+        };
+        self.op(launched, start, end, stream, op);
+    }
+
+    fn copy(&mut self, launched: i64, start: i64, end: i64, memory: (MemoryKind, MemoryKind)) {
+        let op = GpuOp {
+            bytes: 64,
+            memory,
+            ..blank(OpKind::Copy)
+        };
+        self.op(launched, start, end, 7, op);
+    }
+
+    fn evidence(mut self) -> StageEvidence {
+        self.trace.sort();
+        let launches = Launches::join(&self.trace, &mut self.trace.losses.clone());
+        let contexts = Contexts::build(&self.trace, &launches.call_of_op);
+        let mut all = evidence(&self.trace, &launches, &contexts, &StageSet::default());
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+}
+
+fn blank(kind: OpKind) -> GpuOp {
+    GpuOp {
+        kind,
+        start: 0,
+        end: 0,
+        name: Default::default(),
+        device: DeviceId(0),
+        stream: 0,
+        process: ProcessId(0),
+        correlation: 0,
+        shape: ShapeId(0),
+        bytes: 0,
+        graph_node: 0,
+        memory: Default::default(),
+    }
+}
+
+#[test]
+fn chains_end_where_other_work_begins() {
+    let mut program = Program::new();
+    program.range("decode_all", 0, 1000);
+    for (at, name) in [
+        ELEMENTWISE,
+        ELEMENTWISE,
+        ELEMENTWISE,
+        GEMM,
+        ELEMENTWISE,
+        ELEMENTWISE,
+        GEMM,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let at = at as i64 * 10;
+        program.kernel(name, at, at + 100, at + 105 + at / 10, 7);
+    }
+    let found = program.evidence();
+    // The first three, of 5, 6 and 7 ns; the two later ones are no chain.
+    assert_eq!(
+        (found.chains.count, found.chains.kernels, found.chains.longest),
+        (1, 3, 3)
+    );
+    assert_eq!((found.chains.ns, found.chains.beyond_longest_ns), (18, 11));
+    assert_eq!(found.streams, 1);
+    let shape = &found.shapes[0];
+    assert_eq!((shape.blocks, shape.threads, shape.sms), (24, 128, Some(132)));
+}
+
+#[test]
+fn chains_are_those_of_one_stream() {
+    let mut program = Program::new();
+    program.range("decode_all", 0, 1000);
+    for at in 0..4 {
+        program.kernel(
+            ELEMENTWISE,
+            at * 10,
+            at * 10 + 100,
+            at * 10 + 105,
+            7 + (at % 2) as u32,
+        );
+    }
+    let found = program.evidence();
+    assert_eq!((found.chains.count, found.streams), (0, 2));
+}
+
+#[test]
+fn communication_is_exposed_where_nothing_computes() {
+    let mut program = Program::new();
+    program.range("decode_all", 0, 1000);
+    program.kernel(NCCL, 0, 100, 200, 9);
+    program.kernel(GEMM, 10, 150, 170, 7);
+    program.kernel(NCCL, 20, 300, 350, 9);
+    let found = program.evidence();
+    let talk = found.communication.unwrap();
+    assert_eq!((talk.count, talk.ns, talk.exposed_ns), (2, 150, 130));
+}
+
+#[test]
+fn host_copies_by_kind_of_memory() {
+    use MemoryKind::{Device as OnDevice, Pageable, Pinned};
+    let mut program = Program::new();
+    program.range("decode_all", 0, 1000);
+    program.copy(0, 100, 110, (Pageable, OnDevice));
+    program.copy(10, 120, 140, (OnDevice, Pinned));
+    program.copy(20, 150, 190, (OnDevice, OnDevice));
+    program.kernel(GEMM, 30, 130, 160, 8);
+    let copies = program.evidence().host_copies;
+    assert_eq!(
+        (copies.count, copies.pageable, copies.bytes, copies.ns),
+        (2, 1, 128, 30)
+    );
+    // Half of the second one runs beside the product.
+    assert_eq!(copies.exposed_ns, 20);
+}
+
+#[test]
+fn waits_inside_steps_and_at_the_end() {
+    let mut program = Program::new();
+    program.range("decode_all", 0, 1000);
+    program.range("decode_step", 0, 400);
+    program.range("decode_step", 400, 800);
+    program.kernel(GEMM, 10, 100, 110, 7);
+    program.call("cudaStreamSynchronize", 200, 50);
+    program.call("cudaStreamSynchronize", 600, 50);
+    program.call("cudaDeviceSynchronize", 900, 50);
+    // Outside of the stage.
+    program.call("cudaDeviceSynchronize", 2000, 50);
+    let syncs = program.evidence().syncs;
+    assert_eq!((syncs.count, syncs.inside, syncs.ns), (3, 2, 150));
+    assert_eq!(syncs.most_common.as_deref(), Some("cudaStreamSynchronize"));
+}
+
+#[test]
+fn without_steps_one_wait_ends_the_stage() {
+    let mut program = Program::new();
+    program.range("prefill", 0, 1000);
+    program.kernel(GEMM, 10, 100, 110, 7);
+    program.call("cudaDeviceSynchronize", 900, 50);
+    assert_eq!(program.evidence().syncs.inside, 0);
+}
