@@ -67,6 +67,11 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord) -> 
         .reasons
         .retain(|reason| !known.iter().any(|own| own.about == reason.about));
     analysis.reasons.extend(known);
+    let heavy = too_heavy(&analysis, config.runner.overhead_limit_pct);
+    analysis.reasons.extend(heavy.into_iter().map(|why| Reason {
+        about: "overhead".to_owned(),
+        why,
+    }));
     analysis.reasons.extend(unreadable.iter().map(|why| Reason {
         about: "sources".to_owned(),
         why: why.clone(),
@@ -220,6 +225,29 @@ fn overheads(layout: &Layout) -> Vec<Overhead> {
     found
 }
 
+/// Where a tool cost more than the limit: how much, and the lighter way.
+pub(super) fn too_heavy(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
+    let heavy = analysis
+        .overhead
+        .iter()
+        .filter(|overhead| (overhead.ratio - 1.0) * 100.0 > limit_pct);
+    heavy
+        .filter_map(|overhead| {
+            let lighter = match overhead.tool.as_str() {
+                "nsys" => "profiling.timeline=native or run.mode=light watches for less",
+                "native" => "profiling.native.copies=false watches for less",
+                // Replays are how ncu measures, and torch.profiler runs apart; no time of theirs is shown as the program's.
+                _ => return None,
+            };
+            let more = (overhead.ratio - 1.0) * 100.0;
+            Some(format!(
+                "{} made {} {more:.0} % slower than unwatched; {lighter}",
+                overhead.tool, overhead.stage
+            ))
+        })
+        .collect()
+}
+
 /// Why parts of the analysis are empty, as far as the session knows.
 fn reasons(record: &SessionRecord) -> Vec<Reason> {
     let about = [
@@ -231,10 +259,10 @@ fn reasons(record: &SessionRecord) -> Vec<Reason> {
     let reason = |(name, about): (PhaseName, &str)| {
         let why = match &record.phase(name)?.status {
             PhaseStatus::Ok => return None,
-            PhaseStatus::Pending => format!("the session ended before {name}"),
-            PhaseStatus::Running => format!("the session ended during {name}"),
-            PhaseStatus::Skipped { why } => format!("{name} was skipped: {why}"),
-            PhaseStatus::Failed { why, .. } => format!("{name} failed: {why}"),
+            PhaseStatus::Pending => format!("the session ended before its {name} phase"),
+            PhaseStatus::Running => format!("the session ended during its {name} phase"),
+            PhaseStatus::Skipped { why } => format!("the {name} phase was skipped: {why}"),
+            PhaseStatus::Failed { why, .. } => format!("the {name} phase failed: {why}"),
         };
         Some(Reason {
             about: about.to_owned(),
@@ -245,8 +273,13 @@ fn reasons(record: &SessionRecord) -> Vec<Reason> {
 }
 
 /// The reports of a run.
-pub(super) fn reports(reading: &Reading, record: &SessionRecord, layout: &Layout) -> Vec<ReportFile> {
-    let context = context(record, layout);
+pub(super) fn reports(
+    reading: &Reading,
+    record: &SessionRecord,
+    layout: &Layout,
+    config: &Config,
+) -> Vec<ReportFile> {
+    let context = context(record, layout, config);
     roofgap_report::files(Bundle {
         analysis: &reading.analysis,
         trace: Some(&reading.input.trace),
@@ -254,7 +287,7 @@ pub(super) fn reports(reading: &Reading, record: &SessionRecord, layout: &Layout
     })
 }
 
-fn context(record: &SessionRecord, layout: &Layout) -> Context {
+fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Context {
     let line = |phase: &crate::record::PhaseRecord| PhaseLine {
         name: phase.name.to_string(),
         status: phase.status.word().to_owned(),
@@ -263,14 +296,14 @@ fn context(record: &SessionRecord, layout: &Layout) -> Context {
     };
     Context {
         title: record.run_id.clone(),
-        environment: environment_of(record, layout),
+        environment: environment_of(record, layout, config),
         phases: record.phases.iter().map(line).collect(),
         repeat: Some(record.repeat_command.clone()),
     }
 }
 
 /// What a reader needs to place the numbers.
-fn environment_of(record: &SessionRecord, layout: &Layout) -> Vec<(String, String)> {
+fn environment_of(record: &SessionRecord, layout: &Layout, config: &Config) -> Vec<(String, String)> {
     let own = [
         ("run", &record.run_id),
         ("started", &record.started),
@@ -283,5 +316,8 @@ fn environment_of(record: &SessionRecord, layout: &Layout) -> Vec<(String, Strin
         .map(|(name, value)| (name.to_owned(), value.clone()))
         .collect();
     lines.extend(environment::lines(&layout.environment()));
+    if let Some(folder) = &config.stage1.run_dir {
+        lines.push(("stage 1 run".to_owned(), folder.display().to_string()));
+    }
     lines
 }

@@ -212,6 +212,12 @@ pub(super) fn program_exists(config: &Config, search_path: &[PathBuf]) -> Result
     if let Some(file) = config.model.config.as_deref().filter(|file| !file.is_file()) {
         return Err(format!("model.config is {}, which is not a file", file.display()));
     }
+    if let Some(folder) = config.stage1.run_dir.as_deref().filter(|folder| !folder.is_dir()) {
+        return Err(format!(
+            "stage1.run_dir is {}, which is not a folder",
+            folder.display()
+        ));
+    }
     let name = match config.workload.kind {
         WorkloadKind::Embedded => return Ok(()),
         WorkloadKind::Hf | WorkloadKind::Hydra => config.workload.python.as_str(),

@@ -78,7 +78,8 @@ fn phases(desk: &mut Desk<'_>, props: &ProfileProps) -> Ending {
         (PhaseName::Baseline, asked.baseline),
         (PhaseName::Timeline, asked.timeline),
         (PhaseName::Operators, asked.operators),
-        (PhaseName::Select, asked.counters),
+        // A means to the counters: what it lacks, they lack.
+        (PhaseName::Select, false),
         (PhaseName::Counters, asked.counters),
     ] {
         desk.ledger.asked(phase, asked);
@@ -151,7 +152,7 @@ fn measure(
     }
     let Some(recorded) = recorded else {
         let why = "there is no timeline to choose kernels from";
-        desk.skip(PhaseName::Select, true, why);
+        desk.skip(PhaseName::Select, false, why);
         desk.skip(PhaseName::Counters, true, why);
         return;
     };
@@ -169,7 +170,13 @@ fn measure(
         None => {
             let why = match &tools.gpu {
                 Err(why) => why.clone(),
-                Ok(()) => "there is no plan to measure".to_owned(),
+                Ok(()) => {
+                    let select = desk.ledger.record().phase(PhaseName::Select);
+                    let why = select
+                        .and_then(|phase| phase.status.why())
+                        .unwrap_or("it was not made");
+                    format!("there is no plan to measure: {why}")
+                }
             };
             desk.skip(PhaseName::Counters, true, why);
         }
@@ -260,9 +267,13 @@ fn render(desk: &mut Desk<'_>) {
         [] => PhaseStatus::Ok,
         some => PhaseStatus::failed(some.join("; "), None),
     };
+    for heavy in bundle::too_heavy(&reading.analysis, desk.config.runner.overhead_limit_pct) {
+        (desk.events)(Event::Warning(&heavy));
+        desk.ledger.note(PhaseName::Analyze, heavy);
+    }
     desk.end(PhaseName::Analyze, status);
     desk.begin(PhaseName::Report);
-    let files = bundle::reports(&reading, desk.ledger.record(), &desk.layout);
+    let files = bundle::reports(&reading, desk.ledger.record(), &desk.layout, desk.config);
     let mut errors = Vec::new();
     for file in files {
         match desk.run_dir.write(file.name, &file.bytes) {

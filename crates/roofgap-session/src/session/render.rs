@@ -35,7 +35,7 @@ pub fn report(run_dir: &Path) -> Result<Rendered, SessionError> {
     .config;
     let reading = bundle::read(&layout, &config, &record);
     let mut files = Vec::new();
-    for file in bundle::reports(&reading, &record, &layout) {
+    for file in bundle::reports(&reading, &record, &layout, &config) {
         let path = run_dir.join(file.name);
         write_whole(&path, &file.bytes).map_err(|source| RunDirError::Write {
             path: path.clone(),

@@ -22,7 +22,7 @@ pub(super) fn run(
     const PHASE: PhaseName = PhaseName::Select;
     let trace = &timeline.input.trace;
     if trace.ops.is_empty() {
-        desk.skip(PHASE, true, "the timeline holds no kernels to choose from");
+        desk.skip(PHASE, false, "the timeline holds no kernels to choose from");
         return None;
     }
     desk.begin(PHASE);

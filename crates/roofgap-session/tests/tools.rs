@@ -1,0 +1,239 @@
+//! Whole sessions under stand-ins for nsys and ncu, which play back real recordings and fail as the real ones do.
+
+// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bench;
+
+use bench::{Bench, MODEL, NVIDIA_SMI, is_whole, json, notes, stand_in, status, why};
+use roofgap_session::exit::Exit;
+use roofgap_session::record::{PhaseName, PhaseStatus};
+use roofgap_session::session::{dry_run, report};
+
+#[test]
+fn a_whole_session_leaves_the_whole_bundle() {
+    let bench = Bench::new();
+    let outcome = bench.watched(&["+workload.env.STANDIN_LAUNCHES=5"]);
+    assert_eq!(outcome.exit, Exit::Done, "{:?}", outcome.record.missing);
+    is_whole(&outcome);
+    for phase in [
+        PhaseName::Timeline,
+        PhaseName::Select,
+        PhaseName::Counters,
+        PhaseName::Analyze,
+        PhaseName::Report,
+    ] {
+        assert_eq!(*status(&outcome, phase), PhaseStatus::Ok, "{phase}");
+    }
+    for name in [
+        "nsys/run.nsys-rep",
+        "nsys/run.sqlite",
+        "ncu/plan.json",
+        "ncu/plan.ncu-rep",
+        "ncu/plan_raw.csv",
+        "ncu/decode.ncu-rep",
+        "ncu/decode_raw.csv",
+        "ncu/prefill_raw.csv",
+    ] {
+        assert!(outcome.run_dir.join(name).exists(), "no {name}");
+    }
+    let metrics = json(&outcome, "metrics.json");
+    let names: Vec<&str> = metrics["stages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["prefill", "decode"]);
+    assert!(!metrics["counters"].as_array().unwrap().is_empty());
+    let tools: Vec<&str> = metrics["overhead"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| o["tool"].as_str().unwrap())
+        .collect();
+    assert_eq!(tools, ["nsys", "nsys", "ncu", "ncu"]);
+
+    let plan = json(&outcome, "ncu/plan.json");
+    let strata = plan["strata"].as_array().unwrap();
+    let came_back = strata
+        .iter()
+        .filter(|s| s["measured_launches"].as_u64().unwrap() > 0)
+        .count();
+    // The recording was made with bare function names as the base, under which ncu takes instances of a template with
+    // equal grids for one; so not all can come back from it.
+    assert!(
+        came_back * 3 >= strata.len() * 2,
+        "{came_back} of {} strata came back",
+        strata.len()
+    );
+    assert_eq!(plan["policies"]["clock_control"], "none");
+    let ncu = &outcome.record.phase(PhaseName::Counters).unwrap().commands[0].argv;
+    let after = |option: &str| {
+        ncu.iter()
+            .skip_while(|word| *word != option)
+            .nth(1)
+            .cloned()
+            .unwrap()
+    };
+    assert_eq!(after("--kernel-name-base"), "mangled");
+    assert_eq!(after("--filter-mode"), "per-launch-config");
+    assert_eq!(after("--nvtx-exclude"), "LLM@warmup/");
+    assert!(
+        ncu.contains(&"LLM@decode_all/".to_owned()) && ncu.contains(&"LLM@prefill/".to_owned()),
+        "{ncu:?}"
+    );
+}
+
+#[test]
+fn the_reports_of_a_run_can_be_written_again() {
+    let bench = Bench::new();
+    let outcome = bench.watched(&[]);
+    std::fs::remove_file(outcome.run_dir.join("report.md")).unwrap();
+    let before = std::fs::read(outcome.run_dir.join("metrics.json")).unwrap();
+    let rendered = report(&outcome.run_dir).unwrap();
+    assert_eq!(rendered.unreadable, Vec::<String>::new());
+    assert!(outcome.run_dir.join("report.md").exists());
+    assert_eq!(
+        std::fs::read(outcome.run_dir.join("metrics.json")).unwrap(),
+        before,
+        "the same files, the same numbers"
+    );
+}
+
+#[test]
+fn a_timeline_that_cannot_be_had_is_explained() {
+    for (mode, reason) in [
+        ("nothing", "status 0 and left no report"),
+        ("import-failed", "could not import"),
+        ("empty", "left no report"),
+        ("killed", "signal 9"),
+        ("error", "status 1"),
+    ] {
+        let bench = Bench::new();
+        let outcome = bench.watched(&[&format!("+workload.env.STANDIN_NSYS_MODE={mode}")]);
+        assert_eq!(outcome.exit, Exit::Partial, "{mode}");
+        is_whole(&outcome);
+        assert_eq!(status(&outcome, PhaseName::Timeline).word(), "failed", "{mode}");
+        let why = why(&outcome, PhaseName::Timeline);
+        assert!(
+            why.contains(reason) && why.contains("the program's own account"),
+            "{mode}: {why}"
+        );
+        let stages = json(&outcome, "metrics.json")["stages"].as_array().unwrap().len();
+        assert_eq!(stages, 2, "{mode}: the program's own timings are there");
+    }
+}
+
+#[test]
+fn counters_that_cannot_be_had_are_explained() {
+    for (mode, reason) in [
+        ("permission", "NVreg_RestrictProfilingToAdminUsers"),
+        ("no-kernels", "no kernel was profiled"),
+        ("unknown-section", "did not match any section"),
+        ("killed", "signal 9"),
+    ] {
+        let bench = Bench::new();
+        let outcome = bench.watched(&[&format!("+workload.env.STANDIN_NCU_MODE={mode}")]);
+        assert_eq!(outcome.exit, Exit::Partial, "{mode}");
+        is_whole(&outcome);
+        assert_eq!(*status(&outcome, PhaseName::Timeline), PhaseStatus::Ok, "{mode}");
+        assert!(
+            why(&outcome, PhaseName::Counters).contains(reason),
+            "{mode}: {}",
+            why(&outcome, PhaseName::Counters)
+        );
+        assert!(json(&outcome, "ncu/plan.json")["measured_launches"].is_null());
+    }
+}
+
+#[test]
+fn the_program_ends_early_once_ncu_has_the_plan() {
+    let bench = Bench::new();
+    // Under ncu it would run for ever; it is ended when all launches of the plan were told.
+    bench.script("bin/nvidia-smi", NVIDIA_SMI);
+    let text = format!("{MODEL}\n[ \"$ROOFGAP_PHASE\" != counters ] || exec sleep 300\n");
+    let program = bench.script("program", &text);
+    let overrides = [
+        stand_in("nsys"),
+        stand_in("ncu"),
+        "+workload.env.STANDIN_NCU_MODE=watch".to_owned(),
+        "+workload.env.STANDIN_LAUNCHES=1000".to_owned(),
+    ];
+    let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+    let outcome = bench.run(&[program.to_str().unwrap()], &overrides);
+    assert_eq!(
+        *status(&outcome, PhaseName::Counters),
+        PhaseStatus::Ok,
+        "{:?}",
+        outcome.record.missing
+    );
+    let ended = outcome.record.phase(PhaseName::Counters).unwrap().commands[0]
+        .outcome
+        .clone()
+        .unwrap();
+    assert_eq!(ended["ended"]["why"], "enough");
+}
+
+#[test]
+fn a_range_that_never_opened_is_named_with_those_that_did() {
+    let bench = Bench::new();
+    let outcome = bench.watched(&[
+        "profiling/nsys=gated",
+        "profiling.nsys.nvtx_capture=LLM@decod",
+        "+workload.env.STANDIN_RANGES='prefill@LLM decode_all@LLM'",
+    ]);
+    assert_eq!(*status(&outcome, PhaseName::Timeline), PhaseStatus::Ok);
+    let notes = notes(&outcome, PhaseName::Timeline);
+    assert!(
+        notes.contains("LLM@decod never opened") && notes.contains("LLM@decode_step"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn a_recorder_asked_for_by_name_and_replaced_is_missing() {
+    let bench = Bench::new();
+    let outcome = bench.watched(&["profiling.timeline=native"]);
+    assert_eq!(*status(&outcome, PhaseName::Timeline), PhaseStatus::Ok);
+    assert_eq!(
+        outcome.record.phase(PhaseName::Timeline).unwrap().tool.as_deref(),
+        Some("nsys")
+    );
+    assert_eq!(outcome.exit, Exit::Partial);
+    assert!(
+        outcome
+            .record
+            .missing
+            .iter()
+            .any(|line| line.contains("nsys stood in")),
+        "{:?}",
+        outcome.record.missing
+    );
+}
+
+#[test]
+fn a_dry_run_lists_every_command_and_runs_none() {
+    let bench = Bench::new();
+    let marker = bench.path("ran");
+    let program = bench.script("program", &format!("#!/bin/sh\ntouch '{}'\n", marker.display()));
+    let overrides = [stand_in("nsys"), stand_in("ncu")];
+    let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+    let plan = dry_run(&bench.props(&[program.to_str().unwrap(), "--x"], &overrides)).unwrap();
+    let phases: Vec<PhaseName> = plan.commands.iter().map(|(phase, _)| *phase).collect();
+    use PhaseName::{Baseline, Counters, Timeline};
+    assert_eq!(
+        phases,
+        [
+            Baseline, Timeline, Timeline, Timeline, Counters, Counters, Counters
+        ]
+    );
+    let text = plan.commands[1].1.to_string();
+    assert!(
+        text.contains("--trace=cuda,nvtx,osrt") && text.ends_with("program --x"),
+        "{text}"
+    );
+    assert!(!marker.exists() && !bench.path("runs").exists());
+    let missing = dry_run(&bench.props(&["no-such-program-anywhere"], &[])).unwrap_err();
+    assert_eq!(missing.exit(), Exit::Usage);
+}
