@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`wire`] | the file format: the only part that readers use |
+//! | [`emit`] | NVTX ranges that our own program opens |
 //! | [`entry`] | the functions that the driver and NVTX call |
 //! | `cupti` | CUPTI, opened while the program runs |
 //! | `nvtx` | the program's own annotations |
@@ -24,6 +25,8 @@ pub mod wire;
 mod collector;
 #[cfg(target_os = "linux")]
 mod cupti;
+#[cfg(target_os = "linux")]
+pub mod emit;
 #[cfg(target_os = "linux")]
 pub mod entry;
 #[cfg(target_os = "linux")]

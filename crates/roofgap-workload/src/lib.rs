@@ -31,6 +31,6 @@ pub use account::{
 };
 pub use error::WorkloadError;
 pub use props::{Preset, Progress, WorkloadProps};
-pub use ranges::{DefaultDomain, LLM_DOMAIN, Ranges, Silent};
+pub use ranges::{LLM_DOMAIN, Ranges, Silent};
 pub use run::{run, run_with};
 pub use shape::{DecoderShape, SamShape, Shape, TowerShape};

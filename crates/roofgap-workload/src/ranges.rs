@@ -14,22 +14,6 @@ pub trait Ranges: Sync {
     fn pop(&self, domain: Option<&'static str>);
 }
 
-/// Opens every range in the default NVTX domain, under its bare name.
-///
-/// The `nvtx` crate that builds without libclang knows no domains; a stage is recognised by its bare name as well.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct DefaultDomain;
-
-impl Ranges for DefaultDomain {
-    fn push(&self, _domain: Option<&'static str>, name: &'static str) {
-        nvtx::range_push!("{}", name);
-    }
-
-    fn pop(&self, _domain: Option<&'static str>) {
-        nvtx::range_pop!();
-    }
-}
-
 /// Opens nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;

@@ -14,16 +14,16 @@ use crate::image::Image;
 use crate::model::{KvCache, Model};
 use crate::peak;
 use crate::props::{Preset, Progress, WorkloadProps};
-use crate::ranges::{DefaultDomain, Ranges};
+use crate::ranges::{Ranges, Silent};
 use crate::shape::Shape;
 use crate::source::{self, Source};
 
 /// How long each half of the peak is measured.
 const PEAK_BUDGET: Duration = Duration::from_millis(250);
 
-/// Runs the model with its NVTX ranges in the default domain; writes the account where the properties say, and gives it back.
+/// Runs the model without ranges; writes the account where the properties say, and gives it back.
 pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(Progress)) -> Result<Account, WorkloadError> {
-    run_with(props, &DefaultDomain, progress)
+    run_with(props, &Silent, progress)
 }
 
 /// The same with the ranges of the caller's choice.

@@ -24,8 +24,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a program under nsys and ncu and leave a bundle; with nothing named, the embedded model
+    Profile(Profile),
     /// Analyse captures: nsys exports, PyTorch traces, ncu reports, native captures, run directories
     Analyze(Analyze),
+    /// Write the reports of a run again
+    Report(Report),
+    /// Tools, versions, driver, permissions and disk, and what to do about each
+    Doctor(Doctor),
+    /// The composed configuration and where each value came from
+    #[command(subcommand)]
+    Config(Config),
     /// The embedded model by itself
     #[cfg(feature = "embedded")]
     Workload(Workload),
@@ -87,6 +96,69 @@ pub(crate) struct Analyze {
     /// How many kernels to list
     #[arg(long, default_value_t = 12, value_name = "N")]
     pub(crate) top: usize,
+}
+
+/// Where a configuration comes from.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Composition {
+    /// Overrides: group=option, key=value, +key=value, ~key
+    #[arg(value_name = "OVERRIDE")]
+    pub(crate) overrides: Vec<String>,
+    /// A folder of presets over the built-in ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) config_dir: Option<PathBuf>,
+    /// A resolved configuration, such as the config.yaml of a bundle
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Profile {
+    #[command(flatten)]
+    pub(crate) composition: Composition,
+    /// Check everything and print every command that would run, without running it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The program to profile and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Report {
+    /// A run: its id, the beginning of it, its folder, or `latest`
+    pub(crate) run: String,
+    /// The folder that holds the runs
+    #[arg(long, value_name = "DIR", default_value = "tmp/stage2")]
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// How to print the answer
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// The Python of the workload
+    #[arg(long, default_value = "python3")]
+    pub(crate) python: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Every value and where it came from
+    Show {
+        #[command(flatten)]
+        composition: Composition,
+        /// How to print the answer
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Every group and what can be chosen in it
+    List {
+        /// A folder of presets over the built-in ones
+        #[arg(long, value_name = "DIR")]
+        config_dir: Option<PathBuf>,
+    },
 }
 
 #[cfg(feature = "embedded")]

@@ -17,6 +17,12 @@ pub(crate) enum Failure {
     /// A stage could not be understood.
     #[error(transparent)]
     Stage(#[from] roofgap_analyze::StageError),
+    /// The configuration could not be composed.
+    #[error(transparent)]
+    Config(#[from] roofgap_session::config::ConfigError),
+    /// A session could not begin.
+    #[error(transparent)]
+    Session(#[from] roofgap_session::session::SessionError),
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },

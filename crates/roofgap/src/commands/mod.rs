@@ -1,7 +1,11 @@
 //! One file a command.
 
 mod analyze;
+mod config;
+mod doctor;
 mod meta;
+mod profile;
+mod report;
 #[cfg(feature = "embedded")]
 mod workload;
 
@@ -12,6 +16,10 @@ use crate::printer::Printer;
 /// Runs the command that was asked for; the exit status.
 pub(crate) fn run(args: Args, printer: &Printer) -> Result<u8, Failure> {
     match args.command {
+        Command::Profile(args) => profile::run(args, printer),
+        Command::Report(args) => report::run(args, printer),
+        Command::Doctor(args) => doctor::run(args, printer),
+        Command::Config(args) => config::run(args, printer),
         Command::Analyze(args) => analyze::run(args, printer),
         #[cfg(feature = "embedded")]
         Command::Workload(args) => workload::run(args, printer),

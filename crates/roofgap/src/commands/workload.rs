@@ -3,7 +3,7 @@
 use crate::args::{Format, Workload};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_workload::{Account, Progress, WorkloadProps};
+use roofgap_workload::{Account, Progress, Ranges, WorkloadProps};
 use std::fmt::Write;
 
 pub(super) fn run(args: Workload, printer: &Printer) -> Result<u8, Failure> {
@@ -21,7 +21,8 @@ pub(super) fn run(args: Workload, printer: &Printer) -> Result<u8, Failure> {
         threads: args.threads,
         account,
     };
-    let account = roofgap_workload::run(&props, &mut |progress| printer.progress(&line(&progress)))?;
+    let account =
+        roofgap_workload::run_with(&props, &Nvtx, &mut |progress| printer.progress(&line(&progress)))?;
     let answer = match args.format {
         Format::Text => text(&account),
         Format::Json => {
@@ -31,6 +32,21 @@ pub(super) fn run(args: Workload, printer: &Printer) -> Result<u8, Failure> {
     };
     printer.answer(&answer).map_err(Failure::Print)?;
     Ok(0)
+}
+
+/// The model's ranges, for whichever tool listens.
+struct Nvtx;
+
+impl Ranges for Nvtx {
+    fn push(&self, domain: Option<&'static str>, name: &'static str) {
+        #[cfg(target_os = "linux")]
+        roofgap_inject::emit::push(domain, name);
+    }
+
+    fn pop(&self, domain: Option<&'static str>) {
+        #[cfg(target_os = "linux")]
+        roofgap_inject::emit::pop(domain);
+    }
 }
 
 /// Progress as a line.

@@ -1,0 +1,334 @@
+//! NVTX from the other side: ranges that this program opens itself, for whichever tool is listening.
+//!
+//! NVTX has no library of its own. A program that uses it loads the library named by `NVTX_INJECTION64_PATH`, hands it tables of function
+//! slots, and calls what the tool put into them. That is done here at the first range; without a tool, a range costs one atomic load.
+//! Strings are registered, since nsys gates on registered strings only.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Opens a range on this thread, in the default domain when `domain` is `None`.
+pub fn push(domain: Option<&'static str>, name: &'static str) {
+    if attached() {
+        match domain {
+            None => push_default(name),
+            Some(domain) => push_in(domain, name),
+        }
+    }
+}
+
+/// Closes the innermost range of that domain on this thread.
+pub fn pop(domain: Option<&'static str>) {
+    if !attached() {
+        return;
+    }
+    match domain {
+        None => {
+            if let Some(slot) = slot(Module::Core, RANGE_POP) {
+                // SAFETY: the tool filled this slot with a function of NVTX's type for it.
+                let call: extern "C" fn() -> c_int = unsafe { std::mem::transmute(slot) };
+                call();
+            }
+        }
+        Some(domain) => {
+            let handle = with_names(|names| names.domain(domain));
+            if let (Some(slot), false) = (slot(Module::Core2, DOMAIN_RANGE_POP), handle.is_null()) {
+                // SAFETY: as above.
+                let call: extern "C" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(slot) };
+                call(handle);
+            }
+        }
+    }
+}
+
+/// Whether a tool took the tables. Loads it at the first call.
+pub fn attached() -> bool {
+    static ATTACHED: OnceLock<bool> = OnceLock::new();
+    *ATTACHED.get_or_init(attach)
+}
+
+// Places of the functions used here in the tables of NVTX 3.
+const RANGE_PUSH_A: usize = 9;
+const RANGE_POP: usize = 11;
+const DOMAIN_RANGE_PUSH_EX: usize = 4;
+const DOMAIN_RANGE_POP: usize = 5;
+const DOMAIN_REGISTER_STRING_A: usize = 10;
+const DOMAIN_CREATE_A: usize = 12;
+
+const NVTX_VERSION: u16 = 3;
+const MESSAGE_REGISTERED: i32 = 3;
+const MESSAGE_ASCII: i32 = 1;
+
+/// NVTX's tables, by the number a tool asks for them with.
+#[derive(Clone, Copy)]
+enum Module {
+    Core = 1,
+    Core2 = 5,
+}
+
+/// Entries of each table, the unused first one included, in the order of the modules: none, core, CUDA, OpenCL, CUDA runtime, core 2, sync.
+const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
+/// As many as the longest table has.
+const SLOTS: usize = 16;
+
+type Slot = AtomicPtr<c_void>;
+
+/// What a tool writes its functions into. It may do so again later, so they are read each time.
+static SLOT_VALUES: [[Slot; SLOTS]; SIZES.len()] =
+    [const { [const { AtomicPtr::new(ptr::null_mut()) }; SLOTS] }; SIZES.len()];
+
+/// A table as NVTX has it: a null, the addresses of the slots, a null.
+struct Tables([[*const Slot; SLOTS + 1]; SIZES.len()]);
+
+// SAFETY: the pointers are to statics and are never written through from here.
+unsafe impl Sync for Tables {}
+// SAFETY: as above.
+unsafe impl Send for Tables {}
+
+fn tables() -> &'static Tables {
+    static TABLES: OnceLock<Tables> = OnceLock::new();
+    TABLES.get_or_init(|| {
+        let mut tables = Tables([[ptr::null(); SLOTS + 1]; SIZES.len()]);
+        for ((table, slots), size) in tables.0.iter_mut().zip(&SLOT_VALUES).zip(SIZES) {
+            for (entry, slot) in table.iter_mut().zip(slots).take(size).skip(1) {
+                *entry = slot;
+            }
+        }
+        tables
+    })
+}
+
+fn slot(module: Module, place: usize) -> Option<*mut c_void> {
+    let found = SLOT_VALUES
+        .get(module as usize)?
+        .get(place)?
+        .load(Ordering::Acquire);
+    (!found.is_null()).then_some(found)
+}
+
+#[repr(C)]
+struct Callbacks {
+    size: usize,
+    get_module_function_table: extern "C" fn(c_int, *mut *const *const Slot, *mut c_uint) -> c_int,
+}
+
+#[repr(C)]
+struct VersionInfo {
+    size: usize,
+    version: u32,
+    reserved: u32,
+    set_injection_version: extern "C" fn(u32),
+}
+
+extern "C" fn get_module_function_table(
+    module: c_int,
+    table: *mut *const *const Slot,
+    size: *mut c_uint,
+) -> c_int {
+    let module = usize::try_from(module).unwrap_or_default();
+    let (Some(found), Some(&entries @ 1..)) = (tables().0.get(module), SIZES.get(module)) else {
+        return 0;
+    };
+    // SAFETY: NVTX promises that each is null or the address of a variable of the tool.
+    unsafe {
+        if !size.is_null() {
+            *size = entries as c_uint;
+        }
+        if !table.is_null() {
+            *table = found.as_ptr();
+        }
+    }
+    1
+}
+
+extern "C" fn set_injection_version(_version: u32) {}
+
+extern "C" fn get_export_table(id: u32) -> *const c_void {
+    static CALLBACKS: Callbacks = Callbacks {
+        size: size_of::<Callbacks>(),
+        get_module_function_table,
+    };
+    static VERSION: VersionInfo = VersionInfo {
+        size: size_of::<VersionInfo>(),
+        version: NVTX_VERSION as u32,
+        reserved: 0,
+        set_injection_version,
+    };
+    match id {
+        1 => ptr::from_ref(&CALLBACKS).cast(),
+        3 => ptr::from_ref(&VERSION).cast(),
+        _ => ptr::null(),
+    }
+}
+
+fn attach() -> bool {
+    let Some(path) = std::env::var_os("NVTX_INJECTION64_PATH") else {
+        return false;
+    };
+    let Ok(path) = CString::new(path.into_encoded_bytes()) else {
+        return false;
+    };
+    type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;
+    // SAFETY: loading the tool the user named runs its initialisers, which is what naming it means; the symbol has NVTX's type for it.
+    // The library is never closed, because its functions stay in the slots.
+    unsafe {
+        let library = libc::dlopen(path.as_ptr(), libc::RTLD_LAZY);
+        if library.is_null() {
+            return false;
+        }
+        let symbol = libc::dlsym(library, c"InitializeInjectionNvtx2".as_ptr());
+        if symbol.is_null() {
+            return false;
+        }
+        let initialize: Initialize = std::mem::transmute(symbol);
+        initialize(get_export_table) != 0
+    }
+}
+
+/// `nvtxEventAttributes_t`.
+#[repr(C)]
+struct Attributes {
+    version: u16,
+    size: u16,
+    category: u32,
+    color_type: i32,
+    color: u32,
+    payload_type: i32,
+    reserved: i32,
+    payload: u64,
+    message_type: i32,
+    message: *const c_void,
+}
+
+/// Handles a tool gave for domains and strings; both live as long as the process.
+#[derive(Default)]
+struct Names {
+    domains: HashMap<&'static str, Handle>,
+    strings: HashMap<(&'static str, &'static str), Handle>,
+    texts: HashMap<&'static str, &'static CStr>,
+}
+
+#[derive(Clone, Copy)]
+struct Handle(*mut c_void);
+
+// SAFETY: NVTX handles are opaque to us and may be used on any thread.
+unsafe impl Send for Handle {}
+
+impl Names {
+    /// The text with a NUL at its end, kept for ever: a tool may keep the pointer.
+    fn text(&mut self, text: &'static str) -> &'static CStr {
+        self.texts
+            .entry(text)
+            .or_insert_with(|| CString::new(text).map_or(c"?", |text| &*Box::leak(text.into_boxed_c_str())))
+    }
+
+    fn domain(&mut self, domain: &'static str) -> *mut c_void {
+        if let Some(handle) = self.domains.get(domain) {
+            return handle.0;
+        }
+        let text = self.text(domain);
+        let handle = slot(Module::Core2, DOMAIN_CREATE_A).map_or(ptr::null_mut(), |slot| {
+            // SAFETY: the tool filled this slot with a function of NVTX's type for it.
+            let call: extern "C" fn(*const c_char) -> *mut c_void = unsafe { std::mem::transmute(slot) };
+            call(text.as_ptr())
+        });
+        self.domains.insert(domain, Handle(handle));
+        handle
+    }
+
+    fn string(&mut self, domain: &'static str, text: &'static str) -> *mut c_void {
+        if let Some(handle) = self.strings.get(&(domain, text)) {
+            return handle.0;
+        }
+        let in_domain = self.domain(domain);
+        let c_text = self.text(text);
+        let handle = slot(Module::Core2, DOMAIN_REGISTER_STRING_A).map_or(ptr::null_mut(), |slot| {
+            // SAFETY: as above.
+            let call: extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
+                unsafe { std::mem::transmute(slot) };
+            call(in_domain, c_text.as_ptr())
+        });
+        self.strings.insert((domain, text), Handle(handle));
+        handle
+    }
+}
+
+fn with_names<T>(run: impl FnOnce(&mut Names) -> T) -> T {
+    static NAMES: OnceLock<Mutex<Names>> = OnceLock::new();
+    let names = NAMES.get_or_init(Mutex::default);
+    run(&mut names.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn push_default(name: &'static str) {
+    let text = with_names(|names| names.text(name));
+    if let Some(slot) = slot(Module::Core, RANGE_PUSH_A) {
+        // SAFETY: the tool filled this slot with a function of NVTX's type for it.
+        let call: extern "C" fn(*const c_char) -> c_int = unsafe { std::mem::transmute(slot) };
+        call(text.as_ptr());
+    }
+}
+
+fn push_in(domain: &'static str, name: &'static str) {
+    let (handle, string, text) =
+        with_names(|names| (names.domain(domain), names.string(domain, name), names.text(name)));
+    let Some(slot) = slot(Module::Core2, DOMAIN_RANGE_PUSH_EX) else {
+        return;
+    };
+    if handle.is_null() {
+        return;
+    }
+    let (message_type, message) = if string.is_null() {
+        (MESSAGE_ASCII, text.as_ptr().cast())
+    } else {
+        (MESSAGE_REGISTERED, string.cast_const())
+    };
+    let attributes = Attributes {
+        version: NVTX_VERSION,
+        size: size_of::<Attributes>() as u16,
+        category: 0,
+        color_type: 0,
+        color: 0,
+        payload_type: 0,
+        reserved: 0,
+        payload: 0,
+        message_type,
+        message,
+    };
+    // SAFETY: as above; the attributes outlive the call, the strings the process.
+    let call: extern "C" fn(*mut c_void, *const Attributes) -> c_int = unsafe { std::mem::transmute(slot) };
+    call(handle, &attributes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_laid_out_as_nvtx_has_them() {
+        assert_eq!(size_of::<Attributes>(), 48);
+        let mut table = ptr::null();
+        let mut size = 0;
+        assert_eq!(get_module_function_table(5, &mut table, &mut size), 1);
+        assert_eq!(size, 16);
+        // SAFETY: the table has seventeen entries.
+        let entries = unsafe { std::slice::from_raw_parts(table, 17) };
+        assert!(entries[0].is_null() && entries[16].is_null());
+        assert!(entries[1..16].iter().all(|entry| !entry.is_null()));
+        assert_eq!(get_module_function_table(0, &mut table, &mut size), 0);
+        assert_eq!(get_module_function_table(7, &mut table, &mut size), 0);
+        assert_eq!(get_module_function_table(-1, &mut table, &mut size), 0);
+        assert!(get_export_table(2).is_null());
+    }
+
+    #[test]
+    fn without_a_tool_nothing_happens() {
+        if std::env::var_os("NVTX_INJECTION64_PATH").is_none() {
+            assert!(!attached());
+            push(Some("LLM"), "prefill");
+            pop(Some("LLM"));
+        }
+    }
+}

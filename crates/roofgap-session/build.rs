@@ -1,0 +1,84 @@
+//! Builds the native collector, a shared library of its own, and lays it where `native.rs` embeds it.
+//!
+//! Cargo cannot hand one crate's shared library to another, so this calls it once more. The result goes to a folder that all
+//! profiles share. A failure is no error: the binary then says that it carries no collector.
+
+#![allow(clippy::print_stdout)] // how a build script speaks to cargo
+
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    let inject = manifest.join("../roofgap-inject");
+    println!("cargo::rerun-if-changed={}", inject.join("src").display());
+    println!("cargo::rerun-if-changed={}", inject.join("Cargo.toml").display());
+    println!("cargo::rerun-if-changed=build.rs");
+    let (bytes, why) = match build(&inject, &out) {
+        Ok(bytes) => (bytes, String::new()),
+        Err(why) => {
+            println!("cargo::warning=the native collector is left out: {why}");
+            (Vec::new(), why)
+        }
+    };
+    let sha256: String = Sha256::digest(&bytes)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    for (name, content) in [
+        ("native.so", bytes),
+        ("native.sha256", sha256.into()),
+        ("native.why", why.into()),
+    ] {
+        if let Err(error) = fs::write(out.join(name), content) {
+            println!("cargo::error=cannot write {name}: {error}");
+        }
+    }
+}
+
+fn build(inject: &Path, out: &Path) -> Result<Vec<u8>, String> {
+    let get = |name: &str| env::var(name).unwrap_or_default();
+    if get("CARGO_CFG_TARGET_OS") != "linux" {
+        return Err("it runs on Linux only".into());
+    }
+    // OUT_DIR is <target>/[<triple>/]<profile>/build/<crate>/out.
+    let folder = out
+        .ancestors()
+        .nth(4)
+        .ok_or("an unusual build folder")?
+        .join("native");
+    let target = get("TARGET");
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args([
+        "build",
+        "--release",
+        "--offline",
+        "--quiet",
+        "--lib",
+        "--target",
+        &target,
+    ]);
+    cargo.arg("--manifest-path").arg(inject.join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(&folder);
+    // A linter or an instrumented build must not leak into a library that runs inside other people's programs.
+    for name in [
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTC_WRAPPER",
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_TARGET_DIR",
+    ] {
+        cargo.env_remove(name);
+    }
+    let done = cargo.output().map_err(|e| format!("cannot run cargo: {e}"))?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        let last: Vec<&str> = said.lines().rev().take(3).collect();
+        return Err(format!("cargo ended with {}: {}", done.status, last.join(" | ")));
+    }
+    let library = folder.join(target).join("release/libroofgap_inject.so");
+    fs::read(&library).map_err(|e| format!("cannot read {}: {e}", library.display()))
+}

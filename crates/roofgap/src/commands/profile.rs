@@ -1,0 +1,111 @@
+//! `roofgap profile`.
+
+use super::config::composed;
+use crate::args::Profile;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use roofgap_collect::child::Cancel;
+use roofgap_report::text;
+use roofgap_session::record::PhaseStatus;
+use roofgap_session::session::{Event, ProfileProps, dry_run, profile};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(super) fn run(args: Profile, printer: &Printer) -> Result<u8, Failure> {
+    let executable = std::env::current_exe()
+        .map_err(|e| Failure::Usage(format!("cannot tell where this program lies: {e}")))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let props = ProfileProps {
+        composed: composed(args.composition, args.program)?,
+        command_line: std::env::args_os()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect(),
+        executable,
+        version: env!("CARGO_PKG_VERSION").into(),
+        search_path: std::env::split_paths(&path).collect::<Vec<PathBuf>>(),
+        native: roofgap_session::native::library(),
+    };
+    if args.dry_run {
+        return dry(&props, printer);
+    }
+    let outcome = profile(&props, &cancel()?, &mut |event| tell(&event, printer))?;
+    if let Ok(rendered) = std::fs::read(outcome.run_dir.join("metrics.json"))
+        && let Ok(analysis) = serde_json::from_slice(&rendered)
+    {
+        let look = text::Look {
+            color: printer.color(),
+            ..text::Look::default()
+        };
+        printer
+            .answer(&text::render(&analysis, look))
+            .map_err(Failure::Print)?;
+    }
+    for missing in &outcome.record.missing {
+        printer.warning(&format_args!("missing: {missing}"));
+    }
+    printer
+        .answer(&format!("\nbundle: {}\n", outcome.run_dir.display()))
+        .map_err(Failure::Print)?;
+    Ok(outcome.exit.code())
+}
+
+/// Ctrl-C and a polite kill ask the session to end; a second one forces it.
+fn cancel() -> Result<Cancel, Failure> {
+    let cancel = Cancel::new();
+    for signal in [
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGHUP,
+    ] {
+        let bug = |e: std::io::Error| Failure::Bug(format!("cannot handle signal {signal}: {e}"));
+        // In this order the first signal only arms the second.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&cancel.force)).map_err(bug)?;
+        signal_hook::flag::register(signal, Arc::clone(&cancel.stop)).map_err(bug)?;
+    }
+    Ok(cancel)
+}
+
+fn dry(props: &ProfileProps, printer: &Printer) -> Result<u8, Failure> {
+    let plan = dry_run(props)?;
+    let mut out = String::new();
+    for (phase, remark) in &plan.remarks {
+        out.push_str(&format!("# {phase}: {remark}\n"));
+    }
+    for (phase, command) in &plan.commands {
+        out.push_str(&format!("# {phase}\n{command}\n"));
+    }
+    printer.answer(&out).map_err(Failure::Print)?;
+    Ok(0)
+}
+
+/// What a session tells, as lines; the running time of a command only on a terminal.
+fn tell(event: &Event<'_>, printer: &Printer) {
+    match event {
+        Event::Started { run_id, path } => {
+            printer.progress(&format_args!("run {run_id} in {}", path.display()));
+        }
+        Event::PhaseBegins(phase) => printer.tick(&format!("{phase} ...")),
+        Event::CommandBegins { phase, line } => printer.detail(&format_args!("{phase}: {line}")),
+        Event::Tick {
+            phase,
+            elapsed,
+            stopping,
+        } => {
+            let word = if *stopping { ", ending" } else { "" };
+            printer.tick(&format!("{phase} ... {:.0} s{word}", elapsed.as_secs_f64()));
+        }
+        Event::Warning(text) => {
+            printer.tick("");
+            printer.warning(text);
+        }
+        Event::PhaseEnds { phase, status } => {
+            printer.tick("");
+            let line = match status {
+                PhaseStatus::Skipped { why } => format!("{phase}: skipped: {why}"),
+                PhaseStatus::Failed { why, .. } => format!("{phase}: failed: {why}"),
+                other => format!("{phase}: {}", other.word()),
+            };
+            printer.progress(&line);
+        }
+    }
+}

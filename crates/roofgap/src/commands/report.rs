@@ -1,0 +1,26 @@
+//! `roofgap report`.
+
+use crate::args::Report;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use roofgap_session::session::report;
+
+pub(super) fn run(args: Report, printer: &Printer) -> Result<u8, Failure> {
+    let path = std::path::PathBuf::from(&args.run);
+    let run = if path.is_dir() {
+        path
+    } else {
+        args.dir.join(&args.run)
+    };
+    let rendered = report(&run)?;
+    for why in &rendered.unreadable {
+        printer.warning(why);
+    }
+    let list: String = rendered
+        .files
+        .iter()
+        .map(|f| format!("{}\n", f.display()))
+        .collect();
+    printer.answer(&list).map_err(Failure::Print)?;
+    Ok(if rendered.unreadable.is_empty() { 0 } else { 3 })
+}
