@@ -1,6 +1,6 @@
 //! The files of a bundle that are made from an analysis.
 
-use crate::{json, markdown};
+use crate::{html, json, markdown};
 use roofgap_analyze::Analysis;
 use roofgap_trace::Trace;
 use serde::{Deserialize, Serialize};
@@ -63,5 +63,9 @@ pub fn files(bundle: Bundle<'_>) -> Vec<ReportFile> {
         text("operators.md", markdown::operators(bundle)),
         text("report.md", markdown::report(bundle)),
         text("stakeholder_summary.md", markdown::stakeholder_summary(bundle)),
+        ReportFile {
+            name: "report.html",
+            bytes: html::html(bundle),
+        },
     ]
 }

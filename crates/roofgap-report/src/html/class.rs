@@ -1,0 +1,79 @@
+//! What a thing in the page is, which gives it its colour.
+
+use roofgap_trace::{CallClass, OpKind};
+
+/// All classes; the page knows each by its position. Families of kernels come first.
+pub(super) const CLASSES: [&str; 21] = [
+    "gemm",
+    "gemv",
+    "attention",
+    "elementwise",
+    "reduction",
+    "norm",
+    "softmax",
+    "copy/layout",
+    "moe",
+    "embedding",
+    "sampling",
+    "communication",
+    "other",
+    "memcpy",
+    "memset",
+    "graph",
+    "launch",
+    "sync",
+    "range",
+    "operator",
+    "merged",
+];
+
+/// The position of a class; that of `other` for a name that is none.
+pub(super) fn position(name: &str) -> u32 {
+    let at = CLASSES.iter().position(|c| *c == name);
+    at.or_else(|| CLASSES.iter().position(|c| *c == "other"))
+        .unwrap_or(0) as u32
+}
+
+/// The class of a GPU operation, by its kind and the name of a kernel.
+pub(super) fn of_op(kind: OpKind, name: &str) -> u32 {
+    position(match kind {
+        OpKind::Kernel => roofgap_analyze::family(name),
+        OpKind::Copy => "memcpy",
+        OpKind::Set => "memset",
+        OpKind::Graph => "graph",
+    })
+}
+
+/// The class of a call that is drawn; `None` for one that is not.
+pub(super) fn of_call(class: CallClass) -> Option<&'static str> {
+    match class {
+        CallClass::Launch => Some("launch"),
+        CallClass::GraphLaunch => Some("graph"),
+        CallClass::Copy => Some("memcpy"),
+        CallClass::Set => Some("memset"),
+        CallClass::Sync => Some("sync"),
+        CallClass::Memory | CallClass::Other => None,
+    }
+}
+
+/// The name of a class in a style sheet.
+pub(super) fn css(name: &str) -> &'static str {
+    match CLASSES[position(name) as usize] {
+        "copy/layout" => "layout",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_has_a_colour() {
+        let style = include_str!("style.css");
+        for class in CLASSES {
+            assert!(style.contains(&format!("--c-{}:", css(class))), "{class}");
+        }
+        assert_eq!(CLASSES[position("new family") as usize], "other");
+    }
+}

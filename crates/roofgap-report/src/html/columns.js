@@ -1,0 +1,93 @@
+// The packed columns of the timeline as typed arrays, decoded once.
+function bytesOf(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const raw = atob(text), bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+class Reader {
+  constructor(bytes) { this.bytes = bytes; this.at = 0; }
+  next() {
+    let value = 0, scale = 1, byte;
+    do {
+      byte = this.bytes[this.at++];
+      value += (byte & 127) * scale; // not by shifts: begins go beyond 32 bits
+      scale *= 128;
+    } while (byte > 127);
+    return value;
+  }
+  column(into) {
+    for (let i = 0; i < into.length; i++) into[i] = this.next();
+    return into;
+  }
+}
+
+// A lane: begins, lengths, names and more, with what drawing needs to skip quickly.
+function decodeLane(reader, meta) {
+  const n = meta.count;
+  reader.at = meta.offset;
+  const start = reader.column(new Float64Array(n));
+  for (let i = 1; i < n; i++) start[i] += start[i - 1];
+  const length = reader.column(new Float64Array(n));
+  const name = reader.column(new Int32Array(n));
+  for (let i = 0; i < n; i++) name[i] -= 1;
+  let link = null;
+  if (meta.group === "streams") {
+    link = new Int32Array(n);
+    let last = 0;
+    for (let i = 0; i < n; i++) {
+      const zigzag = reader.next();
+      last += zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
+      link[i] = last - 1;
+    }
+  }
+  let count = null, busy = length;
+  if (meta.merged) {
+    count = reader.column(new Float64Array(n));
+    busy = reader.column(new Float64Array(n));
+  }
+  // The furthest end so far lets a search find what reaches into view; sums give the time taken in a column of pixels.
+  const reach = new Float64Array(n), taken = new Float64Array(n + 1);
+  let furthest = 0;
+  for (let i = 0; i < n; i++) {
+    furthest = Math.max(furthest, start[i] + length[i]);
+    reach[i] = furthest;
+    taken[i + 1] = taken[i] + busy[i];
+  }
+  return { group: meta.group, label: meta.label, n, start, length, name, link, count, reach, taken, first: 0, top: 0, height: 0 };
+}
+
+// The first position from `from` on whose value is greater than `value` in an array that never falls.
+function after(array, value, from, to) {
+  let low = from, high = to;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (array[middle] > value) high = middle; else low = middle + 1;
+  }
+  return low;
+}
+
+function decodeTimeline() {
+  const meta = JSON.parse(document.getElementById("timeline-meta").textContent);
+  if (!meta) return null;
+  const reader = new Reader(bytesOf(document.getElementById("timeline-columns").textContent));
+  const lanes = meta.lanes.map((lane) => decodeLane(reader, lane));
+  let calls = 0;
+  for (const lane of lanes) {
+    if (lane.group !== "calls") continue;
+    lane.first = calls; // links count calls over all lanes
+    calls += lane.n;
+  }
+  return { meta, lanes, calls };
+}
+
+function formatTime(ns) {
+  const size = Math.abs(ns);
+  if (size < 1e3) return ns.toFixed(0) + " ns";
+  if (size < 1e6) return (ns / 1e3).toFixed(2) + " µs";
+  if (size < 1e10) return (ns / 1e6).toFixed(3) + " ms";
+  return (ns / 1e9).toFixed(3) + " s";
+}
+
+function formatCount(n) { return String(n).replace(/\B(?=(\d{3})+$)/g, ","); }

@@ -1,0 +1,162 @@
+// The kernel table: sorted, searched and filtered. Names are only ever set as text.
+const NONE = "–", MANY = 40;
+
+class KernelTable {
+  constructor(table, data, timeline) {
+    this.table = table;
+    this.body = table.tBodies[0];
+    this.data = data;
+    this.timeline = timeline;
+    this.key = "total";
+    this.down = true;
+    this.all = false;
+    this.search = document.getElementById("kernel-search");
+    this.stage = document.getElementById("kernel-stage");
+    this.family = document.getElementById("kernel-family");
+    data.scopes.forEach((name, i) => this.stage.append(new Option(name, i)));
+    this.family.append(new Option("all", ""));
+    data.families.forEach((name, i) => this.family.append(new Option(name, i)));
+    document.getElementById("kernel-tools").hidden = false;
+    document.getElementById("kernel-tools").addEventListener("submit", (event) => event.preventDefault());
+    const again = () => { this.all = false; this.fill(); };
+    this.search.addEventListener("input", again);
+    this.stage.addEventListener("change", again);
+    this.family.addEventListener("change", again);
+    for (const head of table.tHead.rows[0].cells) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      button.addEventListener("click", () => this.sort(head.dataset.key));
+      head.replaceChildren(button);
+    }
+    this.fill();
+  }
+
+  sort(key) {
+    // Words begin with A, numbers with the largest.
+    this.down = key === this.key ? !this.down : !["name", "family", "stage", "bound"].includes(key);
+    this.key = key;
+    for (const head of this.table.tHead.rows[0].cells) {
+      if (head.dataset.key === key) head.setAttribute("aria-sort", this.down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    }
+    this.fill();
+  }
+
+  value(row, key) {
+    const name = this.data.names[row[0]];
+    switch (key) {
+      case "name": return name.short.toLowerCase();
+      case "family": return this.data.families[name.family];
+      case "stage": return this.stagesOf(name);
+      case "total": case "share": return row[2];
+      case "calls": return row[3];
+      case "mean": return row[4];
+      case "median": return row[5];
+      case "min": return row[6];
+      case "max": return row[7];
+      default: return row[8];
+    }
+  }
+
+  stagesOf(name) { return name.stages.map((s) => this.data.scopes[s + 1]).join(", "); }
+
+  chosen() {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const family = this.family.value === "" ? -1 : Number(this.family.value);
+    const fits = (row) => {
+      const name = this.data.names[row[0]];
+      if (family >= 0 && name.family !== family) return false;
+      const text = (name.short + " " + (name.full || "")).toLowerCase();
+      return words.every((word) => text.includes(word));
+    };
+    const rows = this.data.rows[Number(this.stage.value)].filter(fits);
+    const sign = this.down ? -1 : 1;
+    return rows.map((row) => ({ row, value: this.value(row, this.key) })).sort((a, b) => {
+      // What was not measured stands last either way.
+      if (a.value === null || b.value === null) return (a.value === null) - (b.value === null) || b.row[2] - a.row[2];
+      if (a.value < b.value) return -sign;
+      if (a.value > b.value) return sign;
+      return b.row[2] - a.row[2];
+    }).map((entry) => entry.row);
+  }
+
+  fill() {
+    const rows = this.chosen(), shown = this.all ? rows : rows.slice(0, MANY);
+    this.body.replaceChildren(...shown.map((row) => this.line(row)));
+    const total = rows.reduce((sum, row) => sum + row[2], 0), calls = rows.reduce((sum, row) => sum + row[3], 0);
+    const scope = Number(this.stage.value), all = this.data.totals[scope];
+    document.getElementById("kernel-count").textContent =
+      `${formatCount(rows.length)} kernels, ${formatCount(calls)} launches, ${(total / 1e6).toFixed(3)} ms` + (all ? `, ${(100 * total / all).toFixed(1)} % of the kernel time` : "");
+    const more = document.getElementById("kernel-more");
+    more.replaceChildren();
+    if (shown.length < rows.length) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = `Show all ${formatCount(rows.length)}`;
+      button.addEventListener("click", () => { this.all = true; this.fill(); });
+      more.append(`The first ${formatCount(shown.length)} are shown. `, button);
+    }
+    if (this.data.left_out[scope]) more.append(` ${formatCount(this.data.left_out[scope])} more kernels are in metrics.json.`);
+  }
+
+  line(row) {
+    const name = this.data.names[row[0]], line = document.createElement("tr");
+    const cell = (text, number) => {
+      const td = document.createElement("td");
+      td.textContent = text;
+      if (number) td.className = "n";
+      line.append(td);
+      return td;
+    };
+    const us = (ns) => (ns === null ? NONE : (ns / 1e3).toFixed(2));
+    const head = document.createElement("th"), patch = document.createElement("i");
+    head.scope = "row";
+    patch.className = "f-" + name.color;
+    const label = document.createElement("button");
+    label.type = "button";
+    label.textContent = name.short;
+    label.title = "Full name, and where it runs";
+    label.setAttribute("aria-expanded", "false");
+    label.addEventListener("click", () => this.open(line, label, row));
+    head.append(patch, label);
+    line.append(head);
+    const all = this.data.totals[Number(this.stage.value)];
+    cell(this.data.families[name.family]);
+    cell(this.stagesOf(name) || NONE);
+    cell((row[2] / 1e6).toFixed(3), true);
+    cell(all ? (100 * row[2] / all).toFixed(1) : NONE, true);
+    cell(formatCount(row[3]), true);
+    for (const ns of row.slice(4, 8)) cell(us(ns), true);
+    const bound = cell(row[8] === null ? NONE : row[8]);
+    bound.title = row[9] === null ? "no counters were measured for it" : row[9];
+    return line;
+  }
+
+  // The full name under a row, and the way to the timeline.
+  open(line, label, row) {
+    const opened = line.nextSibling;
+    if (opened && opened.classList.contains("full")) {
+      opened.remove();
+      label.setAttribute("aria-expanded", "false");
+      return;
+    }
+    label.setAttribute("aria-expanded", "true");
+    const name = this.data.names[row[0]], more = document.createElement("tr"), cell = document.createElement("td");
+    more.className = "full";
+    cell.colSpan = line.cells.length;
+    const parts = [name.full || name.short];
+    if (row[9] !== null) parts.push(row[9]);
+    for (const part of parts) cell.append(Object.assign(document.createElement("div"), { textContent: part }));
+    if (this.timeline && name.timeline !== null) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "Show in the timeline";
+      const scope = Number(this.stage.value);
+      button.addEventListener("click", () => this.timeline.kernel(name.timeline, scope > 0 ? scope - 1 : undefined));
+      cell.append(button);
+    }
+    more.append(cell);
+    line.after(more);
+  }
+}

@@ -1,0 +1,139 @@
+//! Neighbours made one where a lane group holds more than a page can: never left out, always counted.
+
+use roofgap_trace::Ns;
+
+/// Something that is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Block {
+    /// Its begin.
+    pub start: Ns,
+    /// Its end.
+    pub end: Ns,
+    /// Time inside it that is taken.
+    pub busy: Ns,
+    /// How many things it stands for.
+    pub count: u64,
+    /// The row it is, or the first of those it stands for.
+    pub row: u32,
+}
+
+/// A merged block is at most this many grains long, so that gaps of that size stay visible.
+const LONGEST: Ns = 8;
+
+/// The rows of a lane, in the order of their start, as blocks: neighbours shorter than `grain` and less than that apart
+/// become one. A grain of 0 merges nothing.
+pub(super) fn blocks(
+    rows: &[u32],
+    span: impl Fn(u32) -> (Ns, Ns),
+    grain: Ns,
+    mut emit: impl FnMut(Block, &[u32]),
+) {
+    let mut from = 0;
+    let mut open: Option<Block> = None;
+    for (at, &row) in rows.iter().enumerate() {
+        let (start, end) = span(row);
+        let end = end.max(start);
+        if let Some(block) = &mut open
+            && end - start < grain
+            && block.busy < grain * LONGEST
+            && start - block.end < grain
+            && end - block.start <= grain * LONGEST
+            && (block.count > 1 || block.end - block.start < grain)
+        {
+            block.busy += (end - start.max(block.end)).max(0);
+            block.end = block.end.max(end);
+            block.count += 1;
+            continue;
+        }
+        if let Some(block) = open.take() {
+            emit(block, &rows[from..at]);
+        }
+        from = at;
+        open = Some(Block {
+            start,
+            end,
+            busy: end - start,
+            count: 1,
+            row,
+        });
+    }
+    if let Some(block) = open {
+        emit(block, &rows[from..]);
+    }
+}
+
+/// The smallest grain, a power of two nanoseconds or 0, at which all lanes together have at most `budget` blocks.
+pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
+    let fits = |grain: Ns| {
+        let mut count = 0;
+        for rows in lanes {
+            blocks(rows, &span, grain, |_, _| count += 1);
+        }
+        count <= budget
+    };
+    if lanes.iter().map(|l| l.len()).sum::<usize>() <= budget {
+        return 0;
+    }
+    // A coarser grain never gives many more blocks, so a search by halves finds it; 2^50 ns are 13 days.
+    let (mut low, mut high) = (0u32, 50u32);
+    while low < high {
+        let middle = (low + high) / 2;
+        if fits(1 << middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    1 << low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(spans: &[(Ns, Ns)], grain: Ns) -> Vec<(Ns, Ns, Ns, u64)> {
+        let rows: Vec<u32> = (0..spans.len() as u32).collect();
+        let mut out = Vec::new();
+        blocks(
+            &rows,
+            |r| spans[r as usize],
+            grain,
+            |b, of| {
+                assert_eq!(b.count as usize, of.len());
+                out.push((b.start, b.end, b.busy, b.count));
+            },
+        );
+        out
+    }
+
+    #[test]
+    fn neighbours_are_merged_and_long_ones_stand_alone() {
+        let spans = [(0, 2), (3, 5), (6, 50), (51, 52), (53, 54), (90, 91)];
+        assert_eq!(collect(&spans, 0).len(), 6);
+        assert_eq!(
+            collect(&spans, 4),
+            [(0, 5, 4, 2), (6, 50, 44, 1), (51, 54, 2, 2), (90, 91, 1, 1)]
+        );
+    }
+
+    #[test]
+    fn a_block_does_not_swallow_the_lane() {
+        let spans: Vec<(Ns, Ns)> = (0..1000).map(|i| (i * 3, i * 3 + 1)).collect();
+        let merged = collect(&spans, 4);
+        assert!(merged.len() > 80, "{}", merged.len());
+        assert_eq!(merged.iter().map(|b| b.3).sum::<u64>(), 1000);
+        assert_eq!(merged.iter().map(|b| b.2).sum::<Ns>(), 1000);
+    }
+
+    #[test]
+    fn the_grain_keeps_to_the_budget() {
+        let spans: Vec<(Ns, Ns)> = (0..1000).map(|i| (i * 3, i * 3 + 1)).collect();
+        let rows: Vec<u32> = (0..1000).collect();
+        let span = |r: u32| spans[r as usize];
+        assert_eq!(grain(&[&rows], span, 1000), 0);
+        let found = grain(&[&rows], span, 100);
+        let mut count = 0;
+        blocks(&rows, span, found, |_, _| count += 1);
+        assert!(count <= 100 && found > 0);
+    }
+}

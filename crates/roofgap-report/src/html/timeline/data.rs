@@ -1,0 +1,333 @@
+//! The timeline as the page takes it: a description in JSON and one packed block of columns.
+
+use super::blocks::{self, Block};
+use super::lanes::{self, Group, Lanes};
+use super::places::Places;
+use crate::html::class;
+use crate::html::markup::{cut, visible};
+use crate::html::pack::Packer;
+use crate::number::{count, time};
+use roofgap_analyze::attribute::{Launches, NO_CALL};
+use roofgap_analyze::{Analysis, short_name};
+use roofgap_trace::{Losses, NameId, Ns, Trace};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The most GPU operations, and the most calls, drawn one by one.
+const MOST: usize = 250_000;
+
+/// The most ranges, and the most operators of a framework, drawn one by one.
+const MOST_RANGES: usize = 60_000;
+
+/// Stands for a name that no block has.
+const NO_NAME: u32 = u32::MAX;
+
+/// A timeline for the page.
+#[derive(Debug)]
+pub(in crate::html) struct Timeline {
+    /// What is where in the columns.
+    pub meta: Meta,
+    /// The columns.
+    pub columns: String,
+    /// For each kernel name its position in the page's names.
+    pub kernel_names: BTreeMap<String, u32>,
+}
+
+/// What is where in the columns.
+#[derive(Debug, Serialize)]
+pub(in crate::html) struct Meta {
+    /// The length of the whole, ns.
+    span: Ns,
+    /// Names and the position of their class.
+    names: Vec<(String, u32)>,
+    classes: Vec<&'static str>,
+    lanes: Vec<LaneMeta>,
+    stages: Vec<StageMeta>,
+    /// What is not drawn one by one.
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct LaneMeta {
+    group: Group,
+    label: String,
+    count: usize,
+    offset: usize,
+    /// Whether there are columns for how many things a block stands for, and for how long.
+    merged: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct StageMeta {
+    name: String,
+    /// Begins and lengths of its instances.
+    at: Vec<(Ns, Ns)>,
+    /// Begins and lengths of its steps.
+    steps: Vec<(Ns, Ns)>,
+}
+
+/// The timeline of a trace, or why there is none.
+pub(in crate::html) fn timeline(
+    trace: Option<&Trace>,
+    analysis: &Analysis,
+    places: &Places,
+) -> Result<Timeline, &'static str> {
+    let trace = trace.ok_or("the timeline was not at hand when this page was made")?;
+    if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
+        return Err("a summary table holds totals, no single operations");
+    }
+    let drawn = [&trace.ops.start, &trace.calls.start, &trace.cpu_ops.start];
+    let (Some((first, last)), true) = (
+        trace.span(),
+        drawn.iter().any(|c| !c.is_empty()) || !trace.ranges.rows.is_empty(),
+    ) else {
+        return Err("the inputs hold no timeline");
+    };
+    let mut builder = Builder::new(trace, first);
+    let ranges = |row: u32| {
+        trace
+            .ranges
+            .rows
+            .get(row as usize)
+            .map_or((first, first), |r| (r.start, r.end))
+    };
+    builder.group(&lanes::ranges(trace), ranges, MOST_RANGES, |b, row| {
+        let range = trace.ranges.rows.get(row as usize);
+        range.map_or(NO_NAME, |r| b.name(r.name, "range"))
+    });
+    let operators = |row: u32| span(&trace.cpu_ops.start, &trace.cpu_ops.end, row);
+    builder.group(&lanes::operators(trace), operators, MOST_RANGES, |b, row| {
+        let name = trace.cpu_ops.name.get(row as usize);
+        name.map_or(NO_NAME, |n| b.name(*n, "operator"))
+    });
+    let calls = |row: u32| span(&trace.calls.start, &trace.calls.end, row);
+    builder.group(&lanes::calls(trace), calls, MOST, |b, row| {
+        let (name, class) = (
+            trace.calls.name.get(row as usize),
+            trace.calls.class.get(row as usize),
+        );
+        match (name, class.and_then(|c| class::of_call(*c))) {
+            (Some(name), Some(class)) => b.name(*name, class),
+            _ => NO_NAME,
+        }
+    });
+    let ops = |row: u32| span(&trace.ops.start, &trace.ops.end, row);
+    builder.group(&lanes::streams(trace), ops, MOST, |b, row| b.op_name(row));
+    Ok(builder.finish(analysis, places, last))
+}
+
+fn span(start: &[Ns], end: &[Ns], row: u32) -> (Ns, Ns) {
+    match (start.get(row as usize), end.get(row as usize)) {
+        (Some(start), Some(end)) => (*start, *end),
+        _ => (0, 0),
+    }
+}
+
+struct Builder<'a> {
+    trace: &'a Trace,
+    first: Ns,
+    packer: Packer,
+    lanes: Vec<LaneMeta>,
+    names: Vec<(String, u32)>,
+    known: BTreeMap<(NameId, u32), u32>,
+    /// By name id, the position of a kernel's name: the path that every operation takes.
+    kernels: Vec<u32>,
+    /// By row of the calls, one more than the number of the block that holds it.
+    block_of_call: Vec<u32>,
+    call_of_op: Vec<u32>,
+    notes: Vec<String>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(trace: &'a Trace, first: Ns) -> Self {
+        // The losses of this join are in the analysis already.
+        let call_of_op = Launches::join(trace, &mut Losses::default()).call_of_op;
+        Self {
+            trace,
+            first,
+            packer: Packer::default(),
+            lanes: Vec::new(),
+            names: Vec::new(),
+            known: BTreeMap::new(),
+            kernels: vec![NO_NAME; trace.names.len()],
+            block_of_call: vec![0; trace.calls.len()],
+            call_of_op,
+            notes: Vec::new(),
+        }
+    }
+
+    /// The position of a name in the page.
+    fn name(&mut self, id: NameId, class: &'static str) -> u32 {
+        self.intern(id, class::position(class), |text| cut(text, 120))
+    }
+
+    fn intern(&mut self, id: NameId, class: u32, shown: impl Fn(&str) -> String) -> u32 {
+        let next = self.names.len() as u32;
+        let at = *self.known.entry((id, class)).or_insert(next);
+        if at == next {
+            let text = shown(self.trace.names.get(id)).chars().map(visible).collect();
+            self.names.push((text, class));
+        }
+        at
+    }
+
+    fn op_name(&mut self, row: u32) -> u32 {
+        let ops = &self.trace.ops;
+        let (Some(&id), Some(&kind)) = (ops.name.get(row as usize), ops.kind.get(row as usize)) else {
+            return NO_NAME;
+        };
+        if kind != roofgap_trace::OpKind::Kernel {
+            let class = class::of_op(kind, "");
+            return self.intern(id, class, |text| cut(text, 120));
+        }
+        if let Some(&known) = self.kernels.get(id.index()).filter(|k| **k != NO_NAME) {
+            return known;
+        }
+        let class = class::of_op(kind, self.trace.names.get(id));
+        let at = self.intern(id, class, |text| cut(&short_name(text), 160));
+        if let Some(slot) = self.kernels.get_mut(id.index()) {
+            *slot = at;
+        }
+        at
+    }
+
+    fn group(
+        &mut self,
+        lanes: &Lanes,
+        span: impl Fn(u32) -> (Ns, Ns),
+        budget: usize,
+        mut name: impl FnMut(&mut Self, u32) -> u32,
+    ) {
+        let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
+        let grain = blocks::grain(&rows, &span, budget);
+        let mut drawn = 0;
+        for lane in &lanes.lanes {
+            let mut list: Vec<Block> = Vec::new();
+            blocks::blocks(&lane.rows, &span, grain, |block, rows| {
+                list.push(block);
+                if lanes.group == Group::Calls {
+                    let number = (drawn + list.len()) as u32;
+                    for &row in rows {
+                        if let Some(slot) = self.block_of_call.get_mut(row as usize) {
+                            *slot = number;
+                        }
+                    }
+                }
+            });
+            drawn += list.len();
+            self.lane(lanes.group, &lane.label, &list, &mut name);
+        }
+        self.note(lanes, grain, drawn);
+    }
+
+    /// The columns of a lane: begins, lengths, names, then links of operations to calls, then counts and taken time.
+    fn lane(
+        &mut self,
+        group: Group,
+        label: &str,
+        list: &[Block],
+        name: &mut impl FnMut(&mut Self, u32) -> u32,
+    ) {
+        let merged = list.iter().any(|b| b.count > 1);
+        let offset = self.packer.offset();
+        let mut last = self.first;
+        for block in list {
+            self.packer.unsigned((block.start - last).max(0) as u64);
+            last = block.start;
+        }
+        for block in list {
+            self.packer.unsigned((block.end - block.start).max(0) as u64);
+        }
+        for block in list {
+            // One more than the position, 0 for a block that stands for several.
+            let at = if block.count > 1 {
+                NO_NAME
+            } else {
+                name(self, block.row)
+            };
+            self.packer
+                .unsigned(if at == NO_NAME { 0 } else { u64::from(at) + 1 });
+        }
+        if group == Group::Streams {
+            let mut last = 0;
+            for block in list {
+                let call = self
+                    .call_of_op
+                    .get(block.row as usize)
+                    .copied()
+                    .unwrap_or(NO_CALL);
+                let single = block.count == 1 && call != NO_CALL;
+                let link = self.block_of_call.get(call as usize).filter(|_| single);
+                let link = i64::from(link.copied().unwrap_or(0));
+                self.packer.signed(link - last);
+                last = link;
+            }
+        }
+        if merged {
+            for block in list {
+                self.packer.unsigned(block.count);
+            }
+            for block in list {
+                self.packer.unsigned(block.busy.max(0) as u64);
+            }
+        }
+        self.lanes.push(LaneMeta {
+            group,
+            label: label.chars().map(visible).collect(),
+            count: list.len(),
+            offset,
+            merged,
+        });
+    }
+
+    fn note(&mut self, lanes: &Lanes, grain: Ns, drawn: usize) {
+        let things = lanes.group.things();
+        if grain > 0 {
+            let all: usize = lanes.lanes.iter().map(|l| l.rows.len()).sum();
+            self.notes.push(format!(
+                "{} {things} are drawn as {} blocks: neighbours shorter than {} and less than that apart are merged into \
+                 one block that tells how many it stands for.",
+                count(all as u64),
+                count(drawn as u64),
+                time(grain)
+            ));
+        }
+        if lanes.left_out_rows > 0 {
+            self.notes.push(format!(
+                "{} more lanes with {} {things} are not drawn; they count in every number of this page.",
+                count(lanes.left_out_lanes as u64),
+                count(lanes.left_out_rows as u64)
+            ));
+        }
+    }
+
+    fn finish(self, analysis: &Analysis, places: &Places, last: Ns) -> Timeline {
+        let relative = |list: &[(Ns, Ns)]| list.iter().map(|p| (p.0 - self.first, p.1 - p.0)).collect();
+        let stages = analysis
+            .stages
+            .iter()
+            .zip(&places.stages)
+            .map(|(stage, at)| StageMeta {
+                name: stage.name.clone(),
+                at: relative(&at.instances),
+                steps: relative(&at.steps),
+            });
+        let stages = stages.collect();
+        let named = self.kernels.iter().enumerate().filter(|(_, at)| **at != NO_NAME);
+        let kernel_names = named
+            .map(|(id, at)| (self.trace.names.get(NameId(id as u32)).to_owned(), *at))
+            .collect();
+        Timeline {
+            meta: Meta {
+                span: last - self.first,
+                names: self.names,
+                classes: class::CLASSES.to_vec(),
+                lanes: self.lanes,
+                stages,
+                notes: self.notes,
+            },
+            columns: self.packer.base64(),
+            kernel_names,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What is drawn where: ranges by thread and depth, calls by thread, operations by device and stream.
+
+use crate::html::class;
+use roofgap_trace::{CallClass, Ns, Trace};
+use std::collections::BTreeMap;
+
+/// The groups of lanes, from top to bottom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Group {
+    /// What the program named.
+    Ranges,
+    /// Operators of a framework.
+    Operators,
+    /// Calls into CUDA.
+    Calls,
+    /// Operations on a GPU.
+    Streams,
+}
+
+impl Group {
+    /// The most lanes that are drawn.
+    fn most(self) -> usize {
+        match self {
+            Self::Ranges => 16,
+            Self::Operators => 8,
+            Self::Calls => 8,
+            Self::Streams => 32,
+        }
+    }
+
+    /// What a lane of it holds, for people.
+    pub(super) fn things(self) -> &'static str {
+        match self {
+            Self::Ranges => "ranges",
+            Self::Operators => "operators",
+            Self::Calls => "calls",
+            Self::Streams => "GPU operations",
+        }
+    }
+}
+
+/// One line of the timeline: rows of one table of the trace, in the order of their start.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub label: String,
+    pub rows: Vec<u32>,
+}
+
+/// The lanes of a group, and what did not fit.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    pub group: Group,
+    pub lanes: Vec<Lane>,
+    pub left_out_lanes: usize,
+    pub left_out_rows: usize,
+}
+
+impl Lanes {
+    /// Keeps the lanes with most in them, in their order.
+    fn of(group: Group, mut lanes: Vec<Lane>) -> Self {
+        let mut order: Vec<usize> = (0..lanes.len()).collect();
+        order.sort_by_key(|&i| (std::cmp::Reverse(lanes[i].rows.len()), i));
+        let mut keep = vec![false; lanes.len()];
+        for &i in order.iter().take(group.most()) {
+            keep[i] = true;
+        }
+        let all: usize = lanes.iter().map(|l| l.rows.len()).sum();
+        let before = lanes.len();
+        let mut flags = keep.into_iter();
+        lanes.retain(|_| flags.next().unwrap_or(false));
+        let kept: usize = lanes.iter().map(|l| l.rows.len()).sum();
+        Self {
+            group,
+            left_out_lanes: before - lanes.len(),
+            left_out_rows: all - kept,
+            lanes,
+        }
+    }
+}
+
+/// Ranges: for every thread one lane a depth.
+pub(super) fn ranges(trace: &Trace) -> Lanes {
+    let rows = trace.ranges.rows.iter().enumerate();
+    nested(
+        trace,
+        Group::Ranges,
+        rows.map(|(row, r)| (row as u32, r.thread.0, r.start, r.end)),
+    )
+}
+
+/// Operators of a framework: the same.
+pub(super) fn operators(trace: &Trace) -> Lanes {
+    let ops = &trace.cpu_ops;
+    let rows = ops
+        .start
+        .iter()
+        .zip(&ops.end)
+        .zip(&ops.thread)
+        .enumerate()
+        .map(|(row, ((start, end), thread))| (row as u32, thread.0, *start, *end));
+    nested(trace, Group::Operators, rows)
+}
+
+/// Things that nest, in the order of (start, longest first) on each thread: each goes to the first depth that is free.
+fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns, Ns)>) -> Lanes {
+    let mut depths: BTreeMap<u32, Vec<(Ns, Vec<u32>)>> = BTreeMap::new();
+    for (row, thread, start, end) in rows {
+        let lanes = depths.entry(thread).or_default();
+        match lanes.iter_mut().find(|lane| lane.0 <= start) {
+            Some(lane) => {
+                lane.0 = end;
+                lane.1.push(row);
+            }
+            None => lanes.push((end, vec![row])),
+        }
+    }
+    let lanes = depths.into_iter().flat_map(|(thread, lanes)| {
+        let name = thread_name(trace, thread);
+        lanes.into_iter().enumerate().map(move |(depth, (_, rows))| Lane {
+            label: if depth == 0 { name.clone() } else { String::new() },
+            rows,
+        })
+    });
+    Lanes::of(group, lanes.collect())
+}
+
+/// Calls that launch, copy, set or wait, by thread.
+pub(super) fn calls(trace: &Trace) -> Lanes {
+    let mut threads: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let shown = |c: &CallClass| class::of_call(*c).is_some();
+    for (row, (_, thread)) in trace
+        .calls
+        .class
+        .iter()
+        .zip(&trace.calls.thread)
+        .enumerate()
+        .filter(|(_, (c, _))| shown(c))
+    {
+        threads.entry(thread.0).or_default().push(row as u32);
+    }
+    let lanes = threads.into_iter().map(|(thread, rows)| Lane {
+        label: thread_name(trace, thread),
+        rows,
+    });
+    Lanes::of(Group::Calls, lanes.collect())
+}
+
+/// GPU operations by device, process and stream.
+pub(super) fn streams(trace: &Trace) -> Lanes {
+    let ops = &trace.ops;
+    let mut streams: BTreeMap<(u16, u32, u32), Vec<u32>> = BTreeMap::new();
+    for (row, ((device, process), stream)) in ops.device.iter().zip(&ops.process).zip(&ops.stream).enumerate()
+    {
+        let rows = streams.entry((device.0, process.0, *stream)).or_default();
+        rows.push(row as u32);
+    }
+    let several = streams
+        .keys()
+        .any(|k| k.1 != streams.keys().next().map_or(0, |f| f.1));
+    let lanes = streams.into_iter().map(|((device, process, stream), rows)| {
+        let number = trace
+            .devices
+            .get(device as usize)
+            .map_or(u32::from(device), |d| d.number);
+        let pid = trace.processes.get(process as usize).map(|p| p.pid);
+        let process = pid
+            .filter(|_| several)
+            .map(|p| format!(" pid {p}"))
+            .unwrap_or_default();
+        Lane {
+            label: format!("GPU {number} stream {stream}{process}"),
+            rows,
+        }
+    });
+    Lanes::of(Group::Streams, lanes.collect())
+}
+
+fn thread_name(trace: &Trace, thread: u32) -> String {
+    let Some(found) = trace.threads.get(thread as usize) else {
+        return "thread".into();
+    };
+    let name = match trace.names.get(found.name) {
+        "" => "thread".to_owned(),
+        name => crate::html::markup::cut(name, 24),
+    };
+    let several = trace.processes.len() > 1;
+    let pid = trace.processes.get(found.process.index()).filter(|_| several);
+    let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
+    format!("{name} {}{pid}", found.tid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_things_go_down_and_left_out_lanes_are_counted() {
+        let trace = Trace::default();
+        let rows = [(0, 0, 0, 100), (1, 0, 10, 50), (2, 0, 50, 60), (3, 0, 100, 120)];
+        let lanes = nested(&trace, Group::Ranges, rows.into_iter());
+        let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
+        assert_eq!(rows, [&[0, 3][..], &[1, 2]]);
+        let deep = (0..40).map(|i| (i, 0, Ns::from(i), 1000 - Ns::from(i)));
+        let lanes = nested(&trace, Group::Ranges, deep);
+        assert_eq!(
+            (lanes.lanes.len(), lanes.left_out_lanes, lanes.left_out_rows),
+            (16, 24, 24)
+        );
+        assert_eq!(lanes.lanes[0].rows, [0], "the outermost stay");
+    }
+}

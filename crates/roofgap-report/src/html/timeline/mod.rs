@@ -1,0 +1,9 @@
+//! The timeline as data: what is drawn in which lane, merged where there is too much of it, packed.
+
+mod blocks;
+mod data;
+mod lanes;
+mod places;
+
+pub(super) use data::timeline;
+pub(super) use places::Places;
