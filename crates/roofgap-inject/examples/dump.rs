@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 
@@ -46,6 +46,9 @@ struct Summary {
     /// By shape: how many, and ns together.
     kernels: BTreeMap<u32, (u64, u64)>,
     calls: BTreeMap<u32, u64>,
+    /// Correlations of calls, and of kernels.
+    called: HashSet<u32>,
+    launched: Vec<u32>,
     ranges: BTreeMap<(u32, String), u64>,
     facts: Vec<String>,
     losses: BTreeMap<String, (u64, String)>,
@@ -57,11 +60,13 @@ impl Summary {
             Record::Kernel(kernel) => {
                 let entry = self.kernels.entry(kernel.shape).or_default();
                 entry.0 += 1;
+                self.launched.push(kernel.correlation);
                 entry.1 += kernel.end.saturating_sub(kernel.start);
                 "kernel"
             }
             Record::Call(call) => {
                 *self.calls.entry(call.api).or_default() += 1;
+                self.called.insert(call.correlation);
                 "call"
             }
             Record::Copy(_) => "copy",
@@ -147,12 +152,17 @@ impl Summary {
             let domain = self.domains.get(domain).map_or("", String::as_str);
             format!("{:?}:{count}", format!("{domain}@{name}"))
         });
+        let orphans = self
+            .launched
+            .iter()
+            .filter(|id| !self.called.contains(id))
+            .count();
         let losses = self
             .losses
             .iter()
             .map(|(id, (count, detail))| format!("{id:?}:[{count},{detail:?}]"));
         format!(
-            "{{\"ending\":{ending:?},\"records\":{:?},\"facts\":{:?},\"calls\":{{{}}},\"ranges\":{{{}}},\"losses\":{{{}}},\"kernels\":[{}]}}",
+            "{{\"ending\":{ending:?},\"kernels_without_call\":{orphans},\"records\":{:?},\"facts\":{:?},\"calls\":{{{}}},\"ranges\":{{{}}},\"losses\":{{{}}},\"kernels\":[{}]}}",
             self.records,
             self.facts,
             list(calls),

@@ -94,6 +94,7 @@ class Bench:
         for name, options in [
             ("native", {"copies": 0}),
             ("native-copies", {"copies": 1}),
+            ("native-callbacks", {"copies": 0, "calls": "callbacks"}),
             ("native-graph", {"copies": 0, "graph": "graph"}),
         ]:
             yield name, lambda n, o=options: self.run(
@@ -176,6 +177,11 @@ class Bench:
             self.say(f"  loss {name}: {loss}")
         self.check("the native capture is complete", native["ending"].startswith("Complete"), native["ending"])
         self.check("nothing was dropped", "cupti.dropped" not in native["losses"], str(list(native["losses"])))
+        self.check("every kernel has its launch call", native["kernels_without_call"] == 0, str(native["kernels_without_call"]))
+        other = self.summary(os.path.join(self.out, "native-callbacks.0"))
+        if other:
+            apart = other["kernels_without_call"], other["records"].get("call", 0), native["records"].get("call", 0)
+            self.check("every kernel has its launch call through callbacks", apart[0] == 0, f"{apart[0]} without; {apart[1]} calls, {apart[2]} as activities")
         self.check("ranges are there", any("decode_step" in name for name in native["ranges"]), str(native["ranges"]))
         report = os.path.join(self.out, "nsys.0.nsys-rep")
         if not os.path.exists(report):
@@ -253,7 +259,7 @@ def main():
     parser.add_argument("--out", default="tmp/native-manual")
     parser.add_argument("--nsys", help="nsys, when it is not on the PATH")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--many", type=int, default=2_000_000)
     parser.add_argument("--only", help="comma-separated modes beside unwatched")

@@ -18,6 +18,8 @@ try:
     import nvtx
 
     DOMAIN = nvtx.get_domain("LLM") if hasattr(nvtx, "get_domain") else None
+    if not hasattr(DOMAIN, "push_range"):  # before 0.2.12
+        DOMAIN = None
 except ImportError:
     nvtx = None
     DOMAIN = None

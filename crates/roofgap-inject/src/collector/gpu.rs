@@ -4,16 +4,18 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
+use super::options::Calls;
 use super::pool::{self, Pool};
 use super::session::{self, Session};
 use super::{calls, now};
 use crate::cupti::library::Surroundings;
-use crate::cupti::{Api, Failure, sys};
+use crate::cupti::{Api, Failure, Subscriber, sys};
 use crate::wire::ClockPair;
 
 /// CUPTI at work.
 pub(crate) struct Gpu {
     pub(crate) api: Api,
+    subscriber: Subscriber,
     pub(crate) pool: Pool,
     /// As the `Cupti` record has them.
     pub(crate) options: u32,
@@ -24,6 +26,7 @@ pub(crate) struct Gpu {
 pub(crate) const CALLS_CHOSEN: u32 = 1;
 pub(crate) const COPIES: u32 = 2;
 pub(crate) const WHOLE_GRAPHS: u32 = 4;
+pub(crate) const CALLBACKS: u32 = 8;
 
 /// How many libraries are tried: a second CUPTI in a process is no light thing.
 const TRIES: usize = 4;
@@ -34,11 +37,11 @@ pub(crate) fn start(session: &'static Session) {
     let (mut id, mut failures) = ("cupti.missing", Vec::new());
     for path in candidates.iter().take(TRIES) {
         let opened = Api::open(path).and_then(|api| {
-            api.subscribe(ignore)?;
-            Ok(api)
+            let subscriber = api.subscribe(calls::on_call)?;
+            Ok((api, subscriber))
         });
         match opened {
-            Ok(api) => return begin(session, api),
+            Ok((api, subscriber)) => return begin(session, api, subscriber),
             Err(Failure::Refused {
                 code: sys::MULTIPLE_SUBSCRIBERS,
                 ..
@@ -58,7 +61,7 @@ pub(crate) fn start(session: &'static Session) {
     session.note(id, 1, &failures.join("; "));
 }
 
-fn begin(session: &'static Session, api: Api) {
+fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     let Some(pool) = Pool::new() else {
         session.note("cupti.no_memory", 1, "the system gave no memory for buffers");
         return;
@@ -72,11 +75,14 @@ fn begin(session: &'static Session, api: Api) {
     if session.options.whole_graphs {
         options |= WHOLE_GRAPHS;
     }
-    if api.can_choose_calls() {
-        options |= CALLS_CHOSEN;
-    }
+    options |= match session.options.calls {
+        Calls::Best | Calls::Activity if api.can_choose_calls() => CALLS_CHOSEN,
+        Calls::Best | Calls::Callbacks if api.can_call_back() => CALLS_CHOSEN | CALLBACKS,
+        _ => 0,
+    };
     let Ok(gpu) = session.begin_gpu(Gpu {
         api,
+        subscriber,
         pool,
         options,
         clocks,
@@ -107,10 +113,10 @@ fn enable(session: &Session, gpu: &Gpu) {
         kinds.push((sys::KIND_GRAPH_TRACE, "graph launches"));
     }
     gpu.api.leave_out_queries();
-    let chosen = if gpu.options & CALLS_CHOSEN != 0 {
-        calls::choose(&gpu.api)
-    } else {
-        0
+    let chosen = match gpu.options {
+        options if options & CALLBACKS != 0 => calls::choose_callbacks(&gpu.api, &gpu.subscriber),
+        options if options & CALLS_CHOSEN != 0 => calls::choose(&gpu.api),
+        _ => 0,
     };
     if chosen == 0 {
         kinds.extend([
@@ -142,9 +148,6 @@ pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
         after: now(),
     })
 }
-
-/// We subscribe to keep others out, and want no callbacks.
-unsafe extern "C" fn ignore(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
 
 /// CUPTI needs a buffer.
 unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {

@@ -12,10 +12,25 @@ pub(crate) struct Options {
     pub(crate) copies: bool,
     /// `ROOFGAP_NATIVE_GRAPH`: `graph` records a launch as one, `node` (the default) each kernel of it.
     pub(crate) whole_graphs: bool,
+    /// `ROOFGAP_NATIVE_CALLS`: how CUDA calls are recorded.
+    pub(crate) calls: Calls,
     /// `ROOFGAP_NATIVE_FLUSH_MS`: how often CUPTI is asked for what it has finished; 0 never asks.
     pub(crate) flush_every: Option<Duration>,
     /// `ROOFGAP_NATIVE_MAX_MB`: the size the file may reach.
     pub(crate) limit: u64,
+}
+
+/// How CUDA calls are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// In the best way this CUPTI has.
+    Best,
+    /// `activity`: chosen one by one as activities.
+    Activity,
+    /// `callbacks`: chosen one by one, timed by ourselves.
+    Callbacks,
+    /// `all`: every call there is.
+    All,
 }
 
 /// One second loses little when a program is killed and is rare enough to cost nothing.
@@ -39,6 +54,12 @@ impl Options {
             folder,
             copies: text("ROOFGAP_NATIVE_COPIES").as_deref() != Some("0"),
             whole_graphs: text("ROOFGAP_NATIVE_GRAPH").as_deref() == Some("graph"),
+            calls: match text("ROOFGAP_NATIVE_CALLS").as_deref() {
+                Some("activity") => Calls::Activity,
+                Some("callbacks") => Calls::Callbacks,
+                Some("all") => Calls::All,
+                _ => Calls::Best,
+            },
             flush_every: (flush > 0).then(|| Duration::from_millis(flush)),
             limit: number("ROOFGAP_NATIVE_MAX_MB", MAX_MB)
                 .max(1)
@@ -76,11 +97,12 @@ mod tests {
             ("ROOFGAP_NATIVE_COPIES", "0"),
             ("ROOFGAP_NATIVE_GRAPH", "graph"),
             ("ROOFGAP_NATIVE_FLUSH_MS", "0"),
+            ("ROOFGAP_NATIVE_CALLS", "callbacks"),
             ("ROOFGAP_NATIVE_MAX_MB", "many"),
         ])
         .unwrap();
         assert!(!options.copies && options.whole_graphs);
-        assert_eq!(options.flush_every, None);
+        assert_eq!((options.flush_every, options.calls), (None, Calls::Callbacks));
         assert_eq!(options.limit, 4 << 30);
     }
 }

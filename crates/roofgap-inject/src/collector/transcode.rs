@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::calls::DRIVER;
-use super::device;
+use super::{calls, device};
 use crate::cupti::{Api, sys};
 use crate::wire::{
     Call, CallName, Copy, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Place, Record, Set, Sync,
@@ -211,24 +210,18 @@ impl Transcoder {
     }
 
     fn call(&mut self, api: &Api, record: &sys::CallRecord, frame: &mut FrameBuilder) {
-        let driver = record.kind == sys::KIND_DRIVER;
-        let number = if driver {
-            record.number | DRIVER
-        } else {
-            record.number
+        let domain = match record.kind {
+            sys::KIND_DRIVER => sys::DOMAIN_DRIVER,
+            _ => sys::DOMAIN_RUNTIME,
         };
-        if self.call_names.insert(number, ()).is_none() {
-            let domain = if driver {
-                sys::DOMAIN_DRIVER
-            } else {
-                sys::DOMAIN_RUNTIME
-            };
-            if let Some(name) = api.call_name(domain, record.number) {
-                frame.put(&Record::CallName(CallName {
-                    api: number,
-                    name: Text(name),
-                }));
-            }
+        let number = calls::key(domain, record.number);
+        if self.call_names.insert(number, ()).is_none()
+            && let Some(name) = api.call_name(domain, record.number)
+        {
+            frame.put(&Record::CallName(CallName {
+                api: number,
+                name: Text(name),
+            }));
         }
         frame.put(&Record::Call(Call {
             api: number,

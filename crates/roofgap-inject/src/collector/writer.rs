@@ -8,8 +8,8 @@ use super::names::Seen;
 use super::output::Output;
 use super::session::Session;
 use super::transcode::Transcoder;
-use super::{gpu, now};
-use crate::wire::{Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
+use super::{calls, gpu, now};
+use crate::wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
 
 /// How long the writer sleeps when nobody calls it.
 const TICK: Duration = Duration::from_millis(50);
@@ -113,6 +113,16 @@ impl Writer {
         self.frame.put(&Record::Cupti(cupti));
         if let Some(clocks) = gpu.clocks {
             self.frame.put(&Record::ClockPair(clocks));
+        }
+        if gpu.options & gpu::CALLBACKS != 0 {
+            // These calls arrive encoded, so their names are written for all of them at once.
+            for (domain, number, name) in calls::all_wanted(&gpu.api) {
+                let api = calls::key(domain, number);
+                self.frame.put(&Record::CallName(CallName {
+                    api,
+                    name: Text(name),
+                }));
+            }
         }
         if gpu.options & gpu::CALLS_CHOSEN == 0 {
             self.lose(

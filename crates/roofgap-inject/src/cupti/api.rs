@@ -35,6 +35,14 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// What CUPTI knows us by.
+pub(crate) struct Subscriber(*mut c_void);
+
+// SAFETY: a number to CUPTI, which takes it from any thread.
+unsafe impl Send for Subscriber {}
+// SAFETY: as above.
+unsafe impl Sync for Subscriber {}
+
 /// An opened CUPTI.
 pub(crate) struct Api {
     /// Where it was found.
@@ -51,6 +59,7 @@ pub(crate) struct Api {
     set_attribute: Option<sys::SetAttribute>,
     enable_runtime: Option<sys::EnableCall>,
     enable_driver: Option<sys::EnableCall>,
+    enable_callback: Option<sys::EnableCallback>,
     all_sync: Option<sys::SetFlag>,
     callback_name: Option<sys::GetCallbackName>,
     result_string: Option<sys::GetResultString>,
@@ -110,6 +119,7 @@ impl Api {
             set_attribute: symbol!(handle, "cuptiActivitySetAttribute", sys::SetAttribute),
             enable_runtime: symbol!(handle, "cuptiActivityEnableRuntimeApi", sys::EnableCall),
             enable_driver: symbol!(handle, "cuptiActivityEnableDriverApi", sys::EnableCall),
+            enable_callback: symbol!(handle, "cuptiEnableCallback", sys::EnableCallback),
             all_sync: symbol!(handle, "cuptiActivityEnableAllSyncRecords", sys::SetFlag),
             callback_name: symbol!(handle, "cuptiGetCallbackName", sys::GetCallbackName),
             result_string,
@@ -128,11 +138,12 @@ impl Api {
     }
 
     /// Becomes the one subscriber, so that two profilers never share buffers unknowingly.
-    pub(crate) fn subscribe(&self, callback: sys::Callback) -> Result<(), Failure> {
+    pub(crate) fn subscribe(&self, callback: sys::Callback) -> Result<Subscriber, Failure> {
         let mut subscriber = ptr::null_mut();
         // SAFETY: the callback lives as long as the library, which is never unloaded.
         let code = unsafe { (self.subscribe)(&raw mut subscriber, callback, ptr::null_mut()) };
         self.check("cuptiSubscribe", code)
+            .map(|()| Subscriber(subscriber))
     }
 
     /// Says where buffers come from and go to.
@@ -155,6 +166,18 @@ impl Api {
     /// Whether calls can be chosen one by one.
     pub(crate) fn can_choose_calls(&self) -> bool {
         self.enable_runtime.is_some() && self.enable_driver.is_some() && self.callback_name.is_some()
+    }
+
+    /// Whether calls can be chosen one by one for callbacks.
+    pub(crate) fn can_call_back(&self) -> bool {
+        self.enable_callback.is_some() && self.callback_name.is_some()
+    }
+
+    /// Starts calling back about one call.
+    pub(crate) fn enable_callback(&self, subscriber: &Subscriber, domain: u32, number: u32) -> bool {
+        // SAFETY: the subscriber is the one CUPTI gave us.
+        self.enable_callback
+            .is_some_and(|enable| unsafe { enable(1, subscriber.0, domain, number) } == sys::SUCCESS)
     }
 
     /// Starts recording one call.

@@ -5,4 +5,4 @@ pub(crate) mod api;
 pub(crate) mod library;
 pub(crate) mod sys;
 
-pub(crate) use api::{Api, Failure};
+pub(crate) use api::{Api, Failure, Subscriber};

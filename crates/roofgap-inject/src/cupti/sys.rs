@@ -46,7 +46,28 @@ pub(crate) type SetAttribute = unsafe extern "C" fn(u32, *mut usize, *mut c_void
 pub(crate) type EnableCall = unsafe extern "C" fn(u32, u8) -> u32;
 pub(crate) type GetCallbackName = unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32;
 pub(crate) type GetResultString = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
+pub(crate) type EnableCallback = unsafe extern "C" fn(u32, *mut c_void, u32, u32) -> u32;
 pub(crate) type SetFlag = unsafe extern "C" fn(u8) -> u32;
+
+/// A call is entered.
+pub(crate) const SITE_ENTER: u32 = 0;
+/// A call returns.
+pub(crate) const SITE_EXIT: u32 = 1;
+
+/// What a callback about a call is told.
+#[repr(C)]
+pub(crate) struct CallbackData {
+    pub(crate) site: u32,
+    _name: usize,
+    _parameters: usize,
+    pub(crate) result: *const u32,
+    _symbol: usize,
+    _context: usize,
+    _context_id: u32,
+    /// Ours to use between entry and exit.
+    pub(crate) ours: *mut u64,
+    pub(crate) correlation: u32,
+}
 
 /// A kernel.
 #[repr(C)]
@@ -216,6 +237,9 @@ pub(crate) struct DeviceRecord {
 
 const _: () = {
     assert!(size_of::<usize>() == 8);
+    assert!(offset_of!(CallbackData, result) == 24);
+    assert!(offset_of!(CallbackData, ours) == 56);
+    assert!(offset_of!(CallbackData, correlation) == 64);
     assert!(offset_of!(KernelRecord, registers) == 6);
     assert!(offset_of!(KernelRecord, start) == 16);
     assert!(offset_of!(KernelRecord, device) == 40);

@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering;
 use crate::collector::now;
 use crate::collector::ring::{Pushed, Ring};
 use crate::collector::session::{self, Session};
-use crate::wire::{EventKind, Message, NvtxEvent, encode_event, encode_pop, encode_range_end, encode_thread};
+use crate::wire::{
+    Call, EventKind, Message, NvtxEvent, encode_call, encode_event, encode_pop, encode_range_end,
+    encode_thread,
+};
 
 /// Room that pushes leave free, so that the pops of open ranges always find some.
 const ROOM_FOR_POPS: usize = 8 << 10;
@@ -24,6 +27,10 @@ struct Local {
     session: Cell<*const Session>,
     ring: Cell<Option<&'static Ring>>,
     tid: Cell<u32>,
+    /// Low half of the pthread handle, by which CUPTI knows the thread.
+    handle: Cell<u32>,
+    /// The runtime call this thread is in, by its correlation; 0 for none.
+    runtime: Cell<u32>,
     ranges: Cell<u32>,
     busy: Cell<bool>,
     /// Domains whose innermost pushes did not get in, and how many: their pops must not get in either.
@@ -36,6 +43,8 @@ impl Local {
             session: Cell::new(ptr::null()),
             ring: Cell::new(None),
             tid: Cell::new(0),
+            handle: Cell::new(0),
+            runtime: Cell::new(0),
             ranges: Cell::new(0),
             busy: Cell::new(false),
             behind: Cell::new([(0, 0); BEHIND]),
@@ -54,6 +63,7 @@ impl Local {
         // SAFETY: both only answer.
         let (tid, handle) = unsafe { (libc::gettid() as u32, libc::pthread_self() as usize as u32) };
         self.tid.set(tid);
+        self.handle.set(handle);
         if let Some(ring) = ring {
             ring.tid.store(tid, Ordering::Relaxed);
             ring.push(encode_thread(tid, handle, now()).as_bytes(), &[], 0);
@@ -168,6 +178,34 @@ pub(crate) fn end(range: u64) {
     with(|session, local, ring| {
         let pushed = ring.push(encode_range_end(local.tid.get(), range, now()).as_bytes(), &[], 0);
         settle(session, pushed);
+    });
+}
+
+/// A call of the runtime begins.
+pub(crate) fn enter(correlation: u32) {
+    let _ = LOCAL.try_with(|local| local.runtime.set(correlation));
+}
+
+/// Records a call that returns. Calls of the driver that the runtime makes on behalf of the same launch are left out.
+pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64) {
+    with(|session, local, ring| {
+        if runtime {
+            local.runtime.set(0);
+        } else if local.runtime.get() == correlation {
+            return;
+        }
+        let call = Call {
+            api,
+            thread: local.handle.get(),
+            correlation,
+            result,
+            start,
+            end: now(),
+        };
+        settle(
+            session,
+            ring.push(encode_call(&call).as_bytes(), &[], ROOM_FOR_POPS),
+        );
     });
 }
 

@@ -29,7 +29,8 @@ pub use format::{MAGIC, VERSION, looks_like};
 pub use frame::{FrameBuilder, MAX_RAW};
 pub use header::{HEADER_LEN, Header, Status, StopCode};
 pub use nvtx::{
-    EventHead, EventKind, HEAD_MAX, Message, encode_event, encode_pop, encode_range_end, encode_thread,
+    EventHead, EventKind, HEAD_MAX, Message, encode_call, encode_event, encode_pop, encode_range_end,
+    encode_thread,
 };
 pub use reader::{Cut, Ending, How, Reader, Records, WireError};
 pub use record::{

@@ -1,4 +1,4 @@
-//! Annotation events, encoded without allocating: the program's own threads do it.
+//! Events encoded without allocating: the program's own threads do it.
 //!
 //! The head of an event goes into a small array and the text is copied behind it, so a handler writes the bytes of the
 //! record straight into its thread's ring and nobody touches them again before they are compressed.
@@ -136,6 +136,19 @@ pub fn encode_range_end(tid: u32, range: u64, at: u64) -> EventHead {
     head
 }
 
+/// Encodes a call of CUDA.
+#[must_use]
+pub fn encode_call(call: &super::Call) -> EventHead {
+    let mut head = EventHead::new(12, 32);
+    head.push(&call.api.to_le_bytes());
+    head.push(&call.thread.to_le_bytes());
+    head.push(&call.correlation.to_le_bytes());
+    head.push(&call.result.to_le_bytes());
+    head.push(&call.start.to_le_bytes());
+    head.push(&call.end.to_le_bytes());
+    head
+}
+
 /// Encodes the first sight of a thread.
 #[must_use]
 pub fn encode_thread(tid: u32, handle: u32, at: u64) -> EventHead {
@@ -148,7 +161,7 @@ pub fn encode_thread(tid: u32, handle: u32, at: u64) -> EventHead {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NvtxEnd, NvtxEvent, NvtxPop, Record, Thread};
+    use super::super::{Call, NvtxEnd, NvtxEvent, NvtxPop, Record, Thread};
     use super::*;
 
     fn encoded(record: Record<'_>) -> Vec<u8> {
@@ -206,5 +219,14 @@ mod tests {
                 at: 3
             }))
         );
+        let call = Call {
+            api: 1 << 31 | 307,
+            thread: 2,
+            correlation: 3,
+            result: 4,
+            start: 5,
+            end: 6,
+        };
+        assert_eq!(encode_call(&call).as_bytes(), encoded(Record::Call(call)));
     }
 }

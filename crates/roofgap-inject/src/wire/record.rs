@@ -149,7 +149,8 @@ records! {
     2 Cupti<'a> {
         /// What `cuptiGetVersion` says.
         version: u32,
-        /// Bit by bit: 1 calls were chosen one by one, 2 copies and sets are on, 4 graphs are whole launches.
+        /// Bit by bit: 1 calls were chosen one by one, 2 copies and sets are on, 4 graphs are whole launches, 8 calls
+        /// were recorded through callbacks.
         options: u32,
         /// The library's file.
         path: Text<'a>,
