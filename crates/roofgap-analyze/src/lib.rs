@@ -4,6 +4,7 @@
 
 pub mod analysis;
 pub mod attribute;
+pub mod compare;
 pub mod counters;
 pub mod findings;
 pub mod gpu;

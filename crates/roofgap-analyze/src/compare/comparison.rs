@@ -1,0 +1,369 @@
+//! The result: `roofgap.comparison/1`, field by field what the JSON holds.
+//!
+//! Stages are given by instance (one run of the stage), so that runs with another number of repeats compare. Times are
+//! integer nanoseconds, percentages run from 0 to 100, and a change is head less base: a positive time is a loss.
+
+use serde::{Deserialize, Serialize};
+
+/// The name of this schema.
+pub const COMPARISON_SCHEMA: &str = "roofgap.comparison/1";
+
+/// Two runs side by side.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Always [`COMPARISON_SCHEMA`].
+    pub schema: String,
+    /// What it is compared with.
+    pub base: SideInfo,
+    /// What is judged.
+    pub head: SideInfo,
+    /// In what the two are not the same thing, worst first.
+    pub differences: Vec<Difference>,
+    /// What could not be held against one another because neither side says it.
+    pub unchecked: Vec<String>,
+    /// Stages that both have.
+    pub stages: Vec<StageChange>,
+    /// Stages of the base that the head has not.
+    pub stages_gone: Vec<String>,
+    /// Stages of the head that the base has not.
+    pub stages_added: Vec<String>,
+    /// The whole trace.
+    pub totals: TotalsChange,
+    /// Kernels of the whole trace, largest change first.
+    pub kernels: Vec<KernelChange>,
+    /// What was asked of the gates.
+    pub gates: Vec<GateResult>,
+}
+
+/// What is known of one side.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SideInfo {
+    /// A run id or the name of a file.
+    pub title: String,
+    /// The files it was made from.
+    pub sources: Vec<String>,
+    /// Names of its GPUs.
+    pub gpus: Vec<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// `deep` or `light`.
+    pub mode: Option<String>,
+}
+
+/// How much a difference of the two sides matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// The two did not do the same work, or not on the same hardware: times do not compare.
+    Incomparable,
+    /// Times compare with care.
+    Caution,
+}
+
+/// Something in which the two sides are not the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// What: `gpu`, `model`, `prompt_tokens`, ...
+    pub what: String,
+    /// How much it matters.
+    pub weight: Weight,
+    /// On the base; `None` where it does not say.
+    pub base: Option<String>,
+    /// On the head.
+    pub head: Option<String>,
+    /// What it means for the numbers.
+    pub meaning: String,
+}
+
+/// What is made of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// None, or within the noise.
+    Same,
+    /// Beyond the noise, for the better.
+    Better,
+    /// Beyond the noise, for the worse.
+    Worse,
+    /// Not measured on both sides.
+    #[default]
+    Unknown,
+}
+
+/// A number on both sides.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Change<T> {
+    /// On the base; `None` where it was not measured.
+    pub base: Option<T>,
+    /// On the head.
+    pub head: Option<T>,
+    /// Head less base.
+    pub delta: Option<T>,
+    /// That in percent of the base.
+    pub delta_pct: Option<f64>,
+    /// How much it may move by itself.
+    pub noise: Option<T>,
+    /// What is made of it.
+    pub judgement: Judgement,
+}
+
+/// A stage on both sides, by instance.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StageChange {
+    /// Its name.
+    pub name: String,
+    /// How often it occurred on the base and on the head.
+    pub instances: [u64; 2],
+    /// Steps of an instance on the base and on the head.
+    pub steps: [Option<f64>; 2],
+    /// Where the noise of wall and idle times comes from.
+    pub wall_noise_from: String,
+    /// Time on the CPU.
+    pub wall_ns: Change<i64>,
+    /// Time of a step on the CPU, mean.
+    pub step_ns: Change<i64>,
+    /// Time without any tool watching, median of the repeats.
+    pub unwatched_ns: Change<i64>,
+    /// Time in which the GPU worked.
+    pub busy_ns: Change<i64>,
+    /// Sum of kernel durations.
+    pub kernel_ns: Change<i64>,
+    /// All idle time between its first and last GPU operation.
+    pub idle_ns: Change<i64>,
+    /// Idle because the CPU had not launched yet.
+    pub idle_launch_ns: Change<i64>,
+    /// Idle while the launching thread waited for the device.
+    pub idle_sync_ns: Change<i64>,
+    /// Idle while the launching thread was in a copy call.
+    pub idle_copy_ns: Change<i64>,
+    /// Idle for another reason.
+    pub idle_other_ns: Change<i64>,
+    /// Launches of an instance.
+    pub launches: Change<f64>,
+    /// Launches of a step.
+    pub launches_per_step: Change<f64>,
+    /// Model FLOPs utilisation by wall time.
+    pub mfu_pct: Change<f64>,
+    /// Memory bandwidth utilisation by wall time.
+    pub mbu_pct: Change<f64>,
+    /// What the change of the wall time is the sum of.
+    pub explanation: Explanation,
+    /// Its kernels, largest change first.
+    pub kernels: Vec<KernelChange>,
+}
+
+/// The parts whose sum is the change of a stage's wall time, exactly.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The change to explain.
+    pub wall_delta_ns: i64,
+    /// The parts, largest first. Their `delta_ns` add up to `wall_delta_ns`.
+    pub parts: Vec<Part>,
+    /// Why there is no finer account, where there is none.
+    pub why_not: Option<String>,
+}
+
+/// Of what kind a part is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartKind {
+    /// A kernel.
+    Kernel,
+    /// Copies, sets and whole graphs, less the time in which operations ran at once.
+    OtherGpuWork,
+    /// Idle: the CPU had not launched yet.
+    IdleLaunch,
+    /// Idle: the launching thread waited for the device.
+    IdleSync,
+    /// Idle: the launching thread was in a copy call.
+    IdleCopy,
+    /// Idle for another reason.
+    IdleOther,
+    /// The CPU before the first and after the last GPU operation.
+    OutsideGpu,
+    /// A named part of a stage that has no GPU work.
+    Note,
+    /// What is left: several devices at once, rounding, or all of it where nothing finer is known.
+    Rest,
+}
+
+/// A part of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its kind.
+    pub kind: PartKind,
+    /// The kernel or note; a few words for the others.
+    pub name: String,
+    /// Head less base.
+    pub delta_ns: i64,
+    /// Whether that is more than the part may move by itself.
+    pub beyond_noise: bool,
+}
+
+/// The whole trace on both sides.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TotalsChange {
+    /// Sum of kernel durations.
+    pub kernel_ns: Change<i64>,
+    /// Union of all GPU operations.
+    pub busy_ns: Change<i64>,
+    /// Kernels that ran.
+    pub kernel_count: Change<f64>,
+}
+
+/// How a kernel of one side was found on the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MatchedBy {
+    /// The same name.
+    Name,
+    /// Another name, the same family and a like place: it changed its name.
+    FamilyAndPlace,
+    /// It is on one side only.
+    Nothing,
+}
+
+/// How a kernel changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelStatus {
+    /// Within the noise.
+    Same,
+    /// A call takes less time.
+    Faster,
+    /// A call takes more time.
+    Slower,
+    /// It is called more often.
+    MoreCalls,
+    /// It is called less often.
+    FewerCalls,
+    /// Only the head has it.
+    Added,
+    /// Only the base has it.
+    Gone,
+}
+
+/// A kernel on one side.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct KernelSide {
+    /// As the tool gave it.
+    pub name: String,
+    /// Sum of durations.
+    pub total_ns: i64,
+    /// How often it ran.
+    pub calls: f64,
+    /// Mean.
+    pub mean_ns: i64,
+}
+
+/// A kernel on both sides, all devices together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KernelChange {
+    /// For tables; that of the head where there is one.
+    pub short_name: String,
+    /// What kind of work it does.
+    pub family: String,
+    /// How the two were found to be one.
+    pub matched_by: MatchedBy,
+    /// Why two names were taken for one kernel.
+    pub match_reason: Option<String>,
+    /// On the base.
+    pub base: Option<KernelSide>,
+    /// On the head.
+    pub head: Option<KernelSide>,
+    /// Head less base.
+    pub delta_ns: i64,
+    /// The part of it that comes from another number of calls.
+    pub from_calls_ns: i64,
+    /// The part of it that comes from another length of a call.
+    pub from_length_ns: i64,
+    /// How much its total may move by itself.
+    pub noise_ns: i64,
+    /// How it changed.
+    pub status: KernelStatus,
+}
+
+/// What came of a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateOutcome {
+    /// Within its limit.
+    Held,
+    /// Over its limit, but within the noise.
+    WithinNoise,
+    /// Over its limit and beyond the noise.
+    Broken,
+    /// What it is about was not measured on both sides.
+    NotMeasured,
+}
+
+/// A gate held against one number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GateResult {
+    /// The gate as it was asked for.
+    pub gate: String,
+    /// The stage; `None` for the whole trace.
+    pub stage: Option<String>,
+    /// The number, such as `wall`.
+    pub metric: String,
+    /// How much worse the head is, in percent of the base; below 0 is better.
+    pub worse_pct: Option<f64>,
+    /// What came of it.
+    pub outcome: GateOutcome,
+    /// In words.
+    pub why: String,
+}
+
+/// What came of all gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateVerdict {
+    /// All held, or there was none.
+    Held,
+    /// At least one broke.
+    Broken,
+    /// None broke, and at least one could not be judged.
+    NotMeasured,
+}
+
+impl Comparison {
+    /// What came of all gates: 0, 5 or 3 as an exit status.
+    pub fn verdict(&self) -> GateVerdict {
+        let any = |outcome| self.gates.iter().any(|gate| gate.outcome == outcome);
+        if any(GateOutcome::Broken) {
+            GateVerdict::Broken
+        } else if any(GateOutcome::NotMeasured) {
+            GateVerdict::NotMeasured
+        } else {
+            GateVerdict::Held
+        }
+    }
+
+    /// Whether the two are different things, so that their times do not compare.
+    pub fn is_incomparable(&self) -> bool {
+        self.differences
+            .iter()
+            .any(|difference| difference.weight == Weight::Incomparable)
+    }
+}
+
+impl StageChange {
+    /// Whether anything of it is beyond the noise.
+    pub fn has_changed(&self) -> bool {
+        let times = [
+            &self.wall_ns,
+            &self.step_ns,
+            &self.unwatched_ns,
+            &self.busy_ns,
+            &self.kernel_ns,
+            &self.idle_ns,
+        ];
+        let real = |judgement| matches!(judgement, Judgement::Better | Judgement::Worse);
+        times.iter().any(|change| real(change.judgement))
+            || real(self.launches.judgement)
+            || self
+                .kernels
+                .iter()
+                .any(|kernel| kernel.status != KernelStatus::Same)
+    }
+}

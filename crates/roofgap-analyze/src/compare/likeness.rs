@@ -1,0 +1,198 @@
+//! Whether the two sides are the same thing: named first, because nothing below means much where they are not.
+
+use super::comparison::{Difference, Weight};
+use super::sides::Side;
+use crate::analysis::{Analysis, WorkloadInfo};
+
+/// In what the two differ, worst first, and what neither says.
+pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
+    let mut found = Found::default();
+    found.hold(
+        "gpu",
+        Weight::Incomparable,
+        "times of different hardware do not compare",
+        (known(gpus(base.analysis)), known(gpus(head.analysis))),
+    );
+    let word = |get: fn(&WorkloadInfo) -> Option<String>| {
+        let of = |side: &Side<'_>| side.analysis.workload.as_ref().and_then(get);
+        (of(&base), of(&head))
+    };
+    let model = "a different model does different work";
+    let tokens = "a different number of tokens is a different amount of work";
+    found.hold("model", Weight::Incomparable, model, word(|w| w.model.clone()));
+    found.hold(
+        "dtype",
+        Weight::Incomparable,
+        "another number format does different work",
+        word(|w| w.dtype.clone()),
+    );
+    found.quiet(
+        "parameters",
+        Weight::Incomparable,
+        model,
+        word(|w| number(w.parameters)),
+    );
+    found.hold(
+        "prompt_tokens",
+        Weight::Incomparable,
+        tokens,
+        word(|w| number(w.prompt_tokens)),
+    );
+    found.hold(
+        "generated_tokens",
+        Weight::Incomparable,
+        tokens,
+        word(|w| number(w.generated_tokens)),
+    );
+    found.hold("batch", Weight::Incomparable, tokens, word(|w| number(w.batch)));
+    found.quiet(
+        "vision_tokens",
+        Weight::Incomparable,
+        tokens,
+        word(|w| number(w.vision_tokens)),
+    );
+    found.quiet(
+        "device",
+        Weight::Incomparable,
+        "times of different hardware do not compare",
+        word(|w| w.device.clone()),
+    );
+    found.hold(
+        "mode",
+        Weight::Incomparable,
+        "deep and light runs are watched differently",
+        (base.facts.mode.clone(), head.facts.mode.clone()),
+    );
+    found.hold(
+        "timeline",
+        Weight::Caution,
+        "tools slow a program down differently: wall and idle times do not compare, kernel times do",
+        (timeline(base.analysis), timeline(head.analysis)),
+    );
+    found.quiet(
+        "revision",
+        Weight::Caution,
+        "other weights may generate other tokens",
+        word(|w| w.revision.clone()),
+    );
+    found.quiet(
+        "weights",
+        Weight::Caution,
+        "random weights may route and generate differently",
+        word(|w| w.weights.clone()),
+    );
+    found.quiet(
+        "workload",
+        Weight::Caution,
+        "the program was started in another way",
+        (base.facts.workload.clone(), head.facts.workload.clone()),
+    );
+    found.quiet(
+        "output",
+        Weight::Caution,
+        "the same input gave other tokens: the change may alter results",
+        word(|w| w.token_hash.clone()),
+    );
+    for stage in &base.analysis.stages {
+        let Some(other) = head.analysis.stages.iter().find(|s| s.name == stage.name) else {
+            continue;
+        };
+        let per_instance = |s: &crate::analysis::Stage| {
+            let steps = s.steps.as_ref()?;
+            Some(format!("{} in {} instances", steps.count, s.instances))
+        };
+        let rate = |s: &crate::analysis::Stage| {
+            s.steps
+                .as_ref()
+                .map(|steps| steps.count as f64 / s.instances.max(1) as f64)
+        };
+        if let (Some(b), Some(h)) = (rate(stage), rate(other))
+            && b != h
+        {
+            found.list.push(Difference {
+                what: format!("{}.steps", stage.name),
+                weight: Weight::Incomparable,
+                base: per_instance(stage),
+                head: per_instance(other),
+                meaning: "the stage has another number of steps: compare by step".into(),
+            });
+        }
+        if stage.from != other.from {
+            found.list.push(Difference {
+                what: format!("{}.from", stage.name),
+                weight: Weight::Caution,
+                base: Some(stage.from.clone()),
+                head: Some(other.from.clone()),
+                meaning: "one is timed by a tool, the other by the program itself".into(),
+            });
+        }
+    }
+    found.list.sort_by_key(|difference| difference.weight);
+    (found.list, found.unchecked)
+}
+
+#[derive(Default)]
+struct Found {
+    list: Vec<Difference>,
+    unchecked: Vec<String>,
+}
+
+impl Found {
+    /// Notes a difference, or that it could not be looked for.
+    fn hold(&mut self, what: &str, weight: Weight, meaning: &str, sides: (Option<String>, Option<String>)) {
+        if sides == (None, None) {
+            self.unchecked.push(what.to_owned());
+        }
+        self.quiet(what, weight, meaning, sides);
+    }
+
+    /// Notes a difference where there is one.
+    fn quiet(&mut self, what: &str, weight: Weight, meaning: &str, sides: (Option<String>, Option<String>)) {
+        let (base, head) = sides;
+        if base == head {
+            return;
+        }
+        let (weight, meaning) = if base.is_some() && head.is_some() {
+            (weight, meaning.to_owned())
+        } else {
+            (Weight::Caution, "only one side says it: not checked".to_owned())
+        };
+        self.list.push(Difference {
+            what: what.to_owned(),
+            weight,
+            base,
+            head,
+            meaning,
+        });
+    }
+}
+
+fn number(value: Option<u64>) -> Option<String> {
+    value.map(|value| value.to_string())
+}
+
+fn known(list: Vec<String>) -> Option<String> {
+    (!list.is_empty()).then(|| list.join(", "))
+}
+
+/// Names of the GPUs, equal ones counted.
+pub(super) fn gpus(analysis: &Analysis) -> Vec<String> {
+    let mut names: Vec<(String, usize)> = Vec::new();
+    for name in analysis.devices.iter().filter_map(|device| device.name.clone()) {
+        match names.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => names.push((name, 1)),
+        }
+    }
+    let counted = |(name, count): (String, usize)| match count {
+        1 => name,
+        count => format!("{count} x {name}"),
+    };
+    names.into_iter().map(counted).collect()
+}
+
+/// What recorded the timeline.
+fn timeline(analysis: &Analysis) -> Option<String> {
+    let source = analysis.sources.iter().find(|s| !s.format.starts_with("ncu"))?;
+    Some(source.format.clone())
+}

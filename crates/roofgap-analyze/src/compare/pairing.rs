@@ -1,0 +1,304 @@
+//! Which kernel of one side is which of the other.
+//!
+//! Names first, in the form in which tools agree. What is left is paired where it does the same kind of work, as often, and
+//! its name differs in numbers only (a tile size), or its time is alike as well: a library that picks another variant
+//! renames its kernel, and to call that "one gone, one added" would hide what happened.
+
+use crate::analysis::Kernel;
+use crate::counters::canonical;
+use rustc_hash::FxHashMap;
+
+/// The kernels of one canonical name, all devices together, of one instance.
+#[derive(Debug, Clone)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) short_name: String,
+    pub(super) family: String,
+    pub(super) total_ns: i64,
+    pub(super) calls: f64,
+    /// Variance of the total.
+    pub(super) variance: f64,
+    key: String,
+}
+
+/// Kernels by canonical name, in the order given; totals by instance.
+pub(super) fn groups(kernels: &[Kernel], instances: u64, variance: impl Fn(&Kernel) -> f64) -> Vec<Group> {
+    let instances = instances.max(1);
+    let mut at: FxHashMap<String, usize> = FxHashMap::default();
+    let mut groups: Vec<(Group, i64)> = Vec::new();
+    for kernel in kernels {
+        let key = canonical(&kernel.name);
+        let place = *at.entry(key.clone()).or_insert_with(|| {
+            let group = Group {
+                name: kernel.name.clone(),
+                short_name: kernel.short_name.clone(),
+                family: kernel.family.clone(),
+                total_ns: 0,
+                calls: 0.0,
+                variance: 0.0,
+                key,
+            };
+            groups.push((group, 0));
+            groups.len() - 1
+        });
+        if let Some((group, total)) = groups.get_mut(place) {
+            *total = total.saturating_add(kernel.total_ns);
+            group.calls += kernel.calls as f64 / instances as f64;
+            group.variance += variance(kernel) / (instances as f64 * instances as f64);
+        }
+    }
+    let whole = |(mut group, total): (Group, i64)| {
+        group.total_ns = by_instance(total, instances);
+        group
+    };
+    groups.into_iter().map(whole).collect()
+}
+
+/// A sum over instances as that of one, rounded.
+pub(super) fn by_instance(total: i64, instances: u64) -> i64 {
+    match i64::try_from(instances) {
+        Ok(n) if n > 1 => (total as f64 / n as f64).round() as i64,
+        _ => total,
+    }
+}
+
+/// How two groups were found to be one kernel.
+#[derive(Debug)]
+pub(super) enum Pair {
+    /// The same name.
+    Named(Group, Group),
+    /// Another name; why they are taken for one.
+    Renamed(Group, Group, String),
+    /// On the base only.
+    Gone(Group),
+    /// On the head only.
+    Added(Group),
+}
+
+/// Pairs the kernels of two sides.
+pub(super) fn pair(base: Vec<Group>, head: Vec<Group>) -> Vec<Pair> {
+    let mut of_key: FxHashMap<String, Group> = FxHashMap::default();
+    let mut order = Vec::with_capacity(head.len());
+    for group in head {
+        order.push(group.key.clone());
+        of_key.insert(group.key.clone(), group);
+    }
+    let mut pairs = Vec::new();
+    let mut gone = Vec::new();
+    for group in base {
+        match of_key.remove(&group.key) {
+            Some(other) => pairs.push(Pair::Named(group, other)),
+            None => gone.push(group),
+        }
+    }
+    let added: Vec<Group> = order.iter().filter_map(|key| of_key.remove(key)).collect();
+    pairs.extend(renamed(gone, added));
+    pairs
+}
+
+/// The most kernels of a side that are searched for other names: beyond it the small ones stay unpaired.
+const MOST_SEARCHED: usize = 512;
+
+fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
+    let skeletons = |groups: &[Group]| -> Vec<Vec<String>> {
+        groups
+            .iter()
+            .take(MOST_SEARCHED)
+            .map(|g| skeleton(&g.key))
+            .collect()
+    };
+    let (gone_names, added_names) = (skeletons(&gone), skeletons(&added));
+    let mut candidates = Vec::new();
+    for (b, (base, base_name)) in gone.iter().zip(&gone_names).enumerate() {
+        for (h, (head, head_name)) in added.iter().zip(&added_names).enumerate() {
+            if let Some((score, why)) = likeness(base, head, similarity(base_name, head_name)) {
+                candidates.push((score, b, h, why));
+            }
+        }
+    }
+    candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
+    let mut gone: Vec<Option<Group>> = gone.into_iter().map(Some).collect();
+    let mut added: Vec<Option<Group>> = added.into_iter().map(Some).collect();
+    let mut pairs = Vec::new();
+    for (_, b, h, why) in candidates {
+        let (Some(base), Some(head)) = (gone.get_mut(b), added.get_mut(h)) else {
+            continue;
+        };
+        if base.is_some()
+            && head.is_some()
+            && let (Some(base), Some(head)) = (base.take(), head.take())
+        {
+            pairs.push(Pair::Renamed(base, head, why));
+        }
+    }
+    pairs.extend(gone.into_iter().flatten().map(Pair::Gone));
+    pairs.extend(added.into_iter().flatten().map(Pair::Added));
+    pairs
+}
+
+/// How alike two kernels of different names are, and in what; `None` where they are not taken for one.
+fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
+    let ratio = |a: f64, b: f64| if a.max(b) > 0.0 { a.min(b) / a.max(b) } else { 1.0 };
+    let calls = ratio(base.calls, head.calls);
+    let time = ratio(base.total_ns as f64, head.total_ns as f64);
+    if kind(&base.family) != kind(&head.family) {
+        return None;
+    }
+    // Kernels of these families come in dozens with as many calls: only the name tells them apart.
+    let name_only = matches!(base.family.as_str(), "elementwise" | "copy/layout" | "other");
+    let score = 2.0 * names + calls + time;
+    let times = format!("{} and {} calls", round(base.calls), round(head.calls));
+    if names >= 0.999 && calls >= 0.5 {
+        return Some((score, format!("the names differ in numbers only, {times}")));
+    }
+    if names >= 0.7 && calls >= 0.8 {
+        let why = format!(
+            "both {}, names {:.0} % alike, {times}",
+            base.family,
+            100.0 * names
+        );
+        return Some((score, why));
+    }
+    if !name_only && calls >= 0.95 && time >= 0.4 {
+        let why = format!(
+            "both {}, {times}, time within {:.0} %",
+            base.family,
+            100.0 * (1.0 - time)
+        );
+        return Some((score, why));
+    }
+    None
+}
+
+/// Matrix by matrix and matrix by vector are one kind: a library moves between them.
+fn kind(family: &str) -> &str {
+    if family == "gemv" { "gemm" } else { family }
+}
+
+fn round(calls: f64) -> String {
+    if calls.fract() == 0.0 {
+        format!("{calls:.0}")
+    } else {
+        format!("{calls:.1}")
+    }
+}
+
+/// The words of a name without its numbers.
+fn skeleton(key: &str) -> Vec<String> {
+    let mut words: Vec<String> = key
+        .split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    words.sort_unstable();
+    words
+}
+
+/// Words in common, of all words of both; each list is sorted.
+fn similarity(a: &[String], b: &[String]) -> f64 {
+    let (mut i, mut j, mut common) = (0, 0, 0usize);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        match x.cmp(y) {
+            std::cmp::Ordering::Less => i += 1,
+            std::cmp::Ordering::Greater => j += 1,
+            std::cmp::Ordering::Equal => {
+                common += 1;
+                i += 1;
+                j += 1;
+            }
+        }
+    }
+    let all = a.len() + b.len();
+    if all == 0 {
+        0.0
+    } else {
+        2.0 * common as f64 / all as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(name: &str, family: &str, total_ns: i64, calls: u64) -> Kernel {
+        Kernel {
+            name: name.into(),
+            short_name: name.into(),
+            family: family.into(),
+            total_ns,
+            calls,
+            ..Kernel::default()
+        }
+    }
+
+    fn pairs(base: &[Kernel], head: &[Kernel]) -> Vec<Pair> {
+        pair(groups(base, 1, |_| 0.0), groups(head, 1, |_| 0.0))
+    }
+
+    #[test]
+    fn tools_that_print_a_name_differently_agree() {
+        let base = [kernel(
+            "void at::native::f<(int)4>(int, T2)",
+            "elementwise",
+            10,
+            1,
+        )];
+        let head = [kernel("void f<4>(int)", "elementwise", 12, 1)];
+        assert!(matches!(&pairs(&base, &head)[..], [Pair::Named(..)]));
+    }
+
+    #[test]
+    fn another_tile_size_is_a_new_name_of_the_same_kernel() {
+        let base = [
+            kernel("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", "gemm", 900, 64),
+            kernel("nvjet_sm90_tst_32x64_64x16_4x1_v_bz_NNT", "gemm", 400, 32),
+        ];
+        let head = [
+            kernel("nvjet_sm90_tst_128x8_64x16_4x1_v_bz_TNT", "gemm", 990, 64),
+            kernel("nvjet_sm90_tst_16x64_64x16_4x1_v_bz_NNT", "gemm", 410, 32),
+        ];
+        let found = pairs(&base, &head);
+        for pair in &found {
+            let Pair::Renamed(a, b, why) = pair else {
+                panic!("{pair:?}");
+            };
+            assert_eq!(a.calls, b.calls);
+            assert!(why.contains("numbers only"), "{why}");
+        }
+        assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn another_library_in_the_same_place_is_paired_and_said_so() {
+        let base = [kernel("nvjet_sm90_tst_64x8_TNT", "gemm", 900, 64)];
+        let head = [kernel("cutlass_80_wmma_tensorop_bf16", "gemm", 1200, 64)];
+        let found = pairs(&base, &head);
+        assert!(matches!(&found[..], [Pair::Renamed(_, _, why)] if why.contains("both gemm")));
+    }
+
+    #[test]
+    fn unlike_kernels_stay_apart() {
+        let base = [
+            kernel("add_kernel", "elementwise", 900, 64),
+            kernel("sort", "sampling", 5, 1),
+        ];
+        let head = [
+            kernel("mul_silu", "elementwise", 900, 64),
+            kernel("flash", "attention", 5, 1),
+        ];
+        let found = pairs(&base, &head);
+        assert_eq!(found.len(), 4);
+        assert!(found.iter().all(|p| matches!(p, Pair::Gone(_) | Pair::Added(_))));
+    }
+
+    #[test]
+    fn totals_are_those_of_one_instance() {
+        let groups = groups(
+            &[kernel("k", "gemm", 30, 6), kernel("k", "gemm", 31, 6)],
+            3,
+            |_| 9.0,
+        );
+        assert_eq!((groups[0].total_ns, groups[0].calls), (20, 4.0));
+        assert_eq!(groups[0].variance, 2.0);
+    }
+}

@@ -1,0 +1,128 @@
+//! The whole comparison.
+
+use super::comparison::{COMPARISON_SCHEMA, Comparison, SideInfo, TotalsChange};
+use super::gate::{self, Gate};
+use super::noise::{self, Better, Floors};
+use super::stage::{self, StageSide};
+use super::{kernels, likeness};
+use crate::analysis::Analysis;
+use std::collections::BTreeMap;
+
+/// What is known of a side beside its analysis.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SideFacts {
+    /// A run id or the name of a file.
+    pub title: String,
+    /// `deep` or `light`, where it is a run.
+    pub mode: Option<String>,
+    /// How the program was started, where it is a run.
+    pub workload: Option<String>,
+    /// Wall times of each stage without any tool watching, one a repeat.
+    pub unwatched: BTreeMap<String, Vec<i64>>,
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// Its numbers.
+    pub analysis: &'a Analysis,
+    /// What else is known of it.
+    pub facts: &'a SideFacts,
+}
+
+/// What a comparison is told beside its sides.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CompareOptions {
+    /// Gates to hold against it.
+    pub gates: Vec<Gate>,
+    /// The least that is taken for noise.
+    pub floors: Floors,
+}
+
+/// Holds two runs against one another.
+pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comparison {
+    let floors = &options.floors;
+    let (differences, unchecked) = likeness::differences(base, head);
+    let mut stages = Vec::new();
+    let mut stages_gone = Vec::new();
+    for stage in &base.analysis.stages {
+        match head.analysis.stages.iter().find(|other| other.name == stage.name) {
+            Some(other) => stages.push(stage::change(side_of(base, stage), side_of(head, other), floors)),
+            None => stages_gone.push(stage.name.clone()),
+        }
+    }
+    let known = |name: &str| base.analysis.stages.iter().any(|stage| stage.name == name);
+    let added = head.analysis.stages.iter().map(|stage| stage.name.clone());
+    let stages_added = added.filter(|name| !known(name)).collect();
+    let kernels = kernels::changes((&base.analysis.kernels, 1), (&head.analysis.kernels, 1), floors);
+    let mut comparison = Comparison {
+        schema: COMPARISON_SCHEMA.into(),
+        base: info(base),
+        head: info(head),
+        differences,
+        unchecked,
+        stages,
+        stages_gone,
+        stages_added,
+        totals: totals(
+            base.analysis,
+            head.analysis,
+            kernels::noise_of_sum(&kernels),
+            floors,
+        ),
+        kernels,
+        gates: Vec::new(),
+    };
+    comparison.gates = options
+        .gates
+        .iter()
+        .flat_map(|gate| gate::results(gate, &comparison))
+        .collect();
+    comparison
+}
+
+fn side_of<'a>(side: Side<'a>, stage: &'a crate::analysis::Stage) -> StageSide<'a> {
+    StageSide {
+        stage,
+        repeats: side.facts.unwatched.get(&stage.name).map_or(&[], Vec::as_slice),
+    }
+}
+
+fn info(side: Side<'_>) -> SideInfo {
+    SideInfo {
+        title: side.facts.title.clone(),
+        sources: side
+            .analysis
+            .sources
+            .iter()
+            .map(|source| source.path.clone())
+            .collect(),
+        gpus: likeness::gpus(side.analysis),
+        model: side
+            .analysis
+            .workload
+            .as_ref()
+            .and_then(|workload| workload.model.clone()),
+        mode: side.facts.mode.clone(),
+    }
+}
+
+fn totals(base: &Analysis, head: &Analysis, kernel_noise: f64, floors: &Floors) -> TotalsChange {
+    let measured = |analysis: &Analysis| (!analysis.kernels.is_empty()).then_some(analysis.totals.kernel_ns);
+    let count = |analysis: &Analysis| measured(analysis).map(|_| analysis.totals.kernel_count as f64);
+    let noise = kernel_noise.max(noise::share(base.totals.kernel_ns, floors.gpu_pct));
+    TotalsChange {
+        kernel_ns: noise::time(measured(base), measured(head), noise),
+        busy_ns: noise::time(
+            measured(base).and(base.totals.busy_ns),
+            measured(head).and(head.totals.busy_ns),
+            noise,
+        ),
+        kernel_count: noise::number(
+            count(base),
+            count(head),
+            count(base).unwrap_or(0.0) * floors.gpu_pct / 100.0,
+            Better::Lower,
+        ),
+    }
+}

@@ -1,0 +1,315 @@
+//! One stage on both sides, and the parts that the change of its wall time is the sum of.
+
+use super::comparison::{Explanation, KernelChange, KernelStatus, Part, PartKind, StageChange};
+use super::kernels;
+use super::noise::{self, Better, Floors};
+use super::pairing::by_instance;
+use crate::analysis::{Idle, Note, Stage};
+
+/// Unwatched times of a stage, one a repeat.
+pub(super) type Repeats<'a> = &'a [i64];
+
+/// A stage with what else is known of it.
+#[derive(Clone, Copy)]
+pub(super) struct StageSide<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) repeats: Repeats<'a>,
+}
+
+/// Times of one instance.
+struct Values {
+    wall: i64,
+    projected: Option<i64>,
+    busy: Option<i64>,
+    kernel: Option<i64>,
+    idle: Option<Idle>,
+}
+
+impl Values {
+    fn of(stage: &Stage) -> Self {
+        let one = |total: i64| by_instance(total, stage.instances);
+        Values {
+            wall: one(stage.wall_ns),
+            projected: stage.projected_ns.map(one),
+            busy: stage.busy_ns.map(one),
+            kernel: stage.kernel_ns.map(one),
+            idle: stage.idle.map(|idle| Idle {
+                launch_ns: one(idle.launch_ns),
+                sync_ns: one(idle.sync_ns),
+                copy_ns: one(idle.copy_ns),
+                other_ns: one(idle.other_ns),
+            }),
+        }
+    }
+}
+
+/// Holds a stage of both sides against one another.
+pub(super) fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> StageChange {
+    let (b, h) = (Values::of(base.stage), Values::of(head.stage));
+    let (wall_noise, wall_noise_from) = wall_noise(base, head, b.wall, floors);
+    let kernels = kernels::changes(
+        (&base.stage.kernels, base.stage.instances),
+        (&head.stage.kernels, head.stage.instances),
+        floors,
+    );
+    let gpu_noise =
+        kernels::noise_of_sum(&kernels).max(noise::share(b.busy.or(b.kernel).unwrap_or(0), floors.gpu_pct));
+    let idle_noise = wall_noise.hypot(gpu_noise);
+    let idle =
+        |get: fn(&Idle) -> i64| noise::time(b.idle.as_ref().map(get), h.idle.as_ref().map(get), idle_noise);
+    let rate = |stage: &Stage| Some(stage.steps.as_ref()?.count as f64 / stage.instances.max(1) as f64);
+    let steps = [rate(base.stage), rate(head.stage)];
+    let relative_noise = wall_noise / b.wall.max(1) as f64;
+    let step = |stage: &Stage| stage.steps.as_ref().map(|steps| steps.mean_ns);
+    let step_noise = step(base.stage).map_or(0.0, |ns| relative_noise * ns as f64);
+    let launches = |stage: &Stage| {
+        let known = stage.busy_ns.is_some();
+        known.then(|| stage.launch_count as f64 / stage.instances.max(1) as f64)
+    };
+    let few = |value: Option<f64>| value.unwrap_or(0.0) * floors.gpu_pct / 100.0;
+    let per_step = |stage: &Stage| stage.steps.as_ref().and_then(|steps| steps.launches_per_step);
+    let mfu = |stage: &Stage| stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct);
+    let mbu = |stage: &Stage| stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct);
+    let utilisation = |get: &dyn Fn(&Stage) -> Option<f64>| {
+        let (b, h) = (get(base.stage), get(head.stage));
+        noise::number(b, h, relative_noise * b.unwrap_or(0.0), Better::Higher)
+    };
+    let explanation = explain(
+        base.stage,
+        head.stage,
+        (&b, &h),
+        &kernels,
+        (wall_noise, gpu_noise),
+    );
+    StageChange {
+        name: base.stage.name.clone(),
+        instances: [base.stage.instances, head.stage.instances],
+        steps,
+        wall_noise_from,
+        wall_ns: noise::time(Some(b.wall), Some(h.wall), wall_noise),
+        step_ns: noise::time(step(base.stage), step(head.stage), step_noise),
+        unwatched_ns: unwatched(base.repeats, head.repeats, floors),
+        busy_ns: noise::time(b.busy, h.busy, gpu_noise),
+        kernel_ns: noise::time(b.kernel, h.kernel, gpu_noise),
+        idle_ns: idle(Idle::total_ns),
+        idle_launch_ns: idle(|idle| idle.launch_ns),
+        idle_sync_ns: idle(|idle| idle.sync_ns),
+        idle_copy_ns: idle(|idle| idle.copy_ns),
+        idle_other_ns: idle(|idle| idle.other_ns),
+        launches: noise::number(
+            launches(base.stage),
+            launches(head.stage),
+            few(launches(base.stage)),
+            Better::Lower,
+        ),
+        launches_per_step: noise::number(
+            per_step(base.stage),
+            per_step(head.stage),
+            few(per_step(base.stage)),
+            Better::Lower,
+        ),
+        mfu_pct: utilisation(&mfu),
+        mbu_pct: utilisation(&mbu),
+        explanation,
+        kernels,
+    }
+}
+
+/// Noise of the wall time of an instance, and where it comes from.
+fn wall_noise(base: StageSide<'_>, head: StageSide<'_>, wall: i64, floors: &Floors) -> (f64, String) {
+    let steps = |side: StageSide<'_>| {
+        side.stage
+            .steps
+            .clone()
+            .map(|steps| (steps, side.stage.instances))
+    };
+    let from_steps = match (steps(base), steps(head)) {
+        (Some(b), Some(h)) => noise::of_steps((&b.0, b.1), (&h.0, h.1)),
+        _ => None,
+    };
+    let from_repeats = noise::of_repeats(base.repeats, head.repeats).map(|noise| {
+        // Repeats are timed unwatched: their relative spread is taken over.
+        let mean = base.repeats.iter().sum::<i64>() as f64 / base.repeats.len().max(1) as f64;
+        let how = format!(
+            "{} and {} unwatched repeats",
+            base.repeats.len(),
+            head.repeats.len()
+        );
+        (wall as f64 * noise / mean.max(1.0), how)
+    });
+    let measured = match (from_steps, from_repeats) {
+        (Some(steps), Some(repeats)) => Some(if steps.0 >= repeats.0 { steps } else { repeats }),
+        (one, other) => one.or(other),
+    };
+    match measured {
+        None => {
+            let how = format!(
+                "not measured (neither steps nor repeats on both sides): {} % assumed",
+                floors.unmeasured_wall_pct
+            );
+            (noise::share(wall, floors.unmeasured_wall_pct), how)
+        }
+        Some((noise, how)) => {
+            let least = noise::share(wall, floors.wall_pct);
+            if noise < least {
+                (least, format!("{how}; at least {} %", floors.wall_pct))
+            } else {
+                (noise, how)
+            }
+        }
+    }
+}
+
+fn unwatched(base: Repeats<'_>, head: Repeats<'_>, floors: &Floors) -> super::comparison::Change<i64> {
+    let middle = |repeats: Repeats<'_>| {
+        let mut sorted = repeats.to_vec();
+        sorted.sort_unstable();
+        sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+    };
+    let (b, h) = (middle(base), middle(head));
+    let value = b.unwrap_or(0);
+    let noise = match noise::of_repeats(base, head) {
+        Some(noise) => noise.max(noise::share(value, floors.wall_pct)),
+        None => noise::share(value, floors.unmeasured_wall_pct),
+    };
+    noise::time(b, h, noise)
+}
+
+/// The parts of the change of the wall time. The last one closes the sum, so that it is exact.
+fn explain(
+    base: &Stage,
+    head: &Stage,
+    values: (&Values, &Values),
+    kernels: &[KernelChange],
+    noise: (f64, f64),
+) -> Explanation {
+    let (b, h) = values;
+    let (wall_noise, gpu_noise) = noise;
+    let wall_delta_ns = h.wall.saturating_sub(b.wall);
+    let mut parts = Vec::new();
+    let mut why_not = None;
+    let part = |kind, name: &str, delta_ns: i64, noise: f64| Part {
+        kind,
+        name: name.to_owned(),
+        delta_ns,
+        beyond_noise: delta_ns.unsigned_abs() as f64 > noise,
+    };
+    match (gpu(b), gpu(h)) {
+        (Some(b), Some(h)) => {
+            parts.extend(kernels.iter().map(|kernel| Part {
+                kind: PartKind::Kernel,
+                name: kernel.short_name.clone(),
+                delta_ns: kernel.delta_ns,
+                beyond_noise: kernel.status != KernelStatus::Same,
+            }));
+            let mut add = |kind, name, get: &dyn Fn(&Gpu) -> i64, noise| {
+                parts.push(part(kind, name, get(&h).saturating_sub(get(&b)), noise));
+            };
+            add(
+                PartKind::OtherGpuWork,
+                "copies, sets and graphs, less what ran at once",
+                &|gpu| gpu.busy.saturating_sub(gpu.kernel),
+                gpu_noise,
+            );
+            add(
+                PartKind::IdleLaunch,
+                "idle: not launched yet",
+                &|g| g.idle.launch_ns,
+                wall_noise,
+            );
+            add(
+                PartKind::IdleSync,
+                "idle: waiting for the device",
+                &|g| g.idle.sync_ns,
+                wall_noise,
+            );
+            add(
+                PartKind::IdleCopy,
+                "idle: in a copy call",
+                &|g| g.idle.copy_ns,
+                wall_noise,
+            );
+            add(
+                PartKind::IdleOther,
+                "idle: launched, not started",
+                &|g| g.idle.other_ns,
+                wall_noise,
+            );
+            add(
+                PartKind::OutsideGpu,
+                "CPU before the first and after the last GPU operation",
+                &|gpu| gpu.wall.saturating_sub(gpu.projected),
+                wall_noise,
+            );
+        }
+        (None, None) => {
+            parts.extend(notes(base, head, wall_noise));
+            if parts.is_empty() {
+                why_not = Some("neither side has GPU work or named parts of this stage".to_owned());
+            }
+        }
+        _ => why_not = Some("only one side has GPU work of this stage".to_owned()),
+    }
+    let sum = parts
+        .iter()
+        .fold(0i64, |sum, part| sum.saturating_add(part.delta_ns));
+    let rest = wall_delta_ns.saturating_sub(sum);
+    if rest != 0 {
+        parts.push(part(PartKind::Rest, "the rest", rest, wall_noise));
+    }
+    parts.retain(|part| part.delta_ns != 0);
+    parts.sort_by(|a, b| {
+        b.delta_ns
+            .unsigned_abs()
+            .cmp(&a.delta_ns.unsigned_abs())
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    Explanation {
+        wall_delta_ns,
+        parts,
+        why_not,
+    }
+}
+
+/// What the GPU did in an instance, where all of it is known.
+struct Gpu {
+    wall: i64,
+    projected: i64,
+    busy: i64,
+    kernel: i64,
+    idle: Idle,
+}
+
+fn gpu(values: &Values) -> Option<Gpu> {
+    Some(Gpu {
+        wall: values.wall,
+        projected: values.projected?,
+        busy: values.busy?,
+        kernel: values.kernel?,
+        idle: values.idle?,
+    })
+}
+
+fn notes(base: &Stage, head: &Stage, wall_noise: f64) -> Vec<Part> {
+    let value = |stage: &Stage, note: &Note| by_instance(note.wall_ns, stage.instances);
+    let mut parts: Vec<Part> = Vec::new();
+    let mut add = |name: &str, delta_ns: i64| match parts.iter_mut().find(|part| part.name == name) {
+        Some(part) => part.delta_ns = part.delta_ns.saturating_add(delta_ns),
+        None => parts.push(Part {
+            kind: PartKind::Note,
+            name: name.to_owned(),
+            delta_ns,
+            beyond_noise: false,
+        }),
+    };
+    for note in &base.notes {
+        add(&note.name, value(base, note).saturating_neg());
+    }
+    for note in &head.notes {
+        add(&note.name, value(head, note));
+    }
+    for part in &mut parts {
+        part.beyond_noise = part.delta_ns.unsigned_abs() as f64 > wall_noise;
+    }
+    parts
+}

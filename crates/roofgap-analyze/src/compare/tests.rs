@@ -1,0 +1,279 @@
+use super::*;
+use crate::analysis::*;
+
+fn kernel(name: &str, total_ns: i64, calls: u64) -> Kernel {
+    let mean_ns = total_ns / calls as i64;
+    Kernel {
+        name: name.into(),
+        short_name: name.into(),
+        family: "gemm".into(),
+        device: Some(0),
+        total_ns,
+        calls,
+        mean_ns,
+        median_ns: Some(mean_ns),
+        min_ns: Some(mean_ns - mean_ns / 50),
+        max_ns: Some(mean_ns + mean_ns / 50),
+        counters: None,
+    }
+}
+
+/// Two instances of a decode: 100 µs each, of which kernels take 60, copies 5 and idle 30.
+fn analysis() -> Analysis {
+    Analysis {
+        schema: SCHEMA.into(),
+        devices: vec![DeviceInfo {
+            name: Some("NVIDIA H200".into()),
+            ..DeviceInfo::default()
+        }],
+        stages: vec![Stage {
+            name: "decode".into(),
+            instances: 2,
+            wall_ns: 200_001,
+            projected_ns: Some(190_000),
+            kernel_ns: Some(120_000),
+            busy_ns: Some(130_000),
+            kernel_count: 40,
+            launch_count: 44,
+            idle: Some(Idle {
+                launch_ns: 40_000,
+                sync_ns: 20_000,
+                ..Idle::default()
+            }),
+            steps: crate::steps::summary(
+                vec![24_990, 25_010, 25_000, 25_005, 24_995, 25_000, 25_002, 24_998],
+                Some(5.5),
+            ),
+            kernels: vec![kernel("gemm_64x8", 90_000, 20), kernel("sort_up", 30_000, 20)],
+            from: "timeline".into(),
+            ..Stage::default()
+        }],
+        workload: Some(WorkloadInfo {
+            model: Some("m".into()),
+            prompt_tokens: Some(8),
+            ..WorkloadInfo::default()
+        }),
+        ..Analysis::default()
+    }
+}
+
+fn run(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
+    let facts = SideFacts::default();
+    let side = |analysis| Side {
+        analysis,
+        facts: &facts,
+    };
+    let options = CompareOptions {
+        gates: Gate::parse_list(gates).unwrap(),
+        ..CompareOptions::default()
+    };
+    let comparison = compare(side(base), side(head), &options);
+    for stage in &comparison.stages {
+        let sum: i64 = stage.explanation.parts.iter().map(|part| part.delta_ns).sum();
+        assert_eq!(sum, stage.explanation.wall_delta_ns);
+        assert_eq!(Some(sum), stage.wall_ns.delta);
+    }
+    let json = serde_json::to_string(&comparison).unwrap();
+    let again: Comparison = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (again.stages.len(), again.verdict()),
+        (comparison.stages.len(), comparison.verdict())
+    );
+    comparison
+}
+
+#[test]
+fn a_run_and_itself_are_the_same() {
+    let comparison = run(
+        &analysis(),
+        &analysis(),
+        "0%,decode.wall=0ns,launches_per_step=0%",
+    );
+    assert!(comparison.differences.is_empty());
+    assert!(!comparison.stages[0].has_changed());
+    assert!(comparison.stages[0].explanation.parts.is_empty());
+    assert_eq!(comparison.verdict(), GateVerdict::Held);
+}
+
+#[test]
+fn instances_do_not_count_twice() {
+    let mut head = analysis();
+    let stage = &mut head.stages[0];
+    stage.instances = 4;
+    stage.wall_ns *= 2;
+    stage.projected_ns = stage.projected_ns.map(|ns| ns * 2);
+    stage.kernel_ns = stage.kernel_ns.map(|ns| ns * 2);
+    stage.busy_ns = stage.busy_ns.map(|ns| ns * 2);
+    stage.launch_count *= 2;
+    stage.idle = Some(Idle {
+        launch_ns: 80_000,
+        sync_ns: 40_000,
+        ..Idle::default()
+    });
+    for kernel in &mut stage.kernels {
+        kernel.total_ns *= 2;
+        kernel.calls *= 2;
+    }
+    let each = stage.steps.as_ref().unwrap().each_ns.clone();
+    stage.steps = crate::steps::summary([each.clone(), each].concat(), Some(5.5));
+    let comparison = run(&analysis(), &head, "1%");
+    assert!(!comparison.stages[0].has_changed(), "{:#?}", comparison.stages[0]);
+    assert!(comparison.differences.is_empty(), "{:?}", comparison.differences);
+}
+
+#[test]
+fn a_slower_kernel_behind_idle_time_breaks_the_gate() {
+    let mut head = analysis();
+    let stage = &mut head.stages[0];
+    stage.kernels[0] = kernel("gemm_64x8", 108_000, 20);
+    stage.kernel_ns = Some(138_000);
+    stage.busy_ns = Some(148_000);
+    stage.idle = Some(Idle {
+        launch_ns: 22_000,
+        sync_ns: 20_000,
+        ..Idle::default()
+    });
+    let comparison = run(&analysis(), &head, "5%,decode.wall=5%");
+    let stage = &comparison.stages[0];
+    assert_eq!(stage.wall_ns.judgement, Judgement::Same);
+    assert_eq!(stage.busy_ns.judgement, Judgement::Worse);
+    assert_eq!(stage.kernels[0].status, KernelStatus::Slower);
+    assert_eq!(stage.explanation.parts.len(), 2, "{:?}", stage.explanation);
+    let broken: Vec<&str> = comparison
+        .gates
+        .iter()
+        .filter(|gate| gate.outcome == GateOutcome::Broken)
+        .map(|gate| gate.metric.as_str())
+        .collect();
+    assert_eq!(broken, ["busy", "kernel"]);
+    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+}
+
+#[test]
+fn a_change_inside_the_noise_breaks_nothing() {
+    let mut base = analysis();
+    let mut head = analysis();
+    let jumpy = |each: [i64; 8]| crate::steps::summary(each.to_vec(), Some(5.5));
+    base.stages[0].steps = jumpy([20_000, 30_000, 24_000, 26_000, 22_000, 28_000, 25_000, 25_000]);
+    head.stages[0].steps = jumpy([31_000, 21_000, 25_000, 27_000, 29_000, 23_000, 26_000, 34_000]);
+    head.stages[0].wall_ns += 16_000;
+    let comparison = run(&base, &head, "decode.wall=5%");
+    assert_eq!(comparison.stages[0].wall_ns.judgement, Judgement::Same);
+    assert_eq!(comparison.gates[0].outcome, GateOutcome::WithinNoise);
+    assert_eq!(comparison.verdict(), GateVerdict::Held);
+}
+
+#[test]
+fn other_models_gpus_and_tokens_come_first() {
+    let mut head = analysis();
+    head.devices[0].name = Some("NVIDIA L4".into());
+    let workload = head.workload.as_mut().unwrap();
+    workload.model = Some("n".into());
+    workload.prompt_tokens = Some(16);
+    workload.dtype = Some("bf16".into());
+    let comparison = run(&analysis(), &head, "5%");
+    let what: Vec<(&str, Weight)> = comparison
+        .differences
+        .iter()
+        .map(|difference| (difference.what.as_str(), difference.weight))
+        .collect();
+    assert_eq!(
+        what,
+        [
+            ("gpu", Weight::Incomparable),
+            ("model", Weight::Incomparable),
+            ("prompt_tokens", Weight::Incomparable),
+            ("dtype", Weight::Caution),
+        ]
+    );
+    assert!(comparison.is_incomparable());
+    assert!(comparison.unchecked.contains(&"mode".to_owned()));
+}
+
+#[test]
+fn a_gate_that_cannot_be_judged_says_so() {
+    let mut head = analysis();
+    head.stages.clear();
+    let comparison = run(&analysis(), &head, "5%");
+    assert_eq!(comparison.stages_gone, ["decode"]);
+    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    let unknown = run(&analysis(), &analysis(), "prefil.wall=5%,decode.mfu=1%");
+    assert_eq!(unknown.verdict(), GateVerdict::NotMeasured);
+    assert!(
+        unknown.gates[0].why.contains("both have: decode"),
+        "{:?}",
+        unknown.gates
+    );
+    let none = run(&Analysis::default(), &Analysis::default(), "5%,wall=5%");
+    assert_eq!(none.verdict(), GateVerdict::NotMeasured);
+}
+
+#[test]
+fn a_stage_without_a_gpu_is_explained_by_its_parts() {
+    let part = |name: &str, wall_ns| Note {
+        name: name.into(),
+        instances: 1,
+        wall_ns,
+        ..Note::default()
+    };
+    let side = |sam, rest| Analysis {
+        stages: vec![Stage {
+            name: "prefill".into(),
+            instances: 1,
+            wall_ns: sam + rest,
+            notes: vec![part("sam", sam)],
+            ..Stage::default()
+        }],
+        ..Analysis::default()
+    };
+    let comparison = run(&side(1000, 500), &side(1400, 505), "prefill=5%");
+    let parts = &comparison.stages[0].explanation.parts;
+    assert_eq!((parts[0].name.as_str(), parts[0].delta_ns), ("sam", 400));
+    assert_eq!((parts[1].kind, parts[1].delta_ns), (PartKind::Rest, 5));
+    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+}
+
+#[test]
+fn unwatched_repeats_are_a_number_of_their_own() {
+    let facts = |each: &[i64]| SideFacts {
+        unwatched: [("decode".to_owned(), each.to_vec())].into(),
+        ..SideFacts::default()
+    };
+    let (base, head) = (facts(&[100, 101, 99, 100]), facts(&[120, 121, 119, 120]));
+    let analysis = analysis();
+    let options = CompareOptions {
+        gates: vec!["decode.unwatched=10%".parse().unwrap()],
+        ..CompareOptions::default()
+    };
+    let side = |facts| Side {
+        analysis: &analysis,
+        facts,
+    };
+    let comparison = compare(side(&base), side(&head), &options);
+    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+    assert_eq!(comparison.stages[0].unwatched_ns.delta, Some(20));
+}
+
+#[test]
+fn absurd_numbers_do_not_panic() {
+    let mut head = analysis();
+    head.stages[0].wall_ns = i64::MIN;
+    head.stages[0].busy_ns = Some(i64::MAX);
+    head.stages[0].kernels[0].total_ns = i64::MIN;
+    head.stages[0].kernels[0].min_ns = Some(i64::MIN);
+    head.stages[0].kernels[0].max_ns = Some(i64::MAX);
+    head.stages[0].instances = 0;
+    let facts = SideFacts::default();
+    let base = analysis();
+    let side = |analysis| Side {
+        analysis,
+        facts: &facts,
+    };
+    let gates = Gate::parse_list("5%").unwrap();
+    let options = CompareOptions {
+        gates,
+        ..CompareOptions::default()
+    };
+    compare(side(&base), side(&head), &options);
+    compare(side(&head), side(&base), &options);
+}
