@@ -1,7 +1,7 @@
 //! From the files of a run directory to its analysis and reports. Everything is read from disk, so that a run that was cut
 //! short, or one of long ago, is rendered in the same way as one that just ended.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, preset};
@@ -12,7 +12,9 @@ use roofgap_trace::account::{self, Account};
 
 use super::environment;
 use super::layout::Layout;
+use super::model;
 use crate::config::Config;
+use crate::config::settings::WorkloadKind;
 use crate::overhead::overhead;
 use crate::record::{PhaseName, PhaseStatus, SessionRecord};
 
@@ -50,7 +52,7 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord) -> 
     let options = Options {
         stages: noted(stages(config), "stages", &mut unreadable).unwrap_or_default(),
         counters: counters.into_iter().collect(),
-        model: noted(model(config), "model", &mut unreadable).flatten(),
+        model: noted(architecture(config), "model", &mut unreadable).flatten(),
         limits: UserLimits {
             peak_tflops: config.hardware.peak_tflops,
             bandwidth_gbs: config.hardware.bandwidth_gbs,
@@ -172,17 +174,18 @@ fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
 }
 
 /// The architecture that FLOPs and bytes are computed from; the program's own account names it where this does not.
-fn model(config: &Config) -> Result<Option<Architecture>, String> {
+fn architecture(config: &Config) -> Result<Option<Architecture>, String> {
     let model = &config.model;
-    let folder = model
-        .target
-        .as_deref()
-        .map(|target| Path::new(target).join("config.json"));
+    if config.workload.kind == WorkloadKind::Embedded {
+        // It is far smaller than the model it is shaped after; its account has its own configuration.
+        return Ok(None);
+    }
+    let folder = model::weights(model).map(|folder| folder.join("config.json"));
     let file = model
         .config
         .clone()
         .or_else(|| folder.filter(|file| file.is_file()));
-    match (file, &model.preset) {
+    match (file, model::preset_name(model)) {
         (Some(file), _) => {
             let said = |error: String| format!("{}: {error}", file.display());
             let bytes = std::fs::read(&file).map_err(|error| said(error.to_string()))?;

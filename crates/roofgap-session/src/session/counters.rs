@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use roofgap_analyze::StageSet;
 use roofgap_analyze::counters::canonical;
 use roofgap_collect::child::{Outcome, Watch, Watcher};
-use roofgap_collect::ncu::{self, Page, Profiled};
+use roofgap_collect::ncu::{self, NameBase, Page, Profiled};
 use roofgap_collect::program::Phase;
 use roofgap_collect::tool::Ncu;
 
@@ -61,6 +61,8 @@ fn attempt(
     let line = program.command(Phase::Counters, &account).map_err(failed)?;
     let Request { plan: asked, notes } = request(desk.config, &desk.layout, ncu, timeline, &plan, stages);
     notes.into_iter().for_each(|note| desk.ledger.note(PHASE, note));
+    // By function name ncu also meets kernels that are not in the plan, so counting them says nothing about it.
+    let countable = asked.name_base == NameBase::Mangled;
     let planned = asked.command(ncu, &line);
     planned
         .left_out
@@ -69,7 +71,7 @@ fn attempt(
     let budget = desk.config.run.counter_budget.0;
     let errand = Errand {
         profiler: true,
-        watch: Some(until_met(plan.expected_launches, budget)),
+        watch: Some(until_met(countable.then_some(plan.expected_launches), budget)),
         // The watcher ends the program at the budget; this is for a program from which nothing is heard.
         ..Errand::new(&planned.command, &folder, "ncu", budget + Duration::from_secs(60))
     };
@@ -135,14 +137,14 @@ fn attempt(
 }
 
 /// Ends the program once the plan is met, or once the budget is spent.
-fn until_met(expected: u64, budget: Duration) -> Watcher {
+fn until_met(expected: Option<u64>, budget: Duration) -> Watcher {
     let began = Instant::now();
     let mut measured = 0;
     Box::new(move |line| {
         if Profiled::read(line).is_some() {
             measured += 1;
         }
-        if (expected > 0 && measured >= expected) || began.elapsed() > budget {
+        if expected.is_some_and(|expected| measured >= expected) || began.elapsed() > budget {
             Watch::Enough
         } else {
             Watch::Continue
@@ -213,12 +215,12 @@ mod tests {
 
     #[test]
     fn the_program_is_ended_once_the_plan_is_met() {
-        let mut watch = until_met(2, Duration::from_secs(1000));
+        let mut watch = until_met(Some(2), Duration::from_secs(1000));
         let line = "==PROF== Profiling \"k\" - 0: 0%....50%....100% - 9 passes";
         assert_eq!(watch("something"), Watch::Continue);
         assert_eq!(watch(line), Watch::Continue);
         assert_eq!(watch(line), Watch::Enough);
-        let mut spent = until_met(2, Duration::ZERO);
+        let mut spent = until_met(None, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(1));
         assert_eq!(spent("anything"), Watch::Enough);
     }

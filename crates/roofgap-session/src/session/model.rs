@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use roofgap_collect::rundir::{RunDir, RunDirError};
 
 use crate::config::Config;
-use crate::config::settings::WorkloadKind;
+use crate::config::settings::{Model, WorkloadKind};
 
 /// Preset by name, and its configuration in the form of a Hugging Face `config.json`.
 const FILES: &[(&str, &str)] = &[
@@ -78,18 +78,37 @@ pub(super) fn config_json(preset: &str) -> Result<&'static str, String> {
         })
 }
 
-/// The `config.json` that random weights are made from; none where `model.target` or `model.config` say more.
+/// The folder of the weights, where `model.target` names one.
+pub(super) fn weights(model: &Model) -> Option<PathBuf> {
+    model
+        .target
+        .as_ref()
+        .map(PathBuf::from)
+        .filter(|folder| folder.is_dir())
+}
+
+/// The preset: `model.target` where it is a name and not a folder, else `model.preset`.
+pub(super) fn preset_name(model: &Model) -> Option<&str> {
+    match &model.target {
+        Some(target) if weights(model).is_none() => Some(target),
+        _ => model.preset.as_deref(),
+    }
+}
+
+/// The `config.json` that random weights are made from; none where there are weights or a `model.config`.
 pub(super) fn text(config: &Config) -> Result<Option<&'static str>, String> {
     let model = &config.model;
-    match &model.preset {
-        Some(preset)
-            if model.target.is_none()
-                && model.config.is_none()
-                && config.workload.kind == WorkloadKind::Hf =>
-        {
-            config_json(preset).map(Some)
-        }
-        _ => Ok(None),
+    if config.workload.kind != WorkloadKind::Hf || weights(model).is_some() || model.config.is_some() {
+        return Ok(None);
+    }
+    match preset_name(model) {
+        Some(name) => config_json(name).map(Some).map_err(|why| match &model.target {
+            Some(target) => {
+                format!("model.target is {target}, which is neither a folder nor the name of a preset: {why}")
+            }
+            None => why,
+        }),
+        None => Ok(None),
     }
 }
 
@@ -136,5 +155,31 @@ mod tests {
         assert!(config_json("qwen3_0_6b").unwrap().contains("\"qwen3\""));
         let why = config_json("nope").unwrap_err();
         assert!(why.contains("qwen3_0_6b"), "{why}");
+    }
+
+    #[test]
+    fn a_target_is_a_folder_of_weights_or_the_name_of_a_preset() {
+        let composed = |target: &str| {
+            let overrides = [
+                "workload=hf".to_owned(),
+                "model=llama3_8b".to_owned(),
+                format!("model.target='{target}'"),
+            ];
+            let props = crate::config::ConfigProps {
+                overrides: overrides.to_vec(),
+                ..Default::default()
+            };
+            crate::config::compose(&props).unwrap().config
+        };
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(text(&composed(&folder.path().display().to_string())), Ok(None));
+        assert!(
+            text(&composed("qwen3_0_6b"))
+                .unwrap()
+                .unwrap()
+                .contains("Qwen3-0.6B")
+        );
+        let why = text(&composed("no/such/folder")).unwrap_err();
+        assert!(why.contains("neither a folder nor the name of a preset"), "{why}");
     }
 }

@@ -13,10 +13,6 @@ const PHASE: PhaseName = PhaseName::Operators;
 
 /// Have the operators of the program.
 pub(super) fn run(desk: &mut Desk<'_>, program: &Program, baseline: Option<&Baseline>) {
-    if !desk.config.runner.operators && desk.config.workload.kind != WorkloadKind::Embedded {
-        desk.skip(PHASE, false, "runner.operators is false");
-        return;
-    }
     let own = baseline
         .and_then(|baseline| baseline.account.as_ref())
         .map_or(0, |account| account.operators.len());
@@ -28,6 +24,10 @@ pub(super) fn run(desk: &mut Desk<'_>, program: &Program, baseline: Option<&Base
             format!("the program timed {own} operators itself; no run of its own is needed"),
         );
         desk.end(PHASE, PhaseStatus::Ok);
+        return;
+    }
+    if !desk.config.runner.operators {
+        desk.skip(PHASE, false, "runner.operators is false");
         return;
     }
     if desk.config.workload.kind != WorkloadKind::Hf {

@@ -10,6 +10,7 @@ use roofgap_collect::program::{
 };
 
 use super::layout::Layout;
+use super::model;
 use crate::config::Config;
 use crate::config::settings::{Task, Workload, WorkloadKind};
 
@@ -189,12 +190,9 @@ fn hf_driver(config: &Config, beside: &Beside) -> Result<HfDriver, String> {
         .scripts
         .as_ref()
         .ok_or("the driver of Hugging Face models was not written out")?;
-    let source = match (
-        &model.target,
-        model.config.as_ref().or(beside.model_config.as_ref()),
-        &model.model_type,
-    ) {
-        (Some(target), ..) => HfModel::Folder(absolute(target.into())),
+    let config_json = model.config.as_ref().or(beside.model_config.as_ref());
+    let source = match (model::weights(&config.model), config_json, &model.model_type) {
+        (Some(folder), ..) => HfModel::Folder(absolute(folder)),
         (None, Some(file), _) => HfModel::ConfigJson(absolute(file.clone())),
         (None, None, Some(kind)) => HfModel::ModelType(kind.clone()),
         (None, None, None) => {

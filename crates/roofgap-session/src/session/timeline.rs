@@ -341,7 +341,15 @@ fn with_native(desk: &mut Desk<'_>, library: &NativeLibrary, program: &Program) 
         );
     }
     desk.ledger.output(PHASE, &account);
-    read(&captures)
+    // One file a process: that of a helper which was killed must not cost that of the model.
+    let mut readable = Vec::new();
+    for capture in captures {
+        match roofgap_trace::read(std::slice::from_ref(&capture)) {
+            Ok(_) => readable.push(capture),
+            Err(error) => desk.ledger.note(PHASE, error.to_string()),
+        }
+    }
+    read(&readable)
 }
 
 /// The program with the collector loaded into it.
