@@ -1,4 +1,4 @@
-//! Facts of a GPU from the driver, for when CUPTI gave none: it makes them only while CUDA starts up.
+//! Facts of a GPU from the driver, by the number the program itself uses.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 

@@ -9,7 +9,7 @@
 //! | `pool` | the buffers CUPTI fills |
 //! | `gpu` | CUPTI set up, its buffers in and out |
 //! | `calls` | which CUDA calls are worth recording |
-//! | `device` | facts of a GPU from the driver, when CUPTI gave none |
+//! | `device` | facts of a GPU from the driver |
 //! | `transcode` | CUPTI's records to ours |
 //! | `output` | the file, and what happens when it cannot grow |
 //! | `writer` | the thread |

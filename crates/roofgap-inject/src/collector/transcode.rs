@@ -55,6 +55,7 @@ pub(crate) struct Transcoder {
     call_names: Quickly<u32, ()>,
     devices: Vec<u32>,
     devices_used: Vec<u32>,
+    devices_asked: usize,
     /// Kernels without times.
     pub(crate) untimed: u64,
     /// Records of a kind that was not asked for.
@@ -319,16 +320,13 @@ impl Transcoder {
         }));
     }
 
-    /// Asks the driver about devices that did work and that CUPTI said nothing of.
+    /// Asks the driver about the devices that did work. CUPTI describes them too, but all of the machine's by their own
+    /// numbers, while work carries the number the program sees.
     pub(crate) fn describe_devices(&mut self, frame: &mut FrameBuilder) {
-        let devices = &mut self.devices;
-        self.devices_used.retain(|&id| {
-            if !devices.contains(&id) {
-                devices.push(id);
-                device::describe(id, |record| frame.put(&record));
-            }
-            false
-        });
+        while let Some(id) = self.devices_used.get(self.devices_asked).copied() {
+            self.devices_asked += 1;
+            device::describe(id, |record| frame.put(&record));
+        }
     }
 }
 

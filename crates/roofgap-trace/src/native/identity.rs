@@ -14,7 +14,10 @@ pub(super) struct Identity {
     handles: FxHashMap<u32, Vec<(u64, u32)>>,
     names: FxHashMap<u32, (bool, String)>,
     threads: FxHashMap<u32, ThreadId>,
-    devices: FxHashMap<u32, Device>,
+    /// By the number the program uses.
+    seen_by_program: FxHashMap<u32, Device>,
+    /// All of the machine's.
+    of_machine: Vec<Device>,
 }
 
 impl Identity {
@@ -49,8 +52,35 @@ impl Identity {
             l2_bytes: some(device.l2_bytes),
             uuid: uuid(device.uuid.0),
         };
-        // What CUPTI says comes first and is the fuller account.
-        self.devices.entry(device.id).or_insert(facts);
+        // The driver numbers devices as the program sees them; CUPTI numbers those of the machine.
+        match device.source {
+            1 => drop(self.seen_by_program.insert(device.id, facts)),
+            _ => self.of_machine.push(facts),
+        }
+    }
+
+    /// What is known of the device a program calls `number`.
+    fn device(&self, number: u32) -> Option<Device> {
+        let Some(told) = self.seen_by_program.get(&number) else {
+            return self
+                .of_machine
+                .iter()
+                .find(|device| device.number == number)
+                .cloned();
+        };
+        let same = |device: &&Device| device.uuid.is_some() && device.uuid == told.uuid;
+        let more = self.of_machine.iter().find(same).cloned().unwrap_or_default();
+        Some(Device {
+            number,
+            name: told.name.clone().or(more.name),
+            compute_capability: told.compute_capability.or(more.compute_capability),
+            sms: told.sms.or(more.sms),
+            memory_bytes: told.memory_bytes.or(more.memory_bytes),
+            bandwidth_bytes_per_s: told.bandwidth_bytes_per_s.or(more.bandwidth_bytes_per_s),
+            clock_hz: told.clock_hz.or(more.clock_hz),
+            l2_bytes: told.l2_bytes.or(more.l2_bytes),
+            uuid: told.uuid.clone(),
+        })
     }
 
     /// The thread of a system number.
@@ -91,19 +121,22 @@ impl Identity {
     /// Puts device ids in place of the numbers in the operations from row `first` on.
     pub(super) fn settle_devices(&self, first: usize, trace: &mut Trace) {
         let mut column = std::mem::take(&mut trace.ops.device);
-        let mut known: FxHashMap<u16, DeviceId> = FxHashMap::default();
+        let mut known: FxHashMap<u16, (DeviceId, bool)> = FxHashMap::default();
         let mut unknown = 0;
         for device in column.iter_mut().skip(first) {
             let number = device.0;
-            let facts = self.devices.get(&u32::from(number));
-            unknown += u64::from(facts.is_none());
-            *device = *known.entry(number).or_insert_with(|| {
+            let (id, described) = *known.entry(number).or_insert_with(|| {
+                let number = u32::from(number);
+                let facts = self.device(number);
+                let described = facts.is_some();
                 let bare = || Device {
-                    number: u32::from(number),
+                    number,
                     ..Device::default()
                 };
-                trace.add_device(facts.cloned().unwrap_or_else(bare))
+                (trace.add_device(facts.unwrap_or_else(bare)), described)
             });
+            *device = id;
+            unknown += u64::from(!described);
         }
         trace.ops.device = column;
         trace.losses.add(LossKind::OpNoDevice, unknown);

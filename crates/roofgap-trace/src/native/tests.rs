@@ -172,6 +172,41 @@ fn another_clock_is_brought_to_the_annotations() {
 }
 
 #[test]
+fn a_device_is_known_by_the_number_the_program_uses() {
+    let device = |id, source, name: &'static str, uuid: &'static [u8], bandwidth| {
+        Record::Device(wire::Device {
+            id,
+            visible: 1,
+            source,
+            major: 9,
+            minor: 0,
+            sms: 132,
+            clock_khz: 0,
+            l2_bytes: 0,
+            memory_bytes: 5,
+            bandwidth,
+            name: Text(name.as_bytes()),
+            uuid: Text(uuid),
+        })
+    };
+    let mut records = basics();
+    // The machine's first device is hidden from the program, whose number 0 is the second.
+    records.push(device(0, 0, "hidden", &[1; 16], 10));
+    records.push(device(1, 0, "used", &[2; 16], 20));
+    records.push(device(0, 1, "used", &[2; 16], 0));
+    records.extend(launch(1, 900, 100));
+    let (trace, _) = read_whole(&records);
+    assert_eq!(trace.devices.len(), 1);
+    assert_eq!(trace.devices[0].name.as_deref(), Some("used"));
+    assert_eq!(trace.devices[0].bandwidth_bytes_per_s, Some(20));
+    assert_eq!(
+        trace.devices[0].uuid.as_deref(),
+        Some("02020202-0202-0202-0202-020202020202")
+    );
+    assert_eq!(trace.losses.count(LossKind::OpNoDevice), 0);
+}
+
+#[test]
 fn names_may_come_after_what_they_name() {
     let mut records = vec![event(EventKind::Start, 3, 10, 77, Message::Registered(5))];
     records.push(Record::NvtxEnd(wire::NvtxEnd {
