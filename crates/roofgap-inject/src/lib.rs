@@ -12,6 +12,18 @@
 //! | `nvtx` | the program's own annotations |
 //! | `collector` | the recording itself, and the thread that writes it |
 //!
+//! The environment it listens to:
+//!
+//! | variable | means |
+//! |---|---|
+//! | `ROOFGAP_NATIVE_DIR` | the folder, which must exist; one file a process, `<pid>-<start>.rgcap` |
+//! | `ROOFGAP_NATIVE_COPIES` | `0` leaves out copies and sets as they ran on the GPU (their calls stay) |
+//! | `ROOFGAP_NATIVE_GRAPH` | `node` records each kernel of a graph, `graph` a launch as one |
+//! | `ROOFGAP_NATIVE_CALLS` | `activity`, `callbacks` or `all`: how CUDA calls are recorded; the best way by default |
+//! | `ROOFGAP_NATIVE_FLUSH_MS` | how often CUPTI is asked for what it has finished; 1000, 0 for never |
+//! | `ROOFGAP_NATIVE_MAX_MB` | the size a file may reach; 4096 |
+//! | `CUPTI_LIBRARY` | the CUPTI to use, where the search would find another |
+//!
 //! This is the one crate that speaks to C, and the only one with `unsafe`.
 
 #![cfg_attr(

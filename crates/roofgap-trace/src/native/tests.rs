@@ -312,6 +312,52 @@ fn a_capture_is_told_by_its_content() {
     assert_eq!(crate::input::sniff(&path).unwrap(), (Format::Native, false));
 }
 
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures")
+        .join(name)
+}
+
+#[test]
+fn a_file_the_collector_wrote_is_read() {
+    let trace = crate::read(&[fixture("native/stand-in.rgcap")]).unwrap().trace;
+    let kinds = |kind| trace.ops.kind.iter().filter(|k| **k == kind).count();
+    assert_eq!(
+        (kinds(OpKind::Kernel), kinds(OpKind::Copy), kinds(OpKind::Set)),
+        (10, 2, 1)
+    );
+    let named = |name: &str| {
+        let full = |range: &&crate::Range| {
+            format!(
+                "{}@{}",
+                trace.names.get(range.domain),
+                trace.names.get(range.name)
+            ) == name
+        };
+        trace.ranges.rows.iter().filter(full).count()
+    };
+    assert_eq!(
+        (named("LLM@prefill"), named("LLM@decode_step"), named("@sam")),
+        (1, 2, 1)
+    );
+    // Launches and ranges are of one thread, and the launches of the prefill lie within it.
+    assert_eq!(trace.threads.len(), 1);
+    let prefill = trace
+        .ranges
+        .rows
+        .iter()
+        .find(|r| trace.names.get(r.name) == "prefill")
+        .unwrap();
+    let inside = trace
+        .calls
+        .start
+        .iter()
+        .filter(|start| (prefill.start..=prefill.end).contains(start));
+    assert_eq!(inside.count(), 5);
+    assert_eq!(trace.devices[0].sms, Some(132));
+    assert_eq!(trace.losses.iter().count(), 0, "{:?}", trace.losses);
+}
+
 /// Rewrites a trace as the collector would have recorded it.
 fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
     let mut records = Vec::new();
@@ -484,8 +530,7 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
 
 #[test]
 fn the_same_work_gives_the_same_trace_as_nsys() {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
-    let nsys = crate::read(&[fixture]).unwrap().trace;
+    let nsys = crate::read(&[fixture("h200/llama4.sqlite.gz")]).unwrap().trace;
     let (native, _) = read_whole(&as_capture(&nsys));
     assert!(nsys.ops.len() > 3_000 && nsys.ranges.rows.len() > 10);
     assert_eq!(native.ops.start, nsys.ops.start);
