@@ -7,7 +7,7 @@ use roofgap_analyze::Stage;
 use std::fmt::Write;
 
 /// The parts of a stage: class, name and what it means.
-const PARTS: [(&str, &str, &str); 6] = [
+const PARTS: [(&str, &str, &str); 7] = [
     ("busy", "GPU busy", "at least one operation ran"),
     (
         "idle-launch",
@@ -30,7 +30,15 @@ const PARTS: [(&str, &str, &str); 6] = [
         "outside",
         "before the first and after the last GPU operation of the stage",
     ),
+    (
+        "shared",
+        "shared",
+        "instances at the same time on one GPU, whose time counts once",
+    ),
 ];
+
+/// The part that only programs of several processes or threads have.
+const SHARED: usize = 6;
 
 /// A bar for every stage, and a table.
 pub(super) fn stages(bundle: Bundle<'_>) -> String {
@@ -39,7 +47,7 @@ pub(super) fn stages(bundle: Bundle<'_>) -> String {
         return String::new();
     }
     let mut out = String::from("<ul class=\"legend\">");
-    for (class, name, meaning) in PARTS {
+    for (class, name, meaning) in PARTS.iter().take(used(stages)) {
         let _ = write!(
             out,
             "<li><i class=\"{class}\"></i>{name} <small>{meaning}</small></li>"
@@ -55,16 +63,31 @@ pub(super) fn stages(bundle: Bundle<'_>) -> String {
 }
 
 /// How long each part of a stage took; `None` without GPU work.
-fn parts(stage: &Stage) -> Option<[i64; 6]> {
+fn parts(stage: &Stage) -> Option<[i64; 7]> {
     let (busy, idle, projected) = (stage.busy_ns?, stage.idle?, stage.projected_ns?);
+    let outside = (stage.wall_ns - projected).max(0);
+    let known = busy + idle.total_ns() + outside;
+    // Below one per cent it is GPU work that went on after its range had closed in another instance.
+    let shared = Some(stage.wall_ns - known).filter(|rest| *rest > stage.wall_ns / 100);
     Some([
         busy,
         idle.launch_ns,
         idle.sync_ns,
         idle.copy_ns,
         idle.other_ns,
-        (stage.wall_ns - projected).max(0),
+        outside,
+        shared.unwrap_or(0),
     ])
+}
+
+/// The parts that any stage has.
+fn used(stages: &[Stage]) -> usize {
+    let shared = |s: &Stage| parts(s).is_some_and(|p| p[SHARED] > 0);
+    if stages.iter().any(shared) {
+        PARTS.len()
+    } else {
+        SHARED
+    }
 }
 
 fn bar(stage: &Stage, widest: i64, out: &mut String) {
@@ -88,7 +111,7 @@ fn bar(stage: &Stage, widest: i64, out: &mut String) {
     for ((class, name, _), ns) in PARTS.iter().zip(parts).filter(|p| p.1 > 0) {
         let share = 100.0 * ns as f64 / all as f64;
         said.push(format!("{name} {share:.1} %"));
-        let label = if share >= 7.0 {
+        let label = if share * width >= 450.0 {
             format!("{share:.0} %")
         } else {
             String::new()
@@ -109,7 +132,7 @@ fn bar(stage: &Stage, widest: i64, out: &mut String) {
 
 fn table(stages: &[Stage], out: &mut String) {
     out.push_str("<div class=\"scroll\"><table><thead><tr><th>Stage</th><th class=\"n\">Wall ms</th>");
-    for (_, name, _) in PARTS {
+    for (_, name, _) in PARTS.iter().take(used(stages)) {
         let _ = write!(out, "<th class=\"n\">{name} ms</th>");
     }
     out.push_str(
@@ -123,7 +146,7 @@ fn table(stages: &[Stage], out: &mut String) {
             ms(stage.wall_ns)
         );
         let parts = parts(stage);
-        for i in 0..PARTS.len() {
+        for i in 0..used(stages) {
             let value = parts.and_then(|p| p.get(i).copied());
             let _ = write!(out, "<td class=\"n\">{}</td>", ms_or(value));
         }
@@ -148,7 +171,7 @@ fn table(stages: &[Stage], out: &mut String) {
                 "<tr class=\"note\"><th scope=\"row\">of which {}</th><td class=\"n\">{}</td>{}<td></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td></td></tr>",
                 escape_cut(&note.name, 60),
                 ms(note.wall_ns),
-                "<td></td>".repeat(PARTS.len()),
+                "<td></td>".repeat(used(stages)),
                 ms_or(note.kernel_ns),
                 count(note.kernel_count)
             );

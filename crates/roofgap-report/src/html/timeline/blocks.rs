@@ -62,7 +62,7 @@ pub(super) fn blocks(
     }
 }
 
-/// The smallest grain, a power of two nanoseconds or 0, at which all lanes together have at most `budget` blocks.
+/// About the smallest grain at which all lanes together have at most `budget` blocks.
 pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
     let fits = |grain: Ns| {
         let mut count = 0;
@@ -74,7 +74,7 @@ pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: us
     if lanes.iter().map(|l| l.len()).sum::<usize>() <= budget {
         return 0;
     }
-    // A coarser grain never gives many more blocks, so a search by halves finds it; 2^50 ns are 13 days.
+    // A coarser grain hardly ever gives more blocks, so a search by halves finds one that fits; 2^50 ns are 13 days.
     let (mut low, mut high) = (0u32, 50u32);
     while low < high {
         let middle = (low + high) / 2;
@@ -84,7 +84,17 @@ pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: us
             low = middle + 1;
         }
     }
-    1 << low
+    // Between that power of two and the one below, a few steps more.
+    let (mut short, mut enough): (Ns, Ns) = ((1 << low) / 2, 1 << low);
+    for _ in 0..3 {
+        let middle = (short + enough) / 2;
+        if middle > short && fits(middle) {
+            enough = middle;
+        } else {
+            short = middle;
+        }
+    }
+    enough
 }
 
 #[cfg(test)]

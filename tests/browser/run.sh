@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Opens the HTML reports of fixtures in a real Chromium. Installs what it needs; says so and ends well where that cannot be.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+
+skip() {
+  echo "browser test skipped: $1"
+  exit 0
+}
+
+find_chromium() {
+  for name in "${CHROMIUM:-}" chromium chromium-browser google-chrome; do
+    if [ -n "$name" ] && command -v "$name"; then return 0; fi
+  done
+  return 1
+}
+
+command -v npm >/dev/null || skip "npm is not installed"
+if ! browser=$(find_chromium); then
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || skip "no chromium, and no right to install it"
+  { apt-get update && apt-get install -y chromium; } >/dev/null 2>&1 || skip "chromium could not be installed"
+  browser=$(find_chromium) || skip "chromium could not be installed"
+fi
+(cd "$here" && npm ci --no-audit --no-fund >/dev/null 2>&1) || skip "playwright-core could not be installed"
+
+pages=$(mktemp -d)
+trap 'rm -rf "$pages"' EXIT
+cd "$root"
+cargo build --quiet --package roofgap-report --example render
+cargo build --quiet --package roofgap-synth --example synth
+target=${CARGO_TARGET_DIR:-$root/target}/debug/examples
+node "$here/hostile.mjs" > "$pages/hostile.json"
+"$target/synth" nsys 250000 "$pages/large.sqlite"
+"$target/synth" nsys 400000 "$pages/merged.sqlite" devices=2 streams=3
+"$target/render" "$pages/dsocr2" fixtures/h200/dsocr2.sqlite.gz
+"$target/render" "$pages/llama4" fixtures/h200/llama4.sqlite.gz fixtures/ncu/llama4_light_raw_base.csv.gz
+"$target/render" "$pages/summary" fixtures/h200/llama4_cuda_gpu_kern_sum.csv.gz
+"$target/render" "$pages/hostile" "$pages/hostile.json"
+"$target/render" "$pages/large" "$pages/large.sqlite"
+"$target/render" "$pages/merged" "$pages/merged.sqlite"
+CHROMIUM="$browser" node "$here/run.mjs" "$pages" "${1:-}"
