@@ -1,14 +1,16 @@
 //! The whole analysis of a timeline.
 
 use crate::analysis::*;
-use crate::attribute::{Contexts, Launches, NO_CALL, NO_CONTEXT};
+use crate::attribute::{Contexts, Launches, NO_CALL};
 use crate::counters::{self, Timeline};
 use crate::gpu::{Dtype, UserLimits};
-use crate::idle::Activity;
+use crate::idle::{Activity, Near};
 use crate::instances::{NO_INSTANCE, StageRanges, Warmup, place_contexts};
+use crate::interval::Union;
 use crate::kernels;
 use crate::model::{Architecture, Tokens};
 use crate::names::Naming;
+use crate::parallel::both;
 use crate::stages::{StageRule, StageSet};
 use crate::{enrich, findings, operators, steps};
 use roofgap_trace::account::Account;
@@ -46,6 +48,11 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
         trace,
         launches: &launches,
         contexts: &contexts,
+        context_of_op: launches
+            .call_of_op
+            .iter()
+            .map(|&call| contexts.of(call))
+            .collect(),
         activity: Activity::of(trace),
     };
     let account = options.account.as_ref();
@@ -53,11 +60,22 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
     let mut reasons = Vec::new();
 
     let summary_only = trace.ops.is_empty() && !trace.kernel_totals.is_empty();
-    let kernels = if summary_only {
-        kernels::from_totals(trace, &mut naming)
-    } else {
-        kernels::table(trace, 0..trace.ops.len(), &mut naming)
-    };
+    // About as much work on either side.
+    let ((kernels, mut stages, stage_reasons), ((operators, operator_reason), ranges, evidence)) = both(
+        || {
+            let kernels = if summary_only {
+                kernels::from_totals(trace, &mut naming)
+            } else {
+                kernels::table(trace, 0..trace.ops.len(), &mut naming)
+            };
+            let (stages, reasons) = work.stages(&options.stages, &mut naming);
+            (kernels, stages, reasons)
+        },
+        || {
+            let evidence = findings::evidence(trace, &launches, &contexts, &options.stages);
+            (work.operators(options), work.ranges(), evidence)
+        },
+    );
     if kernels.is_empty() {
         let why = "the capture holds no kernels: no GPU work was recorded";
         reasons.push(Reason {
@@ -65,7 +83,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
             why: why.into(),
         });
     }
-    let mut stages = work.stages(&options.stages, &mut naming, &mut reasons);
+    reasons.extend(stage_reasons);
     if let Some(account) = account.filter(|_| stages.is_empty()) {
         stages = enrich::stages_of(account);
     }
@@ -75,16 +93,16 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
             why: no_stages(trace, summary_only),
         });
     }
-    let operators = work.operators(options, &mut reasons);
+    reasons.extend(operator_reason);
     let mut analysis = Analysis {
         schema: SCHEMA.into(),
         sources: sources(trace),
         devices: devices(trace),
-        totals: work.totals(&kernels, summary_only),
+        totals: work.totals(&kernels),
         stages,
         kernels,
         operators,
-        ranges: work.ranges(),
+        ranges,
         overhead: options.overhead.clone(),
         workload: account.map(enrich::workload),
         reasons,
@@ -116,7 +134,6 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
         }
         measured = joined.measured;
     }
-    let evidence = findings::evidence(trace, &launches, &contexts, &options.stages);
     analysis.findings = findings::find(findings::Inputs {
         analysis: &analysis,
         evidence: &evidence,
@@ -179,6 +196,8 @@ struct Work<'a> {
     trace: &'a Trace,
     launches: &'a Launches,
     contexts: &'a Contexts,
+    /// The context in which each operation was launched.
+    context_of_op: Vec<u32>,
     activity: Activity,
 }
 
@@ -199,16 +218,9 @@ impl Span {
 }
 
 impl Work<'_> {
-    /// The context in which an operation was launched.
-    fn context(&self, op: usize) -> u32 {
-        match self.launches.call_of_op[op] {
-            NO_CALL => NO_CONTEXT,
-            call => self.contexts.of_call[call as usize],
-        }
-    }
-
-    /// Every stage that occurs, in the order of its first instance.
-    fn stages(&self, set: &StageSet, naming: &mut Naming, reasons: &mut Vec<Reason>) -> Vec<Stage> {
+    /// Every stage that occurs, in the order of its first instance, and why others do not.
+    fn stages(&self, set: &StageSet, naming: &mut Naming) -> (Vec<Stage>, Vec<Reason>) {
+        let mut reasons = Vec::new();
         let warmup = Warmup::of(self.trace, set);
         let mut stages: Vec<(Ns, Stage)> = Vec::new();
         for rule in &set.stages {
@@ -227,36 +239,40 @@ impl Work<'_> {
             stages.push((start, self.stage(rule, &ranges, naming)));
         }
         stages.sort_by_key(|(start, _)| *start);
-        stages.into_iter().map(|(_, stage)| stage).collect()
+        (stages.into_iter().map(|(_, stage)| stage).collect(), reasons)
     }
 
     /// Operators of a run of their own, of the trace, or of the program's account; ranges stand in for none.
-    fn operators(&self, options: &Options, reasons: &mut Vec<Reason>) -> Vec<Operator> {
-        let mut reason = |why: &str| {
-            reasons.push(Reason {
+    fn operators(&self, options: &Options) -> (Vec<Operator>, Option<Reason>) {
+        let reason = |why: &str| {
+            Some(Reason {
                 about: "operators".into(),
                 why: why.into(),
             })
         };
         if let Some(operators) = options.operators.as_ref().filter(|o| !o.is_empty()) {
-            return operators.clone();
+            return (operators.clone(), None);
         }
         if self.trace.cpu_ops.is_empty()
             && let Some(account) = options.account.as_ref().filter(|a| !a.operators.is_empty())
         {
-            reason("as the program itself timed them");
-            return enrich::operators_of(account);
+            return (
+                enrich::operators_of(account),
+                reason("as the program itself timed them"),
+            );
         }
         let operators = operators::table(self.trace, &self.launches.call_of_op);
-        if operators.is_empty() {
-            reason("the capture holds neither operators of a framework nor ranges");
+        let why = if operators.is_empty() {
+            reason("the capture holds neither operators of a framework nor ranges")
         } else if self.trace.cpu_ops.is_empty() {
-            reason("no operators of a framework in the capture; ranges of the program stand in");
-        }
-        operators
+            reason("no operators of a framework in the capture; ranges of the program stand in")
+        } else {
+            None
+        };
+        (operators, why)
     }
 
-    fn totals(&self, kernels: &[Kernel], summary_only: bool) -> Totals {
+    fn totals(&self, kernels: &[Kernel]) -> Totals {
         let ops = &self.trace.ops;
         let time = |kind: OpKind| {
             (0..ops.len())
@@ -264,7 +280,8 @@ impl Work<'_> {
                 .map(|i| ops.duration(i))
                 .sum::<Ns>()
         };
-        let known = !summary_only;
+        // Without a single operation nothing says that the GPU was watched at all.
+        let known = !ops.is_empty();
         Totals {
             kernel_count: kernels.iter().map(|k| k.calls).sum(),
             kernel_ns: kernels.iter().map(|k| k.total_ns).sum(),
@@ -280,15 +297,17 @@ impl Work<'_> {
         let rows = &trace.ranges.rows;
         let place = place_contexts(self.contexts, &ranges.instances, rows.len());
         let instance = |context: u32| place.get(context as usize).copied().unwrap_or(NO_INSTANCE);
-        let members: Vec<u32> = (0..ops.len() as u32)
-            .filter(|&op| instance(self.context(op as usize)) != NO_INSTANCE)
-            .collect();
+        let mut members: Vec<u32> = Vec::new();
         let mut spans = vec![Span::NONE; ranges.instances.len()];
         let devices = trace.devices.len().max(1);
         let mut device_spans = vec![Span::NONE; ranges.instances.len() * devices];
-        for &op in &members {
-            let op = op as usize;
-            let (at, device) = (instance(self.context(op)) as usize, ops.device[op].index());
+        for (op, &context) in self.context_of_op.iter().enumerate() {
+            let at = instance(context);
+            if at == NO_INSTANCE {
+                continue;
+            }
+            members.push(op as u32);
+            let (at, device) = (at as usize, ops.device[op].index());
             spans[at].add(ops.start[op], ops.end[op]);
             if let Some(span) = device_spans.get_mut(at * devices + device) {
                 span.add(ops.start[op], ops.end[op]);
@@ -337,34 +356,46 @@ impl Work<'_> {
         let ops = &self.trace.ops;
         let mut busy = 0;
         let mut idle = Idle::default();
-        for device in 0..devices {
-            // Instances one after another are apart; time between them is not the stage's.
-            let own = spans
-                .iter()
-                .skip(device)
-                .step_by(devices)
-                .filter(|s| s.length().is_some());
-            let inside = crate::interval::Union::of(own.map(|s| (s.0, s.1)).collect());
-            let mut covered: Option<Ns> = None;
-            for &op in members
-                .iter()
-                .filter(|&&op| ops.device[op as usize].index() == device)
-            {
-                let (start, end) = (ops.start[op as usize], ops.end[op as usize]);
-                let until = covered.unwrap_or(start);
-                if start > until && inside.encloses(until, start) {
-                    let call = self.launches.call_of_op[op as usize];
-                    self.activity.split(
-                        self.trace,
-                        ops.device[op as usize],
-                        (until, start),
-                        call,
-                        &mut idle,
-                    );
+        struct Sweep {
+            inside: Union,
+            covered: Option<Ns>,
+            near: Near,
+        }
+        let mut sweeps: Vec<Sweep> = (0..devices)
+            .map(|device| {
+                // Instances one after another are apart; time between them is not the stage's.
+                let own = spans
+                    .iter()
+                    .skip(device)
+                    .step_by(devices)
+                    .filter(|s| s.length().is_some());
+                Sweep {
+                    inside: Union::of(own.map(|s| (s.0, s.1)).collect()),
+                    covered: None,
+                    near: Near::default(),
                 }
-                busy += (end - start.max(until)).max(0);
-                covered = Some(until.max(end));
+            })
+            .collect();
+        for &op in members {
+            let op = op as usize;
+            let (start, end, device) = (ops.start[op], ops.end[op], ops.device[op]);
+            let Some(sweep) = sweeps.get_mut(device.index()) else {
+                continue;
+            };
+            let until = sweep.covered.unwrap_or(start);
+            if start > until && sweep.inside.encloses(until, start) {
+                let call = self.launches.call_of_op[op];
+                self.activity.split(
+                    self.trace,
+                    device,
+                    (until, start),
+                    call,
+                    &mut sweep.near,
+                    &mut idle,
+                );
             }
+            busy += (end - start.max(until)).max(0);
+            sweep.covered = Some(until.max(end));
         }
         (busy, idle)
     }
@@ -389,12 +420,11 @@ impl Work<'_> {
         let place = place_contexts(self.contexts, &ranges.notes, rows.len());
         let mut work = vec![(0u64, 0i64); ranges.notes.len()];
         if !ranges.notes.is_empty() {
-            for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
-                let at = place
-                    .get(self.context(op) as usize)
-                    .copied()
-                    .unwrap_or(NO_INSTANCE);
-                if let Some(sum) = work.get_mut(at as usize) {
+            for (op, &context) in self.context_of_op.iter().enumerate() {
+                let at = place.get(context as usize).copied().unwrap_or(NO_INSTANCE);
+                if let Some(sum) = work.get_mut(at as usize)
+                    && ops.kind[op] == OpKind::Kernel
+                {
                     *sum = (sum.0 + 1, sum.1 + ops.duration(op));
                 }
             }
@@ -449,8 +479,8 @@ impl Work<'_> {
             span: Span::NONE,
         };
         let mut of_context = vec![NOTHING; self.contexts.len()];
-        for op in 0..ops.len() {
-            let Some(sum) = of_context.get_mut(self.context(op) as usize) else {
+        for (op, &context) in self.context_of_op.iter().enumerate() {
+            let Some(sum) = of_context.get_mut(context as usize) else {
                 continue;
             };
             sum.ops += 1;

@@ -13,6 +13,14 @@ pub(crate) struct Activity {
     devices: Vec<Union>,
 }
 
+/// Where the last gap of a device was found.
+#[derive(Default, Clone)]
+pub(crate) struct Near {
+    device: usize,
+    sync: usize,
+    copy: usize,
+}
+
 impl Activity {
     /// Collects them from the whole trace.
     pub(crate) fn of(trace: &Trace) -> Self {
@@ -49,17 +57,22 @@ impl Activity {
         self.devices.iter().map(Union::length).sum()
     }
 
-    /// Splits one gap of a device by cause. `call` launched the operation that ended it.
+    /// Splits one gap of a device by cause. `call` launched the operation that ended it; `near` helps where gaps follow one
+    /// another.
     ///
     /// A gap counts as `launch` when the launch began after the device had run dry, less the time in which the launching
     /// thread waited (`sync`) or copied (`copy`) before that launch. What was launched before the device ran dry, and time in
     /// which the device was busy with other work, is `other`.
-    pub(crate) fn split(&self, trace: &Trace, device: DeviceId, gap: (Ns, Ns), call: u32, idle: &mut Idle) {
+    pub(crate) fn split(
+        &self,
+        trace: &Trace,
+        device: DeviceId,
+        gap: (Ns, Ns),
+        call: u32,
+        near: &mut Near,
+        idle: &mut Idle,
+    ) {
         let (from, to) = gap;
-        let elsewhere = self
-            .devices
-            .get(device.index())
-            .map_or(0, |u| u.overlap(from, to));
         let calls = &trace.calls;
         let launched = (call != NO_CALL).then(|| (calls.start[call as usize], calls.end[call as usize]));
         let Some((start, end)) = launched else {
@@ -72,11 +85,18 @@ impl Activity {
         }
         let thread = calls.thread[call as usize];
         let until = start.clamp(from, to);
-        let during =
-            |lists: &FxHashMap<ThreadId, Union>| lists.get(&thread).map_or(0, |u| u.overlap(from, until));
-        let sync = during(&self.sync);
-        let copy = during(&self.copy).min(until - from - sync);
+        let during = |lists: &FxHashMap<ThreadId, Union>, near: &mut usize| {
+            lists
+                .get(&thread)
+                .map_or(0, |u| u.overlap_near(from, until, near))
+        };
+        let sync = during(&self.sync, &mut near.sync);
+        let copy = during(&self.copy, &mut near.copy).min(until - from - sync);
         let launch = to - from - sync - copy;
+        let elsewhere = self
+            .devices
+            .get(device.index())
+            .map_or(0, |u| u.overlap_near(from, to, &mut near.device));
         // The device was not idle while it ran other work; that time cannot be won by launching sooner.
         let other = elsewhere.min(launch);
         idle.sync_ns += sync;

@@ -42,6 +42,41 @@ impl Union {
             .sum()
     }
 
+    /// The same, for questions that follow one another in time: `near` remembers where the last answer was found.
+    pub fn overlap_near(&self, start: Ns, end: Ns, near: &mut usize) -> Ns {
+        let first = self.first_after(start, *near);
+        *near = first;
+        self.0
+            .get(first..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|(s, _)| *s < end)
+            .map(|&(s, e)| e.min(end) - s.max(start))
+            .sum()
+    }
+
+    /// The first interval that ends after a moment, searched in growing steps from a guess.
+    fn first_after(&self, moment: Ns, guess: usize) -> usize {
+        let before = |at: usize| self.0.get(at).is_some_and(|&(_, e)| e <= moment);
+        let guess = guess.min(self.0.len());
+        let (mut low, mut high, mut step) = (guess, guess, 1);
+        if before(guess) {
+            while before(high) {
+                (low, high, step) = (high + 1, high + step, step * 2);
+            }
+        } else {
+            while low > 0 && !before(low - 1) {
+                (high, low, step) = (low - 1, low.saturating_sub(step), step * 2);
+            }
+        }
+        let high = high.min(self.0.len());
+        low + self
+            .0
+            .get(low..high)
+            .unwrap_or_default()
+            .partition_point(|&(_, e)| e <= moment)
+    }
+
     /// Whether one of them holds all of `start..end`.
     pub fn encloses(&self, start: Ns, end: Ns) -> bool {
         let after = self.0.partition_point(|&(s, _)| s <= start);
@@ -66,6 +101,11 @@ mod tests {
             prop_assert_eq!(union.length(), (0..300).filter(|t| covered(*t)).count() as i64);
             let (from, to) = (probe.0, probe.0 + probe.1);
             prop_assert_eq!(union.overlap(from, to), (from..to).filter(|t| covered(*t)).count() as i64);
+            for guess in 0..=union.intervals().len() + 1 {
+                let mut near = guess;
+                prop_assert_eq!(union.overlap_near(from, to, &mut near), union.overlap(from, to));
+                prop_assert_eq!(near, union.intervals().partition_point(|(_, e)| *e <= from));
+            }
             if probe.1 > 0 {
                 prop_assert_eq!(union.encloses(from, to), (from..to).all(covered));
             }

@@ -3,24 +3,18 @@
 use crate::analysis::Kernel;
 use crate::names::Naming;
 use roofgap_trace::{DeviceId, NameId, OpKind, Trace};
-use rustc_hash::FxHashMap;
 
 /// Groups the kernels among `rows` of `Trace::ops` by name and device, most time first.
 pub(crate) fn table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &mut Naming) -> Vec<Kernel> {
     let ops = &trace.ops;
-    let mut groups: FxHashMap<(NameId, DeviceId), usize> = FxHashMap::default();
+    let mut groups = Groups::default();
     let mut durations: Vec<(NameId, DeviceId, Vec<i64>)> = Vec::new();
-    let mut last = None;
     for row in rows.filter(|&row| ops.kind[row] == OpKind::Kernel) {
-        let key = (ops.name[row], ops.device[row]);
-        let at = match last {
-            Some((known, at)) if known == key => at,
-            _ => *groups.entry(key).or_insert_with(|| {
-                durations.push((key.0, key.1, Vec::new()));
-                durations.len() - 1
-            }),
-        };
-        last = Some((key, at));
+        let (name, device) = (ops.name[row], ops.device[row]);
+        let at = groups.of(name, device);
+        if at == durations.len() {
+            durations.push((name, device, Vec::new()));
+        }
         if let Some(group) = durations.get_mut(at) {
             group.2.push(ops.duration(row));
         }
@@ -48,6 +42,32 @@ pub(crate) fn table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &m
         .collect();
     sort(&mut kernels);
     kernels
+}
+
+/// Numbers the pairs of name and device as they come. Both are positions in tables, so tables find them without hashing.
+#[derive(Default)]
+struct Groups {
+    /// For each name and then each device one more than the number; 0 is none yet.
+    numbers: Vec<Vec<u32>>,
+    count: u32,
+}
+
+impl Groups {
+    fn of(&mut self, name: NameId, device: DeviceId) -> usize {
+        if self.numbers.len() <= name.index() {
+            self.numbers.resize(name.index() + 1, Vec::new());
+        }
+        let devices = &mut self.numbers[name.index()];
+        if devices.len() <= device.index() {
+            devices.resize(device.index() + 1, 0);
+        }
+        let number = &mut devices[device.index()];
+        if *number == 0 {
+            self.count += 1;
+            *number = self.count;
+        }
+        *number as usize - 1
+    }
 }
 
 /// Kernels of a summary table: the totals that another tool added up.

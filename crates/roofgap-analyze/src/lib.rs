@@ -19,6 +19,7 @@ mod idle;
 mod instances;
 mod kernels;
 mod operators;
+mod parallel;
 mod steps;
 mod verdict;
 

@@ -151,10 +151,12 @@ fn gpu_time_of_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<(ThreadId, Ns, Ns
         }
     }
     let calls = &trace.calls;
-    let launched = gpu_ns.iter().enumerate().filter(|(_, ns)| **ns >= 0);
-    let mut list: Vec<_> = launched
-        .map(|(row, &ns)| (calls.thread[row], calls.start[row], ns))
-        .collect();
-    list.sort_unstable();
-    list
+    // Calls are in the order of their start, so putting them down thread by thread sorts them.
+    let mut threads: Vec<Vec<(ThreadId, Ns, Ns)>> = vec![Vec::new(); trace.threads.len()];
+    for (row, &ns) in gpu_ns.iter().enumerate().filter(|(_, ns)| **ns >= 0) {
+        if let Some(list) = threads.get_mut(calls.thread[row].index()) {
+            list.push((calls.thread[row], calls.start[row], ns));
+        }
+    }
+    threads.concat()
 }

@@ -29,6 +29,11 @@ impl Contexts {
         }
     }
 
+    /// The context of a call; [`NO_CONTEXT`] for no call.
+    pub fn of(&self, call: u32) -> u32 {
+        self.of_call.get(call as usize).copied().unwrap_or(NO_CONTEXT)
+    }
+
     /// How many contexts there are.
     pub fn len(&self) -> usize {
         self.offsets.len().saturating_sub(1)
