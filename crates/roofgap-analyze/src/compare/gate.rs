@@ -411,19 +411,21 @@ fn judge(gate: &Gate, stage: &str, metric: Metric, held: &Held) -> GateResult {
             format!("{value:.2}")
         }
     };
-    let pct = worse_pct.map(|pct| {
-        format!(
+    let pct = match worse_pct {
+        None => String::new(),
+        Some(0.0) => " (no change)".to_owned(),
+        Some(pct) => format!(
             " ({:.1} % {})",
             pct.abs(),
-            if pct >= 0.0 { "worse" } else { "better" }
-        )
-    });
+            if pct > 0.0 { "worse" } else { "better" }
+        ),
+    };
     let why = format!(
         "{stage}.{} went from {} to {}{}; limit {}, noise {}",
         metric.name(),
         show(base),
         show(head),
-        pct.unwrap_or_default(),
+        pct,
         gate.limit,
         show(held.noise),
     );

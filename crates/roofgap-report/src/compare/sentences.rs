@@ -1,0 +1,150 @@
+//! The lines that stand above the tables.
+
+use crate::number::time;
+use roofgap_analyze::compare::{
+    Change, Comparison, Difference, GateOutcome, GateVerdict, Judgement, StageChange, Weight,
+};
+
+/// The first line: what came of it.
+pub(super) fn headline(comparison: &Comparison) -> String {
+    let broken: Vec<String> = comparison
+        .gates
+        .iter()
+        .filter(|gate| gate.outcome == GateOutcome::Broken)
+        .map(|gate| format!("{}.{}", gate.stage.as_deref().unwrap_or("total"), gate.metric))
+        .collect();
+    match comparison.verdict() {
+        GateVerdict::Broken => format!("the gate is broken: {}", distinct(broken).join(", ")),
+        GateVerdict::NotMeasured => "a gate could not be judged".to_owned(),
+        GateVerdict::Held => {
+            let of = |wanted: Judgement| -> Vec<String> {
+                let stages = comparison
+                    .stages
+                    .iter()
+                    .filter(|stage| call(stage) == Some(wanted));
+                stages.map(|stage| stage.name.clone()).collect()
+            };
+            let (worse, better) = (of(Judgement::Worse), of(Judgement::Better));
+            let mut parts = Vec::new();
+            if !worse.is_empty() {
+                parts.push(format!("worse: {}", worse.join(", ")));
+            }
+            if !better.is_empty() {
+                parts.push(format!("better: {}", better.join(", ")));
+            }
+            if parts.is_empty() {
+                let other = comparison.stages.iter().any(StageChange::has_changed);
+                parts.push(if other {
+                    "no change of stage times beyond the noise".to_owned()
+                } else if comparison.stages.is_empty() {
+                    total(comparison)
+                } else {
+                    "no change beyond the noise".to_owned()
+                });
+            }
+            parts.join("; ")
+        }
+    }
+}
+
+fn distinct(mut names: Vec<String>) -> Vec<String> {
+    let mut seen = Vec::new();
+    names.retain(|name| {
+        let new = !seen.contains(name);
+        if new {
+            seen.push(name.clone());
+        }
+        new
+    });
+    names
+}
+
+fn total(comparison: &Comparison) -> String {
+    let kernels = &comparison.totals.kernel_ns;
+    match kernels.judgement {
+        Judgement::Unknown => "no stage and no kernel on both sides: nothing to compare".to_owned(),
+        _ => format!(
+            "no stage on both sides; kernel time of the whole trace: {}",
+            words(kernels)
+        ),
+    }
+}
+
+/// The wall time decides; where it did not move, the time of the GPU does.
+fn call(stage: &StageChange) -> Option<Judgement> {
+    [
+        &stage.wall_ns,
+        &stage.unwatched_ns,
+        &stage.busy_ns,
+        &stage.kernel_ns,
+    ]
+    .iter()
+    .map(|change| change.judgement)
+    .find(|judgement| matches!(judgement, Judgement::Worse | Judgement::Better))
+}
+
+/// A change in words: `71.6 ms to 78.8 ms, +10.0 %, worse`.
+pub(super) fn words(change: &Change<i64>) -> String {
+    let (Some(base), Some(head), Some(delta)) = (change.base, change.head, change.delta) else {
+        return "not measured on both sides".to_owned();
+    };
+    let pct = change
+        .delta_pct
+        .map(|pct| format!(", {pct:+.1} %"))
+        .unwrap_or_default();
+    let judgement = match change.judgement {
+        Judgement::Worse => "worse",
+        Judgement::Better => "better",
+        _ if delta == 0 => "the same",
+        _ => "within the noise",
+    };
+    format!("{} to {}{pct}, {judgement}", time(base), time(head))
+}
+
+/// What happened to a stage, in a sentence or two.
+pub(super) fn stage(stage: &StageChange) -> String {
+    let mut text = format!("wall {}", words(&stage.wall_ns));
+    if stage.busy_ns.base.is_some() || stage.busy_ns.head.is_some() {
+        text.push_str(&format!("; GPU busy {}", words(&stage.busy_ns)));
+    }
+    text.push('.');
+    let still = stage.wall_ns.judgement == Judgement::Same;
+    match stage.busy_ns.judgement {
+        Judgement::Worse if still => {
+            text.push_str(" The GPU works longer, and time in which it would have been idle hides it.");
+        }
+        Judgement::Better if still => {
+            text.push_str(" The GPU works less, and waits instead: something else holds this stage back.");
+        }
+        _ => {}
+    }
+    text
+}
+
+/// A difference of the two sides in words.
+pub(super) fn difference(difference: &Difference) -> String {
+    let value = |side: &Option<String>| side.clone().unwrap_or_else(|| "not said".to_owned());
+    format!(
+        "{}: {} against {}; {}",
+        difference.what,
+        value(&difference.base),
+        value(&difference.head),
+        difference.meaning
+    )
+}
+
+/// The loud line above everything, where the two are not the same thing.
+pub(super) fn alarm(comparison: &Comparison) -> Option<String> {
+    let what: Vec<&str> = comparison
+        .differences
+        .iter()
+        .filter(|difference| difference.weight == Weight::Incomparable)
+        .map(|difference| difference.what.as_str())
+        .collect();
+    (!what.is_empty()).then(|| {
+        format!(
+            "NOT THE SAME THING: {} differ; times do not compare",
+            what.join(", ")
+        )
+    })
+}

@@ -1,0 +1,141 @@
+use super::*;
+use crate::text::Look;
+use roofgap_analyze::compare::{CompareOptions, Gate, Side, SideFacts, compare};
+use roofgap_analyze::{Analysis, Options, analyze};
+use std::path::PathBuf;
+
+fn real() -> Analysis {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
+    let mut analysis = analyze(&roofgap_trace::read(&[path]).unwrap().trace, &Options::default());
+    for source in &mut analysis.sources {
+        source.path = "llama4.sqlite".into();
+    }
+    analysis
+}
+
+/// Two kernels of decode a fifth longer behind idle time, one of them with another tile size in its name; one kernel new.
+fn slower(base: &Analysis) -> Analysis {
+    let mut head = base.clone();
+    let decode = head
+        .stages
+        .iter_mut()
+        .find(|stage| stage.name == "decode")
+        .unwrap();
+    let mut added = 0;
+    for kernel in decode.kernels.iter_mut().take(2) {
+        let more = kernel.total_ns / 5;
+        kernel.total_ns += more;
+        kernel.min_ns = kernel.min_ns.map(|ns| ns + ns / 5);
+        kernel.max_ns = kernel.max_ns.map(|ns| ns + ns / 5);
+        added += more;
+    }
+    decode.kernels[0].name = decode.kernels[0].name.replace("64x8", "128x8");
+    decode.kernels[0].short_name = decode.kernels[0].name.clone();
+    let mut new = decode.kernels[1].clone();
+    (new.name, new.short_name) = ("<b>|`new`*_kernel".into(), "<b>|`new`*_kernel".into());
+    (new.family, new.total_ns, new.calls) = ("other".into(), 50_000, 8);
+    added += new.total_ns;
+    decode.kernels.push(new);
+    decode.kernel_ns = decode.kernel_ns.map(|ns| ns + added);
+    decode.busy_ns = decode.busy_ns.map(|ns| ns + added);
+    decode.idle.as_mut().unwrap().launch_ns -= added;
+    head
+}
+
+fn comparison(gates: &str) -> Comparison {
+    let base = real();
+    let head = slower(&base);
+    between(&base, &head, gates)
+}
+
+fn between(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
+    let facts = |title: &str| SideFacts {
+        title: title.into(),
+        mode: Some("deep".into()),
+        ..SideFacts::default()
+    };
+    let (old, new) = (facts("20260101-000000"), facts("20260102-000000"));
+    let options = CompareOptions {
+        gates: gates
+            .split(',')
+            .map(|gate| gate.parse::<Gate>().unwrap())
+            .collect(),
+        ..CompareOptions::default()
+    };
+    let side = |analysis, facts| Side { analysis, facts };
+    compare(side(base, &old), side(head, &new), &options)
+}
+
+#[test]
+fn text_says_what_changed() {
+    insta::assert_snapshot!(text(
+        &comparison("5%,decode.wall=3%"),
+        Look {
+            kernels: 5,
+            ..Look::default()
+        }
+    ));
+}
+
+#[test]
+fn markdown_fits_a_pull_request() {
+    let text = markdown(&comparison("5%"));
+    insta::assert_snapshot!(text);
+    assert!(!text.contains("<b>"), "names never become markup");
+}
+
+#[test]
+fn nothing_changed_is_said_in_a_line() {
+    let analysis = real();
+    let same = between(&analysis, &analysis, "0%");
+    let shown = text(&same, Look::default());
+    assert!(shown.contains("\nno change beyond the noise\n"), "{shown}");
+    assert!(markdown(&same).contains("## roofgap: no change beyond the noise"));
+    assert!(html(&same).contains("<h1>no change beyond the noise</h1>"));
+}
+
+#[test]
+fn other_hardware_comes_before_everything() {
+    let base = real();
+    let mut head = base.clone();
+    head.devices[0].name = Some("NVIDIA L4".into());
+    let shown = text(&between(&base, &head, "5%"), Look::default());
+    assert!(shown.starts_with("NOT THE SAME THING: gpu differ"), "{shown}");
+}
+
+#[test]
+fn the_page_stands_alone() {
+    let page = html(&comparison("5%"));
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    assert!(page.contains("BROKEN"));
+    for outside in ["<script", "<b>|", "http:", "https:", "<link", "@import", "src="] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    let opened = page.matches("<table").count();
+    assert_eq!(opened, page.matches("</table>").count());
+}
+
+#[test]
+fn a_huge_comparison_still_fits() {
+    let base = real();
+    let mut head = base.clone();
+    for stage in &mut head.stages {
+        for i in 0..3000 {
+            let mut kernel = stage.kernels[0].clone();
+            kernel.name = format!("{}{i}", "k".repeat(300));
+            kernel.short_name = kernel.name.clone();
+            kernel.family = "other".into();
+            stage.kernels.push(kernel);
+        }
+    }
+    assert!(markdown(&between(&base, &head, "5%")).chars().count() <= 60_000);
+}
+
+#[test]
+fn json_holds_all_of_it() {
+    let comparison = comparison("5%");
+    let back: Comparison = serde_json::from_str(&json(&comparison)).unwrap();
+    assert_eq!(back.schema, "roofgap.comparison/1");
+    assert_eq!(back.verdict(), comparison.verdict());
+    assert_eq!(back.stages[0].kernels.len(), comparison.stages[0].kernels.len());
+}
