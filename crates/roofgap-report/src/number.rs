@@ -33,7 +33,16 @@ pub(crate) fn percent(part: i64, whole: i64) -> String {
     }
 }
 
-/// A count with spaces between thousands.
+/// A percentage, with more decimals where it is small.
+pub(crate) fn share(percent: f64) -> String {
+    match percent.abs() {
+        p if p >= 10.0 => format!("{percent:.1}"),
+        p if p >= 0.1 => format!("{percent:.2}"),
+        _ => format!("{percent:.4}"),
+    }
+}
+
+/// A count with commas between thousands.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -70,6 +79,7 @@ mod tests {
         assert_eq!(percent(1, 0), NONE);
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(123), "123");
+        assert_eq!([47.604, 2.2, 0.00399].map(share), ["47.6", "2.20", "0.0040"]);
         assert_eq!(si(4.8143e12), "4.81 T");
         assert_eq!(si(12.0), "12.00 ");
     }

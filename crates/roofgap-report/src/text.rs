@@ -1,6 +1,6 @@
 //! The analysis for a terminal: stages first, then findings, kernels, and what was lost.
 
-use crate::number::{NONE, count, ms, ms_or, percent, si, time};
+use crate::number::{NONE, count, ms, ms_or, percent, share, si, time};
 use crate::table::{Table, plain};
 use roofgap_analyze::{Analysis, Stage, verdict};
 use std::fmt::Write;
@@ -77,6 +77,10 @@ fn head(analysis: &Analysis, out: &mut String) {
         let _ = writeln!(out, "model: {}{parameters}{weights}", plain(model));
     }
     let totals = &analysis.totals;
+    if totals.kernel_count == 0 && totals.busy_ns.is_none() {
+        let _ = writeln!(out, "no GPU work was recorded");
+        return;
+    }
     let busy = totals
         .busy_ns
         .map(|b| format!(", GPU busy {} ms", ms(b)))
@@ -175,11 +179,11 @@ pub(crate) fn stage_cells(stage: &Stage) -> [String; 14] {
         stage
             .mfu
             .as_ref()
-            .map_or(NONE.to_owned(), |m| format!("{:.2}", m.by_wall_pct)),
+            .map_or(NONE.to_owned(), |m| share(m.by_wall_pct)),
         stage
             .mbu
             .as_ref()
-            .map_or(NONE.to_owned(), |m| format!("{:.2}", m.by_wall_pct)),
+            .map_or(NONE.to_owned(), |m| share(m.by_wall_pct)),
     ]
 }
 

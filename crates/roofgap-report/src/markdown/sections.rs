@@ -1,7 +1,7 @@
 //! Parts that several reports share.
 
 use crate::bundle::Bundle;
-use crate::number::{NONE, count, ms, ms_or, percent, si, time};
+use crate::number::{NONE, count, ms, ms_or, percent, share, si, time};
 use crate::table::{Table, escape};
 use crate::text::stage_cells;
 use roofgap_analyze::{Analysis, Kernel, verdict};
@@ -211,7 +211,7 @@ pub(super) fn utilisation(bundle: Bundle<'_>) -> String {
         "step floor>",
         "step took>",
     ]);
-    let pct = |v: f64| format!("{v:.2}");
+    let pct = share;
     let none = || NONE.to_owned();
     for stage in analysis
         .stages
