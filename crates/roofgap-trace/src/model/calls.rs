@@ -1,6 +1,6 @@
 //! What the CPU did: calls into CUDA, and the operators of a framework.
 
-use super::ops::permute;
+use super::order::{by_start, permute};
 use super::{NameId, Ns, ProcessId, ThreadId};
 
 /// What a call into CUDA does, as far as the analysis cares.
@@ -129,12 +129,10 @@ impl Calls {
 
     /// Puts the rows in the order of (start, end, thread, correlation).
     pub fn sort(&mut self) {
-        let key = |i: usize| (self.start[i], self.end[i], self.thread[i], self.correlation[i]);
-        if (1..self.len()).all(|i| key(i - 1) <= key(i)) {
+        let key = |i: usize| (self.end[i], self.thread[i], self.correlation[i]);
+        let Some(order) = by_start(&self.start, |a, b| key(a).cmp(&key(b))) else {
             return;
-        }
-        let mut order: Vec<u32> = (0..self.len() as u32).collect();
-        order.sort_by_key(|&i| key(i as usize));
+        };
         permute(&mut self.start, &order);
         permute(&mut self.end, &order);
         permute(&mut self.name, &order);

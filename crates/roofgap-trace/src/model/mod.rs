@@ -5,6 +5,7 @@ mod ids;
 mod losses;
 mod names;
 mod ops;
+mod order;
 mod ranges;
 mod summary;
 mod trace;

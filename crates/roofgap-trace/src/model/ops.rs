@@ -1,6 +1,7 @@
 //! What ran on a GPU.
 
 use super::ids::id;
+use super::order::{by_start, permute};
 use super::{DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
 
@@ -190,7 +191,6 @@ impl GpuOps {
     pub fn sort(&mut self) {
         let key = |i: usize| {
             (
-                self.start[i],
                 self.end[i],
                 self.device[i],
                 self.stream[i],
@@ -198,11 +198,9 @@ impl GpuOps {
                 self.name[i],
             )
         };
-        if (1..self.len()).all(|i| key(i - 1) <= key(i)) {
+        let Some(order) = by_start(&self.start, |a, b| key(a).cmp(&key(b))) else {
             return;
-        }
-        let mut order: Vec<u32> = (0..self.len() as u32).collect();
-        order.sort_by_key(|&i| key(i as usize));
+        };
         permute(&mut self.start, &order);
         permute(&mut self.end, &order);
         permute(&mut self.kind, &order);
@@ -222,9 +220,4 @@ impl GpuOps {
                 .collect();
         }
     }
-}
-
-/// Reorders one column: row `i` becomes what was row `order[i]`.
-pub(super) fn permute<T: Copy>(column: &mut Vec<T>, order: &[u32]) {
-    *column = order.iter().map(|&i| column[i as usize]).collect();
 }

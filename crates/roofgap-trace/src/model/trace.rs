@@ -117,10 +117,19 @@ impl Trace {
 
     /// Puts every column in its order. Readers call it once at the end.
     pub fn sort(&mut self) {
-        self.ops.sort();
-        self.calls.sort();
-        self.ranges.sort();
-        self.cpu_ops.sort();
+        let Self {
+            ops,
+            calls,
+            ranges,
+            cpu_ops,
+            ..
+        } = self;
+        std::thread::scope(|scope| {
+            scope.spawn(|| ops.sort());
+            calls.sort();
+            ranges.sort();
+            cpu_ops.sort();
+        });
     }
 
     /// The first and the last moment of anything in the trace.

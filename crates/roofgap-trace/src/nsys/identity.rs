@@ -1,7 +1,8 @@
 //! Who did it: processes, threads and devices behind the packed ids of an export.
 
+use super::strings::Strings;
 use crate::sqlite::Database;
-use crate::{Device, DeviceId, NameId, ProcessId, ReadError, ThreadId, Trace};
+use crate::{Device, DeviceId, ProcessId, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// The bits of a `globalTid` that name the process (hardware, virtual machine and process id).
@@ -22,11 +23,7 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Reads the small tables that describe processes, threads and GPUs.
-    pub(super) fn read(
-        db: &Database,
-        strings: &FxHashMap<i64, NameId>,
-        trace: &Trace,
-    ) -> Result<Self, ReadError> {
+    pub(super) fn read(db: &Database, strings: &Strings, trace: &Trace) -> Result<Self, ReadError> {
         let mut found = Self::default();
         db.each("PROCESSES", &["globalPid", "name"], |row| {
             if let (Some(pid), Some(name)) = (row[0].int(), row[1].text()) {
@@ -37,7 +34,7 @@ impl Identity {
         })?;
         db.each("ThreadNames", &["globalTid", "nameId"], |row| {
             if let (Some(tid), Some(id)) = (row[0].int(), row[1].int())
-                && let Some(&name) = strings.get(&id)
+                && let Some(name) = strings.get(id)
             {
                 found
                     .thread_names

@@ -1,8 +1,12 @@
 //! Exports of Nsight Systems (`nsys export --type sqlite`), by looking at which tables and columns exist.
 
+mod calls;
+mod distinct;
 mod identity;
+mod kernels;
 mod nvtx;
 mod reader;
+mod strings;
 mod work;
 
 pub use reader::{looks_like, read};

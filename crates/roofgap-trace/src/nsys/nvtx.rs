@@ -1,7 +1,7 @@
 //! What the program said of itself: NVTX ranges and marks with their domains.
 
 use super::identity::Identity;
-use super::work::Strings;
+use super::strings::Strings;
 use crate::sqlite::Database;
 use crate::{LossKind, Mark, NameId, Ns, Range, RangeStyle, ReadError, Trace};
 use rustc_hash::FxHashMap;
@@ -56,7 +56,7 @@ pub(super) fn ranges(
         let domain = row[7].int().unwrap_or(0);
         if kind == DOMAIN_CREATE {
             let text = row[3].text().map(|t| trace.names.intern(&t));
-            if let Some(name) = text.or_else(|| row[4].int().and_then(|id| strings.get(&id).copied())) {
+            if let Some(name) = text.or_else(|| row[4].int().and_then(|id| strings.get(id))) {
                 let at = domains
                     .entry((thread & PROCESS_BITS, domain))
                     .or_insert((start, name));
@@ -73,7 +73,7 @@ pub(super) fn ranges(
             return;
         }
         // A registered string wins over text, as in NVIDIA's own reports.
-        let name = row[4].int().and_then(|id| strings.get(&id).copied());
+        let name = row[4].int().and_then(|id| strings.get(id));
         let name = name.or_else(|| row[3].text().map(|t| trace.names.intern(&t)));
         rows.push(Row {
             start,

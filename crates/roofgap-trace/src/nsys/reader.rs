@@ -1,8 +1,8 @@
 //! One export into the model.
 
 use super::identity::Identity;
-use super::work::Strings;
-use super::{nvtx, work};
+use super::strings::Strings;
+use super::{calls, kernels, nvtx, work};
 use crate::sqlite::Database;
 use crate::{LossKind, Ns, ReadError, Source, Trace};
 use std::path::Path;
@@ -48,8 +48,9 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
         }
     })?;
     let mut who = Identity::read(&db, &strings, trace)?;
-    work::operations(&db, &strings, &mut who, trace)?;
-    work::calls(&db, &strings, &mut who, trace)?;
+    kernels::kernels(&db, &strings, &mut who, trace)?;
+    work::transfers_and_graphs(&db, &mut who, trace)?;
+    calls::calls(&db, &strings, &mut who, trace)?;
     nvtx::ranges(&db, &strings, &mut who, trace)?;
     close_open_ranges(before, trace);
     if trace.ops.len() > before.0 && trace.calls.len() == before.1 {

@@ -1,0 +1,144 @@
+//! Kernels: the largest table of an export, read in parts and straight into columns.
+
+use super::distinct::Distinct;
+use super::identity::Identity;
+use super::strings::Strings;
+use super::work::COMMON;
+use crate::sqlite::{Database, Value};
+use crate::{LaunchShape, LossKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace};
+
+/// What one part of the scan collects.
+#[derive(Default)]
+struct Part {
+    start: Vec<Ns>,
+    end: Vec<Ns>,
+    name: Vec<NameId>,
+    stream: Vec<u32>,
+    correlation: Vec<u32>,
+    graph_node: Vec<u64>,
+    /// Positions among `origins`.
+    origin: Vec<u32>,
+    /// Positions among `shapes`.
+    shape: Vec<u32>,
+    /// Process and device as the export numbers them.
+    origins: Distinct<(u64, u32)>,
+    shapes: Distinct<LaunchShape>,
+    malformed: u64,
+    negative: u64,
+    unnamed: u64,
+}
+
+/// Reads the kernels.
+pub(super) fn kernels(
+    db: &Database,
+    strings: &Strings,
+    who: &mut Identity,
+    trace: &mut Trace,
+) -> Result<(), ReadError> {
+    let columns: Vec<&str> = COMMON
+        .into_iter()
+        .chain([
+            "demangledName",
+            "graphNodeId",
+            "gridX",
+            "gridY",
+            "gridZ",
+            "blockX",
+            "blockY",
+            "blockZ",
+            "registersPerThread",
+            "staticSharedMemory",
+            "dynamicSharedMemory",
+        ])
+        .collect();
+    let unnamed = trace.names.intern("");
+    let parts = db.scan(
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        &columns,
+        Part::default,
+        |part, row| {
+            part.add(row, strings, unnamed);
+        },
+    )?;
+    let rows: usize = parts.iter().map(|part| part.start.len()).sum();
+    let ops = &mut trace.ops;
+    ops.start.reserve(rows);
+    ops.end.reserve(rows);
+    ops.kind.resize(ops.kind.len() + rows, OpKind::Kernel);
+    ops.name.reserve(rows);
+    ops.device.reserve(rows);
+    ops.stream.reserve(rows);
+    ops.process.reserve(rows);
+    ops.correlation.reserve(rows);
+    ops.shape.reserve(rows);
+    ops.graph_node.reserve(rows);
+    for part in parts {
+        part.append(who, trace);
+    }
+    Ok(())
+}
+
+impl Part {
+    fn add(&mut self, row: &[Value<'_>], strings: &Strings, unnamed: NameId) {
+        let small = |i: usize| row[i].int().and_then(|v| u32::try_from(v).ok()).unwrap_or(0);
+        let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
+            self.malformed += 1;
+            return;
+        };
+        if end < start {
+            self.negative += 1;
+            return;
+        }
+        let name = row[6].int().and_then(|id| strings.get(id));
+        self.unnamed += u64::from(name.is_none());
+        let shape = LaunchShape {
+            grid: [small(8), small(9), small(10)],
+            block: [small(11), small(12), small(13)],
+            registers: small(14),
+            static_shared: small(15),
+            dynamic_shared: small(16),
+        };
+        self.start.push(start);
+        self.end.push(end);
+        self.name.push(name.unwrap_or(unnamed));
+        self.stream.push(small(3));
+        self.correlation.push(row[4].int().map_or(0, |v| v as u32));
+        self.graph_node.push(row[7].int().unwrap_or(0) as u64);
+        let process = row[5].int().map_or(0, |v| v as u64);
+        self.origin.push(self.origins.number((process, small(2)), 0));
+        // Launches of a kernel are alike more often than neighbours are.
+        let near = name.unwrap_or(unnamed).index();
+        self.shape.push(self.shapes.number(shape, near));
+    }
+
+    /// Appends the rows to the trace, with ids of its own in place of the export's.
+    fn append(self, who: &mut Identity, trace: &mut Trace) {
+        trace.losses.add(LossKind::EventMalformed, self.malformed);
+        trace.losses.add(LossKind::OpNegative, self.negative);
+        trace.losses.add(LossKind::NameMissing, self.unnamed);
+        let origins: Vec<_> = self
+            .origins
+            .values()
+            .iter()
+            .map(|&(process, device)| (who.process(process, trace), who.device(process, device, trace)))
+            .collect();
+        let ops = &mut trace.ops;
+        let shapes: Vec<ShapeId> = self
+            .shapes
+            .values()
+            .iter()
+            .map(|&s| ops.intern_shape(s))
+            .collect();
+        ops.start.extend_from_slice(&self.start);
+        ops.end.extend_from_slice(&self.end);
+        ops.name.extend_from_slice(&self.name);
+        ops.stream.extend_from_slice(&self.stream);
+        ops.correlation.extend_from_slice(&self.correlation);
+        ops.graph_node.extend_from_slice(&self.graph_node);
+        ops.process
+            .extend(self.origin.iter().map(|&at| origins[at as usize].0));
+        ops.device
+            .extend(self.origin.iter().map(|&at| origins[at as usize].1));
+        ops.shape.extend(self.shape.iter().map(|&at| shapes[at as usize]));
+    }
+}
