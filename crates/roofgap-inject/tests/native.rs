@@ -233,7 +233,9 @@ const RANGES: [&str; 5] = [
 
 #[test]
 fn a_program_that_ends_in_order_is_recorded_whole() {
-    let Some(run) = run("exit", &[]) else { return };
+    let Some(run) = run("exit", &[("ROOFGAP_NATIVE_SYNC", "1")]) else {
+        return;
+    };
     assert!(run.status.success(), "{}", run.stderr);
     assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("done\n", ""));
     let capture = run.capture();
@@ -341,7 +343,7 @@ fn another_profiler_leaves_the_annotations_and_a_loss() {
 
 #[test]
 fn a_cupti_that_refuses_or_is_missing_is_a_loss() {
-    let Some(refused) = run("exit", &[("STANDIN_REFUSE", "38")]) else {
+    let Some(refused) = run("exit", &[("STANDIN_REFUSE", "38"), ("ROOFGAP_NATIVE_SYNC", "1")]) else {
         return;
     };
     let capture = refused.capture();

@@ -100,8 +100,10 @@ fn enable(session: &Session, gpu: &Gpu) {
     let mut kinds = vec![
         (sys::KIND_DEVICE, "devices"),
         (sys::KIND_CONCURRENT_KERNEL, "kernels"),
-        (sys::KIND_SYNCHRONIZATION, "waits"),
     ];
+    if session.options.waits {
+        kinds.push((sys::KIND_SYNCHRONIZATION, "waits"));
+    }
     if session.options.copies {
         kinds.extend([
             (sys::KIND_MEMCPY, "copies"),

@@ -10,6 +10,9 @@ pub(crate) struct Options {
     pub(crate) folder: PathBuf,
     /// `ROOFGAP_NATIVE_COPIES`: copies and sets as they ran on the GPU (`0` leaves them out).
     pub(crate) copies: bool,
+    /// `ROOFGAP_NATIVE_SYNC`: waits as CUPTI's own records too (`1` asks for them). The calls that wait are recorded anyway, and
+    /// these records cost a launch-bound program a third of its time.
+    pub(crate) waits: bool,
     /// `ROOFGAP_NATIVE_GRAPH`: `graph` records a launch as one, `node` (the default) each kernel of it.
     pub(crate) whole_graphs: bool,
     /// `ROOFGAP_NATIVE_CALLS`: how CUDA calls are recorded.
@@ -53,6 +56,7 @@ impl Options {
         Some(Self {
             folder,
             copies: text("ROOFGAP_NATIVE_COPIES").as_deref() != Some("0"),
+            waits: text("ROOFGAP_NATIVE_SYNC").as_deref() == Some("1"),
             whole_graphs: text("ROOFGAP_NATIVE_GRAPH").as_deref() == Some("graph"),
             calls: match text("ROOFGAP_NATIVE_CALLS").as_deref() {
                 Some("activity") => Calls::Activity,
