@@ -2,6 +2,7 @@
 
 use super::super::{MOST_COLUMNS, Value, schema::Table};
 use super::file::varint;
+use super::layout::{Form, Layout, Piece};
 
 /// Which columns of a record to keep, and where to put them.
 #[derive(Debug)]
@@ -159,6 +160,45 @@ impl<'a> Record<'a> {
             return Outcome::Damaged("types that do not fit the values");
         }
         Outcome::Done
+    }
+}
+
+impl Plan {
+    /// Where the values asked for lie in a record that was found to be sound, if they are all of a kind worth remembering: integers
+    /// in a header whose types are one byte each.
+    pub(super) fn layout(&self, record: &Record<'_>) -> Option<Layout> {
+        let header = usize::from(*record.bytes.get(record.start)?);
+        let types = record.bytes.get(record.start + 1..record.start + header)?;
+        let mut layout = Layout {
+            length: header,
+            exact: types.len() == self.steps.len(),
+            ..Layout::default()
+        };
+        for (step, &kind) in self.steps.iter().zip(types) {
+            let offset = layout.length as u32;
+            if kind >= 0x80 {
+                return None;
+            }
+            layout.length += width(u64::from(kind))?;
+            if step.slot == SKIP {
+                continue;
+            }
+            let form = match kind {
+                _ if step.row_id => Form::RowId,
+                0 => Form::Null,
+                1..=6 if !step.real => Form::Int {
+                    shift: (64 - 8 * width(u64::from(kind))?) as u8,
+                },
+                8 | 9 if !step.real => Form::Told(i64::from(kind) - 8),
+                _ => return None,
+            };
+            layout.pieces.push(Piece {
+                slot: step.slot,
+                form,
+                offset,
+            });
+        }
+        (types.len() >= self.steps.len()).then_some(layout)
     }
 }
 

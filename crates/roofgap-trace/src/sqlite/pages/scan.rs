@@ -2,6 +2,7 @@
 
 use super::super::{MOST_COLUMNS, Value};
 use super::file::{PADDING, PageFile, four, two, varint};
+use super::layout::Layouts;
 use super::record::{Outcome, Plan, Record};
 use super::tree::{LEAF, leaves};
 use crate::ReadError;
@@ -69,6 +70,7 @@ fn through(
 ) -> Result<(), ReadError> {
     let mut buffer = Vec::new();
     let mut whole = Vec::new();
+    let mut layouts = Layouts::new();
     let mut rest = leaves;
     while let Some(&first) = rest.first() {
         let (together, pages) = span(rest, SPAN / file.page_size);
@@ -79,7 +81,8 @@ fn through(
             let page = buffer
                 .get(skipped..skipped + file.page_size + PADDING)
                 .unwrap_or_default();
-            let rows = rows_of(file, plan, page, &mut whole, row).map_err(|e| e.at(file, leaf))?;
+            let rows =
+                rows_of(file, plan, page, &mut layouts, &mut whole, row).map_err(|e| e.at(file, leaf))?;
             if rows == 0 && leaf != plan.root {
                 return Err(Fault::Damaged("no rows").at(file, leaf));
             }
@@ -133,6 +136,7 @@ fn rows_of(
     file: &PageFile,
     plan: &Plan,
     page: &[u8],
+    layouts: &mut Layouts,
     whole: &mut Vec<u8>,
     row: &mut impl FnMut(&[Value<'_>]),
 ) -> Result<usize, Fault> {
@@ -174,8 +178,17 @@ fn rows_of(
         if record.local_end > file.usable {
             return damaged("a row that reaches over its end");
         }
+        if layouts.decode(&record, &mut values) {
+            row(values.get(..plan.width).unwrap_or_default());
+            continue;
+        }
         match record.decode(plan, &mut values) {
-            Outcome::Done => row(values.get(..plan.width).unwrap_or_default()),
+            Outcome::Done => {
+                if let Some(layout) = plan.layout(&record) {
+                    layouts.keep(&record, layout);
+                }
+                row(values.get(..plan.width).unwrap_or_default());
+            }
             Outcome::Beyond => {
                 overflowing(file, record, whole)?;
                 let record = Record {

@@ -1,0 +1,136 @@
+//! Where the values of a record lie, remembered for records with the same header.
+//!
+//! The rows of a table share a few headers, so most rows need no walk over their types.
+
+use super::super::Value;
+use super::record::Record;
+
+/// Headers up to this length are remembered.
+const LONGEST: usize = 32;
+/// Headers remembered at once.
+const PLACES: usize = 64;
+
+/// A header as numbers, zero behind its end.
+type Words = [u64; LONGEST / 8];
+
+/// A value asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    /// Its place among the values asked for.
+    pub(super) slot: u8,
+    /// What it is.
+    pub(super) form: Form,
+    /// Where it begins, counted from the beginning of the record.
+    pub(super) offset: u32,
+}
+
+/// What a value is and how it is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
+    Null,
+    RowId,
+    /// An integer that the type alone tells.
+    Told(i64),
+    /// An integer of so many bits less than 64.
+    Int {
+        shift: u8,
+    },
+}
+
+/// What is known of a header.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layout {
+    pub(super) pieces: Vec<Piece>,
+    /// Bytes of a record with this header: exactly so many, or at least so many where not all types were looked at.
+    pub(super) length: usize,
+    pub(super) exact: bool,
+}
+
+/// The headers met so far; a new one takes the place of an older one where both want the same.
+pub(super) struct Layouts(Vec<(Words, Layout)>);
+
+impl Layouts {
+    pub(super) fn new() -> Self {
+        Self(vec![([0; LONGEST / 8], Layout::default()); PLACES])
+    }
+
+    /// Puts the values of a record in their places if its header is known; otherwise says so.
+    #[inline]
+    pub(super) fn decode<'a>(&self, record: &Record<'a>, values: &mut [Value<'a>]) -> bool {
+        let Some(words) = header(record) else { return false };
+        let Some((known, layout)) = self.0.get(place(&words)) else {
+            return false;
+        };
+        let length = record.end - record.start;
+        let fits = if layout.exact {
+            length == layout.length
+        } else {
+            length >= layout.length
+        };
+        if *known != words || !fits || record.local_end != record.end {
+            return false;
+        }
+        for piece in &layout.pieces {
+            let value = match piece.form {
+                Form::Int { shift } => {
+                    let begin = record.start + piece.offset as usize;
+                    let Some(eight) = record.bytes.get(begin..begin + 8).and_then(|b| b.try_into().ok())
+                    else {
+                        return false;
+                    };
+                    Value::Int(i64::from_be_bytes(eight) >> shift)
+                }
+                Form::Told(value) => Value::Int(value),
+                Form::Null => Value::Null,
+                Form::RowId => Value::Int(record.row_id),
+            };
+            if let Some(place) = values.get_mut(usize::from(piece.slot)) {
+                *place = value;
+            }
+        }
+        true
+    }
+
+    /// Remembers the layout of a record that was taken apart the long way.
+    pub(super) fn keep(&mut self, record: &Record<'_>, layout: Layout) {
+        if let Some(words) = header(record)
+            && let Some(entry) = self.0.get_mut(place(&words))
+        {
+            *entry = (words, layout);
+        }
+    }
+}
+
+/// The header of a record, its length included; `None` if it is too long.
+#[inline]
+fn header(record: &Record<'_>) -> Option<Words> {
+    let bytes: &[u8; LONGEST] = record
+        .bytes
+        .get(record.start..record.start + LONGEST)?
+        .try_into()
+        .ok()?;
+    let length = usize::from(bytes[0]);
+    // No header has length 0, which marks a free place.
+    if length == 0 || length > LONGEST {
+        return None;
+    }
+    let mut words = [0; LONGEST / 8];
+    for (i, (word, eight)) in words.iter_mut().zip(bytes.as_chunks::<8>().0).enumerate() {
+        let kept = length.saturating_sub(8 * i).min(8) as u32;
+        let mask = if kept == 8 {
+            u64::MAX
+        } else {
+            (1 << (8 * kept)) - 1
+        };
+        *word = u64::from_le_bytes(*eight) & mask;
+    }
+    Some(words)
+}
+
+#[inline]
+fn place(words: &Words) -> usize {
+    let mixed = words.iter().fold(0u64, |mix, word| {
+        (mix.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    (mixed >> 32) as usize % PLACES
+}
