@@ -1,9 +1,9 @@
 //! What to do, most to gain first, with its evidence and a way to the place in the timeline.
 
 use super::markup::{cut, escape, escape_cut};
-use super::timeline::Places;
 use crate::bundle::Bundle;
 use crate::number::{count, si, time};
+use crate::places::Places;
 use roofgap_analyze::{Analysis, Finding};
 use serde_json::Value;
 use std::fmt::Write;

@@ -17,9 +17,9 @@ mod steps;
 mod timeline;
 
 use crate::bundle::Bundle;
+use crate::places::Places;
 use markup::{escape, escape_cut, fill, script_json};
 use sha2::{Digest, Sha256};
-use timeline::Places;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");

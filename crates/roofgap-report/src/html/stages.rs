@@ -67,7 +67,7 @@ fn parts(stage: &Stage) -> Option<[i64; 7]> {
     let (busy, idle, projected) = (stage.busy_ns?, stage.idle?, stage.projected_ns?);
     let outside = (stage.wall_ns - projected).max(0);
     let known = busy + idle.total_ns() + outside;
-    // Below one per cent it is GPU work that went on after its range had closed in another instance.
+    // Less than one per cent lies at the edges of instances, where GPU work outlasts its range.
     let shared = Some(stage.wall_ns - known).filter(|rest| *rest > stage.wall_ns / 100);
     Some([
         busy,

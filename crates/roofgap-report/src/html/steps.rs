@@ -1,8 +1,8 @@
 //! The time of each step of a stage, as bars.
 
 use super::markup::escape_cut;
-use super::timeline::Places;
 use crate::number::{count, time};
+use crate::places::Places;
 use roofgap_analyze::{Analysis, Stage, Steps};
 use std::fmt::Write;
 

@@ -2,11 +2,11 @@
 
 use super::blocks::{self, Block};
 use super::lanes::{self, Group, Lanes};
-use super::places::Places;
 use crate::html::class;
 use crate::html::markup::{cut, visible};
 use crate::html::pack::Packer;
 use crate::number::{count, time};
+use crate::places::Places;
 use roofgap_analyze::attribute::{Launches, NO_CALL};
 use roofgap_analyze::{Analysis, short_name};
 use roofgap_trace::{Losses, NameId, Ns, Trace};

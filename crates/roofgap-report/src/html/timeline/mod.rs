@@ -3,7 +3,5 @@
 mod blocks;
 mod data;
 mod lanes;
-mod places;
 
 pub(super) use data::timeline;
-pub(super) use places::Places;

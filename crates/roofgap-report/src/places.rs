@@ -5,13 +5,18 @@ use roofgap_trace::{Ns, Range, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Begin and end of something.
-pub(in crate::html) type Place = (Ns, Ns);
+pub(crate) type Place = (Ns, Ns);
+
+/// A range and its row.
+type Candidate<'a> = (usize, &'a Range);
 
 /// Where one stage lies.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::html) struct StagePlaces {
+pub(crate) struct StagePlaces {
     /// Its instances; empty where they could not be found again.
     pub instances: Vec<Place>,
+    /// The same as rows of the ranges.
+    pub rows: Vec<u32>,
     /// Its steps; empty where they could not be found again.
     pub steps: Vec<Place>,
 }
@@ -44,14 +49,14 @@ impl Cover {
 
 /// Where every stage lies, in the order of the analysis.
 #[derive(Debug, Default)]
-pub(in crate::html) struct Places {
+pub(crate) struct Places {
     /// By the position of the stage.
     pub stages: Vec<StagePlaces>,
 }
 
 impl Places {
     /// Looks for the ranges of every stage. What is found counts only if it agrees with the analysis in number and time.
-    pub(in crate::html) fn find(analysis: &Analysis, trace: &Trace) -> Self {
+    pub(crate) fn find(analysis: &Analysis, trace: &Trace) -> Self {
         let set = StageSet::default();
         let name = |r: &Range| (trace.names.get(r.domain), trace.names.get(r.name));
         let mut warmups = Cover::default();
@@ -61,7 +66,8 @@ impl Places {
                 warmups.add(range);
             }
         }
-        let candidates: Vec<&Range> = trace.ranges.rows.iter().filter(|r| !warmups.holds(r)).collect();
+        let rows = trace.ranges.rows.iter().enumerate();
+        let candidates: Vec<Candidate<'_>> = rows.filter(|(_, r)| !warmups.holds(r)).collect();
         let stages = analysis
             .stages
             .iter()
@@ -73,7 +79,7 @@ impl Places {
     fn stage<'a>(
         stage: &Stage,
         set: &StageSet,
-        candidates: &[&'a Range],
+        candidates: &[Candidate<'a>],
         name: &impl Fn(&Range) -> (&'a str, &'a str),
     ) -> StagePlaces {
         let names: BTreeSet<&str> = stage.ranges.iter().map(String::as_str).collect();
@@ -82,14 +88,14 @@ impl Places {
             (domain, name) => names.contains(format!("{domain}@{name}").as_str()),
         };
         let mut cover = Cover::default();
-        let mut instances: Vec<&Range> = Vec::new();
-        for range in candidates.iter().filter(|r| own(r)) {
+        let mut instances: Vec<Candidate<'a>> = Vec::new();
+        for candidate in candidates.iter().filter(|c| own(c.1)) {
             // A range inside another of the same stage is the same time again.
-            if cover.add(range) {
-                instances.push(range);
+            if cover.add(candidate.1) {
+                instances.push(*candidate);
             }
         }
-        let wall: Ns = instances.iter().map(|r| r.end - r.start).sum();
+        let wall: Ns = instances.iter().map(|(_, r)| r.end - r.start).sum();
         if instances.len() as u64 != stage.instances || wall != stage.wall_ns {
             return StagePlaces::default();
         }
@@ -103,8 +109,8 @@ impl Places {
             steps.extend(
                 candidates
                     .iter()
-                    .filter(|r| step(r) && cover.holds(r))
-                    .map(|r| (r.start, r.end)),
+                    .filter(|(_, r)| step(r) && cover.holds(r))
+                    .map(|(_, r)| (r.start, r.end)),
             );
             let lengths = steps.iter().map(|s| s.1 - s.0);
             if !lengths.eq(known.each_ns.iter().copied()) {
@@ -112,7 +118,8 @@ impl Places {
             }
         }
         StagePlaces {
-            instances: instances.iter().map(|r| (r.start, r.end)).collect(),
+            instances: instances.iter().map(|(_, r)| (r.start, r.end)).collect(),
+            rows: instances.iter().map(|(row, _)| *row as u32).collect(),
             steps,
         }
     }

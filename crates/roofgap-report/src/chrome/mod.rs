@@ -1,0 +1,178 @@
+//! The timeline as a Chrome trace, which Perfetto and `chrome://tracing` open.
+//!
+//! Every thread has a track for its ranges and operators and one for its calls into CUDA, every stream one for its operations;
+//! stages have a track of their own on top. Arrows lead from a launch to what it launched. Counters: how much launched work
+//! waits or runs on each device, and, where hardware counters were measured for a kernel and launch shape, their percentages.
+
+mod counters;
+mod event;
+mod tracks;
+
+use crate::bundle::Bundle;
+use crate::export::{self, ExportError};
+use crate::places::Places;
+use event::Writer;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use roofgap_analyze::attribute::{Launches, NO_CALL};
+use roofgap_trace::{Losses, Ns, OpKind, RangeStyle, Trace};
+use std::io::{self, Write};
+use std::path::Path;
+use tracks::{Track, Tracks};
+
+/// Writes the trace to a file, whole; compressed where the name ends in `.gz`.
+pub fn save(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
+    let nothing = |why| ExportError::Nothing {
+        what: "timeline",
+        path: path.to_path_buf(),
+        why,
+    };
+    let trace = bundle.trace.ok_or_else(|| nothing("only totals are at hand"))?;
+    if trace.span().is_none() {
+        return Err(nothing("the inputs hold totals or counters, no single events"));
+    }
+    export::whole(path, |out| {
+        if path.extension().is_some_and(|e| e == "gz") {
+            let mut packed = GzEncoder::new(out, Compression::default());
+            write(bundle, trace, &mut packed)?;
+            packed.finish().map(|_| ())
+        } else {
+            write(bundle, trace, out)
+        }
+    })
+}
+
+/// Writes the trace.
+pub fn write(bundle: Bundle<'_>, trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+    let first = trace.span().map_or(0, |s| s.0);
+    let tracks = Tracks::of(trace);
+    let mut writer = Writer::new(out, first)?;
+    tracks.describe(trace, &mut writer)?;
+    stages(bundle, trace, &mut writer)?;
+    ranges(trace, &tracks, &mut writer)?;
+    operators(trace, &tracks, &mut writer)?;
+    calls(trace, &tracks, &mut writer)?;
+    let launches = Launches::join(trace, &mut Losses::default());
+    operations(trace, &tracks, &launches, &mut writer)?;
+    counters::waiting(trace, &launches, &mut writer)?;
+    counters::measured(bundle.analysis, trace, &mut writer)?;
+    writer.finish()
+}
+
+fn stages<W: Write>(bundle: Bundle<'_>, trace: &Trace, writer: &mut Writer<W>) -> io::Result<()> {
+    let places = Places::find(bundle.analysis, trace);
+    if places.stages.iter().any(|s| !s.instances.is_empty()) {
+        writer.process(Track::STAGES.pid, "stages", 0)?;
+        writer.thread(Track::STAGES, "stages", 0)?;
+    }
+    for (stage, places) in bundle.analysis.stages.iter().zip(&places.stages) {
+        for &(start, end) in &places.instances {
+            writer.slice(Track::STAGES, "stage", &stage.name, (start, end), &[])?;
+        }
+    }
+    Ok(())
+}
+
+fn ranges<W: Write>(trace: &Trace, tracks: &Tracks, writer: &mut Writer<W>) -> io::Result<()> {
+    for (row, range) in trace.ranges.rows.iter().enumerate() {
+        let Some(track) = tracks.thread(range.thread) else {
+            continue;
+        };
+        let (name, domain) = (trace.names.get(range.name), trace.names.get(range.domain));
+        let domain = [("domain", domain.into())];
+        let args = if domain[0].1 == "" {
+            &domain[..0]
+        } else {
+            &domain[..]
+        };
+        let time = (range.start, range.end);
+        match range.style {
+            RangeStyle::PushPop => writer.slice(track, "range", name, time, args)?,
+            // Such ranges need not nest.
+            RangeStyle::StartEnd => writer.apart(track, name, time, row as u64 + 1)?,
+        }
+    }
+    for mark in &trace.ranges.marks {
+        if let Some(track) = tracks.thread(mark.thread) {
+            writer.instant(track, trace.names.get(mark.name), mark.at)?;
+        }
+    }
+    Ok(())
+}
+
+fn operators<W: Write>(trace: &Trace, tracks: &Tracks, writer: &mut Writer<W>) -> io::Result<()> {
+    let ops = &trace.cpu_ops;
+    for (((start, end), name), thread) in ops.start.iter().zip(&ops.end).zip(&ops.name).zip(&ops.thread) {
+        if let Some(track) = tracks.thread(*thread) {
+            writer.slice(track, "operator", trace.names.get(*name), (*start, *end), &[])?;
+        }
+    }
+    Ok(())
+}
+
+fn calls<W: Write>(trace: &Trace, tracks: &Tracks, writer: &mut Writer<W>) -> io::Result<()> {
+    let calls = &trace.calls;
+    let times = calls.start.iter().zip(&calls.end);
+    for (((start, end), name), (thread, correlation)) in times
+        .zip(&calls.name)
+        .zip(calls.thread.iter().zip(&calls.correlation))
+    {
+        let Some(track) = tracks.calls(*thread) else {
+            continue;
+        };
+        let args = [("correlation", (*correlation).into())];
+        let args = if *correlation == 0 { &args[..0] } else { &args[..] };
+        writer.slice(track, "cuda", trace.names.get(*name), (*start, *end), args)?;
+    }
+    Ok(())
+}
+
+fn operations<W: Write>(
+    trace: &Trace,
+    tracks: &Tracks,
+    launches: &Launches,
+    writer: &mut Writer<W>,
+) -> io::Result<()> {
+    let ops = &trace.ops;
+    for row in 0..ops.len() {
+        let Some(track) = tracks.operation(row) else {
+            continue;
+        };
+        let time: (Ns, Ns) = (ops.start[row], ops.end[row]);
+        let name = trace.names.get(ops.name[row]);
+        let (category, args) = match ops.kind[row] {
+            OpKind::Kernel => {
+                let shape = ops.shape_of(row);
+                let args = vec![
+                    ("grid", serde_json::json!(shape.grid)),
+                    ("block", serde_json::json!(shape.block)),
+                    ("registers", shape.registers.into()),
+                    (
+                        "shared_bytes",
+                        (u64::from(shape.static_shared) + u64::from(shape.dynamic_shared)).into(),
+                    ),
+                ];
+                ("kernel", args)
+            }
+            kind => {
+                let bytes = ops
+                    .transfers
+                    .get(&(row as u32))
+                    .map(|t| ("bytes", t.bytes.into()));
+                let category = match kind {
+                    OpKind::Copy => "memcpy",
+                    OpKind::Set => "memset",
+                    _ => "graph",
+                };
+                (category, bytes.into_iter().collect())
+            }
+        };
+        writer.slice(track, category, name, time, &args)?;
+        let call = launches.call_of_op.get(row).copied().unwrap_or(NO_CALL) as usize;
+        let thread = trace.calls.thread.get(call);
+        if let (Some(from), Some(at)) = (thread.and_then(|t| tracks.calls(*t)), trace.calls.start.get(call)) {
+            writer.flow((from, *at), (track, time.0), row as u64 + 1)?;
+        }
+    }
+    Ok(())
+}

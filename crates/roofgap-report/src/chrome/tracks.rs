@@ -1,0 +1,159 @@
+//! Which event goes on which track. Numbers of tracks are made up, for those of threads and streams repeat.
+
+use super::event::Writer;
+use roofgap_trace::{Ns, ThreadId, Trace};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// A track: a thread of a process, as the format has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Track {
+    pub pid: u32,
+    pub tid: u32,
+}
+
+impl Track {
+    /// The track of the stages.
+    pub(super) const STAGES: Self = Self { pid: 1, tid: 1 };
+}
+
+/// Processes from here on are the program's.
+const FIRST_PROCESS: u32 = 1_000;
+/// Processes from here on are devices.
+const FIRST_DEVICE: u32 = 1_000_000;
+/// Tracks of calls; below are those of ranges.
+const FIRST_CALLS: u32 = 10_000_000;
+/// Tracks of streams.
+const FIRST_STREAM: u32 = 20_000_000;
+
+/// The process that stands for a device.
+pub(super) fn device(index: usize) -> u32 {
+    FIRST_DEVICE + index as u32
+}
+
+/// A stream of a device, and which of its lines: operations at the same time need one each.
+type StreamLine = (u16, u32, u32, u32);
+
+/// All tracks of a trace.
+pub(super) struct Tracks {
+    threads: Vec<u32>,
+    streams: Vec<StreamLine>,
+    /// By row of the operations, the position in `streams`.
+    of_op: Vec<u32>,
+}
+
+impl Tracks {
+    pub(super) fn of(trace: &Trace) -> Self {
+        let ops = &trace.ops;
+        let mut ends: BTreeMap<(u16, u32, u32), Vec<Ns>> = BTreeMap::new();
+        let mut lines: BTreeMap<StreamLine, Vec<u32>> = BTreeMap::new();
+        for row in 0..ops.len() {
+            let key = (ops.device[row].0, ops.process[row].0, ops.stream[row]);
+            let busy = ends.entry(key).or_default();
+            let line = match busy.iter().position(|end| *end <= ops.start[row]) {
+                Some(line) => line,
+                None => {
+                    busy.push(Ns::MIN);
+                    busy.len() - 1
+                }
+            };
+            busy[line] = ops.end[row];
+            let rows = lines.entry((key.0, key.1, key.2, line as u32)).or_default();
+            rows.push(row as u32);
+        }
+        let mut of_op = vec![0; ops.len()];
+        for (at, rows) in lines.values().enumerate() {
+            for &row in rows {
+                of_op[row as usize] = at as u32;
+            }
+        }
+        Self {
+            threads: trace.threads.iter().map(|t| t.process.0).collect(),
+            streams: lines.into_keys().collect(),
+            of_op,
+        }
+    }
+
+    /// The track of a thread's ranges and operators.
+    pub(super) fn thread(&self, thread: ThreadId) -> Option<Track> {
+        let process = self.threads.get(thread.index())?;
+        Some(Track {
+            pid: FIRST_PROCESS + process,
+            tid: FIRST_PROCESS + thread.0,
+        })
+    }
+
+    /// The track of a thread's calls.
+    pub(super) fn calls(&self, thread: ThreadId) -> Option<Track> {
+        let track = self.thread(thread)?;
+        Some(Track {
+            tid: FIRST_CALLS + thread.0,
+            ..track
+        })
+    }
+
+    /// The track of an operation.
+    pub(super) fn operation(&self, row: usize) -> Option<Track> {
+        let at = *self.of_op.get(row)?;
+        self.stream(at)
+    }
+
+    fn stream(&self, at: u32) -> Option<Track> {
+        let stream = self.streams.get(at as usize)?;
+        Some(Track {
+            pid: device(stream.0 as usize),
+            tid: FIRST_STREAM + at,
+        })
+    }
+
+    /// Names of all processes and tracks.
+    pub(super) fn describe<W: Write>(&self, trace: &Trace, writer: &mut Writer<'_, W>) -> io::Result<()> {
+        for (at, process) in trace.processes.iter().enumerate() {
+            let name = match trace.names.get(process.name) {
+                "" => "process",
+                name => name,
+            };
+            let order = 1 + at as i64;
+            writer.process(
+                FIRST_PROCESS + at as u32,
+                &format!("{name} {}", process.pid),
+                order,
+            )?;
+        }
+        for (at, thread) in trace.threads.iter().enumerate() {
+            let name = match trace.names.get(thread.name) {
+                "" => "thread",
+                name => name,
+            };
+            let (name, id) = (format!("{name} {}", thread.tid), ThreadId(at as u32));
+            if let (Some(own), Some(calls)) = (self.thread(id), self.calls(id)) {
+                writer.thread(own, &name, 2 * at as i64)?;
+                writer.thread(calls, &format!("{name}: CUDA calls"), 2 * at as i64 + 1)?;
+            }
+        }
+        for (at, gpu) in trace.devices.iter().enumerate() {
+            let name = gpu.name.as_deref().unwrap_or("unknown");
+            writer.process(
+                device(at),
+                &format!("GPU {}: {name}", gpu.number),
+                1_000_000 + at as i64,
+            )?;
+        }
+        for (at, stream) in self.streams.iter().enumerate() {
+            let pid = trace
+                .processes
+                .get(stream.1 as usize)
+                .filter(|_| trace.processes.len() > 1);
+            let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
+            let line = if stream.3 == 0 {
+                String::new()
+            } else {
+                format!(" ({})", stream.3 + 1)
+            };
+            if let Some(track) = self.stream(at as u32) {
+                writer.thread(track, &format!("stream {}{pid}{line}", stream.2), at as i64)?;
+            }
+        }
+        Ok(())
+    }
+}

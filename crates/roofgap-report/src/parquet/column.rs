@@ -1,0 +1,92 @@
+//! A column of some rows: its name, its type and its values.
+
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::errors::Result;
+use parquet::file::writer::SerializedColumnWriter;
+use parquet::schema::types::Type;
+
+/// The values, in the type they are stored in.
+#[derive(Debug)]
+pub(super) enum Values {
+    Long(Vec<i64>),
+    MaybeLong(Vec<Option<i64>>),
+    MaybeInt(Vec<Option<i32>>),
+    MaybeReal(Vec<Option<f64>>),
+    Flag(Vec<bool>),
+    Text(Vec<ByteArray>),
+    MaybeText(Vec<Option<ByteArray>>),
+}
+
+/// A column.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub name: &'static str,
+    pub values: Values,
+}
+
+impl Column {
+    /// A column of a name.
+    pub(super) fn new(name: &'static str, values: Values) -> Self {
+        Self { name, values }
+    }
+
+    /// How the file declares it.
+    pub(super) fn declaration(&self) -> Result<Type> {
+        let (physical, optional) = match &self.values {
+            Values::Long(_) => (Physical::INT64, false),
+            Values::MaybeLong(_) => (Physical::INT64, true),
+            Values::MaybeInt(_) => (Physical::INT32, true),
+            Values::MaybeReal(_) => (Physical::DOUBLE, true),
+            Values::Flag(_) => (Physical::BOOLEAN, false),
+            Values::Text(_) => (Physical::BYTE_ARRAY, false),
+            Values::MaybeText(_) => (Physical::BYTE_ARRAY, true),
+        };
+        let repetition = if optional {
+            Repetition::OPTIONAL
+        } else {
+            Repetition::REQUIRED
+        };
+        let logical = (physical == Physical::BYTE_ARRAY).then_some(LogicalType::String);
+        Type::primitive_type_builder(self.name, physical)
+            .with_repetition(repetition)
+            .with_logical_type(logical)
+            .build()
+    }
+
+    /// Writes the values.
+    pub(super) fn write(self, writer: &mut SerializedColumnWriter<'_>) -> Result<()> {
+        match self.values {
+            Values::Long(v) => writer.typed::<Int64Type>().write_batch(&v, None, None)?,
+            Values::Flag(v) => writer.typed::<BoolType>().write_batch(&v, None, None)?,
+            Values::Text(v) => writer.typed::<ByteArrayType>().write_batch(&v, None, None)?,
+            Values::MaybeLong(v) => {
+                let (levels, v) = levels(v);
+                writer.typed::<Int64Type>().write_batch(&v, Some(&levels), None)?
+            }
+            Values::MaybeInt(v) => {
+                let (levels, v) = levels(v);
+                writer.typed::<Int32Type>().write_batch(&v, Some(&levels), None)?
+            }
+            Values::MaybeReal(v) => {
+                let (levels, v) = levels(v);
+                writer
+                    .typed::<DoubleType>()
+                    .write_batch(&v, Some(&levels), None)?
+            }
+            Values::MaybeText(v) => {
+                let (levels, v) = levels(v);
+                writer
+                    .typed::<ByteArrayType>()
+                    .write_batch(&v, Some(&levels), None)?
+            }
+        };
+        Ok(())
+    }
+}
+
+/// Which values are there, and those that are.
+fn levels<T>(values: Vec<Option<T>>) -> (Vec<i16>, Vec<T>) {
+    let levels = values.iter().map(|v| i16::from(v.is_some())).collect();
+    (levels, values.into_iter().flatten().collect())
+}

@@ -1,0 +1,386 @@
+//! What stands in the tables. Times are nanoseconds on the clock of the capture; what was not recorded is null.
+
+use super::column::{Column, Values};
+use crate::places::Places;
+use parquet::data_type::ByteArray;
+use roofgap_analyze::attribute::{Contexts, Launches, NO_CALL};
+use roofgap_analyze::{Analysis, CounterRow, family, short_name};
+use roofgap_trace::{CallClass, Losses, MemoryKind, NameId, OpKind, ProcessId, RangeStyle, ThreadId, Trace};
+use std::ops::Range;
+
+/// Stands for "in no stage".
+const NO_STAGE: u8 = u8::MAX;
+
+/// Everything the tables are made of.
+pub(super) struct Tables<'a> {
+    analysis: &'a Analysis,
+    trace: &'a Trace,
+    /// Rows of the operations that are kernels or graphs, and those that are copies or sets.
+    kernels: Vec<u32>,
+    copies: Vec<u32>,
+    call_of_op: Vec<u32>,
+    /// By context of a call, the stage.
+    stage_of_context: Vec<u8>,
+    contexts: Contexts,
+    /// Text of every name, shared by all rows that hold it.
+    names: Vec<ByteArray>,
+    short: Vec<Option<(ByteArray, ByteArray)>>,
+    stages: Vec<ByteArray>,
+}
+
+impl<'a> Tables<'a> {
+    pub(super) fn new(analysis: &'a Analysis, trace: &'a Trace) -> Self {
+        // The losses of this join are in the analysis already.
+        let call_of_op = Launches::join(trace, &mut Losses::default()).call_of_op;
+        let contexts = Contexts::build(trace, &call_of_op);
+        let mut stage_of_range = vec![NO_STAGE; trace.ranges.rows.len()];
+        let places = Places::find(analysis, trace);
+        for (at, stage) in places.stages.iter().enumerate().take(usize::from(NO_STAGE)) {
+            for &row in &stage.rows {
+                if let Some(slot) = stage_of_range.get_mut(row as usize) {
+                    *slot = at as u8;
+                }
+            }
+        }
+        let stage_of_context = (0..contexts.len() as u32)
+            .map(|context| {
+                let ranges = contexts.ranges(context).iter();
+                let mut stages = ranges.filter_map(|r| stage_of_range.get(*r as usize));
+                stages.find(|s| **s != NO_STAGE).copied().unwrap_or(NO_STAGE)
+            })
+            .collect();
+        let transfer = |kind: &OpKind| matches!(kind, OpKind::Copy | OpKind::Set);
+        let pick = |copies: bool| {
+            let kinds = trace.ops.kind.iter().enumerate();
+            kinds
+                .filter(|(_, k)| transfer(k) == copies)
+                .map(|(row, _)| row as u32)
+                .collect()
+        };
+        let kernels: Vec<u32> = pick(false);
+        let mut short = vec![None; trace.names.len()];
+        for &row in &kernels {
+            let Some(&id) = trace.ops.name.get(row as usize) else {
+                continue;
+            };
+            if let Some(slot @ None) = short.get_mut(id.index()) {
+                let name = trace.names.get(id);
+                *slot = Some((text(&short_name(name)), text(family(name))));
+            }
+        }
+        Self {
+            analysis,
+            trace,
+            copies: pick(true),
+            kernels,
+            call_of_op,
+            stage_of_context,
+            contexts,
+            names: trace.names.iter().map(|(_, name)| text(name)).collect(),
+            short,
+            stages: analysis.stages.iter().map(|s| text(&s.name)).collect(),
+        }
+    }
+
+    pub(super) fn kernel_count(&self) -> usize {
+        self.kernels.len()
+    }
+
+    pub(super) fn copy_count(&self) -> usize {
+        self.copies.len()
+    }
+
+    pub(super) fn call_count(&self) -> usize {
+        self.trace.calls.len()
+    }
+
+    pub(super) fn range_count(&self) -> usize {
+        self.trace.ranges.rows.len()
+    }
+
+    pub(super) fn counter_count(&self) -> usize {
+        self.analysis.counters.len()
+    }
+
+    fn name(&self, id: NameId) -> ByteArray {
+        self.names.get(id.index()).cloned().unwrap_or_else(|| text(""))
+    }
+
+    fn pid(&self, process: ProcessId) -> Option<i64> {
+        self.trace
+            .processes
+            .get(process.index())
+            .map(|p| i64::from(p.pid))
+    }
+
+    fn tid(&self, thread: ThreadId) -> Option<i64> {
+        self.trace.threads.get(thread.index()).map(|t| i64::from(t.tid))
+    }
+
+    /// The stage in which a call launched something.
+    fn stage_of_call(&self, call: u32) -> Option<ByteArray> {
+        let context = *self.contexts.of_call.get(call as usize)?;
+        let stage = *self.stage_of_context.get(context as usize)?;
+        self.stages.get(usize::from(stage)).cloned()
+    }
+
+    fn call(&self, op: usize) -> u32 {
+        self.call_of_op.get(op).copied().unwrap_or(NO_CALL)
+    }
+
+    /// Columns that every operation has.
+    fn operations(&self, rows: &[u32]) -> Vec<Column> {
+        let ops = &self.trace.ops;
+        let long = |f: &dyn Fn(usize) -> i64| Values::Long(rows.iter().map(|r| f(*r as usize)).collect());
+        let maybe = |f: &dyn Fn(usize) -> Option<i64>| {
+            Values::MaybeLong(rows.iter().map(|r| f(*r as usize)).collect())
+        };
+        let kind = |k: OpKind| match k {
+            OpKind::Kernel => "kernel",
+            OpKind::Copy => "memcpy",
+            OpKind::Set => "memset",
+            OpKind::Graph => "graph",
+        };
+        let kinds = rows.iter().map(|r| text(kind(ops.kind[*r as usize])));
+        let device = |r: usize| self.trace.devices.get(ops.device[r].index());
+        let launch = |r: usize| self.trace.calls.start.get(self.call(r) as usize).copied();
+        let thread = |r: usize| self.trace.calls.thread.get(self.call(r) as usize).copied();
+        vec![
+            Column::new("start_ns", long(&|r| ops.start[r])),
+            Column::new("end_ns", long(&|r| ops.end[r])),
+            Column::new("duration_ns", long(&|r| ops.duration(r))),
+            Column::new("kind", Values::Text(kinds.collect())),
+            Column::new(
+                "name",
+                Values::Text(rows.iter().map(|r| self.name(ops.name[*r as usize])).collect()),
+            ),
+            Column::new(
+                "stage",
+                Values::MaybeText(
+                    rows.iter()
+                        .map(|r| self.stage_of_call(self.call(*r as usize)))
+                        .collect(),
+                ),
+            ),
+            Column::new("device", maybe(&|r| device(r).map(|d| i64::from(d.number)))),
+            Column::new("stream", long(&|r| i64::from(ops.stream[r]))),
+            Column::new("pid", maybe(&|r| self.pid(ops.process[r]))),
+            Column::new("launch_tid", maybe(&|r| self.tid(thread(r)?))),
+            Column::new("launch_start_ns", maybe(&launch)),
+            Column::new("correlation", maybe(&|r| not_zero(ops.correlation[r]))),
+        ]
+    }
+
+    /// Kernels, and whole graphs where their kernels were not recorded.
+    pub(super) fn kernels(&self, range: Range<usize>) -> Vec<Column> {
+        let rows = self.kernels.get(range).unwrap_or(&[]);
+        let ops = &self.trace.ops;
+        let mut columns = self.operations(rows);
+        let known = |r: &u32| self.short.get(ops.name[*r as usize].index()).cloned().flatten();
+        let int = |f: &dyn Fn(usize) -> Option<u32>| {
+            let value = |r: &u32| i32::try_from(f(*r as usize)?).ok();
+            Values::MaybeInt(rows.iter().map(value).collect())
+        };
+        // An operation without a launch shape has zeros in it.
+        let shape = |r: usize| Some(ops.shape_of(r)).filter(|s| s.grid[0] > 0);
+        let node = |r: &u32| {
+            let node = ops.graph_node[*r as usize];
+            i64::try_from(node).ok().filter(|n| *n != 0)
+        };
+        let shared = |r: &u32| {
+            let shape = shape(*r as usize)?;
+            Some(i64::from(shape.static_shared) + i64::from(shape.dynamic_shared))
+        };
+        columns.extend([
+            Column::new(
+                "short_name",
+                Values::MaybeText(rows.iter().map(|r| Some(known(r)?.0)).collect()),
+            ),
+            Column::new(
+                "family",
+                Values::MaybeText(rows.iter().map(|r| Some(known(r)?.1)).collect()),
+            ),
+            Column::new("grid_x", int(&|r| Some(shape(r)?.grid[0]))),
+            Column::new("grid_y", int(&|r| Some(shape(r)?.grid[1]))),
+            Column::new("grid_z", int(&|r| Some(shape(r)?.grid[2]))),
+            Column::new("block_x", int(&|r| Some(shape(r)?.block[0]))),
+            Column::new("block_y", int(&|r| Some(shape(r)?.block[1]))),
+            Column::new("block_z", int(&|r| Some(shape(r)?.block[2]))),
+            Column::new("registers", int(&|r| Some(shape(r)?.registers))),
+            Column::new(
+                "shared_bytes",
+                Values::MaybeLong(rows.iter().map(shared).collect()),
+            ),
+            Column::new("graph_node", Values::MaybeLong(rows.iter().map(node).collect())),
+        ]);
+        columns
+    }
+
+    /// Copies and memory sets.
+    pub(super) fn copies(&self, range: Range<usize>) -> Vec<Column> {
+        let rows = self.copies.get(range).unwrap_or(&[]);
+        let transfers = &self.trace.ops.transfers;
+        let bytes = |r: &u32| i64::try_from(transfers.get(r)?.bytes).ok();
+        let memory = |r: &u32, to: bool| {
+            let (source, target) = transfers.get(r)?.memory;
+            match if to { target } else { source } {
+                MemoryKind::Unknown => None,
+                MemoryKind::Pageable => Some(text("pageable")),
+                MemoryKind::Pinned => Some(text("pinned")),
+                MemoryKind::Device => Some(text("device")),
+                MemoryKind::Managed => Some(text("managed")),
+            }
+        };
+        let mut columns = self.operations(rows);
+        columns.extend([
+            Column::new("bytes", Values::MaybeLong(rows.iter().map(bytes).collect())),
+            Column::new(
+                "source_memory",
+                Values::MaybeText(rows.iter().map(|r| memory(r, false)).collect()),
+            ),
+            Column::new(
+                "target_memory",
+                Values::MaybeText(rows.iter().map(|r| memory(r, true)).collect()),
+            ),
+        ]);
+        columns
+    }
+
+    /// Calls into CUDA.
+    pub(super) fn calls(&self, rows: Range<usize>) -> Vec<Column> {
+        let calls = &self.trace.calls;
+        let class = |c: CallClass| match c {
+            CallClass::Launch => "launch",
+            CallClass::GraphLaunch => "graph_launch",
+            CallClass::Copy => "copy",
+            CallClass::Set => "set",
+            CallClass::Sync => "sync",
+            CallClass::Memory => "memory",
+            CallClass::Other => "other",
+        };
+        let long = |f: &dyn Fn(usize) -> i64| Values::Long(rows.clone().map(f).collect());
+        let maybe = |f: &dyn Fn(usize) -> Option<i64>| Values::MaybeLong(rows.clone().map(f).collect());
+        let stages = rows.clone().map(|r| self.stage_of_call(r as u32));
+        vec![
+            Column::new("start_ns", long(&|r| calls.start[r])),
+            Column::new("end_ns", long(&|r| calls.end[r])),
+            Column::new("duration_ns", long(&|r| calls.end[r] - calls.start[r])),
+            Column::new(
+                "name",
+                Values::Text(rows.clone().map(|r| self.name(calls.name[r])).collect()),
+            ),
+            Column::new(
+                "class",
+                Values::Text(rows.clone().map(|r| text(class(calls.class[r]))).collect()),
+            ),
+            // Known for calls that put work on the GPU.
+            Column::new("stage", Values::MaybeText(stages.collect())),
+            Column::new("pid", maybe(&|r| self.pid(calls.process[r]))),
+            Column::new("tid", maybe(&|r| self.tid(calls.thread[r]))),
+            Column::new("correlation", maybe(&|r| not_zero(calls.correlation[r]))),
+        ]
+    }
+
+    /// Ranges of the program.
+    pub(super) fn ranges(&self, rows: Range<usize>) -> Vec<Column> {
+        let rows = self.trace.ranges.rows.get(rows).unwrap_or(&[]);
+        let style = |s: RangeStyle| match s {
+            RangeStyle::PushPop => "push_pop",
+            RangeStyle::StartEnd => "start_end",
+        };
+        vec![
+            Column::new("start_ns", Values::Long(rows.iter().map(|r| r.start).collect())),
+            Column::new("end_ns", Values::Long(rows.iter().map(|r| r.end).collect())),
+            Column::new(
+                "duration_ns",
+                Values::Long(rows.iter().map(|r| r.end - r.start).collect()),
+            ),
+            Column::new(
+                "domain",
+                Values::Text(rows.iter().map(|r| self.name(r.domain)).collect()),
+            ),
+            Column::new(
+                "name",
+                Values::Text(rows.iter().map(|r| self.name(r.name)).collect()),
+            ),
+            Column::new(
+                "style",
+                Values::Text(rows.iter().map(|r| text(style(r.style))).collect()),
+            ),
+            Column::new(
+                "pid",
+                Values::MaybeLong(rows.iter().map(|r| self.pid(r.process)).collect()),
+            ),
+            Column::new(
+                "tid",
+                Values::MaybeLong(rows.iter().map(|r| self.tid(r.thread)).collect()),
+            ),
+            Column::new("open", Values::Flag(rows.iter().map(|r| r.open).collect())),
+        ]
+    }
+
+    /// What hardware counters measured, a row for every kernel, launch shape and stage.
+    pub(super) fn counters(&self, rows: Range<usize>) -> Vec<Column> {
+        let rows = self.analysis.counters.get(rows).unwrap_or(&[]);
+        let real = |f: fn(&CounterRow) -> Option<f64>| Values::MaybeReal(rows.iter().map(f).collect());
+        let size = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok());
+        let dimension = |f: fn(&CounterRow) -> u32| Values::Long(rows.iter().map(|r| f(r).into()).collect());
+        vec![
+            Column::new(
+                "stage",
+                Values::MaybeText(rows.iter().map(|r| r.stage.as_deref().map(text)).collect()),
+            ),
+            Column::new(
+                "kernel",
+                Values::Text(rows.iter().map(|r| text(&r.kernel)).collect()),
+            ),
+            Column::new("grid_x", dimension(|r| r.grid[0])),
+            Column::new("grid_y", dimension(|r| r.grid[1])),
+            Column::new("grid_z", dimension(|r| r.grid[2])),
+            Column::new("block_x", dimension(|r| r.block[0])),
+            Column::new("block_y", dimension(|r| r.block[1])),
+            Column::new("block_z", dimension(|r| r.block[2])),
+            Column::new(
+                "samples",
+                Values::MaybeLong(rows.iter().map(|r| size(Some(r.samples))).collect()),
+            ),
+            Column::new(
+                "duration_ns",
+                Values::MaybeLong(rows.iter().map(|r| r.duration_ns).collect()),
+            ),
+            Column::new("timeline_ratio", real(|r| r.timeline_ratio)),
+            Column::new("sm_pct", real(|r| r.sm_pct)),
+            Column::new("memory_pct", real(|r| r.memory_pct)),
+            Column::new("dram_pct", real(|r| r.dram_pct)),
+            Column::new("l2_pct", real(|r| r.l2_pct)),
+            Column::new("l1_pct", real(|r| r.l1_pct)),
+            Column::new("occupancy_pct", real(|r| r.occupancy_pct)),
+            Column::new(
+                "dram_bytes",
+                Values::MaybeLong(rows.iter().map(|r| size(r.dram_bytes)).collect()),
+            ),
+            Column::new(
+                "flops",
+                Values::MaybeLong(rows.iter().map(|r| size(r.flops)).collect()),
+            ),
+            Column::new("intensity", real(|r| r.intensity)),
+            Column::new("achieved_flops_per_s", real(|r| r.achieved_flops_per_s)),
+            Column::new(
+                "bound",
+                Values::MaybeText(rows.iter().map(|r| r.bound.as_deref().map(text)).collect()),
+            ),
+            Column::new(
+                "reason",
+                Values::Text(rows.iter().map(|r| text(&r.reason)).collect()),
+            ),
+        ]
+    }
+}
+
+fn text(text: &str) -> ByteArray {
+    ByteArray::from(text)
+}
+
+fn not_zero(id: u32) -> Option<i64> {
+    Some(i64::from(id)).filter(|id| *id != 0)
+}

@@ -1,0 +1,134 @@
+//! The Chrome trace: valid, complete, nested, with arrows that begin and end inside slices.
+
+use crate::fixtures::{Case, PLAIN, fixture, made};
+use roofgap_report::{ExportError, chrome};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+fn events(case: &Case) -> Vec<Value> {
+    let mut bytes = Vec::new();
+    chrome::write(case.bundle(), &case.trace, &mut bytes).unwrap();
+    let mut document: Value = serde_json::from_slice(&bytes).unwrap();
+    match document["traceEvents"].take() {
+        Value::Array(events) => events,
+        other => panic!("{other}"),
+    }
+}
+
+fn phase<'a>(events: &'a [Value], phase: &'a str) -> impl Iterator<Item = &'a Value> {
+    events.iter().filter(move |e| e["ph"] == phase)
+}
+
+/// Nanoseconds of a time in microseconds.
+fn ns(value: &Value) -> i64 {
+    (value.as_f64().unwrap() * 1000.0).round() as i64
+}
+
+fn track(event: &Value) -> (u64, u64) {
+    (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap())
+}
+
+#[test]
+fn every_event_of_a_capture_is_there() {
+    let case = fixture(&["h200/llama4.sqlite.gz", "ncu/llama4_light_raw_base.csv.gz"]);
+    let events = events(&case);
+    let of = |category: &str| phase(&events, "X").filter(|e| e["cat"] == category).count();
+    assert_eq!(of("kernel") as u64, case.analysis.totals.kernel_count);
+    assert_eq!(of("cuda"), case.trace.calls.len());
+    assert_eq!(of("stage"), 2);
+    let total: i64 = phase(&events, "X")
+        .filter(|e| e["cat"] == "kernel")
+        .map(|e| ns(&e["dur"]))
+        .sum();
+    assert_eq!(total, case.analysis.totals.kernel_ns);
+    let named: Vec<_> = phase(&events, "M")
+        .filter(|e| e["name"] == "thread_name")
+        .map(track)
+        .collect();
+    assert!(
+        phase(&events, "X").all(|e| named.contains(&track(e))),
+        "every track has a name"
+    );
+    assert!(phase(&events, "C").any(|e| e["name"].as_str().unwrap().starts_with("DRAM %")));
+}
+
+#[test]
+fn slices_of_a_track_nest() {
+    let case = fixture(&["h200/dsocr2.sqlite.gz"]);
+    let mut tracks: BTreeMap<(u64, u64), Vec<(i64, i64)>> = BTreeMap::new();
+    let all = events(&case);
+    for event in phase(&all, "X") {
+        let start = ns(&event["ts"]);
+        let list = tracks.entry(track(event)).or_default();
+        list.push((start, start + ns(&event["dur"])));
+    }
+    for (track, mut slices) in tracks {
+        slices.sort_by_key(|s| (s.0, std::cmp::Reverse(s.1)));
+        let mut open: Vec<i64> = Vec::new();
+        for (start, end) in slices {
+            while open.last().is_some_and(|e| *e <= start) {
+                open.pop();
+            }
+            assert!(
+                open.last().is_none_or(|e| end <= *e),
+                "{track:?}: {start} to {end} crosses another"
+            );
+            open.push(end);
+        }
+    }
+}
+
+#[test]
+fn arrows_lead_from_a_call_to_its_operation() {
+    let case = made(PLAIN);
+    let events = events(&case);
+    let ends: BTreeMap<u64, &Value> = phase(&events, "f")
+        .map(|e| (e["id"].as_u64().unwrap(), e))
+        .collect();
+    let holds = |flow: &Value, category: &str| {
+        phase(&events, "X").any(|s| {
+            let (start, at) = (ns(&s["ts"]), ns(&flow["ts"]));
+            s["cat"] == category && track(s) == track(flow) && start <= at && at <= start + ns(&s["dur"])
+        })
+    };
+    assert_eq!(ends.len(), case.trace.ops.len());
+    for begin in phase(&events, "s") {
+        let end = ends[&begin["id"].as_u64().unwrap()];
+        assert!(holds(begin, "cuda"));
+        assert!(holds(end, "kernel") || holds(end, "memcpy"));
+        assert!(ns(&begin["ts"]) <= ns(&end["ts"]));
+    }
+    let last = phase(&events, "C").last().unwrap();
+    assert_eq!(last["args"]["value"], 0.0, "in the end nothing waits");
+}
+
+#[test]
+fn hostile_names_stay_names() {
+    let name = "</script>\"\\\u{0}\u{2028}\n";
+    let case = made([name, PLAIN[1], PLAIN[2]]);
+    assert!(phase(&events(&case), "X").any(|e| e["name"] == name));
+}
+
+#[test]
+fn a_file_is_written_whole_and_packed_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let case = made(PLAIN);
+    let (plain, packed) = (dir.path().join("t.json"), dir.path().join("t.json.gz"));
+    chrome::save(case.bundle(), &plain).unwrap();
+    chrome::save(case.bundle(), &packed).unwrap();
+    let mut text = Vec::new();
+    let file = std::fs::File::open(&packed).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut text).unwrap();
+    assert_eq!(text, std::fs::read(&plain).unwrap());
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        2,
+        "nothing else is left"
+    );
+    let summary = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz"]);
+    let error = chrome::save(summary.bundle(), &plain).unwrap_err();
+    assert!(matches!(error, ExportError::Nothing { .. }), "{error}");
+    let error = chrome::save(case.bundle(), &dir.path().join("no/such/folder.json")).unwrap_err();
+    assert!(error.to_string().contains("folder.json"), "{error}");
+}

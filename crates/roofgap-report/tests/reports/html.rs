@@ -1,0 +1,84 @@
+//! The page without a browser: what is there, what is said to be missing, how large it is.
+
+use crate::fixtures::{Case, PLAIN, fixture, made};
+use roofgap_report::{Bundle, html};
+
+fn page(case: &Case) -> String {
+    String::from_utf8(html::html(case.bundle())).unwrap()
+}
+
+#[test]
+fn a_real_capture_is_small_and_complete() {
+    let page = page(&fixture(&["h200/dsocr2.sqlite.gz"]));
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    for part in [
+        "NVIDIA H200",
+        "launch-bound",
+        "Steps of decode",
+        "id=\"kernel-table\"",
+        "No roofline: ",
+        "Show decode in the timeline",
+        "<h3>Inputs</h3>",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    for absent in ["http://", "https://", "src=", "{{"] {
+        assert!(!page.contains(absent), "{absent}");
+    }
+}
+
+#[test]
+fn the_policy_allows_this_script_only() {
+    let page = page(&made(PLAIN));
+    let (_, script) = page.split_once("<script>(").unwrap();
+    let (script, _) = script.split_once("</script>").unwrap();
+    use sha2::Digest;
+    let hash = sha2::Sha256::digest(format!("({script}"));
+    let (_, policy) = page.split_once("script-src 'sha256-").unwrap();
+    let (stated, _) = policy.split_once('\'').unwrap();
+    assert_eq!(decode(stated), hash.to_vec());
+    assert!(page.contains("default-src 'none'"));
+}
+
+fn decode(text: &str) -> Vec<u8> {
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits: Vec<u8> = text
+        .bytes()
+        .filter(|b| *b != b'=')
+        .flat_map(|b| {
+            let value = letters.iter().position(|l| *l == b).unwrap() as u8;
+            (0..6).rev().map(move |i| (value >> i) & 1)
+        })
+        .collect();
+    bits.chunks_exact(8)
+        .map(|c| c.iter().fold(0, |v, bit| v << 1 | bit))
+        .collect()
+}
+
+#[test]
+fn roofs_and_dots_stand_where_counters_are() {
+    let page = page(&fixture(&[
+        "h200/llama4.sqlite.gz",
+        "ncu/llama4_light_raw_base.csv.gz",
+    ]));
+    assert!(page.matches("<circle ").count() > 10);
+    assert!(page.contains("DRAM 4.81 TB/s"));
+    assert!(page.contains("bf16 989.40 TFLOP/s"));
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let summary = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz"]);
+    let shown = page(&summary);
+    assert!(shown.contains("No timeline: a summary table holds totals"));
+    assert!(shown.contains("No stages: "));
+    let case = made(PLAIN);
+    let without = html::html(Bundle {
+        trace: None,
+        ..case.bundle()
+    });
+    let without = String::from_utf8(without).unwrap();
+    assert!(without.contains("No timeline: the timeline was not at hand"));
+    let counters = page(&fixture(&["ncu/llama2_roofline_raw.csv.gz"]));
+    assert!(counters.contains("No kernels: ") && counters.contains("<circle "));
+}

@@ -1,0 +1,11 @@
+//! The reports of fixtures, of a made-up trace and of one with hostile names.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+mod chrome;
+mod fixtures;
+mod hostile;
+mod html;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod schema;
+mod snapshots;
