@@ -33,6 +33,9 @@ pub struct Analysis {
     pub overhead: Vec<Overhead>,
     /// What was lost on the way.
     pub losses: Vec<LossInfo>,
+    /// All stages whose work is known, together.
+    #[serde(default)]
+    pub whole: Option<Whole>,
     /// Every range name that occurs, by time.
     #[serde(default)]
     pub ranges: Vec<RangeInfo>,
@@ -42,6 +45,19 @@ pub struct Analysis {
     /// What is null or empty, and why.
     #[serde(default)]
     pub reasons: Vec<Reason>,
+}
+
+/// All stages whose work is known, together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Whole {
+    /// Sum of their wall times.
+    pub wall_ns: i64,
+    /// Sum of their busy times.
+    pub busy_ns: Option<i64>,
+    /// Model FLOPs utilisation.
+    pub mfu: Option<Mfu>,
+    /// Memory bandwidth utilisation.
+    pub mbu: Option<Mbu>,
 }
 
 /// An input file.

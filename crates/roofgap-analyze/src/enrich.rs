@@ -1,8 +1,8 @@
 //! What the analysis gains from facts beside the timeline: counters, the model, the program's own account.
 
 use crate::analysis::*;
-use crate::gpu::{DeviceReport, Dtype, GpuFacts, UserLimits, lookup};
-use crate::model::{Architecture, StageKind, StageTime, Tokens, mbu, mfu};
+use crate::gpu::{DeviceReport, Dtype, GpuFacts, UserLimits};
+use crate::model::{Architecture, StageKind, StageTime, StageWork, Tokens, mbu, mfu};
 use crate::steps;
 use roofgap_trace::Trace;
 use roofgap_trace::account::Account;
@@ -35,16 +35,11 @@ pub(crate) fn gpu_facts(
         clock_hz: device.clock_hz,
         sms: device.sms,
     };
-    match lookup(name, device.compute_capability, device.memory_bytes) {
-        Ok(facts) => Ok(facts.clone().on_device(&report).with_user_limits(limits)),
-        Err(_) if limits.is_set() => Ok(GpuFacts::set_by_user(name, limits)),
-        Err(unknown) => Err(format!(
-            "{unknown}; hardware.peak_tflops and hardware.bandwidth_gbs set its limits"
-        )),
-    }
+    let (cc, memory) = (device.compute_capability, device.memory_bytes);
+    Ok(GpuFacts::of_device(name, cc, memory, &report, limits))
 }
 
-/// MFU and MBU of every stage whose work is known; a reason for every other.
+/// MFU and MBU of every stage whose work is known, and of all together; a reason for every other.
 pub(crate) fn utilisation(
     analysis: &mut Analysis,
     model: Option<&Architecture>,
@@ -53,59 +48,81 @@ pub(crate) fn utilisation(
     dtype: Option<Dtype>,
 ) {
     let mut reasons = Vec::new();
+    let mut parts = Vec::new();
     for stage in &mut analysis.stages {
         let kind = match stage.name.as_str() {
             "prefill" => StageKind::Prefill,
             "decode" => StageKind::Decode,
             _ => continue,
         };
-        let mut missing = |what: &str, why: String| {
-            reasons.push(Reason {
-                about: format!("stages.{}.{what}", stage.name),
-                why,
-            });
+        let mut missing = |what: &[&str], why: &str| {
+            let about = |what: &&str| format!("stages.{}.{what}", stage.name);
+            reasons.extend(what.iter().map(|w| Reason {
+                about: about(w),
+                why: why.to_owned(),
+            }));
         };
         let Some(model) = model else {
             missing(
-                "mfu",
-                "the model is not known; name it with --model NAME|config.json".into(),
+                &["mfu", "mbu"],
+                "the model is not known; name it with --model NAME|config.json",
             );
             continue;
         };
         let gpu = match gpu {
             Ok(gpu) => gpu,
             Err(why) => {
-                missing("mfu", why.clone());
+                missing(&["mfu", "mbu"], why);
                 continue;
             }
         };
-        let steps = stage.steps.as_ref().map(|s| s.count);
         let mut devices: Vec<_> = stage.kernels.iter().map(|k| k.device).collect();
         devices.sort_unstable();
         devices.dedup();
+        let steps = stage.steps.as_ref().map(|s| s.count);
         let work = match model.stage_work(kind, tokens, stage.instances, steps) {
             Ok(work) => work.on_devices(devices.len() as u32),
             Err(misfit) => {
-                missing("mfu", misfit.to_string());
+                missing(&["mfu", "mbu"], &misfit.to_string());
                 continue;
             }
         };
-        let step_ns = stage.steps.as_ref().map(|s| s.mean_ns);
         let time = StageTime {
             wall_ns: stage.wall_ns,
             busy_ns: stage.busy_ns,
-            step_ns,
+            step_ns: stage.steps.as_ref().map(|s| s.mean_ns),
         };
         match mfu(&work, gpu, dtype.unwrap_or(model.dtype), time) {
             Ok(value) => stage.mfu = Some(value),
-            Err(why) => missing("mfu", why),
+            Err(why) => missing(&["mfu"], &why),
         }
         match mbu(&work, gpu, time) {
             Ok(value) => stage.mbu = Some(value),
-            Err(why) => missing("mbu", why),
+            Err(why) => missing(&["mbu"], &why),
         }
+        parts.push((work, time));
+    }
+    if let (Some(model), Ok(gpu), true) = (model, gpu, parts.len() > 1) {
+        analysis.whole = Some(whole(&parts, gpu, dtype.unwrap_or(model.dtype)));
     }
     analysis.reasons.extend(reasons);
+}
+
+/// The stages together.
+fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whole {
+    let works: Vec<&StageWork> = parts.iter().map(|p| &p.0).collect();
+    let work = StageWork::together("whole", &works);
+    let time = StageTime {
+        wall_ns: parts.iter().map(|p| p.1.wall_ns).sum(),
+        busy_ns: parts.iter().map(|p| p.1.busy_ns).sum(),
+        step_ns: None,
+    };
+    Whole {
+        wall_ns: time.wall_ns,
+        busy_ns: time.busy_ns,
+        mfu: mfu(&work, gpu, dtype, time).ok(),
+        mbu: mbu(&work, gpu, time).ok(),
+    }
 }
 
 /// What the program says about itself.
@@ -135,8 +152,7 @@ pub(crate) fn tokens(stated: &Tokens, account: Option<&Account>) -> Tokens {
         prompt: stated.prompt.or(own.prompt),
         generated: stated.generated.or(own.generated),
         batch: stated.batch.or(own.batch),
-        // A program that says how many tokens it had and names none of images had none.
-        vision: stated.vision.or(own.vision).or(own.prompt.map(|_| 0)),
+        vision: stated.vision.or(own.vision),
         views: stated.views.clone(),
     }
 }

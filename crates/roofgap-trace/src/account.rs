@@ -159,7 +159,11 @@ pub struct Peak {
 pub fn read(path: &Path) -> Result<Account, ReadError> {
     let length = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?.len();
     if length > MOST_BYTES {
-        return Err(ReadError::damaged(path, "workload account", format!("{length} bytes long")));
+        return Err(ReadError::damaged(
+            path,
+            "workload account",
+            format!("{length} bytes long"),
+        ));
     }
     let text = std::fs::read(path).map_err(|e| ReadError::io(path, e))?;
     let account: Account =

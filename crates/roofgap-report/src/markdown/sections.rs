@@ -213,14 +213,17 @@ pub(super) fn utilisation(bundle: Bundle<'_>) -> String {
     ]);
     let pct = share;
     let none = || NONE.to_owned();
-    for stage in analysis
+    let stages = analysis
         .stages
         .iter()
-        .filter(|s| s.mfu.is_some() || s.mbu.is_some())
-    {
-        let (mfu, mbu) = (stage.mfu.as_ref(), stage.mbu.as_ref());
+        .map(|s| (s.name.as_str(), s.mfu.as_ref(), s.mbu.as_ref()));
+    let whole = analysis
+        .whole
+        .iter()
+        .map(|w| ("whole", w.mfu.as_ref(), w.mbu.as_ref()));
+    for (name, mfu, mbu) in stages.chain(whole).filter(|s| s.1.is_some() || s.2.is_some()) {
         table.row([
-            stage.name.clone(),
+            name.to_owned(),
             mfu.map_or_else(none, |m| si(m.flops)),
             mfu.map_or_else(none, |m| format!("{}({})", si(m.peak_flops_per_s), m.dtype)),
             mfu.map_or_else(none, |m| pct(m.by_wall_pct)),

@@ -28,11 +28,14 @@ impl CallClass {
     /// ```
     /// use roofgap_trace::CallClass;
     /// assert_eq!(CallClass::of("cudaLaunchKernel_v7000"), CallClass::Launch);
+    /// assert_eq!(CallClass::of("__cudaLaunchKernel_v13000"), CallClass::Launch);
     /// assert_eq!(CallClass::of("cuStreamSynchronize"), CallClass::Sync);
     /// assert_eq!(CallClass::of("cudaGraphLaunch_v10000"), CallClass::GraphLaunch);
     /// assert_eq!(CallClass::of("cudaGetDevice"), CallClass::Other);
     /// ```
     pub fn of(name: &str) -> Self {
+        // The runtime's own launches carry two underscores in new versions.
+        let name = name.trim_start_matches('_');
         let base = name
             .strip_prefix("cuda")
             .or_else(|| name.strip_prefix("cu"))
