@@ -125,7 +125,14 @@ impl Tracks {
                 "" => "thread",
                 name => name,
             };
-            let (name, id) = (format!("{name} {}", thread.tid), ThreadId(at as u32));
+            let number = thread.tid.to_string();
+            // Some tools put the number into the name.
+            let name = if name.contains(&number) {
+                name.to_owned()
+            } else {
+                format!("{name} {number}")
+            };
+            let id = ThreadId(at as u32);
             if let (Some(own), Some(calls)) = (self.thread(id), self.calls(id)) {
                 writer.thread(own, &name, 2 * at as i64)?;
                 writer.thread(calls, &format!("{name}: CUDA calls"), 2 * at as i64 + 1)?;

@@ -18,7 +18,10 @@ class Timeline {
     this.tools();
     this.legend();
     new ResizeObserver(() => { this.painter.resize(); this.paint(); }).observe(this.box);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.painter.readColors(); this.paint(); });
+    for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+      // At once: paper does not wait for the next frame.
+      matchMedia(query).addEventListener("change", () => { this.painter.readColors(); this.painter.resize(); this.painter.draw(this); });
+    }
     this.painter.resize();
     this.show(0, this.span);
   }

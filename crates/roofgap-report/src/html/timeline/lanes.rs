@@ -187,7 +187,12 @@ fn thread_name(trace: &Trace, thread: u32) -> String {
     let several = trace.processes.len() > 1;
     let pid = trace.processes.get(found.process.index()).filter(|_| several);
     let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
-    format!("{name} {}{pid}", found.tid)
+    // Some tools put the number into the name.
+    let number = found.tid.to_string();
+    if name.contains(&number) {
+        return format!("{name}{pid}");
+    }
+    format!("{name} {number}{pid}")
 }
 
 #[cfg(test)]
