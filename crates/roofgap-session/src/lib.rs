@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod exit;
+pub mod inputs;
 pub mod native;
 pub mod overhead;
 pub mod record;

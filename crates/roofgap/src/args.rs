@@ -69,6 +69,19 @@ pub(crate) struct Analyze {
     /// How to print the answer
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) stated: Stated,
+    /// The nsys that exports a .nsys-rep, where it is not found by itself
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nsys: Option<PathBuf>,
+    /// How many kernels to list
+    #[arg(long, default_value_t = 12, value_name = "N")]
+    pub(crate) top: usize,
+}
+
+/// What a user states beside the inputs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stated {
     /// Replace or add a stage: its name and the ranges that make it, as [domain@]name, separated by commas
     #[arg(long, value_name = "NAME=PATTERN")]
     pub(crate) stage: Vec<String>,
@@ -93,9 +106,6 @@ pub(crate) struct Analyze {
     /// Memory bandwidth of the device in GB/s, over what is known of it
     #[arg(long, value_name = "GBS")]
     pub(crate) bandwidth_gbs: Option<f64>,
-    /// How many kernels to list
-    #[arg(long, default_value_t = 12, value_name = "N")]
-    pub(crate) top: usize,
 }
 
 /// Where a configuration comes from.

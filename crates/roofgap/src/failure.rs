@@ -5,18 +5,17 @@ use thiserror::Error;
 
 /// Exit status of wrong usage, configuration or input.
 pub(crate) const USAGE: u8 = 2;
+/// Exit status of something done in part.
+pub(crate) const PARTIAL: u8 = 3;
 /// Exit status of a bug.
 const BUG: u8 = 1;
 
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    /// An input could not be read.
+    /// An input could not be analysed.
     #[error(transparent)]
-    Read(#[from] roofgap_trace::ReadError),
-    /// A stage could not be understood.
-    #[error(transparent)]
-    Stage(#[from] roofgap_analyze::StageError),
+    Input(#[from] roofgap_session::inputs::InputError),
     /// The configuration could not be composed.
     #[error(transparent)]
     Config(#[from] roofgap_session::config::ConfigError),

@@ -60,6 +60,8 @@ pub struct Explained {
     pub key: String,
     /// Value on one line of YAML.
     pub value: String,
+    /// The same as JSON.
+    pub json: serde_json::Value,
     /// Where it came from.
     pub origin: String,
 }
@@ -185,6 +187,7 @@ impl Composed {
         let explained = |(key, node): (String, &Node)| Explained {
             key,
             value: yaml::inline(node),
+            json: node.to_json(),
             origin: node.origin.to_string(),
         };
         self.tree.leaves().into_iter().map(explained).collect()

@@ -153,8 +153,8 @@ pub enum TimelineTool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Native {
-    /// Record copies and sets.
-    pub copies: bool,
+    /// Record copies and sets; by default in deep mode only.
+    pub copies: Option<bool>,
     /// CUDA graphs.
     pub graph: GraphTrace,
 }
@@ -224,6 +224,8 @@ pub struct Ncu {
     pub seconds_per_launch: f64,
     /// Estimated passes of one measured launch.
     pub passes_per_launch: u32,
+    /// Estimated seconds that a pass takes longer for each GB of weights.
+    pub seconds_per_pass_and_gb: f64,
     /// Estimated seconds of start and end under ncu.
     pub startup_seconds: f64,
     /// More arguments.

@@ -133,6 +133,19 @@ impl Node {
         }
     }
 
+    /// The value as JSON; a number that JSON cannot hold is null.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Int(value) => (*value).into(),
+            Value::Float(value) => (*value).into(),
+            Value::Text(value) => value.as_str().into(),
+            Value::List(nodes) => nodes.iter().map(Node::to_json).collect(),
+            Value::Map(map) => map.iter().map(|(key, node)| (key, node.to_json())).collect(),
+        }
+    }
+
     /// The value at a path of keys; the node itself for an empty path.
     pub fn at(&self, path: &[&str]) -> Option<&Node> {
         path.iter().try_fold(self, |node, key| node.as_map()?.get(key))

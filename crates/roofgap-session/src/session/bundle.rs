@@ -11,10 +11,11 @@ use roofgap_trace::Input;
 use roofgap_trace::account::{self, Account};
 
 use super::environment;
-use super::layout::Layout;
+use super::layout::{Layout, stored};
 use super::model;
 use crate::config::Config;
 use crate::config::settings::WorkloadKind;
+use crate::inputs::Given;
 use crate::overhead::overhead;
 use crate::record::{PhaseName, PhaseStatus, SessionRecord};
 
@@ -36,10 +37,11 @@ pub(super) fn stages(config: &Config) -> Result<StageSet, String> {
     Ok(set)
 }
 
-/// Read and analyse what a run directory holds.
-pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord) -> Reading {
+/// Read and analyse what a run directory holds, under its configuration and what the user states over it.
+pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord, given: &Given) -> Reading {
     let mut unreadable = Vec::new();
-    let mut input = read_files(measurements(layout, record), &mut unreadable);
+    let files = measurements(layout, record, &mut unreadable);
+    let mut input = read_files(files, &mut unreadable);
     // Pages of one report, each with a part of what is known of a launch.
     let mut sets = std::mem::take(&mut input.counters).into_iter();
     let counters = sets.next().map(|first| {
@@ -49,14 +51,21 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord) -> 
         })
     });
     let account = program_account(layout);
+    let mut stages = noted(stages(config), "stages", &mut unreadable).unwrap_or_default();
+    for stage in &given.stages {
+        let set = stages.set(stage).map_err(|error| error.to_string());
+        noted(set, "stages", &mut unreadable);
+    }
+    let model = given.model.clone();
     let options = Options {
-        stages: noted(stages(config), "stages", &mut unreadable).unwrap_or_default(),
+        stages,
         counters: counters.into_iter().collect(),
-        model: noted(architecture(config), "model", &mut unreadable).flatten(),
+        model: model.or_else(|| noted(architecture(config), "model", &mut unreadable).flatten()),
         limits: UserLimits {
-            peak_tflops: config.hardware.peak_tflops,
-            bandwidth_gbs: config.hardware.bandwidth_gbs,
+            peak_tflops: given.limits.peak_tflops.or(config.hardware.peak_tflops),
+            bandwidth_gbs: given.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
         },
+        tokens: given.tokens.clone(),
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
         account,
@@ -109,21 +118,37 @@ fn read_files(files: Vec<PathBuf>, unreadable: &mut Vec<String>) -> Input {
 }
 
 /// The files of a run that hold measurements.
-fn measurements(layout: &Layout, record: &SessionRecord) -> Vec<PathBuf> {
-    let tool = record
-        .phase(PhaseName::Timeline)
-        .and_then(|phase| phase.tool.clone());
+fn measurements(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<String>) -> Vec<PathBuf> {
+    let timeline = record.phase(PhaseName::Timeline);
+    let tool = timeline.and_then(|phase| phase.tool.as_deref());
     let native = layout.native_captures();
-    let mut files = match tool.as_deref() {
+    let export = stored(layout.nsys_sqlite());
+    let mut files: Vec<PathBuf> = match tool {
         Some("native") => native,
-        Some(_) => vec![layout.nsys_sqlite()],
+        Some(_) => export.into_iter().collect(),
         // The phase did not end: whatever is whole is used.
-        None if layout.nsys_sqlite().is_file() => vec![layout.nsys_sqlite()],
-        None => native,
+        None => export.map_or(native, |export| vec![export]),
     };
-    files.extend([layout.ncu_raw(), layout.ncu_details()]);
-    files.retain(|file| std::fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() > 0));
+    if files.is_empty() && timeline.is_some_and(|phase| phase.status == PhaseStatus::Ok) {
+        let remedy = match stored(layout.nsys_report()) {
+            Some(report) => format!("; analyse {} instead, where nsys is installed", report.display()),
+            None => String::new(),
+        };
+        unreadable.push(format!("the timeline was recorded and its file is gone{remedy}"));
+    }
+    files.extend(
+        [layout.ncu_raw(), layout.ncu_details()]
+            .into_iter()
+            .filter_map(stored),
+    );
     files
+}
+
+/// An account of the program, packed or not.
+fn account_at(path: PathBuf) -> Option<Account> {
+    let path = stored(path)?;
+    let plain = account::read(&path).ok();
+    plain.or_else(|| roofgap_trace::read(&[path]).ok()?.account)
 }
 
 /// What the program says of itself, unwatched where there is such a run.
@@ -134,13 +159,13 @@ fn program_account(layout: &Layout) -> Option<Account> {
         layout.native_account(),
         layout.torch_account(),
     ]
-    .iter()
-    .find_map(|path| account::read(path).ok())
+    .into_iter()
+    .find_map(account_at)
 }
 
 /// Operators of the run under torch.profiler, else those that the program timed itself.
 fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
-    let torch = account::read(&layout.torch_account()).ok();
+    let torch = account_at(layout.torch_account());
     let account = torch
         .as_ref()
         .or(own)
@@ -205,7 +230,7 @@ fn architecture(config: &Config) -> Result<Option<Architecture>, String> {
 
 /// Watched over unwatched time of each stage, for every tool that ran.
 fn overheads(layout: &Layout) -> Vec<Overhead> {
-    let Ok(base) = account::read(&layout.baseline_account()) else {
+    let Some(base) = account_at(layout.baseline_account()) else {
         return Vec::new();
     };
     let watched = [
@@ -216,7 +241,7 @@ fn overheads(layout: &Layout) -> Vec<Overhead> {
     ];
     let mut found = Vec::new();
     for (tool, path) in watched {
-        if let Ok(account) = account::read(&path) {
+        if let Some(account) = account_at(path) {
             let ratios = overhead(&base, &account).into_iter();
             found.extend(ratios.map(|(stage, ratio)| Overhead {
                 tool: tool.to_owned(),
@@ -290,7 +315,8 @@ pub(super) fn reports(
     })
 }
 
-fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Context {
+/// What goes with the numbers of a run.
+pub(super) fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Context {
     let line = |phase: &crate::record::PhaseRecord| PhaseLine {
         name: phase.name.to_string(),
         status: phase.status.word().to_owned(),

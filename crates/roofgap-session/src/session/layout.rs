@@ -84,6 +84,11 @@ impl Layout {
         &self.root
     }
 
+    /// The report of nsys.
+    pub fn nsys_report(&self) -> PathBuf {
+        self.nsys_base().with_extension("nsys-rep")
+    }
+
     /// Captures of the native collector, one a process, in the order of their names.
     pub fn native_captures(&self) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(self.native()) else {
@@ -92,7 +97,10 @@ impl Layout {
         let mut found: Vec<PathBuf> = entries
             .flatten()
             .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "rgcap"))
+            .filter(|path| {
+                let name = path.to_string_lossy();
+                name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
+            })
             .collect();
         found.sort();
         found
@@ -107,6 +115,17 @@ impl Layout {
     pub fn ncu_stage_report(&self, stage: &str) -> PathBuf {
         self.ncu().join(format!("{}.ncu-rep", file_name(stage)))
     }
+}
+
+/// A file as it is stored: itself, or packed with gzip as in a run that was compressed; `None` where neither holds anything.
+pub fn stored(path: PathBuf) -> Option<PathBuf> {
+    let holds = |path: &Path| std::fs::metadata(path).is_ok_and(|facts| facts.is_file() && facts.len() > 0);
+    if holds(&path) {
+        return Some(path);
+    }
+    let mut packed = path.into_os_string();
+    packed.push(".gz");
+    Some(PathBuf::from(packed)).filter(|packed| holds(packed))
 }
 
 /// A stage name as part of a file name.
@@ -124,6 +143,20 @@ fn file_name(stage: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_compressed_file_is_found_by_its_name_and_an_empty_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.sqlite");
+        assert_eq!(stored(path.clone()), None);
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(stored(path.clone()), None);
+        let packed = folder.path().join("run.sqlite.gz");
+        std::fs::write(&packed, "x").unwrap();
+        assert_eq!(stored(path.clone()), Some(packed));
+        std::fs::write(&path, "x").unwrap();
+        assert_eq!(stored(path.clone()), Some(path));
+    }
 
     #[test]
     fn a_stage_name_cannot_leave_the_folder() {

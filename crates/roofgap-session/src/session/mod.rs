@@ -6,7 +6,7 @@
 //! - `preflight`, `baseline`, `timeline`, `operators`, `select`, `counters`, `bundle`: the phases;
 //! - [`mod@profile`]: their order and the exit status;
 //! - [`mod@dry_run`]: what a session would do;
-//! - [`render`]: the reports of a run once more.
+//! - [`render`]: a run read again, and its reports once more.
 
 mod baseline;
 mod bundle;
@@ -31,4 +31,4 @@ mod tools;
 pub use dry_run::{DryRun, dry_run};
 pub use profile::profile;
 pub use props::{Event, NativeLibrary, Outcome, ProfileProps, SessionError};
-pub use render::{Rendered, report};
+pub use render::{Loaded, Rendered, load, report};

@@ -17,6 +17,7 @@ use super::{baseline, bundle, counters, operators, preflight, select, timeline};
 use crate::config::Config;
 use crate::config::settings::{TimelineTool, WorkloadKind};
 use crate::exit::Exit;
+use crate::inputs::Given;
 use crate::record::session::SCHEMA;
 use crate::record::{Ledger, PhaseName, PhaseStatus, SessionRecord, SessionState};
 
@@ -258,7 +259,7 @@ fn missing_after(desk: &Desk<'_>, mut missing: Vec<String>) -> Vec<String> {
 /// Analyse what there is and write the reports, whatever went before.
 fn render(desk: &mut Desk<'_>) {
     desk.begin(PhaseName::Analyze);
-    let reading = bundle::read(&desk.layout, desk.config, desk.ledger.record());
+    let reading = bundle::read(&desk.layout, desk.config, desk.ledger.record(), &Given::default());
     reading
         .unreadable
         .iter()

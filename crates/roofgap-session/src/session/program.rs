@@ -123,6 +123,10 @@ impl Program {
                     driver.operators = Some(operators.clone());
                 }
                 driver.repeats = driver.repeats.map(|repeats| repeats_in(repeats, phase));
+                if phase == Phase::Counters {
+                    driver.warmup = Some(0);
+                    driver.new_tokens = driver.new_tokens.map(|tokens| tokens.min(COUNTER_TOKENS));
+                }
                 Ok(driver.command(&setting))
             }
             Kind::Hydra { module, outputs } => Ok(module.command(&outputs.join(phase.as_str()), &setting)),
@@ -160,6 +164,9 @@ pub(super) fn mode_word(config: &Config) -> &'static str {
 fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
+
+/// Tokens generated under ncu: a launch shape is measured once, and steps are alike.
+const COUNTER_TOKENS: u32 = 8;
 
 /// Under ncu every measured launch is replayed, so one repeat shows all there is.
 fn repeats_in(repeats: u32, phase: Phase) -> u32 {
@@ -296,7 +303,10 @@ mod tests {
             argv.contains(&"--profile-operators=/r/torch/operators.json".to_owned()),
             "{argv:?}"
         );
-        assert!(words(&program, Phase::Counters).contains(&"--repeats=1".to_owned()));
+        let argv = words(&program, Phase::Counters);
+        for word in ["--repeats=1", "--warmup=0", "--new-tokens=8"] {
+            assert!(argv.iter().any(|found| found == word), "{word} is not in {argv:?}");
+        }
     }
 
     #[test]

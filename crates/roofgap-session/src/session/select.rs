@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use roofgap_analyze::gpu::Dtype;
 use roofgap_analyze::{Analysis, StageSet};
 
 use super::baseline::Baseline;
@@ -88,6 +89,8 @@ fn limits(desk: &Desk<'_>, baseline: Option<&Baseline>) -> Limits {
         .max_kernels
         .map_or(run.top_n_kernels, |most| most.min(run.top_n_kernels));
     let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or_default();
+    let weights_gb = baseline.and_then(weights_gb).unwrap_or(0.0);
+    let per_gb = settings.seconds_per_pass_and_gb * f64::from(settings.passes_per_launch);
     // Loading the program under ncu is slower than by itself; half as much again has been enough.
     let program = baseline.map_or(Duration::ZERO, |baseline| baseline.wall.mul_f64(1.5));
     Limits {
@@ -95,10 +98,17 @@ fn limits(desk: &Desk<'_>, baseline: Option<&Baseline>) -> Limits {
         time_pct: run.kernel_time_pct,
         budget: run.counter_budget.0,
         startup: program.max(seconds(settings.startup_seconds)),
-        per_launch: seconds(settings.seconds_per_launch),
+        per_launch: seconds(settings.seconds_per_launch + per_gb * weights_gb),
         passes_per_launch: settings.passes_per_launch,
         launch_count: settings.launch_count,
     }
+}
+
+/// The weights as the program states them.
+fn weights_gb(baseline: &Baseline) -> Option<f64> {
+    let model = baseline.account.as_ref()?.model.as_ref()?;
+    let bits = model.dtype.as_deref()?.parse::<Dtype>().ok()?.bits();
+    Some(model.parameters? as f64 * bits / 8e9)
 }
 
 fn policies(settings: &NcuSettings) -> Policies {

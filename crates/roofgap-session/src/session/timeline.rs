@@ -360,6 +360,7 @@ pub(super) fn native_line(
     folder: &Path,
 ) -> CommandLine {
     let native = &config.profiling.native;
+    let copies = native.copies.unwrap_or(config.run.mode == Mode::Deep);
     let graph = match native.graph {
         nsys::GraphTrace::Node => "node",
         nsys::GraphTrace::Graph => "graph",
@@ -368,7 +369,7 @@ pub(super) fn native_line(
         .env("CUDA_INJECTION64_PATH", library)
         .env("NVTX_INJECTION64_PATH", library)
         .env("ROOFGAP_NATIVE_DIR", folder)
-        .env("ROOFGAP_NATIVE_COPIES", if native.copies { "1" } else { "0" })
+        .env("ROOFGAP_NATIVE_COPIES", if copies { "1" } else { "0" })
         .env("ROOFGAP_NATIVE_GRAPH", graph)
 }
 

@@ -1,57 +1,30 @@
 //! `roofgap analyze`.
 
-use crate::args::{Analyze, Format};
-use crate::failure::Failure;
+use crate::args::{Analyze, Format, Stated};
+use crate::failure::{Failure, PARTIAL};
 use crate::printer::Printer;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
-use roofgap_analyze::{Options, StageSet};
-use roofgap_report::{Bundle, Context, json, text};
+use roofgap_collect::tool::Search;
+use roofgap_report::{Bundle, json, text};
+use roofgap_session::inputs::{Given, load};
+use std::path::Path;
 
 pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
-    let mut stages = StageSet::default();
-    for stage in &args.stage {
-        stages.set(stage)?;
+    let loaded = load(&args.inputs, &given(&args.stated)?, &Search::here(args.nsys))?;
+    for why in &loaded.unreadable {
+        printer.warning(why);
     }
-    let input = roofgap_trace::read(&args.inputs)?;
-    let model = args.model.as_deref().map(model).transpose()?;
-    let tokens = Tokens {
-        prompt: args.prompt_tokens,
-        generated: args.new_tokens,
-        batch: args.batch,
-        vision: args.vision_tokens,
-        views: None,
-    };
-    let limits = UserLimits {
-        peak_tflops: args.peak_tflops,
-        bandwidth_gbs: args.bandwidth_gbs,
-    };
-    let (counters, account) = (input.counters, input.account);
-    let options = Options {
-        stages,
-        counters,
-        model,
-        limits,
-        tokens,
-        account,
-        ..Options::default()
-    };
-    let analysis = roofgap_analyze::analyze(&input.trace, &options);
     if let Some(dir) = &args.out {
-        let title: Vec<String> = args.inputs.iter().map(|p| p.display().to_string()).collect();
-        let context = Context {
-            title: title.join(", "),
-            ..Context::default()
-        };
-        let write = |path: &std::path::Path, source| Failure::Write {
+        let write = |path: &Path, source| Failure::Write {
             path: path.to_path_buf(),
             source,
         };
         std::fs::create_dir_all(dir).map_err(|e| write(dir, e))?;
         for file in roofgap_report::files(Bundle {
-            analysis: &analysis,
-            trace: Some(&input.trace),
-            context: &context,
+            analysis: &loaded.analysis,
+            trace: Some(&loaded.trace),
+            context: &loaded.context,
         }) {
             let path = dir.join(file.name);
             std::fs::write(&path, file.bytes).map_err(|e| write(&path, e))?;
@@ -63,11 +36,30 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
         kernels: args.top,
     };
     let answer = match args.format {
-        Format::Text => text::render(&analysis, look),
-        Format::Json => json::pretty(&analysis),
+        Format::Text => text::render(&loaded.analysis, look),
+        Format::Json => json::pretty(&loaded.analysis),
     };
     printer.answer(&answer).map_err(Failure::Print)?;
-    Ok(0)
+    Ok(if loaded.unreadable.is_empty() { 0 } else { PARTIAL })
+}
+
+/// What the user states beside the inputs.
+pub(super) fn given(stated: &Stated) -> Result<Given, Failure> {
+    Ok(Given {
+        stages: stated.stage.clone(),
+        model: stated.model.as_deref().map(model).transpose()?,
+        tokens: Tokens {
+            prompt: stated.prompt_tokens,
+            generated: stated.new_tokens,
+            batch: stated.batch,
+            vision: stated.vision_tokens,
+            views: None,
+        },
+        limits: UserLimits {
+            peak_tflops: stated.peak_tflops,
+            bandwidth_gbs: stated.bandwidth_gbs,
+        },
+    })
 }
 
 /// The model that `--model` names: a preset, or a file in the manner of a Hugging Face `config.json`.

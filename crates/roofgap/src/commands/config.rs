@@ -33,7 +33,7 @@ fn show(composition: Composition, format: Format) -> Result<String, Failure> {
             let values: serde_json::Map<String, serde_json::Value> = composed
                 .explain()
                 .into_iter()
-                .map(|e| (e.key, serde_json::json!({ "value": e.value, "origin": e.origin })))
+                .map(|e| (e.key, serde_json::json!({ "value": e.json, "origin": e.origin })))
                 .collect();
             format!("{:#}\n", serde_json::Value::Object(values))
         }

@@ -1,7 +1,7 @@
 //! `roofgap report`.
 
 use crate::args::Report;
-use crate::failure::Failure;
+use crate::failure::{Failure, PARTIAL};
 use crate::printer::Printer;
 use roofgap_session::session::report;
 
@@ -22,5 +22,9 @@ pub(super) fn run(args: Report, printer: &Printer) -> Result<u8, Failure> {
         .map(|f| format!("{}\n", f.display()))
         .collect();
     printer.answer(&list).map_err(Failure::Print)?;
-    Ok(if rendered.unreadable.is_empty() { 0 } else { 3 })
+    Ok(if rendered.unreadable.is_empty() {
+        0
+    } else {
+        PARTIAL
+    })
 }

@@ -1,0 +1,98 @@
+//! Running the binary, and fixtures to give it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The binary under test.
+pub(crate) const ROOFGAP: &str = env!("CARGO_BIN_EXE_roofgap");
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// A fixture by its path below `fixtures/`.
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    root().join("fixtures").join(name)
+}
+
+/// The content of a fixture that is packed with gzip.
+pub(crate) fn unpacked(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(fixture(name)).unwrap();
+    flate2::read::MultiGzDecoder::new(file)
+        .read_to_end(&mut bytes)
+        .unwrap();
+    bytes
+}
+
+/// Packs bytes with gzip.
+pub(crate) fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// The binary with arguments, in the root of the repository, undisturbed by the environment of whoever runs the tests.
+pub(crate) fn roofgap<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(ROOFGAP);
+    command.args(args).current_dir(root());
+    for name in [
+        "NO_COLOR",
+        "ROOFGAP_WORKLOAD_JSON",
+        "ROOFGAP_RUN_DIR",
+        "ROOFGAP_PHASE",
+    ] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a run of the binary came to.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Self {
+        Run {
+            status: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs the binary to its end.
+pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+    roofgap(args).output().unwrap().into()
+}
+
+/// Runs the binary, which must end well.
+pub(crate) fn ok<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+    let run = run(args);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    run
+}
+
+/// Every file below a folder with its size and time of change.
+pub(crate) fn listing(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let facts = std::fs::symlink_metadata(&path).unwrap();
+        if facts.is_dir() {
+            found.extend(listing(&path));
+        }
+        found.push((path, facts.len(), facts.modified().unwrap()));
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,151 @@
+//! Run directories and reports of nsys as inputs.
+
+use crate::bench::{listing, ok, run};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// A program that says what a model would say of itself.
+const MODEL: &str = r#"
+cat > "$ROOFGAP_WORKLOAD_JSON.tmp" <<'JSON'
+{"schema": "roofgap.workload/1",
+ "model": {"name": "stand-in", "parameters": 1000, "dtype": "f32", "weights": "random"},
+ "tokens": {"prompt": 8, "generated": 4, "batch": 1},
+ "repeats": [{"warmup": false, "stages": [{"name": "prefill", "wall_ns": 5000000}, {"name": "decode", "wall_ns": 8000000}]}]}
+JSON
+mv "$ROOFGAP_WORKLOAD_JSON.tmp" "$ROOFGAP_WORKLOAD_JSON"
+"#;
+
+/// A session of a program that is not watched, and its run directory.
+fn session(folder: &Path) -> PathBuf {
+    let runs = folder.join("runs");
+    let place = format!("artifacts.stage2_dir='{}'", runs.display());
+    ok([
+        "profile",
+        "--quiet",
+        &place,
+        "runner=unwatched",
+        "--",
+        "sh",
+        "-c",
+        MODEL,
+    ]);
+    let mut found = std::fs::read_dir(&runs).unwrap();
+    found.next().unwrap().unwrap().path()
+}
+
+fn walls(path: &Path) -> Vec<(String, i64)> {
+    let run = ok(["analyze".as_ref(), "--format=json".as_ref(), path.as_os_str()]);
+    let analysis: Value = serde_json::from_str(&run.stdout).unwrap();
+    let stages = analysis["stages"].as_array().unwrap();
+    stages
+        .iter()
+        .map(|stage| {
+            (
+                stage["name"].as_str().unwrap().to_owned(),
+                stage["wall_ns"].as_i64().unwrap(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn a_run_directory_is_analysed_from_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let run_dir = session(folder.path());
+    let before = listing(&run_dir);
+    let expected = [
+        ("prefill".to_owned(), 5_000_000),
+        ("decode".to_owned(), 8_000_000),
+    ];
+    assert_eq!(walls(&run_dir), expected);
+    assert_eq!(listing(&run_dir), before, "a run was written to");
+
+    // The same once it is compressed.
+    let account = run_dir.join("baseline/workload.json");
+    let bytes = std::fs::read(&account).unwrap();
+    std::fs::write(account.with_extension("json.gz"), crate::bench::packed(&bytes)).unwrap();
+    std::fs::remove_file(&account).unwrap();
+    assert_eq!(walls(&run_dir), expected);
+
+    let both = run([
+        "analyze".as_ref(),
+        run_dir.as_os_str(),
+        "fixtures/h200/llama4.sqlite.gz".as_ref(),
+    ]);
+    assert_eq!(both.status, Some(2), "{}", both.stderr);
+    assert!(both.stderr.contains("roofgap compare"), "{}", both.stderr);
+}
+
+#[test]
+fn a_run_whose_record_is_damaged_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("session.json"), "{\"schema\": ").unwrap();
+    let run = run(["analyze".as_ref(), folder.path().as_os_str()]);
+    assert_eq!(run.status, Some(2));
+    assert_eq!(run.stdout, "");
+    assert!(run.stderr.contains("session.json"), "{}", run.stderr);
+}
+
+#[test]
+fn a_report_without_an_nsys_names_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.nsys-rep");
+    std::fs::write(
+        &path,
+        b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0bLocal",
+    )
+    .unwrap();
+    let nowhere = format!("--nsys={}", folder.path().join("nsys").display());
+    let run = run(["analyze".as_ref(), nowhere.as_ref(), path.as_os_str()]);
+    assert_eq!(run.status, Some(2), "{}", run.stderr);
+    assert_eq!(run.stdout, "");
+    for words in [
+        "run.nsys-rep",
+        "2025.3.1.90",
+        "install Nsight Systems",
+        "nsys export",
+    ] {
+        assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
+    }
+}
+
+/// With a real nsys (`ROOFGAP_TEST_NSYS`, see `scripts/get-nsys.sh`): its report is exported out of sight.
+#[test]
+fn a_report_is_exported_by_a_real_nsys() {
+    let Some(nsys) = std::env::var_os("ROOFGAP_TEST_NSYS") else {
+        eprintln!("skipped: ROOFGAP_TEST_NSYS names no nsys");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let recorded = std::process::Command::new(&nsys)
+        .args([
+            "profile",
+            "--trace=nvtx,osrt",
+            "--sample=none",
+            "--cpuctxsw=none",
+            "--output=run",
+            "sleep",
+            "0.1",
+        ])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(folder.path().join("run.nsys-rep").is_file(), "{recorded:?}");
+    // A name that tells nothing.
+    let report = folder.path().join("capture");
+    std::fs::rename(folder.path().join("run.nsys-rep"), &report).unwrap();
+    let before = listing(folder.path());
+    let mut named = std::ffi::OsString::from("--nsys=");
+    named.push(&nsys);
+    let run = ok([
+        "analyze".as_ref(),
+        "--format=json".as_ref(),
+        named.as_os_str(),
+        report.as_os_str(),
+    ]);
+    assert_eq!(listing(folder.path()), before);
+    let analysis: Value = serde_json::from_str(&run.stdout).unwrap();
+    let source = &analysis["sources"][0];
+    assert_eq!(source["format"], "nsys-sqlite");
+    assert_eq!(source["path"], report.display().to_string());
+}

@@ -1,0 +1,14 @@
+//! The binary as a user meets it: what it prints, where, and how it ends.
+
+// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod agreement;
+mod analyze;
+mod bench;
+mod broken;
+mod inputs;
+mod meta;
+#[cfg(feature = "embedded")]
+mod profile;
+mod readme;

@@ -1,0 +1,160 @@
+//! Everything around the analysis: help, completions, manual, schema, configuration, doctor, streams and colours.
+
+use crate::bench::{ROOFGAP, Run, ok, roofgap, root, run};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+#[test]
+fn help_and_version_are_answers_and_wrong_usage_is_an_error() {
+    for args in [&["--help"] as &[&str], &["help", "profile"], &["--version"]] {
+        let run = ok(args);
+        assert!(
+            !run.stdout.is_empty() && run.stderr.is_empty(),
+            "{args:?}: {run:?}"
+        );
+    }
+    for args in [
+        &["no-such-command"] as &[&str],
+        &["analyze"],
+        &["analyze", "--format=xml", "x"],
+        &[],
+    ] {
+        let run = run(args);
+        assert_eq!(run.status, Some(2), "{args:?}");
+        assert!(
+            run.stdout.is_empty() && !run.stderr.is_empty(),
+            "{args:?}: {run:?}"
+        );
+    }
+}
+
+#[test]
+fn completions_for_every_shell_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = ok(["completions", shell]).stdout;
+        for word in ["profile", "analyze", "doctor", "peak-tflops"] {
+            assert!(script.contains(word), "{shell} does not know {word}");
+        }
+    }
+    let mut bash = Command::new("bash");
+    let script = ok(["completions", "bash"]).stdout;
+    assert!(bash.args(["-n", "-c", &script]).status().unwrap().success());
+}
+
+#[test]
+fn the_manual_is_a_page() {
+    let page = ok(["man"]).stdout;
+    assert!(page.contains(".TH roofgap 1"), "{page}");
+    assert!(page.contains("analyze"), "{page}");
+}
+
+#[test]
+fn the_schema_is_the_one_in_the_repository() {
+    let printed: Value = serde_json::from_str(&ok(["schema"]).stdout).unwrap();
+    let kept = std::fs::read(root().join("crates/roofgap-report/schema/analysis-1.schema.json")).unwrap();
+    assert_eq!(printed, serde_json::from_slice::<Value>(&kept).unwrap());
+}
+
+#[test]
+fn a_configuration_says_where_each_value_came_from() {
+    let text = ok(["config", "show", "run.mode=light", "model=qwen3_8b"]).stdout;
+    let line = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("mode:"))
+        .unwrap();
+    assert!(line.contains("light") && line.contains("command line"), "{line}");
+    let json = ok(["config", "show", "--format=json", "run.top_n_kernels=7"]).stdout;
+    let values: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(values["run.top_n_kernels"]["value"], 7);
+    assert_ne!(
+        values["run.top_n_kernels"]["origin"],
+        values["run.mode"]["origin"]
+    );
+
+    let list = ok(["config", "list"]).stdout;
+    for option in ["model=deepseek_ocr", "workload=embedded", "profiling/nsys=light"] {
+        assert!(list.contains(option), "no {option} in {list}");
+    }
+}
+
+#[test]
+fn a_key_that_does_not_exist_is_answered_with_the_nearest() {
+    for args in [
+        ["config", "show", "run.top_kernels=1"],
+        ["profile", "--dry-run", "run.top_kernels=1"],
+    ] {
+        let run = run(args);
+        assert_eq!(run.status, Some(2), "{args:?}");
+        assert_eq!(run.stdout, "", "{args:?}");
+        assert!(
+            run.stderr.contains("run.top_n_kernels"),
+            "{args:?}: {}",
+            run.stderr
+        );
+    }
+    let run = run(["config", "show", "model=deepseek_orc"]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("deepseek_ocr"), "{}", run.stderr);
+}
+
+#[test]
+fn doctor_says_what_is_there_and_what_to_do() {
+    let checks: Value = serde_json::from_str(&ok(["doctor", "--format=json"]).stdout).unwrap();
+    let checks = checks.as_array().unwrap();
+    for id in ["nsys", "ncu"] {
+        let check = checks.iter().find(|check| check["id"] == id);
+        let check = check.unwrap_or_else(|| panic!("no check {id} in {checks:?}"));
+        assert!(!check["found"].as_str().unwrap().is_empty());
+        if check["status"] != "ok" {
+            assert!(check["remedy"].is_string(), "{check}");
+        }
+    }
+    let text = ok(["doctor"]).stdout;
+    assert!(text.contains("nsys"), "{text}");
+}
+
+#[test]
+fn quiet_says_nothing_but_the_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = format!("--out={}", folder.path().display());
+    let loud = ok(["analyze", "fixtures/native/stand-in.rgcap", &out]);
+    let quiet = ok(["analyze", "--quiet", "fixtures/native/stand-in.rgcap", &out]);
+    assert_ne!(loud.stderr, "");
+    assert_eq!(quiet.stderr, "");
+    assert_eq!(quiet.stdout, loud.stdout);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let mut child = roofgap(["schema"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let run: Run = child.wait_with_output().unwrap().into();
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
+}
+
+/// On a terminal headings are set off, unless NO_COLOR says otherwise. `script` gives a program a terminal.
+#[test]
+fn colours_are_for_terminals_and_no_color_is_heard() {
+    let on_a_terminal = |no_color: Option<&str>| -> Option<String> {
+        let line = format!("'{ROOFGAP}' analyze fixtures/native/stand-in.rgcap");
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).current_dir(root());
+        command
+            .stdin(Stdio::null())
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm");
+        command.envs(no_color.map(|value| ("NO_COLOR", value)));
+        let output = command.output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8(output.stdout).unwrap())
+    };
+    let Some(coloured) = on_a_terminal(None) else {
+        eprintln!("skipped: no `script` to make a terminal with");
+        return;
+    };
+    assert!(coloured.contains("\x1b[1m"), "{coloured:?}");
+    assert!(!on_a_terminal(Some("1")).unwrap().contains('\x1b'));
+}

@@ -1,0 +1,435 @@
+//! `roofgap profile` on a machine without a GPU: whole sessions, and how they end.
+
+use crate::bench::{ROOFGAP, Run, ok, roofgap, run};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// The embedded model at its smallest, so that a debug build is done with it in seconds.
+const NANO: [&str; 5] = [
+    "workload.size=nano",
+    "workload.tokens=3",
+    "workload.prompt_tokens=4",
+    "workload.repeats=2",
+    "workload.warmup=1",
+];
+
+struct Runs(tempfile::TempDir);
+
+impl Runs {
+    fn new() -> Self {
+        Runs(tempfile::tempdir().unwrap())
+    }
+
+    fn place(&self) -> String {
+        format!("artifacts.stage2_dir='{}'", self.0.path().display())
+    }
+
+    fn profile(&self, args: &[&str]) -> Run {
+        roofgap(["profile", &self.place()])
+            .args(args)
+            .output()
+            .unwrap()
+            .into()
+    }
+
+    /// The one run that was made.
+    fn one(&self) -> PathBuf {
+        let all: Vec<PathBuf> = std::fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.into_iter().next().unwrap()
+    }
+}
+
+fn json(path: PathBuf) -> Value {
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+fn phase<'a>(session: &'a Value, name: &str) -> &'a Value {
+    let phases = session["phases"].as_array().unwrap();
+    phases.iter().find(|phase| phase["name"] == name).unwrap()
+}
+
+fn has_gpu() -> bool {
+    Path::new("/proc/driver/nvidia/version").exists()
+}
+
+/// The files every session leaves.
+const BUNDLE: [&str; 10] = [
+    "session.json",
+    "env.json",
+    "config.yaml",
+    "inputs.yaml",
+    "metrics.json",
+    "kernels.md",
+    "operators.md",
+    "report.md",
+    "stakeholder_summary.md",
+    "report.html",
+];
+
+fn is_whole(run_dir: &Path) {
+    for name in BUNDLE {
+        let facts = std::fs::metadata(run_dir.join(name));
+        assert!(
+            facts.is_ok_and(|facts| facts.len() > 0),
+            "{name} is missing or empty"
+        );
+    }
+}
+
+/// The part of a Markdown report under a heading.
+fn section<'a>(report: &'a str, heading: &str) -> &'a str {
+    let mut parts = report.split("\n## ");
+    let part = parts.find(|part| part.lines().next().is_some_and(|line| line.contains(heading)));
+    part.unwrap_or_else(|| panic!("no section {heading} in {report}"))
+}
+
+#[test]
+fn the_embedded_model_leaves_a_whole_bundle() {
+    if has_gpu() {
+        eprintln!("skipped: this machine has a GPU, so that more is asked for");
+        return;
+    }
+    let runs = Runs::new();
+    let run = runs.profile(&NANO);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let run_dir = runs.one();
+    is_whole(&run_dir);
+    assert!(
+        run.stdout.contains("prefill") && run.stdout.contains("decode"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        run.stdout
+            .ends_with(&format!("\nbundle: {}\n", run_dir.display())),
+        "{}",
+        run.stdout
+    );
+
+    let session = json(run_dir.join("session.json"));
+    assert_eq!(session["state"], "done");
+    assert_eq!(session["exit_status"], 0);
+    for name in ["preflight", "baseline", "operators", "analyze", "report"] {
+        assert_eq!(phase(&session, name)["status"], "ok", "{name}");
+    }
+    for name in ["timeline", "select", "counters"] {
+        assert_eq!(phase(&session, name)["status"], "skipped", "{name}");
+        assert!(!phase(&session, name)["why"].as_str().unwrap().is_empty());
+    }
+
+    let metrics = json(run_dir.join("metrics.json"));
+    let stages: Vec<&str> = metrics["stages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|stage| stage["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(stages, ["prefill", "decode"]);
+    // The smallest model does not measure the peak of the machine: its MFU is null, and why is said.
+    assert!(metrics["stages"][0]["mfu"].is_null());
+    let reasons = metrics["reasons"].as_array().unwrap();
+    assert!(
+        reasons
+            .iter()
+            .any(|reason| reason["about"] == "stages.prefill.mfu"),
+        "{reasons:?}"
+    );
+    assert!(!metrics["operators"].as_array().unwrap().is_empty());
+
+    // Every mandatory table is there; those without rows say why.
+    let summary = std::fs::read_to_string(run_dir.join("stakeholder_summary.md")).unwrap();
+    for heading in [
+        "Environment",
+        "Aggregates",
+        "Per-Stage Timings",
+        "MFU",
+        "Top Operators",
+        "Top Kernels",
+    ] {
+        let section = section(&summary, heading);
+        let rows = section.lines().filter(|line| line.starts_with('|')).count();
+        let words = section
+            .lines()
+            .skip(1)
+            .any(|line| line.len() > 20 && !line.starts_with('|'));
+        assert!(
+            rows > 2 || words,
+            "{heading} is neither filled nor explained:\n{section}"
+        );
+    }
+
+    // And once more from the files.
+    let stages = || {
+        section(
+            &std::fs::read_to_string(run_dir.join("report.md")).unwrap(),
+            "Stages",
+        )
+        .to_owned()
+    };
+    let first = stages();
+    std::fs::remove_file(run_dir.join("report.md")).unwrap();
+    let again = ok(["report".as_ref(), run_dir.as_os_str()]);
+    assert!(again.stdout.contains("report.md"), "{}", again.stdout);
+    assert_eq!(stages(), first);
+}
+
+#[test]
+fn a_program_that_fails_is_status_4() {
+    let runs = Runs::new();
+    let run = runs.profile(&["--", "sh", "-c", "echo no such weights >&2; exit 7"]);
+    assert_eq!(run.status, Some(4), "{}", run.stderr);
+    assert!(run.stderr.contains("status 7"), "{}", run.stderr);
+    let run_dir = runs.one();
+    is_whole(&run_dir);
+    let session = json(run_dir.join("session.json"));
+    assert_eq!(session["state"], "failed");
+    assert!(
+        phase(&session, "baseline")["log_tail"]
+            .as_str()
+            .unwrap()
+            .contains("no such weights")
+    );
+    assert_eq!(runs.profile(&["--", "false"]).status, Some(4));
+}
+
+#[test]
+fn what_cannot_be_understood_is_status_2_and_makes_no_run() {
+    let runs = Runs::new();
+    for (args, said) in [
+        (&["nonsense.key=1"] as &[&str], "nonsense"),
+        (&["run.mod=light"], "run.mode"),
+        (&["workload.tokens=many"], "workload.tokens"),
+        (&["workload=embeded"], "embedded"),
+    ] {
+        let run = runs.profile(args);
+        assert_eq!(run.status, Some(2), "{args:?}: {}", run.stderr);
+        assert_eq!(run.stdout, "", "{args:?}");
+        assert!(run.stderr.contains(said), "{args:?}: {}", run.stderr);
+    }
+    assert_eq!(std::fs::read_dir(runs.0.path()).unwrap().count(), 0);
+    let run = runs.profile(&["--", "no-such-program-anywhere"]);
+    assert_eq!(run.status, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("no-such-program-anywhere"), "{}", run.stderr);
+}
+
+#[test]
+fn a_dry_run_prints_commands_and_leaves_nothing() {
+    let runs = Runs::new();
+    let run = runs.profile(&["--dry-run", "--", "sh", "-c", "echo it ran >&2"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert!(run.stdout.contains("baseline"), "{}", run.stdout);
+    assert!(run.stdout.contains("sh -c 'echo it ran >&2'"), "{}", run.stdout);
+    assert!(!run.stderr.contains("it ran"), "{}", run.stderr);
+    assert_eq!(std::fs::read_dir(runs.0.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn without_any_tool_the_rest_is_there_and_what_is_missing_is_named() {
+    if has_gpu() {
+        eprintln!("skipped: this machine may have tools");
+        return;
+    }
+    let runs = Runs::new();
+    // Tools that are named and absent: none that this machine may have is taken.
+    let absent = runs.0.path().join("absent/tool");
+    let path = |tool: &str| format!("profiling.{tool}.path='{}'", absent.display());
+    let run = runs.profile(&[&path("nsys"), &path("ncu"), "--", "true"]);
+    assert_eq!(run.status, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("missing: counters"), "{}", run.stderr);
+    is_whole(&runs.one());
+}
+
+/// Ends a child that outlives its test.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < limit, "{what} did not happen within {limit:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn interrupted(signal: &str) {
+    let runs = Runs::new();
+    let mut child = roofgap([
+        "profile",
+        &runs.place(),
+        "--",
+        "sh",
+        "-c",
+        "echo started; sleep 3600",
+    ]);
+    let child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = Guard(child);
+    let log = |run_dir: &Path| {
+        let folder = std::fs::read_dir(run_dir.join("baseline"));
+        folder.is_ok_and(|entries| {
+            entries
+                .flatten()
+                .any(|entry| std::fs::read_to_string(entry.path()).is_ok_and(|text| text.contains("started")))
+        })
+    };
+    wait_until("the program's first word", Duration::from_secs(60), || {
+        std::fs::read_dir(runs.0.path())
+            .unwrap()
+            .flatten()
+            .any(|run| log(&run.path()))
+    });
+    let sent = std::process::Command::new("kill")
+        .args([signal, &child.0.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+    let mut status = None;
+    wait_until("the end", Duration::from_secs(60), || {
+        status = child.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(130));
+
+    let run_dir = runs.one();
+    is_whole(&run_dir);
+    let session = json(run_dir.join("session.json"));
+    assert_eq!(session["state"], "interrupted");
+    assert_eq!(session["exit_status"], 130);
+    ok(["analyze".as_ref(), run_dir.as_os_str()]);
+    ok(["report".as_ref(), run_dir.as_os_str()]);
+}
+
+#[test]
+fn ctrl_c_ends_the_program_and_keeps_what_was_collected() {
+    interrupted("-INT");
+}
+
+#[test]
+fn a_polite_kill_does_the_same() {
+    interrupted("-TERM");
+}
+
+#[test]
+fn the_embedded_model_by_itself_repeats_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let account = |name: &str| {
+        let path = folder.path().join(name);
+        let file = format!("--account={}", path.display());
+        let args = [
+            "workload",
+            "--quiet",
+            "--preset=nano",
+            "--new-tokens=3",
+            "--repeats=1",
+            "--warmup=0",
+            "--format=json",
+            &file,
+        ];
+        let run = ok(args);
+        assert_eq!(run.stderr, "");
+        let printed: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(printed, json(path));
+        printed
+    };
+    let (first, second) = (account("a.json"), account("b.json"));
+    assert_eq!(first["model"]["weights"], "random");
+    assert!(first["token_hash"].is_string());
+    assert_eq!(first["token_hash"], second["token_hash"]);
+}
+
+/// With a real nsys (`ROOFGAP_TEST_NSYS`, see `scripts/get-nsys.sh`) and no GPU: stages come from the timeline, and what only a
+/// GPU could give is skipped with the reason.
+#[test]
+fn under_a_real_nsys_stages_come_from_the_timeline() {
+    let Some(nsys) = std::env::var_os("ROOFGAP_TEST_NSYS") else {
+        eprintln!("skipped: ROOFGAP_TEST_NSYS names no nsys");
+        return;
+    };
+    if has_gpu() {
+        eprintln!("skipped: this machine has a GPU");
+        return;
+    }
+    let path = format!("profiling.nsys.path='{}'", nsys.to_string_lossy());
+    let model = [
+        "workload",
+        "--preset=nano",
+        "--new-tokens=3",
+        "--repeats=2",
+        "--warmup=1",
+    ];
+    let mut embedded = NANO.to_vec();
+    embedded.extend([&*path, "profiling.timeline=nsys"]);
+    let mut command = vec![&*path, "profiling.timeline=nsys", "--", ROOFGAP];
+    command.extend(model);
+    // The embedded model asks for no counters; a program does, and there is no GPU to count on.
+    for (args, status) in [(embedded, 0), (command, 3)] {
+        let runs = Runs::new();
+        let run = runs.profile(&args);
+        assert_eq!(run.status, Some(status), "{}", run.stderr);
+        let run_dir = runs.one();
+        is_whole(&run_dir);
+        for name in ["nsys/run.nsys-rep", "nsys/run.sqlite"] {
+            assert!(run_dir.join(name).is_file(), "no {name}");
+        }
+        let session = json(run_dir.join("session.json"));
+        assert_eq!(phase(&session, "timeline")["status"], "ok", "{session:#}");
+        assert_eq!(phase(&session, "timeline")["tool"], "nsys");
+        assert_eq!(phase(&session, "counters")["status"], "skipped");
+        assert!(!phase(&session, "counters")["why"].as_str().unwrap().is_empty());
+        let metrics = json(run_dir.join("metrics.json"));
+        let stages = metrics["stages"].as_array().unwrap();
+        assert_eq!(stages.len(), 2, "{stages:?}");
+        for (stage, name) in stages.iter().zip(["prefill", "decode"]) {
+            assert_eq!(stage["name"], name);
+            assert_eq!(stage["from"], "timeline");
+            assert_eq!(stage["instances"], 2, "warm-up is not left out of {name}");
+        }
+        let reasons = metrics["reasons"].as_array().unwrap();
+        for about in ["kernels", "counters"] {
+            assert!(
+                reasons.iter().any(|reason| reason["about"] == about),
+                "{about}: {reasons:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_binary_can_be_called_by_a_link_from_anywhere() {
+    let runs = Runs::new();
+    let link = runs.0.path().join("rg");
+    std::os::unix::fs::symlink(ROOFGAP, &link).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(&link)
+        .args(["profile", "runner=unwatched"])
+        .args(NANO)
+        .current_dir(elsewhere.path())
+        .output()
+        .unwrap();
+    let run = Run::from(output);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert!(
+        elsewhere.path().join("tmp/stage2").is_dir(),
+        "not in the current folder"
+    );
+}
+
+#[test]
+fn a_report_of_no_run_is_status_2() {
+    let run = run(["report", "19700101-000000"]);
+    assert_eq!(run.status, Some(2));
+    assert_eq!(run.stdout, "");
+    assert!(run.stderr.contains("19700101-000000"), "{}", run.stderr);
+}
