@@ -305,7 +305,10 @@ mod tests {
         );
         let argv = words(&program, Phase::Counters);
         for word in ["--repeats=1", "--warmup=0", "--new-tokens=8"] {
-            assert!(argv.iter().any(|found| found == word), "{word} is not in {argv:?}");
+            assert!(
+                argv.iter().any(|found| found == word),
+                "{word} is not in {argv:?}"
+            );
         }
     }
 
