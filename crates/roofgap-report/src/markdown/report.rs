@@ -180,7 +180,8 @@ fn phases(bundle: Bundle<'_>, out: &mut String) {
         return;
     }
     let mut table = Table::new(&["phase", "status", "seconds>", "why"]);
-    for p in &bundle.context.phases {
+    // The phase that writes this is still under way.
+    for p in bundle.context.phases.iter().filter(|p| p.status != "running") {
         let seconds = p.seconds.map_or(NONE.to_owned(), |s| format!("{s:.1}"));
         table.row([
             p.name.clone(),
