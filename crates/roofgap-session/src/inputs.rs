@@ -159,6 +159,11 @@ pub fn is_run(path: &Path) -> bool {
     path.join("session.json").is_file()
 }
 
+/// Whether a file is a report of nsys, which has to be exported before it can be read.
+pub fn is_report(path: &Path) -> bool {
+    report_head(path).is_some()
+}
+
 /// The SQLite export of a report, in a folder that goes with it.
 struct Export {
     /// The report, as the user named it.

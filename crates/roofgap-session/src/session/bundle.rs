@@ -69,7 +69,6 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord, giv
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
         account,
-        ..Options::default()
     };
     let mut analysis = roofgap_analyze::analyze(&input.trace, &options);
     let known = reasons(record);
