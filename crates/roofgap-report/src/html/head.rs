@@ -29,6 +29,15 @@ pub(super) fn head(bundle: Bundle<'_>) -> String {
         time(totals.kernel_ns)
     );
     fact("Kernels", &kernels, &mut out);
+    if let Some(whole) = &analysis.whole {
+        let pct = |v: Option<f64>| v.map_or(NONE.into(), |v| format!("{v:.2} %"));
+        let shares = format!(
+            "MFU {}, MBU {}",
+            pct(whole.mfu.as_ref().map(|m| m.by_wall_pct)),
+            pct(whole.mbu.as_ref().map(|m| m.by_wall_pct))
+        );
+        fact("All stages", &shares, &mut out);
+    }
     out.push_str("</dl>");
     out.push_str("<div class=\"cards\">");
     for stage in &analysis.stages {
