@@ -8,6 +8,7 @@ pub mod json;
 pub mod markdown;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+pub mod runs;
 pub mod text;
 
 mod export;

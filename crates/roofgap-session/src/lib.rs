@@ -6,5 +6,6 @@ pub mod inputs;
 pub mod native;
 pub mod overhead;
 pub mod record;
+pub mod runs;
 pub mod select;
 pub mod session;

@@ -1,0 +1,210 @@
+//! What files a run has.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use roofgap_collect::rundir::{RunState, run_state};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::error::RunsError;
+use super::place::RunPlace;
+
+/// The schema of the list.
+pub const SCHEMA: &str = "roofgap.artifacts/1";
+
+/// What files a run has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ArtifactList {
+    /// Always [`SCHEMA`].
+    pub schema: &'static str,
+    /// Name of the run.
+    pub run_id: String,
+    /// Its folder.
+    pub path: PathBuf,
+    /// Whether it is still being written.
+    pub state: RunState,
+    /// Its files, by path.
+    pub artifacts: Vec<Artifact>,
+    /// Room on the disk; a file under two names counts once.
+    pub bytes: u64,
+}
+
+/// A file of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Artifact {
+    /// Path below the run's folder.
+    pub path: String,
+    /// What it is for.
+    pub kind: &'static str,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of its bytes in hexadecimal; `None` for a file that vanished or changed meanwhile.
+    pub sha256: Option<String>,
+}
+
+/// A file found below a run's folder.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// Below the folder.
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+    /// The same, or 0 where another name of the same file was counted already.
+    pub(super) own_bytes: u64,
+    /// Seconds since it was last written.
+    pub(super) age_s: u64,
+}
+
+impl Found {
+    /// The path as text, with `/`.
+    pub(super) fn name(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+}
+
+/// All plain files of a run, by path. Links are not followed: they lead out of it.
+pub(super) fn files(root: &Path) -> Result<Vec<Found>, RunsError> {
+    let mut found = Vec::new();
+    let mut known = HashSet::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            // A folder may go while another process cleans up.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder != root => continue,
+            Err(source) => return Err(RunsError::io("list", &folder)(source)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(RunsError::io("list", &folder))?;
+            let path = entry.path();
+            let Ok(facts) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            if facts.is_dir() {
+                folders.push(path);
+            } else if facts.is_file() {
+                let first = known.insert((facts.dev(), facts.ino()));
+                let age = facts.modified().ok().and_then(|time| time.elapsed().ok());
+                found.push(Found {
+                    path: path.strip_prefix(root).unwrap_or(&path).to_owned(),
+                    bytes: facts.len(),
+                    own_bytes: if first { facts.len() } else { 0 },
+                    age_s: age.map_or(0, |age| age.as_secs()),
+                });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+/// What files a run has, with their hashes.
+pub fn artifacts(run: &RunPlace) -> Result<ArtifactList, RunsError> {
+    let found = files(&run.path)?;
+    let bytes = found.iter().map(|file| file.own_bytes).sum();
+    let artifact = |file: Found| Artifact {
+        kind: kind(&file.path),
+        bytes: file.bytes,
+        sha256: sha256(&run.path.join(&file.path)).ok(),
+        path: file.name(),
+    };
+    Ok(ArtifactList {
+        schema: SCHEMA,
+        run_id: run.id.clone(),
+        path: run.path.clone(),
+        state: run_state(&run.path),
+        bytes,
+        artifacts: found
+            .into_iter()
+            .filter(|file| !is_temporary(&file.path))
+            .map(artifact)
+            .collect(),
+    })
+}
+
+/// SHA-256 of a file in hexadecimal.
+pub(super) fn sha256(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0u8; 1 << 17];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => hasher.update(buffer.get(..n).unwrap_or_default()),
+        }
+    }
+    Ok(hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}
+
+/// A file under the name it has before it is whole.
+pub(super) fn is_temporary(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| name.starts_with('.') && name.ends_with(".tmp"))
+}
+
+/// What a file is for.
+fn kind(path: &Path) -> &'static str {
+    let name = path.to_string_lossy();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    match plain {
+        "session.json" => "record of the session",
+        "env.json" => "environment",
+        "config.yaml" => "configuration",
+        "inputs.yaml" => "inputs",
+        "metrics.json" => "analysis",
+        "ncu/plan.json" => "plan of the counters",
+        ".running.json" => "marker of a run under way",
+        _ if plain.ends_with(".md") || plain.ends_with(".html") => "report",
+        _ if plain.ends_with(".nsys-rep") => "report of nsys",
+        _ if plain.ends_with(".sqlite") => "timeline (nsys)",
+        _ if plain.ends_with(".rgcap") => "timeline (native)",
+        _ if plain.starts_with("torch/trace") => "timeline (torch)",
+        _ if plain.ends_with(".ncu-rep") => "report of ncu",
+        _ if plain.starts_with("ncu/") && plain.ends_with(".csv") => "counters",
+        _ if plain.starts_with("nsys/") && plain.ends_with(".csv") => "summary of nsys",
+        _ if plain.ends_with("workload.json") || plain.ends_with("operators.json") => {
+            "account of the program"
+        }
+        _ if plain.ends_with(".log") => "log",
+        _ if plain.starts_with("scripts/") => "script",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_listed_with_their_hashes_and_links_are_not_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("20260101-000000");
+        fs::create_dir_all(root.join("nsys")).unwrap();
+        fs::write(root.join("session.json"), "{}").unwrap();
+        fs::write(root.join("nsys/run.sqlite.gz"), "abc").unwrap();
+        fs::write(root.join(".metrics.json.1-1.tmp"), "half").unwrap();
+        fs::hard_link(root.join("session.json"), root.join("again.json")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", root.join("link")).unwrap();
+        let list = artifacts(&RunPlace::at(&root)).unwrap();
+        let names: Vec<(&str, &str)> = list.artifacts.iter().map(|a| (a.path.as_str(), a.kind)).collect();
+        assert_eq!(
+            names,
+            [
+                ("again.json", "other"),
+                ("nsys/run.sqlite.gz", "timeline (nsys)"),
+                ("session.json", "record of the session"),
+            ]
+        );
+        assert_eq!(list.bytes, 2 + 3 + 4);
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(list.artifacts[1].sha256.as_deref(), Some(abc));
+        assert_eq!(list.state, RunState::Ended);
+    }
+}

@@ -1,0 +1,282 @@
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use roofgap_collect::child::Cancel;
+use roofgap_collect::rundir::RunDir;
+
+use super::*;
+
+/// Text that compresses like a trace does: somewhat.
+fn trace(kilobytes: usize) -> Vec<u8> {
+    let mut state = 7u32;
+    let mut bytes = Vec::new();
+    while bytes.len() < kilobytes << 10 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bytes.extend_from_slice(format!("{},kernel_{},{}\n", state, state % 17, state % 1000).as_bytes());
+    }
+    bytes
+}
+
+fn run(base: &Path, id: &str, files: &[(&str, usize)]) -> PathBuf {
+    let path = base.join(id);
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("session.json"), "{}").unwrap();
+    fs::write(path.join("report.md"), "# report\n".repeat(1000)).unwrap();
+    for (name, kilobytes) in files {
+        let file = path.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, trace(*kilobytes)).unwrap();
+    }
+    path
+}
+
+fn props(base: &Path, keep: usize, max_run_bytes: u64) -> PruneProps {
+    PruneProps {
+        base: base.to_owned(),
+        keep,
+        max_run_bytes,
+    }
+}
+
+fn done(plan: &PrunePlan) -> PruneOutcome {
+    carry_out(plan, &Cancel::new(), &mut |_, _| {})
+}
+
+fn unpacked(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(fs::File::open(path).unwrap())
+        .read_to_end(&mut bytes)
+        .unwrap();
+    bytes
+}
+
+#[test]
+fn older_runs_are_compressed_and_reports_stay() {
+    let base = tempfile::tempdir().unwrap();
+    let old = run(
+        base.path(),
+        "20260101-000000",
+        &[("nsys/run.sqlite", 64), ("ncu/plan_raw.csv", 32)],
+    );
+    let new = run(base.path(), "20260102-000000", &[("nsys/run.sqlite", 64)]);
+    let plan = plan(&props(base.path(), 1, u64::MAX)).unwrap();
+    assert!(old.join("nsys/run.sqlite").is_file(), "planning touches nothing");
+    assert_eq!(
+        plan.runs[1].left_alone.as_deref(),
+        Some("it is one of those kept whole")
+    );
+    let outcome = done(&plan);
+    assert_eq!(outcome.done.len(), 2);
+    assert!(outcome.failed.is_empty());
+    assert_eq!(unpacked(&old.join("nsys/run.sqlite.gz")), trace(64));
+    assert!(!old.join("nsys/run.sqlite").exists());
+    assert!(old.join("report.md").is_file());
+    assert!(new.join("nsys/run.sqlite").is_file());
+    // The estimate is near what came of it.
+    let (said, won) = (plan.wins_bytes as f64, outcome.won_bytes as f64);
+    assert!((said - won).abs() < 0.1 * won, "{said} {won}");
+    // A second time there is nothing to do.
+    assert_eq!(
+        super::plan(&props(base.path(), 1, u64::MAX)).unwrap().wins_bytes,
+        0
+    );
+}
+
+#[test]
+fn a_run_under_way_is_left_alone() {
+    let base = tempfile::tempdir().unwrap();
+    let live = RunDir::create(base.path()).unwrap();
+    live.write("nsys.csv", &trace(64)).unwrap();
+    run(base.path(), "20260101-000000", &[("nsys/run.sqlite", 64)]);
+    let plan = plan(&props(base.path(), 0, 1)).unwrap();
+    let own = plan
+        .runs
+        .iter()
+        .find(|run| run.run_id == live.id().as_str())
+        .unwrap();
+    assert_eq!(own.left_alone.as_deref(), Some("it is under way"));
+    // It may also begin after the plan was made.
+    let mut late = plan.clone();
+    late.runs[0].path = live.path().to_owned();
+    let outcome = done(&late);
+    assert!(outcome.done.is_empty());
+    assert!(outcome.failed.iter().all(|left| left.why.contains("under way")));
+}
+
+#[test]
+fn over_the_cap_goes_what_can_be_made_again() {
+    let base = tempfile::tempdir().unwrap();
+    let path = run(
+        base.path(),
+        "20260101-000000",
+        &[
+            ("nsys/run.nsys-rep.gz", 20),
+            ("nsys/run.sqlite", 256),
+            ("nsys/summary_cuda_gpu_kern_sum.csv", 16),
+            ("native/1.rgcap", 64),
+        ],
+    );
+    // Room for everything but the export, even compressed.
+    let plan = plan(&props(base.path(), 5, 80 << 10)).unwrap();
+    let what: Vec<(Action, &str)> = plan.runs[0]
+        .deeds
+        .iter()
+        .map(|deed| (deed.action, deed.path.to_str().unwrap()))
+        .collect();
+    assert_eq!(
+        what,
+        [
+            (Action::Compress, "native/1.rgcap"),
+            (Action::Drop, "nsys/summary_cuda_gpu_kern_sum.csv"),
+            (Action::Drop, "nsys/run.sqlite"),
+        ]
+    );
+    // Without what it is made from, it stays.
+    let mut orphan = plan.clone();
+    fs::rename(path.join("nsys/run.nsys-rep.gz"), path.join("elsewhere")).unwrap();
+    let outcome = done(&orphan);
+    assert!(path.join("nsys/run.sqlite").is_file());
+    assert!(
+        outcome.failed.iter().all(|left| left.why.contains("is gone")),
+        "{outcome:?}"
+    );
+    fs::rename(path.join("elsewhere"), path.join("nsys/run.nsys-rep.gz")).unwrap();
+    orphan = super::plan(&props(base.path(), 5, 80 << 10)).unwrap();
+    assert!(done(&orphan).failed.is_empty());
+    assert!(!path.join("nsys/run.sqlite").exists());
+}
+
+#[test]
+fn what_cannot_be_made_again_stays_and_is_said() {
+    let base = tempfile::tempdir().unwrap();
+    let path = run(base.path(), "20260101-000000", &[("nsys/run.sqlite", 256)]);
+    let plan = plan(&props(base.path(), 5, 10 << 10)).unwrap();
+    assert!(plan.runs[0].over_cap_bytes > 0);
+    done(&plan);
+    assert_eq!(unpacked(&path.join("nsys/run.sqlite.gz")), trace(256));
+}
+
+#[test]
+fn a_file_under_two_names_counts_once() {
+    let base = tempfile::tempdir().unwrap();
+    let path = run(base.path(), "20260101-000000", &[("ncu/plan.ncu-rep", 64)]);
+    fs::hard_link(path.join("ncu/plan.ncu-rep"), path.join("ncu/zdecode.ncu-rep")).unwrap();
+    let plan = plan(&props(base.path(), 5, u64::MAX)).unwrap();
+    assert!(plan.bytes < 80 << 10, "{}", plan.bytes);
+}
+
+#[test]
+fn a_file_that_changed_since_stays() {
+    let base = tempfile::tempdir().unwrap();
+    let path = run(base.path(), "20260101-000000", &[("nsys/run.sqlite", 64)]);
+    let plan = plan(&props(base.path(), 0, u64::MAX)).unwrap();
+    fs::write(path.join("nsys/run.sqlite"), trace(65)).unwrap();
+    let outcome = done(&plan);
+    assert!(
+        outcome.failed[0].why.contains("something is writing it"),
+        "{outcome:?}"
+    );
+    assert_eq!(fs::read(path.join("nsys/run.sqlite")).unwrap(), trace(65));
+}
+
+#[test]
+fn a_request_to_end_ends_it_between_two_files() {
+    let base = tempfile::tempdir().unwrap();
+    run(
+        base.path(),
+        "20260101-000000",
+        &[("nsys/run.sqlite", 64), ("ncu/plan_raw.csv", 64)],
+    );
+    let plan = plan(&props(base.path(), 0, u64::MAX)).unwrap();
+    let cancel = Cancel::new();
+    let outcome = carry_out(&plan, &cancel, &mut |_, _| cancel.request());
+    assert!(outcome.interrupted);
+    assert_eq!(outcome.done.len(), 1);
+}
+
+/// A disk with room for so many bytes.
+struct Full(fs::File, usize);
+
+impl Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.1 = self
+            .1
+            .checked_sub(bytes.len())
+            .ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.sqlite");
+    fs::write(&path, trace(512)).unwrap();
+    for room in [0, 1 << 10, 150 << 10] {
+        let error = gzip::pack_through(&path, |file| Full(file, room)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), trace(512));
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "nothing half is left"
+        );
+    }
+}
+
+/// The child of the next test: prunes until it is killed. Does nothing when it is run as a test.
+#[test]
+fn prune_as_a_child() {
+    if let Some(base) = std::env::var_os("ROOFGAP_TEST_PRUNE_CHILD") {
+        let plan = plan(&props(Path::new(&base), 0, u64::MAX)).unwrap();
+        done(&plan);
+    }
+}
+
+#[test]
+fn a_kill_at_any_moment_loses_nothing() {
+    let content = trace(2048);
+    let mut cut_short = 0;
+    for wait_ms in [0, 5, 20, 40, 80, 120, 160, 240, 320, 480] {
+        let base = tempfile::tempdir().unwrap();
+        let names = ["nsys/run.sqlite", "ncu/plan_raw.csv"];
+        let path = run(
+            base.path(),
+            "20260101-000000",
+            &[(names[0], 2048), (names[1], 2048)],
+        );
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "runs::prune::tests::prune_as_a_child"])
+            .env("ROOFGAP_TEST_PRUNE_CHILD", base.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for name in names {
+            let plain = path.join(name);
+            let packed = path.join(format!("{name}.gz"));
+            if plain.is_file() {
+                cut_short += 1;
+                assert!(fs::read(&plain).unwrap() == content, "{name} after {wait_ms} ms");
+            } else {
+                assert!(unpacked(&packed) == content, "{name} after {wait_ms} ms");
+            }
+        }
+        // What is there now can be pruned to the end.
+        done(&plan(&props(base.path(), 0, u64::MAX)).unwrap());
+        for name in names {
+            assert!(unpacked(&path.join(format!("{name}.gz"))) == content);
+        }
+    }
+    assert!(
+        cut_short > 0,
+        "the first child is killed before it can do anything"
+    );
+}

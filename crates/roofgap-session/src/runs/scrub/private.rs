@@ -1,0 +1,405 @@
+//! Things to be taken out, and the search for them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use memchr::memmem::Finder;
+use roofgap_collect::provenance::variables;
+
+use super::surroundings::Surroundings;
+
+/// What stands in the place of what was taken out.
+pub(super) const GONE: &str = "<removed>";
+
+/// What stands for a home.
+const HOME: &str = "~";
+
+/// Things to be taken out.
+#[derive(Debug, Default)]
+pub(super) struct Private {
+    /// The thing, and what it is, such as "the variable HF_TOKEN". Longest first.
+    things: Vec<(String, String)>,
+    /// Names of people and machines: only as whole words.
+    words: Vec<(String, String)>,
+    /// Homes beside the usual places.
+    homes: Vec<String>,
+}
+
+/// A variable with such a word in its name holds a secret, however it looks.
+const SECRET_NAMES: [&str; 10] = [
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASS",
+    "CREDENTIAL",
+    "AUTH",
+    "COOKIE",
+    "PRIVATE",
+    "SESSION",
+    "PROXY",
+];
+
+/// A variable whose name ends so holds a place, which is not a secret; a secret may well begin with a slash.
+const PLACES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];
+
+/// Names that say nothing about anybody.
+const NOBODY: [&str; 12] = [
+    "root",
+    "user",
+    "admin",
+    "ubuntu",
+    "debian",
+    "docker",
+    "runner",
+    "nobody",
+    "guest",
+    "local",
+    "localhost",
+    "home",
+];
+
+/// Whether the value of a variable is worth taking out wherever it stands. Short and common values are not: to take out
+/// every "1" or "bfloat16" would leave nothing.
+fn is_secret(name: &str, value: &str) -> bool {
+    let harmless = variables::allowed([(name.to_owned(), value.to_owned())]).contains_key(name);
+    let upper = name.to_ascii_uppercase();
+    if harmless || PLACES.iter().any(|ending| upper.ends_with(ending)) {
+        return false;
+    }
+    if SECRET_NAMES.iter().any(|word| upper.contains(word)) {
+        return value.len() >= 6;
+    }
+    if value.starts_with('/') {
+        return false;
+    }
+    let with_login = value.contains("://") && value.contains('@');
+    let mixed = value.chars().any(|c| c.is_ascii_digit()) && value.chars().any(|c| c.is_ascii_alphabetic());
+    with_login || (value.len() >= 12 && mixed && !value.contains(char::is_whitespace))
+}
+
+impl Private {
+    /// Those of the surroundings.
+    pub(super) fn of(surroundings: &Surroundings) -> Self {
+        let mut private = Private::default();
+        for (name, value) in &surroundings.variables {
+            private.variable(name, value);
+        }
+        if let Some(host) = &surroundings.host {
+            private.word(host, "the name of the machine");
+        }
+        if let Some(user) = &surroundings.user {
+            private.word(user, "the name of the user");
+        }
+        if let Some(home) = surroundings.home.as_ref().and_then(|home| home.to_str()) {
+            private.home(home);
+        }
+        private
+    }
+
+    /// A variable, where its value is one to be taken out.
+    pub(super) fn variable(&mut self, name: &str, value: &str) {
+        match name {
+            "HOME" => self.home(value),
+            "USER" | "LOGNAME" | "SUDO_USER" => self.word(value, "the name of the user"),
+            "HOSTNAME" | "HOST" => self.word(value, "the name of the machine"),
+            // Within a longer number it is none of the secret.
+            _ if is_secret(name, value) && value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.word(value, &format!("the variable {name}"));
+            }
+            _ if is_secret(name, value) => self.thing(value, &format!("the variable {name}")),
+            _ => {}
+        }
+    }
+
+    /// `NAME=value` pairs in text, one after another.
+    pub(super) fn variables_in(&mut self, text: &str, between: char) {
+        for pair in text.split([between, '\0', '\n']) {
+            if let Some((name, value)) = pair.trim().split_once('=')
+                && is_name(name)
+            {
+                self.variable(name, value.trim_matches('"'));
+            }
+        }
+    }
+
+    /// The name of a machine or a person.
+    pub(super) fn word(&mut self, word: &str, what: &str) {
+        let known = self.words.iter().any(|(known, _)| known == word);
+        if word.len() >= 3 && !known && !NOBODY.contains(&word) {
+            self.words.push((word.to_owned(), what.to_owned()));
+        }
+    }
+
+    fn home(&mut self, home: &str) {
+        let home = home.trim_end_matches('/');
+        if home.len() > 1 && home.starts_with('/') && !self.homes.iter().any(|known| known == home) {
+            self.homes.push(home.to_owned());
+        }
+    }
+
+    fn thing(&mut self, thing: &str, what: &str) {
+        // As it stands, and as a document writes it.
+        let quoted = serde_json::to_string(thing).unwrap_or_default();
+        let inside = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let inside = inside.unwrap_or_default().to_owned();
+        for form in [thing.to_owned(), inside] {
+            if !form.is_empty() && !self.things.iter().any(|(known, _)| *known == form) {
+                self.things.push((form, what.to_owned()));
+            }
+        }
+        self.things
+            .sort_by_key(|(thing, _)| std::cmp::Reverse(thing.len()));
+    }
+
+    /// Text without them; `None` where there was none in it. Counts what was taken out by kind.
+    pub(super) fn clean(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
+        let mut clean = std::borrow::Cow::Borrowed(text);
+        for (thing, what) in &self.things {
+            let times = clean.matches(thing.as_str()).count();
+            if times > 0 {
+                clean = clean.replace(thing.as_str(), GONE).into();
+                *count.entry(what.clone()).or_default() += times as u64;
+            }
+        }
+        if let Some((text, times)) = homeless(&clean, &self.homes) {
+            clean = text.into();
+            *count.entry("paths of homes".to_owned()).or_default() += times;
+        }
+        for (word, what) in &self.words {
+            if let Some((text, times)) = without_word(&clean, word) {
+                clean = text.into();
+                *count.entry(what.clone()).or_default() += times;
+            }
+        }
+        match clean {
+            std::borrow::Cow::Borrowed(_) => None,
+            std::borrow::Cow::Owned(text) => Some(text),
+        }
+    }
+
+    /// What is still in these bytes, by kind; never the thing itself.
+    pub(super) fn found_in(&self, source: &mut dyn Read) -> io::Result<Option<String>> {
+        let needles = self.needles();
+        let longest = needles
+            .iter()
+            .map(|needle| needle.finder.needle().len())
+            .max()
+            .unwrap_or(0);
+        let mut buffer = Vec::new();
+        loop {
+            // The end of the last piece stays: a thing may lie across two.
+            let keep = buffer.len().saturating_sub(longest + 1);
+            buffer.drain(..keep);
+            let before = buffer.len();
+            source.take(1 << 20).read_to_end(&mut buffer)?;
+            if buffer.len() == before {
+                return Ok(None);
+            }
+            if let Some(needle) = needles.iter().find(|needle| needle.is_in(&buffer)) {
+                return Ok(Some(needle.what.to_owned()));
+            }
+        }
+    }
+
+    /// What bytes are searched for. Short words are not: among so many bytes they turn up by chance.
+    fn needles(&self) -> Vec<Needle<'_>> {
+        let needle = |text, what, alone| Needle {
+            finder: Finder::new(text),
+            what,
+            alone,
+        };
+        let things = self
+            .things
+            .iter()
+            .map(|(thing, what)| needle(thing, what.as_str(), false));
+        let words = self.words.iter().filter(|(word, _)| word.len() >= 6);
+        let words = words.map(|(word, what)| needle(word, what.as_str(), true));
+        let homes = self.homes.iter().filter(|home| home.len() >= 8);
+        let homes = homes.map(|home| needle(home, "the path of a home", true));
+        things.chain(words).chain(homes).collect()
+    }
+}
+
+/// Something to be searched for.
+struct Needle<'a> {
+    finder: Finder<'a>,
+    what: &'a str,
+    /// Only where no letter or digit stands beside it.
+    alone: bool,
+}
+
+impl Needle<'_> {
+    fn is_in(&self, bytes: &[u8]) -> bool {
+        let part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        let length = self.finder.needle().len();
+        self.finder.find_iter(bytes).any(|at| {
+            let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+            !self.alone || !(part(before) || part(bytes.get(at + length)))
+        })
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let mut characters = name.chars();
+    characters
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Text in which homes are `~`, and how many there were.
+fn homeless(text: &str, homes: &[String]) -> Option<(String, u64)> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut times = 0;
+    while let Some(at) = rest.find('/') {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        // A home begins a path: what stands before it is no part of one.
+        let begins =
+            !out.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.' || c == '~' || c == '-');
+        match home_at(from, homes).filter(|_| begins) {
+            Some(length) => {
+                out.push_str(HOME);
+                times += 1;
+                rest = from.get(length..).unwrap_or_default();
+            }
+            None => {
+                out.push('/');
+                rest = from.get(1..).unwrap_or_default();
+            }
+        }
+    }
+    out.push_str(rest);
+    (times > 0).then_some((out, times))
+}
+
+/// The length of the home that the text begins with.
+fn home_at(text: &str, homes: &[String]) -> Option<usize> {
+    let ends = |length: usize| {
+        let next = text.get(length..).and_then(|rest| rest.chars().next());
+        next.is_none_or(|c| !(c.is_alphanumeric() || c == '_' || c == '-' || c == '.'))
+    };
+    let own = homes.iter().map(String::as_str).chain(["/root"]);
+    if let Some(home) = own
+        .filter(|home| text.starts_with(home))
+        .find(|home| ends(home.len()))
+    {
+        return Some(home.len());
+    }
+    for parent in ["/home/", "/Users/"] {
+        if let Some(name) = text.strip_prefix(parent) {
+            let length = name
+                .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-' || c == '.'))
+                .unwrap_or(name.len());
+            return (length > 0).then_some(parent.len() + length);
+        }
+    }
+    None
+}
+
+/// Text without a word, and how often it stood there by itself.
+fn without_word(text: &str, word: &str) -> Option<(String, u64)> {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut out = String::with_capacity(text.len());
+    let (mut from, mut times) = (0, 0);
+    for (at, found) in text.match_indices(word) {
+        let alone = !text.get(..at).unwrap_or_default().ends_with(part)
+            && !text.get(at + found.len()..).unwrap_or_default().starts_with(part);
+        if alone {
+            out.push_str(text.get(from..at).unwrap_or_default());
+            out.push_str(GONE);
+            from = at + found.len();
+            times += 1;
+        }
+    }
+    out.push_str(text.get(from..).unwrap_or_default());
+    (times > 0).then_some((out, times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn private() -> Private {
+        let variables = [
+            ("HF_TOKEN", "hf_abcdef"),
+            ("API_PASS", "with \"quotes\""),
+            ("AWS_SECRET_ACCESS_KEY", "/slash/first"),
+            ("PASS_CODE", "471147"),
+            ("SSH_AUTH_SOCK", "/tmp/agent"),
+            ("MY_ID", "plainvalue42xyz"),
+            ("DTYPE", "bfloat16"),
+            ("OMP_NUM_THREADS", "4"),
+            ("PATH", "/usr/bin:/opt/x/bin"),
+            ("HOME", "/data/people/anna"),
+        ];
+        Private::of(&Surroundings {
+            variables: variables
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            host: Some("gpu-box7".into()),
+            user: Some("anna".into()),
+            home: None,
+        })
+    }
+
+    fn clean(text: &str) -> String {
+        private()
+            .clean(text, &mut BTreeMap::new())
+            .unwrap_or_else(|| text.to_owned())
+    }
+
+    #[test]
+    fn secrets_homes_and_names_go() {
+        assert_eq!(clean("token=hf_abcdef;"), "token=<removed>;");
+        assert_eq!(clean("id plainvalue42xyz!"), "id <removed>!");
+        assert_eq!(clean("x /slash/first y"), "x <removed> y");
+        assert_eq!(clean("pin 471147, ns 9471147"), "pin <removed>, ns 9471147");
+        assert_eq!(
+            clean(r#"{"pass": "with \"quotes\""}"#),
+            r#"{"pass": "<removed>"}"#
+        );
+        assert_eq!(
+            clean("/data/people/anna/x /home/bob/y,/root/z /Users/eve"),
+            "~/x ~/y,~/z ~"
+        );
+        assert_eq!(clean("anna@gpu-box7: annabel"), "<removed>@<removed>: annabel");
+    }
+
+    #[test]
+    fn what_is_nobodys_stays() {
+        for text in [
+            "kernel<bfloat16, 4>",
+            "/tmp/agent",
+            "/usr/bin/python /opt/rooted /rootfs",
+            "a/home/ /homely",
+            "x/root/y",
+        ] {
+            assert_eq!(clean(text), text);
+        }
+    }
+
+    #[test]
+    fn a_thing_across_two_reads_is_found() {
+        let private = private();
+        let mut bytes = vec![b'x'; (1 << 20) - 4];
+        bytes.extend_from_slice(b"hf_abcdef and more");
+        let found = private.found_in(&mut bytes.as_slice()).unwrap();
+        assert_eq!(found.as_deref(), Some("the variable HF_TOKEN"));
+        assert_eq!(
+            private.found_in(&mut vec![b'x'; 3 << 20].as_slice()).unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn variables_are_read_out_of_blocks() {
+        let mut private = Private::default();
+        private.variables_in("A=1;SECRET_KEY=swordfish1;_=x", ';');
+        private.variables_in("LANG=C\nDB_PASSWORD=\"hunter22\"", ' ');
+        for text in ["swordfish1", "hunter22"] {
+            assert_eq!(private.clean(text, &mut BTreeMap::new()).as_deref(), Some(GONE));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use roofgap_analyze::{Options, analyze};
+use roofgap_collect::rundir::RunDir;
+use rusqlite::Connection;
+
+use super::super::error::RunsError;
+use super::super::place::RunPlace;
+use super::*;
+use crate::exit::Exit;
+
+const TOKEN: &str = "hf_PlantedSecretToken0123456789";
+const PLAIN: &str = "planted-plain-value-4711";
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures")
+        .join(name)
+}
+
+fn unpack(from: &Path, to: &Path) {
+    let mut bytes = Vec::new();
+    GzDecoder::new(File::open(from).unwrap())
+        .read_to_end(&mut bytes)
+        .unwrap();
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    fs::write(to, bytes).unwrap();
+}
+
+/// A run with a real export, into which an environment was planted in the places where nsys puts it.
+fn run(base: &Path) -> PathBuf {
+    let root = base.join("20260101-000000");
+    let sqlite = root.join("nsys/run.sqlite");
+    unpack(
+        &fixture("nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz"),
+        &sqlite,
+    );
+    let db = Connection::open(&sqlite).unwrap();
+    let block = format!("LANG=C HF_TOKEN={TOKEN} MY_ID={PLAIN} HOME=/home/annabelle");
+    db.execute(
+        "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', ?1)",
+        [format!("HF_TOKEN=\"{TOKEN}\"")],
+    )
+    .unwrap();
+    db.execute(
+        "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'Local', 'DeviceEnvironment', 1, ?1)",
+        [block.replace(' ', ";")],
+    )
+    .unwrap();
+    db.execute(
+        "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'Local', 'Hostname', 1, 'gpubox-seven')",
+        [],
+    )
+    .unwrap();
+    db.execute("INSERT INTO StringIds VALUES (900001, ?1)", [&block])
+        .unwrap();
+    // A range of the program that gives away where its user lives.
+    db.execute(
+        "UPDATE NVTX_EVENTS SET text = '/home/annabelle/model on gpubox-seven' WHERE rowid = 1",
+        [],
+    )
+    .unwrap();
+    // A string that is deleted stays in the file until its page is used again.
+    db.execute(
+        "INSERT INTO StringIds VALUES (900002, ?1)",
+        [format!("{TOKEN}{}", "x".repeat(20_000))],
+    )
+    .unwrap();
+    db.execute("DELETE FROM StringIds WHERE id = 900002", []).unwrap();
+    drop(db);
+    let write = |name: &str, text: &str| {
+        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        fs::write(root.join(name), text).unwrap();
+    };
+    write("session.json", &format!("{{\"note\": \"token {TOKEN}\"}}"));
+    write("metrics.json", "{\"path\": \"/home/annabelle/run\"}");
+    write(
+        "report.md",
+        &format!("made by annabelle on gpubox-seven with {PLAIN}\n"),
+    );
+    write("nsys/run.nsys-rep", &format!("binary {TOKEN}"));
+    write("ncu/plan.ncu-rep", "binary");
+    write("program/out.bin", "anything");
+    let mut log = format!("loading with {TOKEN} ").into_bytes();
+    log.extend([0xff, 0xfe, b'\n']);
+    fs::create_dir_all(root.join("baseline")).unwrap();
+    fs::write(root.join("baseline/program.err.log"), log).unwrap();
+    root
+}
+
+fn props(pack: Option<PathBuf>) -> ScrubProps {
+    ScrubProps {
+        surroundings: Surroundings {
+            user: Some("annabelle".into()),
+            ..Surroundings::default()
+        },
+        pack,
+    }
+}
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    memchr::memmem::find(bytes, text.as_bytes()).is_some()
+}
+
+/// Every byte of an archive, as it is and unpacked.
+fn every_byte(pack: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(pack).unwrap();
+    GzDecoder::new(File::open(pack).unwrap())
+        .read_to_end(&mut bytes)
+        .unwrap();
+    bytes
+}
+
+fn names(pack: &Path) -> Vec<String> {
+    let mut archive = tar::Archive::new(GzDecoder::new(File::open(pack).unwrap()));
+    let entries = archive.entries().unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn no_byte_of_what_was_planted_is_in_the_pack() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    assert!(holds(&fs::read(root.join("nsys/run.sqlite")).unwrap(), TOKEN));
+    let target = base.path().join("share.tar.gz");
+    let outcome = scrub(&RunPlace::at(&root), &props(Some(target.clone()))).unwrap();
+    let bytes = every_byte(&target);
+    for private in [TOKEN, PLAIN, "annabelle", "gpubox-seven"] {
+        assert!(!holds(&bytes, private), "{private}");
+    }
+    assert_eq!(
+        names(&target),
+        [
+            "20260101-000000/baseline/program.err.log",
+            "20260101-000000/metrics.json",
+            "20260101-000000/nsys/run.sqlite",
+            "20260101-000000/report.md",
+            "20260101-000000/scrubbed.json",
+            "20260101-000000/session.json",
+        ]
+    );
+    let left: Vec<&str> = outcome
+        .not_clean
+        .iter()
+        .map(|kept| kept.path.to_str().unwrap())
+        .collect();
+    assert_eq!(left, ["ncu/plan.ncu-rep", "nsys/run.nsys-rep", "program/out.bin"]);
+    assert!(
+        outcome
+            .dropped_tables
+            .contains(&"TARGET_INFO_SYSTEM_ENV".to_owned())
+    );
+    assert!(
+        outcome.removed.contains_key("the variable HF_TOKEN"),
+        "{:?}",
+        outcome.removed
+    );
+    // The run itself is clean as well, but for what cannot be.
+    for name in [
+        "nsys/run.sqlite",
+        "session.json",
+        "baseline/program.err.log",
+        "scrubbed.json",
+    ] {
+        assert!(!holds(&fs::read(root.join(name)).unwrap(), TOKEN), "{name}");
+    }
+    let log = fs::read(root.join("baseline/program.err.log")).unwrap();
+    assert!(log.ends_with(&[0xff, 0xfe, b'\n']), "what is no text stays");
+    // Nothing of the work is left.
+    let hidden = fs::read_dir(root.join("nsys")).unwrap().flatten();
+    assert!(
+        hidden
+            .into_iter()
+            .all(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
+    );
+}
+
+#[test]
+fn once_more_changes_nothing() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    let place = RunPlace::at(&root);
+    scrub(&place, &props(None)).unwrap();
+    let before = fs::read(root.join("nsys/run.sqlite")).unwrap();
+    let again = scrub(&place, &props(Some(base.path().join("x.tar.gz")))).unwrap();
+    assert!(again.removed.is_empty(), "{:?}", again.removed);
+    assert_eq!(fs::read(root.join("nsys/run.sqlite")).unwrap(), before);
+}
+
+#[test]
+fn a_timeline_says_the_same_afterwards() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("20260101-000000");
+    let sqlite = root.join("nsys/run.sqlite");
+    unpack(&fixture("h200/llama4.sqlite.gz"), &sqlite);
+    let measure = || {
+        let input = roofgap_trace::read(std::slice::from_ref(&sqlite)).unwrap();
+        let mut analysis = analyze(&input.trace, &Options::default());
+        analysis.sources.clear();
+        analysis
+    };
+    let before = measure();
+    scrub(&RunPlace::at(&root), &props(None)).unwrap();
+    assert_eq!(measure(), before);
+}
+
+#[test]
+fn a_compressed_timeline_stays_compressed() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("20260101-000000");
+    fs::create_dir_all(root.join("nsys")).unwrap();
+    let packed = root.join("nsys/run.sqlite.gz");
+    fs::copy(fixture("nsys-versions/nsys-2022.4.2-cpu-nvtx.sqlite.gz"), &packed).unwrap();
+    let outcome = scrub(&RunPlace::at(&root), &props(None)).unwrap();
+    assert!(outcome.not_clean.is_empty(), "{:?}", outcome.not_clean);
+    assert!(outcome.dropped_tables.contains(&"ProcessStreams".to_owned()));
+    let input = roofgap_trace::read(&[packed]).unwrap();
+    assert!(!input.trace.ranges.rows.is_empty());
+}
+
+#[test]
+fn a_run_under_way_is_not_touched() {
+    let base = tempfile::tempdir().unwrap();
+    let live = RunDir::create(base.path()).unwrap();
+    let error = scrub(&RunPlace::at(live.path()), &props(None)).unwrap_err();
+    assert!(matches!(error, RunsError::UnderWay { .. }), "{error}");
+}
+
+#[test]
+fn a_damaged_timeline_is_named_and_left_out() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    let sqlite = root.join("nsys/run.sqlite");
+    let bytes = fs::read(&sqlite).unwrap();
+    fs::write(&sqlite, bytes.get(..5000).unwrap()).unwrap();
+    let target = base.path().join("share.tar.gz");
+    let outcome = scrub(&RunPlace::at(&root), &props(Some(target.clone()))).unwrap();
+    assert!(
+        outcome
+            .not_clean
+            .iter()
+            .any(|kept| kept.path == Path::new("nsys/run.sqlite"))
+    );
+    assert_eq!(outcome.exit(), Exit::Partial);
+    assert!(!names(&target).iter().any(|name| name.ends_with(".sqlite")));
+    assert_eq!(fs::read(&sqlite).unwrap().len(), 5000, "it stays as it was");
+}
+
+#[test]
+fn an_archive_that_cannot_be_written_leaves_nothing() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    let target = base.path().join("missing/share.tar.gz");
+    let error = scrub(&RunPlace::at(&root), &props(Some(target)))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("missing"), "{error}");
+}
+
+/// With `ROOFGAP_TEST_NSYS` naming an nsys: a real capture of a program with a token in its environment.
+#[test]
+fn a_real_capture_is_clean() {
+    let Some(nsys) = std::env::var_os("ROOFGAP_TEST_NSYS") else {
+        eprintln!("skipped: ROOFGAP_TEST_NSYS names no nsys");
+        return;
+    };
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("20260101-000000");
+    fs::create_dir_all(root.join("nsys")).unwrap();
+    let command = |args: &[&str]| {
+        let out = std::process::Command::new(&nsys)
+            .args(args)
+            .current_dir(root.join("nsys"))
+            .env("HF_TOKEN", TOKEN)
+            .env("MY_ID", PLAIN)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+    command(&[
+        "profile",
+        "--trace=nvtx,osrt",
+        "-o",
+        "run",
+        "/bin/sh",
+        "-c",
+        "echo $HF_TOKEN; sleep 0.2",
+    ]);
+    command(&["export", "--type=sqlite", "-o", "run.sqlite", "run.nsys-rep"]);
+    assert!(holds(&fs::read(root.join("nsys/run.sqlite")).unwrap(), TOKEN));
+    let target = base.path().join("share.tar.gz");
+    let outcome = scrub(&RunPlace::at(&root), &props(Some(target.clone()))).unwrap();
+    let bytes = every_byte(&target);
+    assert!(!holds(&bytes, TOKEN) && !holds(&bytes, PLAIN));
+    assert!(names(&target).contains(&"20260101-000000/nsys/run.sqlite".to_owned()));
+    assert_eq!(outcome.not_clean.len(), 1, "{:?}", outcome.not_clean);
+    roofgap_trace::read(&[root.join("nsys/run.sqlite")]).unwrap();
+}

@@ -1,0 +1,69 @@
+//! Documents, logs and pages, plain or compressed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use roofgap_collect::rundir::write_whole;
+
+use super::private::Private;
+
+/// The largest document that is cleaned; larger ones are named as not cleaned.
+const LARGEST: u64 = 4 << 30;
+
+/// Cleans a text file in its place; bytes that are no text are left as they are. Whether it changed.
+pub(super) fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String, u64>) -> io::Result<bool> {
+    let packed = is_packed(path)?;
+    let mut bytes = Vec::new();
+    let file = File::open(path)?;
+    let mut source: Box<dyn Read> = if packed {
+        Box::new(MultiGzDecoder::new(file))
+    } else {
+        Box::new(file)
+    };
+    (&mut source).take(LARGEST).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == LARGEST {
+        return Err(io::Error::other("it is too large to be cleaned"));
+    }
+    // Logs may hold anything: what is no text stands between pieces of text, and stays.
+    let mut clean = Vec::with_capacity(bytes.len());
+    let mut changed = false;
+    for chunk in bytes.utf8_chunks() {
+        match private.clean(chunk.valid(), count) {
+            Some(text) => {
+                clean.extend_from_slice(text.as_bytes());
+                changed = true;
+            }
+            None => clean.extend_from_slice(chunk.valid().as_bytes()),
+        }
+        clean.extend_from_slice(chunk.invalid());
+    }
+    if changed {
+        if is_json(&bytes) && !is_json(&clean) {
+            return Err(io::Error::other("it would be no JSON any more"));
+        }
+        if packed {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::new(6));
+            encoder.write_all(&clean)?;
+            clean = encoder.finish()?;
+        }
+        write_whole(path, &clean)?;
+    }
+    Ok(changed)
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    let starts = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    matches!(starts, Some(b'{' | b'[')) && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
+}
+
+/// Whether a file is compressed, by its first bytes.
+pub(super) fn is_packed(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(2).read_to_end(&mut start)?;
+    Ok(start == [0x1f, 0x8b])
+}

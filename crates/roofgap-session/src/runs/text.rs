@@ -1,0 +1,245 @@
+//! Everything about runs for a terminal.
+
+use std::fmt::Write;
+
+use roofgap_report::runs::{columns, size, time};
+
+use super::artifacts::ArtifactList;
+use super::prune::{Action, PruneOutcome, PrunePlan};
+use super::scrub::ScrubOutcome;
+use super::summary::{RunDetails, RunSummary, StageLine};
+
+/// What stands for "not known".
+const NONE: &str = "–";
+
+fn or_none(text: Option<&String>) -> String {
+    text.cloned().unwrap_or_else(|| NONE.to_owned())
+}
+
+fn stages(stages: &[StageLine]) -> String {
+    let line = |stage: &StageLine| format!("{} {}", stage.name, time(stage.wall_ns));
+    let text: Vec<String> = stages.iter().map(line).collect();
+    if text.is_empty() {
+        NONE.to_owned()
+    } else {
+        text.join(", ")
+    }
+}
+
+/// Every run in a line, newest last.
+pub fn list(runs: &[RunSummary]) -> String {
+    if runs.is_empty() {
+        return "no runs yet; `roofgap profile` makes one\n".to_owned();
+    }
+    let row = |run: &RunSummary| {
+        let packed = if run.compressed { " (compressed)" } else { "" };
+        [
+            run.run_id.clone(),
+            run.status.clone(),
+            or_none(run.model.as_ref().or(run.workload.as_ref())),
+            if run.devices.is_empty() {
+                NONE.to_owned()
+            } else {
+                run.devices.join(", ")
+            },
+            or_none(run.mode.as_ref()),
+            stages(&run.stages),
+            format!("{}{packed}", size(run.bytes)),
+        ]
+    };
+    columns(
+        ["run", "status", "model", "device", "mode", "stages", "size>"],
+        runs.iter().map(row),
+    )
+}
+
+/// One run in a page.
+pub fn show(run: &RunDetails) -> String {
+    let summary = &run.summary;
+    let mut facts: Vec<[String; 2]> = Vec::new();
+    let mut fact = |name: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            facts.push([name.to_owned(), value]);
+        }
+    };
+    let exit = summary.exit_status.map(|code| format!(" (exit status {code})"));
+    fact("run", Some(summary.run_id.clone()));
+    fact("folder", Some(summary.path.display().to_string()));
+    fact(
+        "status",
+        Some(format!("{}{}", summary.status, exit.unwrap_or_default())),
+    );
+    fact("problem", summary.problem.clone());
+    fact("started", summary.started.clone());
+    fact("finished", summary.finished.clone());
+    fact("mode", summary.mode.clone());
+    fact("workload", summary.workload.clone());
+    fact("model", summary.model.clone());
+    fact("device", Some(summary.devices.join(", ")));
+    fact(
+        "size",
+        Some(format!("{} in {} files", size(summary.bytes), run.files)),
+    );
+    fact("roofgap", run.roofgap_version.clone());
+    fact("again", run.repeat_command.clone());
+    let mut out = columns(["", ""], facts).trim_start().to_owned();
+    let mut section = |title: &str, text: String| {
+        if !text.is_empty() {
+            let _ = write!(out, "\n{title}\n{text}");
+        }
+    };
+    if !summary.stages.is_empty() {
+        let rows = summary.stages.iter().map(|stage| {
+            let busy = stage.busy_ns.map_or(NONE.to_owned(), time);
+            [stage.name.clone(), time(stage.wall_ns), busy]
+        });
+        section(
+            "Stages, one instance",
+            columns(["stage", "wall>", "GPU busy>"], rows),
+        );
+    }
+    if !run.phases.is_empty() {
+        let rows = run.phases.iter().map(|phase| {
+            let took = phase
+                .wall_ns
+                .map(|ns| time(i64::try_from(ns).unwrap_or(i64::MAX)));
+            [
+                phase.name.to_owned(),
+                phase.status.to_owned(),
+                took.unwrap_or_default(),
+                phase.tool.clone().unwrap_or_default(),
+                phase.why.clone().unwrap_or_default(),
+            ]
+        });
+        section("Phases", columns(["phase", "status", "took>", "by", "why"], rows));
+    }
+    let lines = |lines: &[String]| lines.iter().map(|line| format!("- {line}\n")).collect::<String>();
+    section("Missing", lines(&run.missing));
+    section("What to do first", lines(&run.findings));
+    out
+}
+
+/// What files a run has.
+pub fn artifacts(list: &ArtifactList) -> String {
+    let rows = list.artifacts.iter().map(|file| {
+        [
+            file.path.clone(),
+            size(file.bytes),
+            or_none(file.sha256.as_ref()),
+            file.kind.to_owned(),
+        ]
+    });
+    let mut out = columns(["file", "size>", "sha256", "what"], rows);
+    let _ = writeln!(out, "{} files, {}", list.artifacts.len(), size(list.bytes));
+    out
+}
+
+/// What pruning would do.
+pub fn plan(plan: &PrunePlan) -> String {
+    let mut rows = Vec::new();
+    for run in &plan.runs {
+        if let Some(why) = &run.left_alone {
+            rows.push([
+                run.run_id.clone(),
+                "leave".into(),
+                size(run.bytes),
+                String::new(),
+                why.clone(),
+            ]);
+        }
+        for deed in &run.deeds {
+            rows.push([
+                format!("{}/{}", run.run_id, deed.path.display()),
+                action(deed.action).to_owned(),
+                size(deed.bytes),
+                size(deed.wins_bytes),
+                deed.why.clone(),
+            ]);
+        }
+        if run.over_cap_bytes > 0 {
+            let why = "over the cap, and what is left cannot be made again".to_owned();
+            rows.push([
+                run.run_id.clone(),
+                "note".into(),
+                size(run.over_cap_bytes),
+                String::new(),
+                why,
+            ]);
+        }
+    }
+    let mut out = columns(["what", "would", "size>", "wins about>", "why"], rows);
+    let _ = writeln!(
+        out,
+        "{} runs take {}; about {} would be won",
+        plan.runs.len(),
+        size(plan.bytes),
+        size(plan.wins_bytes)
+    );
+    out
+}
+
+fn action(action: Action) -> &'static str {
+    match action {
+        Action::Compress => "compress",
+        Action::Drop => "drop",
+    }
+}
+
+/// What pruning did.
+pub fn pruned(outcome: &PruneOutcome) -> String {
+    let done = outcome.done.iter().map(|done| {
+        [
+            format!("{}/{}", done.run_id, done.path.display()),
+            action(done.action).to_owned(),
+            size(done.won_bytes),
+            String::new(),
+        ]
+    });
+    let failed = outcome.failed.iter().map(|left| {
+        let what = format!("{}/{}", left.run_id, left.path.display());
+        [what, "left".to_owned(), String::new(), left.why.clone()]
+    });
+    let rows: Vec<[String; 4]> = done.chain(failed).collect();
+    let mut out = if rows.is_empty() {
+        String::new()
+    } else {
+        columns(["what", "was", "won>", "why"], rows)
+    };
+    if outcome.interrupted {
+        out.push_str("ended before it was through; the rest is as it was\n");
+    }
+    let _ = writeln!(out, "{} won", size(outcome.won_bytes));
+    out
+}
+
+/// What scrubbing did.
+pub fn scrubbed(outcome: &ScrubOutcome) -> String {
+    let mut out = format!("{}: {} files changed\n", outcome.run_id, outcome.changed.len());
+    for (what, times) in &outcome.removed {
+        let _ = writeln!(out, "  took out {what}, {times} times");
+    }
+    if !outcome.dropped_tables.is_empty() {
+        let _ = writeln!(
+            out,
+            "  left out of the timeline: {}",
+            outcome.dropped_tables.join(", ")
+        );
+    }
+    if !outcome.not_clean.is_empty() {
+        out.push_str("not clean, and not to be shared:\n");
+        for kept in &outcome.not_clean {
+            let _ = writeln!(out, "  {}: {}", kept.path.display(), kept.why);
+        }
+    }
+    if let Some(pack) = &outcome.pack {
+        let hash = pack.sha256.as_deref().unwrap_or(NONE);
+        let _ = writeln!(
+            out,
+            "{}: {} files, {}, sha256 {hash}",
+            pack.path.display(),
+            pack.files,
+            size(pack.bytes)
+        );
+    }
+    out
+}
