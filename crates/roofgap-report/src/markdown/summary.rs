@@ -110,7 +110,12 @@ fn executive(bundle: Bundle<'_>) -> Vec<String> {
             o.ratio
         ));
     }
-    for phase in bundle.context.phases.iter().filter(|p| p.status == "skipped" || p.status == "failed") {
+    for phase in bundle
+        .context
+        .phases
+        .iter()
+        .filter(|p| p.status == "skipped" || p.status == "failed")
+    {
         let why = phase.why.as_deref().unwrap_or("no reason given");
         lines.push(format!(
             "Not measured: {} {}: {}.",
