@@ -30,6 +30,11 @@ pub(crate) enum Command {
     Analyze(Analyze),
     /// Write the reports of a run again
     Report(Report),
+    /// Hold two runs or captures against one another; with --fail-on, a gate for CI
+    Compare(Compare),
+    /// The runs that are there: list, show, artifacts, prune, scrub
+    #[command(subcommand)]
+    Runs(Runs),
     /// Tools, versions, driver, permissions and disk, and what to do about each
     Doctor(Doctor),
     /// The composed configuration and where each value came from
@@ -66,6 +71,12 @@ pub(crate) struct Analyze {
     /// Write all reports into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Write the timeline as a trace for Perfetto or chrome://tracing; compressed where the name ends in .gz
+    #[arg(long, value_name = "FILE")]
+    pub(crate) perfetto: Option<PathBuf>,
+    /// Write tables of single events as Parquet into this folder, as run=NAME/rank=0/TABLE.parquet
+    #[arg(long, value_name = "DIR")]
+    pub(crate) parquet: Option<PathBuf>,
     /// How to print the answer
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -134,13 +145,106 @@ pub(crate) struct Profile {
     pub(crate) program: Vec<String>,
 }
 
+/// Where runs are looked for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Base {
+    /// The folder that holds the runs
+    #[arg(long, value_name = "DIR", default_value = "tmp/stage2")]
+    pub(crate) dir: PathBuf,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Report {
     /// A run: its id, the beginning of it, its folder, or `latest`
     pub(crate) run: String,
-    /// The folder that holds the runs
-    #[arg(long, value_name = "DIR", default_value = "tmp/stage2")]
-    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) base: Base,
+}
+
+/// How a comparison is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompareFormat {
+    /// Tables for people
+    Text,
+    /// JSON for programs
+    Json,
+    /// Markdown fit for a comment on a pull request
+    Markdown,
+    /// A page
+    Html,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Compare {
+    /// What it was: a run (id, beginning of one, folder, `latest`), a metrics.json or a capture
+    #[arg(value_name = "BASE")]
+    pub(crate) before: String,
+    /// What it is now
+    #[arg(value_name = "HEAD")]
+    pub(crate) after: String,
+    /// End with status 5 if something is worse by more, beyond its noise: 5%, decode.wall=3%, prefill.busy=2ms
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) fail_on: Vec<String>,
+    /// How to print the answer
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    pub(crate) format: CompareFormat,
+    #[command(flatten)]
+    pub(crate) base: Base,
+    #[command(flatten)]
+    pub(crate) stated: Stated,
+    /// The nsys that exports a .nsys-rep, where it is not found by itself
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nsys: Option<PathBuf>,
+    /// How many kernels and parts of a change to list
+    #[arg(long, default_value_t = 12, value_name = "N")]
+    pub(crate) top: usize,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Runs {
+    /// Every run: when, what, on what, how it ended, how long its stages took, how large it is
+    List {
+        #[command(flatten)]
+        base: Base,
+        /// How to print the answer
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// One run: its phases, what is missing, what to do first, how to have it again
+    Show(OneRun),
+    /// Every file of a run with its size and SHA-256
+    Artifacts(OneRun),
+    /// Compress older runs and cut large ones to what cannot be made again
+    Prune {
+        /// Say what would be done and what it would win, and do nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Overrides such as retention.keep=3, retention.max_run_bytes=1GB, artifacts.stage2_dir=DIR
+        #[command(flatten)]
+        composition: Composition,
+        /// How to print the answer
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Take out of a run what belongs to the machine and its people
+    Scrub {
+        #[command(flatten)]
+        run: OneRun,
+        /// Write what is clean into one archive (.tar.gz)
+        #[arg(long, value_name = "FILE")]
+        pack: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OneRun {
+    /// A run: its id, the beginning of it, its folder, or `latest`
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) base: Base,
+    /// How to print the answer
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, clap::Args)]

@@ -22,6 +22,15 @@ pub(crate) enum Failure {
     /// A session could not begin.
     #[error(transparent)]
     Session(#[from] roofgap_session::session::SessionError),
+    /// Something about runs could not be done.
+    #[error(transparent)]
+    Runs(#[from] roofgap_session::runs::RunsError),
+    /// A gate could not be understood.
+    #[error(transparent)]
+    Gate(#[from] roofgap_analyze::compare::GateError),
+    /// A timeline could not be exported.
+    #[error(transparent)]
+    Export(#[from] roofgap_report::ExportError),
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
@@ -44,6 +53,7 @@ impl Failure {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Bug(_) | Self::Print(_) => BUG,
+            Self::Runs(error) => error.exit().code(),
             _ => USAGE,
         }
     }

@@ -6,12 +6,18 @@ use crate::printer::Printer;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::tool::Search;
-use roofgap_report::{Bundle, json, text};
+use roofgap_report::parquet::{self, Partition};
+use roofgap_report::{Bundle, chrome, json, text};
 use roofgap_session::inputs::{Given, load};
-use std::path::Path;
+use roofgap_session::session::Loaded;
+use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
-    let loaded = load(&args.inputs, &given(&args.stated)?, &Search::here(args.nsys))?;
+    let loaded = load(
+        &args.inputs,
+        &given(&args.stated)?,
+        &Search::here(args.nsys.clone()),
+    )?;
     for why in &loaded.unreadable {
         printer.warning(why);
     }
@@ -21,16 +27,13 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
             source,
         };
         std::fs::create_dir_all(dir).map_err(|e| write(dir, e))?;
-        for file in roofgap_report::files(Bundle {
-            analysis: &loaded.analysis,
-            trace: Some(&loaded.trace),
-            context: &loaded.context,
-        }) {
+        for file in roofgap_report::files(bundle(&loaded)) {
             let path = dir.join(file.name);
             std::fs::write(&path, file.bytes).map_err(|e| write(&path, e))?;
             printer.progress(&format_args!("wrote {}", path.display()));
         }
     }
+    export(&args, &loaded, printer)?;
     let look = text::Look {
         color: printer.color(),
         kernels: args.top,
@@ -41,6 +44,48 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
     };
     printer.answer(&answer).map_err(Failure::Print)?;
     Ok(if loaded.unreadable.is_empty() { 0 } else { PARTIAL })
+}
+
+fn bundle(loaded: &Loaded) -> Bundle<'_> {
+    Bundle {
+        analysis: &loaded.analysis,
+        trace: Some(&loaded.trace),
+        context: &loaded.context,
+    }
+}
+
+/// The timeline for other tools, where that is asked for.
+fn export(args: &Analyze, loaded: &Loaded, printer: &Printer) -> Result<(), Failure> {
+    if let Some(path) = &args.perfetto {
+        chrome::save(bundle(loaded), path)?;
+        printer.progress(&format_args!("wrote {}", path.display()));
+    }
+    if let Some(dir) = &args.parquet {
+        let partition = Partition {
+            run: part_name(&args.inputs),
+            rank: 0,
+        };
+        for path in parquet::save(bundle(loaded), dir, &partition)? {
+            printer.progress(&format_args!("wrote {}", path.display()));
+        }
+    }
+    Ok(())
+}
+
+/// A name for a part of a data set: that of the first input without its endings, in characters that suit a path.
+fn part_name(inputs: &[PathBuf]) -> String {
+    let full = inputs.first().and_then(|path| path.canonicalize().ok());
+    let name = full.as_deref().and_then(Path::file_name).unwrap_or_default();
+    let name = name.to_string_lossy();
+    let stem = name.split('.').find(|part| !part.is_empty()).unwrap_or("capture");
+    let fine = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    stem.chars().map(fine).collect()
 }
 
 /// What the user states beside the inputs.
@@ -68,7 +113,7 @@ fn model(name: &str) -> Result<Architecture, Failure> {
         Ok(architecture) => return Ok(architecture),
         Err(error) => error,
     };
-    let mut path = std::path::PathBuf::from(name);
+    let mut path = PathBuf::from(name);
     if path.is_dir() {
         path.push("config.json");
     }

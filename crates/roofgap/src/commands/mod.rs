@@ -1,11 +1,13 @@
 //! One file a command.
 
 mod analyze;
+mod compare;
 mod config;
 mod doctor;
 mod meta;
 mod profile;
 mod report;
+mod runs;
 #[cfg(feature = "embedded")]
 mod workload;
 
@@ -18,6 +20,8 @@ pub(crate) fn run(args: Args, printer: &Printer) -> Result<u8, Failure> {
     match args.command {
         Command::Profile(args) => profile::run(args, printer),
         Command::Report(args) => report::run(args, printer),
+        Command::Compare(args) => compare::run(args, printer),
+        Command::Runs(args) => runs::run(args, printer),
         Command::Doctor(args) => doctor::run(args, printer),
         Command::Config(args) => config::run(args, printer),
         Command::Analyze(args) => analyze::run(args, printer),

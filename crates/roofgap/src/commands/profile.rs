@@ -50,7 +50,7 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<u8, Failure> {
 }
 
 /// Ctrl-C and a polite kill ask the session to end; a second one forces it.
-fn cancel() -> Result<Cancel, Failure> {
+pub(super) fn cancel() -> Result<Cancel, Failure> {
     let cancel = Cancel::new();
     for signal in [
         signal_hook::consts::SIGINT,

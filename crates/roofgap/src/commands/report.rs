@@ -3,16 +3,11 @@
 use crate::args::Report;
 use crate::failure::{Failure, PARTIAL};
 use crate::printer::Printer;
+use roofgap_session::runs::resolve;
 use roofgap_session::session::report;
 
 pub(super) fn run(args: Report, printer: &Printer) -> Result<u8, Failure> {
-    let path = std::path::PathBuf::from(&args.run);
-    let run = if path.is_dir() {
-        path
-    } else {
-        args.dir.join(&args.run)
-    };
-    let rendered = report(&run)?;
+    let rendered = report(&resolve(&args.base.dir, &args.run)?.path)?;
     for why in &rendered.unreadable {
         printer.warning(why);
     }

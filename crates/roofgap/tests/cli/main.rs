@@ -12,3 +12,4 @@ mod meta;
 #[cfg(feature = "embedded")]
 mod profile;
 mod readme;
+mod runs;

@@ -428,8 +428,10 @@ fn the_binary_can_be_called_by_a_link_from_anywhere() {
 
 #[test]
 fn a_report_of_no_run_is_status_2() {
-    let run = run(["report", "19700101-000000"]);
+    let runs = Runs::new();
+    let dir = format!("--dir={}", runs.0.path().display());
+    let run = run(["report", "19700101-000000", &dir]);
     assert_eq!(run.status, Some(2));
     assert_eq!(run.stdout, "");
-    assert!(run.stderr.contains("19700101-000000"), "{}", run.stderr);
+    assert!(run.stderr.contains("no runs in"), "{}", run.stderr);
 }

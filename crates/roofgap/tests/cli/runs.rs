@@ -1,0 +1,221 @@
+//! `roofgap runs`, `roofgap report` and `roofgap compare`.
+
+use crate::bench::{Run, ok, packed, roofgap, run, unpacked};
+use serde_json::Value;
+use std::path::Path;
+
+/// Three runs of a program that does nothing, one after the other.
+fn runs() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("artifacts.stage2_dir='{}'", folder.path().display());
+    for _ in 0..3 {
+        ok(["profile", "--quiet", &place, "runner=unwatched", "--", "true"]);
+    }
+    folder
+}
+
+fn json(args: &[&str], base: &Path) -> Value {
+    let dir = format!("--dir={}", base.display());
+    let run: Run = roofgap(args)
+        .args([&dir, "--format=json"])
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+#[test]
+fn runs_are_listed_shown_and_found_by_name() {
+    let folder = runs();
+    let base = folder.path();
+    let list = json(&["runs", "list"], base);
+    let ids: Vec<&str> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["run_id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids.len(), 3);
+    let newest = ids.iter().max().unwrap();
+    for wanted in ["latest", newest, base.join(newest).to_str().unwrap()] {
+        let artifacts = json(&["runs", "artifacts", wanted], base);
+        assert_eq!(artifacts["run_id"], *newest, "{wanted}");
+        let files = artifacts["artifacts"].as_array().unwrap();
+        let metrics = files.iter().find(|file| file["path"] == "metrics.json").unwrap();
+        assert_eq!(metrics["sha256"].as_str().unwrap().len(), 64);
+    }
+    json(&["runs", "show", "latest"], base);
+
+    let dir = format!("--dir={}", base.display());
+    let text = ok(["runs", "list", &dir]).stdout;
+    assert!(ids.iter().all(|id| text.contains(id)), "{text}");
+    let written = ok(["report", "latest", &dir]).stdout;
+    assert!(written.lines().all(|line| line.contains(newest)), "{written}");
+
+    // All begin alike.
+    let several = run(["runs", "show", &newest[..4], &dir]);
+    assert_eq!(several.status, Some(2));
+    assert!(several.stderr.contains("3 runs"), "{}", several.stderr);
+    let none = run(["runs", "show", "nonsense", &dir]);
+    assert_eq!(none.status, Some(2));
+    assert_eq!(none.stdout, "");
+}
+
+#[test]
+fn pruning_says_first_what_it_would_do() {
+    let folder = runs();
+    let place = format!("artifacts.stage2_dir='{}'", folder.path().display());
+    let before = crate::bench::listing(folder.path());
+    let plan = ok([
+        "runs",
+        "prune",
+        "--dry-run",
+        "--format=json",
+        "retention.keep=1",
+        &place,
+    ]);
+    let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
+    assert_eq!(plan["runs"].as_array().unwrap().len(), 3);
+    assert_eq!(crate::bench::listing(folder.path()), before);
+    ok(["runs", "prune", "retention.keep=1", &place]);
+    // What is left is still read.
+    let dir = format!("--dir={}", folder.path().display());
+    let list = ok(["runs", "list", &dir, "--format=json"]).stdout;
+    for run in serde_json::from_str::<Value>(&list).unwrap().as_array().unwrap() {
+        let path = folder.path().join(run["run_id"].as_str().unwrap());
+        ok(["analyze".as_ref(), path.as_os_str()]);
+    }
+}
+
+#[test]
+fn a_scrubbed_run_is_packed_without_what_is_private() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().join("runs");
+    let place = format!("artifacts.stage2_dir='{}'", base.display());
+    let secret = "tok_8e1f6d0c2b9a47d3";
+    let profiled: Run = roofgap(["profile", "--quiet", &place, "runner=unwatched", "--"])
+        .args(["sh", "-c", "echo it is $MY_API_TOKEN"])
+        .env("MY_API_TOKEN", secret)
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(profiled.status, Some(0), "{}", profiled.stderr);
+    let dir = format!("--dir={}", base.display());
+    let pack = folder.path().join("pack.tar.gz");
+    let scrubbed: Run = roofgap(["runs", "scrub", "latest", &dir, "--pack"])
+        .arg(&pack)
+        .env("MY_API_TOKEN", secret)
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(scrubbed.status, Some(0), "{}", scrubbed.stderr);
+    let mut archive = Vec::new();
+    let mut decoder = flate2::read::MultiGzDecoder::new(std::fs::File::open(&pack).unwrap());
+    std::io::Read::read_to_end(&mut decoder, &mut archive).unwrap();
+    let found = |needle: &[u8]| archive.windows(needle.len()).any(|window| window == needle);
+    assert!(found(b"metrics.json"));
+    assert!(!found(secret.as_bytes()), "the token is in the archive");
+    assert!(!scrubbed.stdout.contains(secret) && !scrubbed.stderr.contains(secret));
+}
+
+const LLAMA: &str = "fixtures/h200/llama4.sqlite.gz";
+
+#[test]
+fn a_capture_compared_with_itself_has_not_changed() {
+    let text = ok([
+        "compare",
+        LLAMA,
+        LLAMA,
+        "--fail-on=5%,decode.wall=1%",
+        "--fail-on=decode.step=1%",
+    ]);
+    assert!(text.stdout.contains("decode"), "{}", text.stdout);
+    let json = ok(["compare", LLAMA, LLAMA, "--format=json"]).stdout;
+    let comparison: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(comparison["schema"], "roofgap.comparison/1");
+    assert_eq!(comparison["differences"].as_array().unwrap().len(), 0);
+    assert!(
+        ok(["compare", LLAMA, LLAMA, "--format=markdown"])
+            .stdout
+            .contains('|')
+    );
+    assert!(
+        ok(["compare", LLAMA, LLAMA, "--format=html"])
+            .stdout
+            .starts_with("<!")
+    );
+}
+
+#[test]
+fn slower_kernels_break_a_gate() {
+    // The same capture with every kernel half as long again.
+    let folder = tempfile::tempdir().unwrap();
+    let slower = folder.path().join("slower.sqlite");
+    std::fs::write(&slower, unpacked("h200/llama4.sqlite.gz")).unwrap();
+    let database = rusqlite::Connection::open(&slower).unwrap();
+    database
+        .execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start + (end - start) * 3 / 2",
+            [],
+        )
+        .unwrap();
+    drop(database);
+    let compare = |gates: &[&str]| -> Run {
+        let mut command = roofgap(["compare", LLAMA]);
+        command.arg(&slower).args(gates).output().unwrap().into()
+    };
+    assert_eq!(compare(&[]).status, Some(0), "without a gate it only tells");
+    let broken = compare(&["--fail-on=5%"]);
+    assert_eq!(broken.status, Some(5), "{}", broken.stderr);
+    assert!(broken.stdout.contains("decode"), "{}", broken.stdout);
+    assert_eq!(compare(&["--fail-on=decode.kernel=80%"]).status, Some(0));
+    let unknown = compare(&["--fail-on=no_such_stage=5%"]);
+    assert_eq!(unknown.status, Some(3), "{}", unknown.stdout);
+    for nonsense in ["--fail-on=lots", "--fail-on=decode.beauty=5%"] {
+        let run = compare(&[nonsense]);
+        assert_eq!(run.status, Some(2), "{nonsense}");
+        assert_eq!(run.stdout, "", "{nonsense}");
+    }
+}
+
+#[test]
+fn two_runs_are_compared_by_name() {
+    let folder = runs();
+    let dir = format!("--dir={}", folder.path().display());
+    let run = run(["compare", "latest", "latest", &dir, "--format=json"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let absent = crate::bench::run(["compare", "latest", "nonsense", &dir]);
+    assert_eq!(absent.status, Some(2));
+    assert!(absent.stderr.contains("nonsense"), "{}", absent.stderr);
+}
+
+#[test]
+fn the_timeline_for_other_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let run = ok([
+        "analyze",
+        LLAMA,
+        &format!("--perfetto={}", at("trace.json")),
+        &format!("--parquet={}", at("tables")),
+    ]);
+    for name in ["trace.json", "kernels.parquet"] {
+        assert!(run.stderr.contains(name), "{name}: {}", run.stderr);
+    }
+    let trace: Value = serde_json::from_slice(&std::fs::read(at("trace.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert!(events.iter().filter(|event| event["ph"] == "X").count() > 3490);
+    let kernels = std::fs::read(at("tables/run=llama4/rank=0/kernels.parquet")).unwrap();
+    assert!(kernels.starts_with(b"PAR1") && kernels.ends_with(b"PAR1"));
+
+    // Totals alone are no timeline.
+    let path = folder.path().join("totals.csv.gz");
+    std::fs::write(&path, packed(&unpacked("h200/llama4_cuda_gpu_kern_sum.csv.gz"))).unwrap();
+    let refused = roofgap(["analyze", &format!("--perfetto={}", at("none.json"))])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(!Path::new(&at("none.json")).exists());
+}
