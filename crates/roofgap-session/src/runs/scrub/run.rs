@@ -115,6 +115,7 @@ pub fn scrub(run: &RunPlace, props: &ScrubProps) -> Result<ScrubOutcome, RunsErr
         not_clean: Vec::new(),
         pack: None,
     };
+    sweep(&run.path)?;
     let mut found: Vec<Found> = files(&run.path)?;
     found.retain(|file| !is_hidden(&file.path));
     let private = gather(run, &found, props, &mut outcome);
@@ -160,6 +161,33 @@ pub fn scrub(run: &RunPlace, props: &ScrubProps) -> Result<ScrubOutcome, RunsErr
 
 /// What was done, in the run itself.
 const NOTE: &str = "scrubbed.json";
+
+/// The beginning of the names of folders to work in.
+const WORK: &str = ".scrub-";
+
+/// Takes away what a scrubbing that was killed left behind: it is as private as what it was made from.
+fn sweep(root: &Path) -> Result<(), RunsError> {
+    for file in files(root)? {
+        let path = root.join(&file.path);
+        let work = path.ancestors().find(|folder| {
+            let name = folder.file_name().map(|name| name.to_string_lossy());
+            *folder != root && folder.is_dir() && name.is_some_and(|name| name.starts_with(WORK))
+        });
+        let gone = match work {
+            Some(folder) => fs::remove_dir_all(folder),
+            None if is_temporary(&file.path) => fs::remove_file(&path),
+            None => continue,
+        };
+        match gone {
+            // Its folder went with an earlier file of it.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(RunsError::io("remove", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
 
 /// What tells what to look for is changed last.
 fn last(path: &Path) -> u8 {
@@ -300,7 +328,7 @@ fn timeline(
 fn with_plain<T>(path: &Path, work: impl FnOnce(&Path, &Path) -> Result<T, String>) -> Result<T, String> {
     let said = |error: io::Error| error.to_string();
     let folder = tempfile::Builder::new()
-        .prefix(".scrub-")
+        .prefix(WORK)
         .tempdir_in(path.parent().unwrap_or(Path::new(".")))
         .map_err(said)?;
     if !text::is_packed(path).map_err(said)? {

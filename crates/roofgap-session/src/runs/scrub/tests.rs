@@ -264,6 +264,79 @@ fn an_archive_that_cannot_be_written_leaves_nothing() {
     assert!(error.contains("missing"), "{error}");
 }
 
+/// The child of the next two tests: scrubs until it is killed or its disk is full. Does nothing when it is run as a test.
+#[test]
+fn scrub_as_a_child() {
+    if let Some(root) = std::env::var_os("ROOFGAP_TEST_SCRUB_CHILD") {
+        let _ = scrub(&RunPlace::at(Path::new(&root)), &props(None));
+    }
+}
+
+/// What was cut short can be scrubbed again, to the same end.
+fn ends_clean(base: &Path, root: &Path) {
+    let ranges = roofgap_trace::read(&[root.join("nsys/run.sqlite")])
+        .unwrap()
+        .trace
+        .ranges;
+    assert_eq!(ranges.rows.len(), 18, "the timeline is whole at every moment");
+    let target = base.join("share.tar.gz");
+    let outcome = scrub(&RunPlace::at(root), &props(Some(target.clone()))).unwrap();
+    assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.not_clean);
+    let bytes = every_byte(&target);
+    for private in [TOKEN, PLAIN, "annabelle", "gpubox-seven"] {
+        assert!(!holds(&bytes, private), "{private}");
+    }
+    let left = super::super::artifacts::files(root).unwrap();
+    for file in left.iter().filter(|file| !file.path.ends_with("run.nsys-rep")) {
+        assert!(
+            !holds(&fs::read(root.join(&file.path)).unwrap(), TOKEN),
+            "{:?}",
+            file.path
+        );
+    }
+}
+
+#[test]
+fn a_kill_at_any_moment_can_be_made_good() {
+    for wait_ms in [5, 15, 25, 40, 60, 90, 130, 200] {
+        let base = tempfile::tempdir().unwrap();
+        let root = run(base.path());
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "runs::scrub::tests::scrub_as_a_child"])
+            .env("ROOFGAP_TEST_SCRUB_CHILD", &root)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        ends_clean(base.path(), &root);
+    }
+}
+
+#[test]
+fn a_full_disk_can_be_made_good() {
+    // Files that may not grow beyond so many blocks: to the writer the same as a disk without room.
+    for blocks in [0, 2, 64, 200] {
+        let base = tempfile::tempdir().unwrap();
+        let root = run(base.path());
+        let status = std::process::Command::new("/bin/sh")
+            .args([
+                "-c",
+                &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\""),
+            ])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "runs::scrub::tests::scrub_as_a_child"])
+            .env("ROOFGAP_TEST_SCRUB_CHILD", &root)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success(), "it fails in order: {status}");
+        ends_clean(base.path(), &root);
+    }
+}
+
 /// With `ROOFGAP_TEST_NSYS` naming an nsys: a real capture of a program with a token in its environment.
 #[test]
 fn a_real_capture_is_clean() {
