@@ -262,7 +262,7 @@ pub(super) fn too_heavy(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
         .filter_map(|overhead| {
             let lighter = match overhead.tool.as_str() {
                 "nsys" => "profiling.timeline=native or run.mode=light watches for less",
-                "native" => "profiling.native.copies=false watches for less",
+                "native" => "trust kernel times, and take wall time from the unwatched run",
                 // Replays are how ncu measures, and torch.profiler runs apart; no time of theirs is shown as the program's.
                 _ => return None,
             };

@@ -7,6 +7,9 @@ use crate::findings::draft::Draft;
 /// Watched over unwatched time above which the other findings are doubtful.
 const DOUBTFUL: f64 = 1.25;
 
+/// The tools whose times are shown; others run apart, and theirs are not.
+const RECORDERS: [&str; 2] = ["nsys", "native"];
+
 /// A tool that made the stage slower by more than a quarter. The bound is the part of the wall time that is the watching.
 pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
@@ -15,6 +18,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         .analysis
         .overhead
         .iter()
+        .filter(|o| RECORDERS.contains(&o.tool.as_str()))
         .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.ratio > DOUBTFUL)
         .max_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let Some(overhead) = worst else { return };
@@ -22,9 +26,17 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         "{} takes {:.2} times as long under {} as unwatched: gaps and launch counts of the timeline are inflated",
         stage.name, overhead.ratio, overhead.tool
     );
-    let action = "Watch with less: the native collector, nsys with --trace=cuda,nvtx and --cuda-event-trace=false, or \
-                  run.mode=light. Trust kernel durations and counts; take gaps and wall time from the unwatched run."
-        .to_owned();
+    let lighter = match overhead.tool.as_str() {
+        "native" => {
+            "leave out copies (profiling.native.copies=false), or record graphs whole (profiling.native.graph=graph)"
+        }
+        _ => {
+            "the native collector (profiling.timeline=native), run.mode=light, or nsys with --trace=cuda,nvtx"
+        }
+    };
+    let action = format!(
+        "Watch with less: {lighter}. Trust kernel durations and counts; take gaps and wall time from the unwatched run."
+    );
     let bound = stage.wall_ns as f64 * (1.0 - 1.0 / overhead.ratio);
     Draft::new("profiler-overhead", stage, bound as i64)
         .with("tool", overhead.tool.as_str())
