@@ -6,6 +6,7 @@ mod failure;
 mod printer;
 
 use clap::Parser;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -19,7 +20,13 @@ fn main() -> ExitCode {
         }
     };
     let printer = printer::Printer::new(args.quiet, args.verbose);
-    match commands::run(args, &printer) {
+    // Nothing is used after it, so that nothing half done can be seen.
+    let outcome = catch_unwind(AssertUnwindSafe(|| commands::run(args, &printer)));
+    let outcome = outcome.unwrap_or_else(|_| {
+        let what = "the program gave up; please report the command line and what stands above";
+        Err(failure::Failure::Bug(what.to_owned()))
+    });
+    match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
             printer.error(&failure);
