@@ -3,7 +3,7 @@
 use super::sections::{self, escape_line};
 use super::{kernels, operators};
 use crate::bundle::Bundle;
-use crate::number::{NONE, count, si};
+use crate::number::{NONE, count, ms, ms_or, percent, si};
 use crate::table::{Table, escape};
 use std::fmt::Write;
 
@@ -170,10 +170,56 @@ fn overhead(bundle: Bundle<'_>, out: &mut String) {
         table.row([o.tool.clone(), o.stage.clone(), format!("{:.2}", o.ratio)]);
     }
     out.push_str(&table.markdown());
+    merged(bundle, out);
     if bundle.analysis.overhead.iter().any(|o| o.ratio > 1.25) {
         out.push_str("\nAbove 1.25 the tool distorts what it measures. `run.mode=light` or `profiling.timeline=native` costs less.\n");
     }
 }
+
+/// Unwatched stage times beside what the watched run attributes to them, an instance each.
+fn merged(bundle: Bundle<'_>, out: &mut String) {
+    let mut table = Table::new(&[
+        "stage",
+        "unwatched wall ms>",
+        "watched wall ms>",
+        "kernel ms>",
+        "GPU busy ms>",
+        "busy % of unwatched>",
+    ]);
+    for o in bundle
+        .analysis
+        .overhead
+        .iter()
+        .filter(|o| RECORDERS.contains(&o.tool.as_str()) && o.ratio > 0.0)
+    {
+        let Some(stage) = bundle.analysis.stages.iter().find(|s| s.name == o.stage) else {
+            continue;
+        };
+        let each = |ns: i64| ns / (stage.instances.max(1) as i64);
+        let unwatched = (each(stage.wall_ns) as f64 / o.ratio) as i64;
+        table.row([
+            stage.name.clone(),
+            ms(unwatched),
+            ms(each(stage.wall_ns)),
+            ms_or(stage.kernel_ns.map(each)),
+            ms_or(stage.busy_ns.map(each)),
+            stage
+                .busy_ns
+                .map_or(NONE.to_owned(), |b| percent(each(b), unwatched)),
+        ]);
+    }
+    if !table.is_empty() {
+        let _ = write!(
+            out,
+            "\nOne instance of each stage, as long as it takes unwatched (watched wall time over the ratio above), with what the watched run \
+             attributes to it:\n\n{}",
+            table.markdown()
+        );
+    }
+}
+
+/// The tools that record the timeline.
+const RECORDERS: [&str; 2] = ["nsys", "native"];
 
 fn phases(bundle: Bundle<'_>, out: &mut String) {
     if bundle.context.phases.is_empty() {

@@ -8,6 +8,7 @@ use roofgap_trace::account::{self, Account};
 
 use super::desk::{Desk, Errand};
 use super::program::Program;
+use super::stage1;
 use crate::exit::Exit;
 use crate::record::{PhaseName, PhaseStatus};
 
@@ -35,6 +36,38 @@ pub(super) fn run(desk: &mut Desk<'_>, program: &Program) -> Result<Baseline, Ex
             Err(exit)
         }
     }
+}
+
+/// Take the unwatched times of another run instead of making one.
+pub(super) fn taken(desk: &mut Desk<'_>, folder: &std::path::Path) -> Option<Baseline> {
+    let (path, account, text) = match stage1::read(folder) {
+        Ok(found) => found,
+        Err(why) => {
+            desk.skip(PHASE, true, why);
+            return None;
+        }
+    };
+    desk.begin(PHASE);
+    let written = desk
+        .run_dir
+        .folder("baseline")
+        .and_then(|_| desk.run_dir.write("baseline/workload.json", text.as_bytes()));
+    let status = match written {
+        Ok(copy) => {
+            desk.ledger.output(PHASE, &copy);
+            desk.ledger
+                .note(PHASE, format!("not run: taken from {}", path.display()));
+            PhaseStatus::Ok
+        }
+        Err(error) => PhaseStatus::failed(error.to_string(), None),
+    };
+    desk.end(PHASE, status);
+    let stages = account.repeats.iter().flat_map(|repeat| &repeat.stages);
+    let wall = stages.map(|stage| stage.wall_ns.max(0) as u64).sum();
+    Some(Baseline {
+        wall: Duration::from_nanos(wall),
+        account: Some(account),
+    })
 }
 
 fn attempt(desk: &mut Desk<'_>, program: &Program) -> Result<Baseline, (Exit, PhaseStatus)> {

@@ -25,6 +25,7 @@ pub mod render;
 mod request;
 mod returned;
 mod select;
+mod stage1;
 mod timeline;
 mod tools;
 

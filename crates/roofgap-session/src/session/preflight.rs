@@ -13,6 +13,7 @@ use super::environment::{Environment, GpuFacts, python_of};
 use super::profile::Asked;
 use super::program::{Beside, Program};
 use super::props::{Event, ProfileProps};
+use super::stage1;
 use super::tools::Tools;
 use crate::config::Config;
 use crate::config::settings::WorkloadKind;
@@ -212,11 +213,8 @@ pub(super) fn program_exists(config: &Config, search_path: &[PathBuf]) -> Result
     if let Some(file) = config.model.config.as_deref().filter(|file| !file.is_file()) {
         return Err(format!("model.config is {}, which is not a file", file.display()));
     }
-    if let Some(folder) = config.stage1.run_dir.as_deref().filter(|folder| !folder.is_dir()) {
-        return Err(format!(
-            "stage1.run_dir is {}, which is not a folder",
-            folder.display()
-        ));
+    if let Some(folder) = &config.stage1.run_dir {
+        stage1::read(folder)?;
     }
     let name = match config.workload.kind {
         WorkloadKind::Embedded => return Ok(()),

@@ -92,7 +92,9 @@ fn phases(desk: &mut Desk<'_>, props: &ProfileProps) -> Ending {
     if desk.is_cancelled() {
         return ending;
     }
-    let base = if asked.baseline {
+    let base = if let Some(folder) = &desk.config.stage1.run_dir {
+        baseline::taken(desk, folder)
+    } else if asked.baseline {
         match baseline::run(desk, &program) {
             Ok(base) => Some(base),
             Err(exit) => {
