@@ -159,6 +159,8 @@ pub struct Range {
     pub llm: bool,
     /// Its name.
     pub name: &'static str,
+    /// When the kernels launched inside it ran on the first device's first stream, ns; Kineto shows it there too.
+    pub gpu: Option<(i64, i64)>,
     /// Process, counted from 0.
     pub process: u16,
     /// Thread of the process, counted from 0.

@@ -38,6 +38,15 @@ pub fn write(program: &Program, to: impl Write) -> io::Result<()> {
             Micros(range.start),
             Micros(range.end - range.start)
         )?;
+        if let Some((start, end)) = range.gpu {
+            write!(
+                out,
+                ",\n  {{\n    \"ph\": \"X\", \"cat\": \"gpu_user_annotation\", \"name\": \"{}\", \"pid\": 0, \"tid\": 7,\n    \"ts\": {}, \"dur\": {},\n    \"args\": {{\n      \"External id\": 0\n    }}\n  }}",
+                range.name,
+                Micros(start),
+                Micros(end - start)
+            )?;
+        }
     }
     for call in events.calls.iter().filter(|c| c.process == 0) {
         self::call(call, &mut out)?;

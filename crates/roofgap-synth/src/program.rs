@@ -15,6 +15,8 @@ const TAIL: i64 = 800;
 const LAYERS: usize = 24;
 /// Kernels that a graph launches.
 const GRAPH_NODES: u64 = 40;
+/// The number that CUDA gives the first stream of a context.
+const FIRST_STREAM: u16 = 7;
 /// When the first event happens.
 const BEGINNING: i64 = 17_000_000_000;
 
@@ -82,6 +84,8 @@ struct Host<'a> {
     orphans: u64,
     correlation: u32,
     nodes: u64,
+    /// How many kernels there were when each open range was opened.
+    opened: Vec<usize>,
     /// The devices it uses, and when each of their streams is free again.
     devices: Vec<(u16, Vec<i64>)>,
 }
@@ -107,6 +111,7 @@ impl<'a> Host<'a> {
             orphans: 0,
             correlation: 0,
             nodes: 0,
+            opened: Vec::new(),
             devices: own.into_iter().map(|d| (d, streams.clone())).collect(),
         }
     }
@@ -206,17 +211,29 @@ impl<'a> Host<'a> {
     /// Opens a range at this moment.
     fn open(&mut self) -> i64 {
         let start = self.now;
+        self.opened.push(self.events.kernels.len());
         self.now += 300;
         start
     }
 
     /// Closes a range; a little time passes after it.
     fn close(&mut self, start: i64, llm: bool, name: &'static str) {
+        let first = self.opened.pop().unwrap_or(0);
+        let inside = self.events.kernels.get(first..).unwrap_or_default();
+        let own = self.devices[0].0;
+        let gpu = inside
+            .iter()
+            .filter(|k| k.device == own && k.stream == FIRST_STREAM)
+            .fold(None, |span: Option<(i64, i64)>, k| {
+                let (first, last) = span.unwrap_or((k.start, k.end));
+                Some((first.min(k.start), last.max(k.end)))
+            });
         self.events.ranges.push(Range {
             start,
             end: self.now,
             llm,
             name,
+            gpu,
             process: self.process,
             thread: 0,
         });
@@ -254,7 +271,7 @@ impl<'a> Host<'a> {
         };
         let start = streams[stream].max(self.now + 1_200);
         streams[stream] = start + length;
-        (*number, 7 + stream as u16, start, start + length)
+        (*number, FIRST_STREAM + stream as u16, start, start + length)
     }
 
     fn kernel(&mut self, part: Part, variant: u64) {
@@ -343,6 +360,7 @@ impl<'a> Host<'a> {
             end: end + 200,
             llm: false,
             name: "load",
+            gpu: None,
             process,
             thread: 1,
         });
@@ -365,7 +383,7 @@ impl<'a> Host<'a> {
     fn copy_back(&mut self) {
         let correlation = self.call(CallKind::Set, 2_500);
         self.tally.launch(self.place);
-        let (device, stream, start, end) = self.schedule(900);
+        let (device, stream, start, end) = self.schedule(2_100);
         self.tally
             .operation(self.place, self.process, device, Work::Set, start, end);
         self.events.sets.push(Set {
@@ -379,7 +397,7 @@ impl<'a> Host<'a> {
         });
         let correlation = self.call(CallKind::Copy, 4_000);
         self.tally.launch(self.place);
-        let (device, stream, start, end) = self.schedule(1_100);
+        let (device, stream, start, end) = self.schedule(2_300);
         self.tally
             .operation(self.place, self.process, device, Work::Copy, start, end);
         self.events.copies.push(Copy {
@@ -399,7 +417,7 @@ impl<'a> Host<'a> {
 
     /// Waits until the first device has done everything.
     fn synchronize(&mut self) {
-        self.call(CallKind::Query, 400);
+        self.call(CallKind::Query, 1_400);
         let free = self.devices[0].1.iter().copied().max().unwrap_or(0);
         let length = (free - self.now - LEAD).max(0) + 1_500;
         self.call(CallKind::Synchronize, length);

@@ -60,4 +60,7 @@ fn the_trace_is_json_with_every_kernel() {
     assert_eq!(of("cuda_runtime") + of("cuda_driver"), program.events.calls.len());
     assert_eq!(of("user_annotation"), program.events.ranges.len());
     assert!(of("cpu_op") >= 500);
+    let on_gpu = program.events.ranges.iter().filter(|r| r.gpu.is_some()).count();
+    assert!(on_gpu > 30);
+    assert_eq!(of("gpu_user_annotation"), on_gpu);
 }

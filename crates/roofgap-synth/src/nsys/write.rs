@@ -273,6 +273,7 @@ fn ranges(program: &Program, db: &Connection) -> rusqlite::Result<()> {
             name,
             process,
             thread,
+            ..
         } = range;
         let id = if llm { strings::range(name) } else { None };
         let text = id.is_none().then_some(name);

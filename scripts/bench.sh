@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Times whole commands of ours and of the others on the same made-up captures in one run, with peak memory, and prints ratios.
+#
+#   scripts/bench.sh                        all of it: 1,000,000 kernels from nsys, 200,000 and 1,000,000 from Kineto, 10,000,000
+#   scripts/bench.sh --quick                20,000 kernels, to see that it works
+#   scripts/bench.sh --ours                 without the other tools
+#   scripts/bench.sh --repeat 5 --limit 900 runs of ours; seconds after which another tool is stopped
+#
+# Needs cargo and python3. Uses nsys (or $NSYS), veloq and TraceLens where they are installed; nsys-ai and Holistic Trace
+# Analysis go into a virtual environment of their own, which stays in the work folder ($BENCH_DIR, else target/bench).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target="${CARGO_TARGET_DIR:-target}"
+work="${BENCH_DIR:-$target/bench}"
+mkdir -p "$work"
+
+cargo build --release -p roofgap
+cargo build --release -p roofgap-synth --example synth
+
+ours=false
+for argument in "$@"; do
+    if [ "$argument" = --ours ]; then ours=true; fi
+done
+if [ "$ours" = false ] && [ ! -x "$work/venv/bin/nsys-ai" ]; then
+    python3 -m venv "$work/venv"
+    "$work/venv/bin/pip" install --quiet nsys-ai HolisticTraceAnalysis 'pandas<3'
+fi
+exec python3 scripts/bench.py --bin "$target/release" --work "$work" "$@"
