@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens};
 use roofgap_analyze::{Options, StageError, StageSet};
-use roofgap_collect::child::probe;
+use roofgap_collect::child::{Cancel, Job, Sink, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_report::Context;
@@ -86,6 +86,12 @@ pub enum InputError {
         /// What it said.
         why: String,
     },
+    /// The user ended it.
+    #[error("interrupted while nsys exported {}", path.display())]
+    Interrupted {
+        /// The report.
+        path: PathBuf,
+    },
     /// No room for what is exported.
     #[error("cannot make a temporary copy of {}: {source}; set TMPDIR to a folder with room", path.display())]
     Temporary {
@@ -102,8 +108,17 @@ const EXPORT_LIMIT: Duration = Duration::from_secs(3600);
 /// What every report of nsys begins with, whatever its version; the version follows.
 const REPORT_MAGIC: &[u8] = b"NVIDIA Tegra Profiler Report ";
 
+/// The nsys that exports a report.
+#[derive(Debug, Clone)]
+pub struct Exporter {
+    /// Where it is looked for.
+    pub search: Search,
+    /// Who may end it.
+    pub cancel: Cancel,
+}
+
 /// Analyses what the user named: files that are joined, or one run directory. Nothing is written beside the inputs.
-pub fn load(paths: &[PathBuf], given: &Given, search: &Search) -> Result<Loaded, InputError> {
+pub fn load(paths: &[PathBuf], given: &Given, exporter: &Exporter) -> Result<Loaded, InputError> {
     let mut stages = StageSet::default();
     for stage in &given.stages {
         stages.set(stage)?;
@@ -120,7 +135,7 @@ pub fn load(paths: &[PathBuf], given: &Given, search: &Search) -> Result<Loaded,
     let input = {
         let exports = paths
             .iter()
-            .map(|path| Export::of(path, search))
+            .map(|path| Export::of(path, exporter))
             .collect::<Result<Vec<_>, _>>()?;
         let files: Vec<PathBuf> = paths
             .iter()
@@ -174,12 +189,12 @@ struct Export {
 
 impl Export {
     /// The export of `path`, if it is a report of nsys.
-    fn of(path: &Path, search: &Search) -> Result<Option<Self>, InputError> {
+    fn of(path: &Path, exporter: &Exporter) -> Result<Option<Self>, InputError> {
         let Some(head) = report_head(path) else {
             return Ok(None);
         };
         let made_by = version(&head);
-        let found = Nsys::find(search);
+        let found = Nsys::find(&exporter.search);
         let Some(tool) = found.tool else {
             let tried: Vec<String> = found
                 .rejected
@@ -189,7 +204,7 @@ impl Export {
             return Err(InputError::NoNsys {
                 path: path.to_owned(),
                 made_by,
-                why: match (&search.named, tried.is_empty()) {
+                why: match (&exporter.search.named, tried.is_empty()) {
                     (Some(named), true) => format!("{} is not a program", named.display()),
                     (None, true) => "none was found here".to_owned(),
                     (_, false) => format!("none here can be used ({})", tried.join("; ")),
@@ -217,15 +232,21 @@ impl Export {
             nsys: tool.path.clone(),
             why,
         };
-        let answer = probe(&nsys::export(&tool, &report, &sqlite), EXPORT_LIMIT)
-            .map_err(|error| failed(error.to_string()))?;
+        let command = nsys::export(&tool, &report, &sqlite);
+        let memory = || Sink::Memory { cap: 1 << 20 };
+        let mut job = Job::new(&command, memory(), memory());
+        job.budget.time = Some(EXPORT_LIMIT);
+        job.cancel = exporter.cancel.clone();
+        let outcome = run(job, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
+        if exporter.cancel.is_requested() {
+            return Err(InputError::Interrupted {
+                path: path.to_owned(),
+            });
+        }
         // Its status proves nothing; the file does.
         if std::fs::metadata(&sqlite).map_or(0, |facts| facts.len()) == 0 {
-            return Err(failed(format!(
-                "it {} and said: {}",
-                answer.how,
-                last_line(&answer.text())
-            )));
+            let said = last_line(outcome.last_words());
+            return Err(failed(format!("it {} and said: {said}", outcome.describe())));
         }
         Ok(Some(Export {
             report: path.to_owned(),
@@ -302,11 +323,14 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn nowhere() -> Search {
-        Search {
-            named: None,
-            path: Vec::new(),
-            root: None,
+    fn nowhere() -> Exporter {
+        Exporter {
+            search: Search {
+                named: None,
+                path: Vec::new(),
+                root: None,
+            },
+            cancel: Cancel::new(),
         }
     }
 
@@ -354,16 +378,16 @@ mod tests {
         )
         .unwrap();
         std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let search = Search {
-            named: Some(tool),
-            ..nowhere()
-        };
+        let mut exporter = nowhere();
+        exporter.search.named = Some(tool);
         let before: Vec<_> = std::fs::read_dir(folder.path())
             .unwrap()
             .flatten()
             .map(|e| e.path())
             .collect();
-        let error = load(&[path], &Given::default(), &search).unwrap_err().to_string();
+        let error = load(&[path], &Given::default(), &exporter)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("2025.3.1.90") && error.contains("this report is too new"),
             "{error}"

@@ -1,5 +1,6 @@
 //! The failures a user may meet, each with its exit status.
 
+use roofgap_session::inputs::InputError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -7,6 +8,8 @@ use thiserror::Error;
 pub(crate) const USAGE: u8 = 2;
 /// Exit status of something done in part.
 pub(crate) const PARTIAL: u8 = 3;
+/// Exit status of an interrupt.
+const INTERRUPTED: u8 = 130;
 /// Exit status of a bug.
 const BUG: u8 = 1;
 
@@ -15,7 +18,7 @@ const BUG: u8 = 1;
 pub(crate) enum Failure {
     /// An input could not be analysed.
     #[error(transparent)]
-    Input(#[from] roofgap_session::inputs::InputError),
+    Input(#[from] InputError),
     /// The configuration could not be composed.
     #[error(transparent)]
     Config(#[from] roofgap_session::config::ConfigError),
@@ -54,6 +57,7 @@ impl Failure {
         match self {
             Self::Bug(_) | Self::Print(_) => BUG,
             Self::Runs(error) => error.exit().code(),
+            Self::Input(InputError::Interrupted { .. }) => INTERRUPTED,
             _ => USAGE,
         }
     }

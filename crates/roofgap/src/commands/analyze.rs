@@ -1,14 +1,16 @@
 //! `roofgap analyze`.
 
+use super::profile::cancel;
 use crate::args::{Analyze, Format, Stated};
 use crate::failure::{Failure, PARTIAL};
 use crate::printer::Printer;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
+use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::parquet::{self, Partition};
 use roofgap_report::{Bundle, chrome, json, text};
-use roofgap_session::inputs::{Given, load};
+use roofgap_session::inputs::{Exporter, Given, is_report, load};
 use roofgap_session::session::Loaded;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +18,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
     let loaded = load(
         &args.inputs,
         &given(&args.stated)?,
-        &Search::here(args.nsys.clone()),
+        &exporter(&args.inputs, args.nsys.clone())?,
     )?;
     for why in &loaded.unreadable {
         printer.warning(why);
@@ -44,6 +46,19 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
     };
     printer.answer(&answer).map_err(Failure::Print)?;
     Ok(if loaded.unreadable.is_empty() { 0 } else { PARTIAL })
+}
+
+/// The nsys that exports a report. Signals are only taken over where it may run: else Ctrl-C ends the program at once.
+pub(super) fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Exporter, Failure> {
+    let cancel = if inputs.iter().any(|path| is_report(path)) {
+        cancel()?
+    } else {
+        Cancel::new()
+    };
+    Ok(Exporter {
+        search: Search::here(nsys),
+        cancel,
+    })
 }
 
 fn bundle(loaded: &Loaded) -> Bundle<'_> {

@@ -1,14 +1,13 @@
 //! `roofgap compare`.
 
-use super::analyze::given;
+use super::analyze::{exporter, given};
 use crate::args::{Compare, CompareFormat};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::compare::{CompareOptions, Gate, Side, SideFacts, compare};
 use roofgap_analyze::{Options, StageSet};
-use roofgap_collect::tool::Search;
 use roofgap_report::{compare as print, text::Look};
-use roofgap_session::inputs::{Given, InputError, is_report, load};
+use roofgap_session::inputs::{Exporter, Given, InputError, is_report, load};
 use roofgap_session::runs::{LoadedSide, gate_exit, load_side};
 use std::path::{Path, PathBuf};
 
@@ -18,8 +17,9 @@ pub(super) fn run(args: Compare, printer: &Printer) -> Result<u8, Failure> {
         gates.extend(Gate::parse_list(limit)?);
     }
     let given = given(&args.stated)?;
-    let search = Search::here(args.nsys);
-    let side = |wanted: &str| one_side(&args.base.dir, wanted, &given, &search);
+    let sides = [PathBuf::from(&args.before), PathBuf::from(&args.after)];
+    let exporter = exporter(&sides, args.nsys)?;
+    let side = |wanted: &str| one_side(&args.base.dir, wanted, &given, &exporter);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
     let options = CompareOptions {
         gates,
@@ -47,10 +47,10 @@ fn as_side(loaded: &LoadedSide) -> Side<'_> {
     }
 }
 
-fn one_side(base: &Path, wanted: &str, given: &Given, search: &Search) -> Result<LoadedSide, Failure> {
+fn one_side(base: &Path, wanted: &str, given: &Given, exporter: &Exporter) -> Result<LoadedSide, Failure> {
     if is_report(Path::new(wanted)) {
         return Ok(LoadedSide {
-            analysis: load(&[PathBuf::from(wanted)], given, search)?.analysis,
+            analysis: load(&[PathBuf::from(wanted)], given, exporter)?.analysis,
             facts: SideFacts {
                 title: wanted.to_owned(),
                 ..SideFacts::default()
