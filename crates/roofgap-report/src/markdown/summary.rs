@@ -19,7 +19,11 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
         let _ = writeln!(out, "- {line}");
     }
     let _ = write!(out, "\n## Environment\n\n{}", sections::environment(bundle));
-    let _ = write!(out, "\n## Aggregates\n\n{}", sections::aggregates(bundle));
+    let _ = write!(
+        out,
+        "\n## Aggregates\n\nThe whole capture, loading and warm-up included.\n\n{}",
+        sections::aggregates(bundle)
+    );
     let _ = write!(out, "\n## Per-Stage Timings\n\n{}", sections::stages(bundle));
     let _ = write!(out, "\n## MFU\n\n{}", sections::utilisation(bundle));
     out.push_str("\n## Top Operators\n\n");
@@ -40,11 +44,16 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
             reason(analysis, "kernels", "the run recorded no kernels")
         );
     } else {
+        out.push_str("The whole capture, loading and warm-up included.\n\n");
         out.push_str(
             &kernels::table(bundle, &analysis.kernels[..analysis.kernels.len().min(TOP)]).markdown(),
         );
     }
-    let _ = write!(out, "\n## Recommendations\n\n{}", sections::findings(bundle));
+    out.push_str("\n## Recommendations\n\n");
+    if analysis.findings.len() > 1 {
+        out.push_str("Each saving is a ceiling by itself; they overlap and do not add up.\n\n");
+    }
+    out.push_str(&sections::findings(bundle));
     out
 }
 
@@ -87,20 +96,19 @@ fn executive(bundle: Bundle<'_>) -> Vec<String> {
             escape_line(reason(analysis, "stages", "none were found"))
         ));
     }
-    let top: Vec<String> = analysis
-        .kernels
+    let (kernels, whole) = stage_kernels(bundle);
+    let top: Vec<String> = kernels
         .iter()
         .take(3)
-        .map(|k| {
-            format!(
-                "{} ({} %)",
-                escape(&k.short_name),
-                percent(k.total_ns, analysis.totals.kernel_ns)
-            )
-        })
+        .map(|(name, ns)| format!("{} ({} %)", escape(name), percent(*ns, whole)))
         .collect();
     if !top.is_empty() {
-        lines.push(format!("Most kernel time: {}.", top.join(", ")));
+        let place = if analysis.stages.is_empty() {
+            ""
+        } else {
+            " in the stages"
+        };
+        lines.push(format!("Most kernel time{place}: {}.", top.join(", ")));
     }
     for o in analysis.overhead.iter().filter(|o| o.ratio > 1.25) {
         lines.push(format!(
@@ -125,4 +133,25 @@ fn executive(bundle: Bundle<'_>) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Kernels of all stages by time, with their sum; of the whole capture where there are no stages.
+fn stage_kernels(bundle: Bundle<'_>) -> (Vec<(&str, i64)>, i64) {
+    let analysis = bundle.analysis;
+    let own: Vec<_> = analysis.stages.iter().flat_map(|s| &s.kernels).collect();
+    let rows = if own.is_empty() {
+        analysis.kernels.iter().collect()
+    } else {
+        own
+    };
+    let mut sums: Vec<(&str, i64)> = Vec::new();
+    for kernel in rows {
+        match sums.iter_mut().find(|(name, _)| *name == kernel.short_name) {
+            Some((_, ns)) => *ns += kernel.total_ns,
+            None => sums.push((&kernel.short_name, kernel.total_ns)),
+        }
+    }
+    sums.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let whole = sums.iter().map(|(_, ns)| ns).sum();
+    (sums, whole)
 }
