@@ -26,25 +26,19 @@ impl Activity {
     pub(crate) fn of(trace: &Trace) -> Self {
         let calls = &trace.calls;
         let collect = |class: CallClass| {
-            let mut lists: FxHashMap<ThreadId, Vec<(Ns, Ns)>> = FxHashMap::default();
+            let mut threads: FxHashMap<ThreadId, Union> = FxHashMap::default();
             for row in (0..calls.len()).filter(|&row| calls.class[row] == class) {
-                lists
-                    .entry(calls.thread[row])
-                    .or_default()
-                    .push((calls.start[row], calls.end[row]));
+                let union = threads.entry(calls.thread[row]).or_default();
+                union.add(calls.start[row], calls.end[row]);
             }
-            lists
-                .into_iter()
-                .map(|(thread, list)| (thread, Union::of(list)))
-                .collect()
+            threads
         };
-        let mut devices: Vec<Vec<(Ns, Ns)>> = vec![Vec::new(); trace.devices.len()];
+        let mut devices: Vec<Union> = vec![Union::default(); trace.devices.len()];
         for row in 0..trace.ops.len() {
-            if let Some(list) = devices.get_mut(trace.ops.device[row].index()) {
-                list.push((trace.ops.start[row], trace.ops.end[row]));
+            if let Some(union) = devices.get_mut(trace.ops.device[row].index()) {
+                union.add(trace.ops.start[row], trace.ops.end[row]);
             }
         }
-        let devices = devices.into_iter().map(Union::of).collect();
         Self {
             sync: collect(CallClass::Sync),
             copy: collect(CallClass::Copy),

@@ -12,14 +12,26 @@ impl Union {
         if !intervals.is_sorted() {
             intervals.sort_unstable();
         }
-        let mut union: Vec<(Ns, Ns)> = Vec::new();
-        for (start, end) in intervals {
-            match union.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => union.push((start, end)),
+        intervals.dedup_by(|next, last| {
+            let joined = next.0 <= last.1;
+            if joined {
+                last.1 = last.1.max(next.1);
             }
+            joined
+        });
+        Self(intervals)
+    }
+
+    /// Adds an interval. Cheap if it does not start before the last one.
+    pub fn add(&mut self, start: Ns, end: Ns) {
+        match self.0.last_mut() {
+            Some(last) if start < last.0 => {
+                self.0.push((start, end));
+                *self = Self::of(std::mem::take(&mut self.0));
+            }
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => self.0.push((start, end)),
         }
-        Self(union)
     }
 
     /// The disjoint intervals.
@@ -97,6 +109,9 @@ mod tests {
         fn a_union_counts_every_moment_once(list in prop::collection::vec((0i64..200, 0i64..40), 0..40), probe in (0i64..250, 0i64..60)) {
             let intervals: Vec<_> = list.iter().map(|(s, d)| (*s, s + d)).collect();
             let union = Union::of(intervals.clone());
+            let mut added = Union::default();
+            intervals.iter().for_each(|&(start, end)| added.add(start, end));
+            prop_assert_eq!(&added, &union);
             let covered = |t: i64| intervals.iter().any(|(s, e)| *s <= t && t < *e);
             prop_assert_eq!(union.length(), (0..300).filter(|t| covered(*t)).count() as i64);
             let (from, to) = (probe.0, probe.0 + probe.1);

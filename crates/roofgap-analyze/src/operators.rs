@@ -41,7 +41,8 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
             .collect();
         items.sort_by_key(|i| (i.thread, i.start, std::cmp::Reverse(i.end)));
     }
-    let launches = gpu_time_of_calls(trace, call_of_op);
+    let gpu_ns = gpu_time_of_calls(trace, call_of_op);
+    let launches = launches_by_thread(trace, &gpu_ns);
     let gpu = !trace.ops.is_empty();
     let mut sums: FxHashMap<(NameId, NameId), Operator> = FxHashMap::default();
     let mut next = 0;
@@ -71,8 +72,12 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
         let item = items.get(next);
         let item_at = item.map(|i| (i.thread, i.start));
         // Calls before the next operator belong to what is open now.
-        match (calls.first(), item_at) {
-            (Some(&(thread, at, gpu_ns)), after) if after.is_none_or(|after| (thread, at) < after) => {
+        let launch = calls.first().map(|&row| {
+            let row = row as usize;
+            (trace.calls.thread[row], trace.calls.start[row], gpu_ns[row])
+        });
+        match (launch, item_at) {
+            (Some((thread, at, gpu_ns)), after) if after.is_none_or(|after| (thread, at) < after) => {
                 flush(&mut stack, Some((thread, at)), &mut sums);
                 if let Some(top) = stack.last_mut() {
                     top.gpu_self_ns += gpu_ns;
@@ -142,20 +147,24 @@ impl Open {
     }
 }
 
-/// Launch calls with the GPU time they caused, by thread and start.
-fn gpu_time_of_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<(ThreadId, Ns, Ns)> {
+/// The GPU time that each call caused; negative for calls that launched nothing.
+fn gpu_time_of_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Ns> {
     let mut gpu_ns = vec![-1i64; trace.calls.len()];
     for (row, &call) in call_of_op.iter().enumerate().filter(|(_, c)| **c != NO_CALL) {
         if let Some(sum) = gpu_ns.get_mut(call as usize) {
             *sum = (*sum).max(0) + trace.ops.duration(row);
         }
     }
-    let calls = &trace.calls;
+    gpu_ns
+}
+
+/// Calls that launched something, by thread and start.
+fn launches_by_thread(trace: &Trace, gpu_ns: &[Ns]) -> Vec<u32> {
     // Calls are in the order of their start, so putting them down thread by thread sorts them.
-    let mut threads: Vec<Vec<(ThreadId, Ns, Ns)>> = vec![Vec::new(); trace.threads.len()];
-    for (row, &ns) in gpu_ns.iter().enumerate().filter(|(_, ns)| **ns >= 0) {
-        if let Some(list) = threads.get_mut(calls.thread[row].index()) {
-            list.push((calls.thread[row], calls.start[row], ns));
+    let mut threads: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
+    for (row, _) in gpu_ns.iter().enumerate().filter(|(_, ns)| **ns >= 0) {
+        if let Some(list) = threads.get_mut(trace.calls.thread[row].index()) {
+            list.push(row as u32);
         }
     }
     threads.concat()

@@ -72,8 +72,8 @@ impl Lane {
     }
 }
 
-/// Intervals by device.
-type Times = FxHashMap<u16, Vec<(Ns, Ns)>>;
+/// Times taken, by device.
+type Times = FxHashMap<u16, Union>;
 
 pub(super) struct Collector<'t, 'k> {
     trace: &'t Trace,
@@ -125,7 +125,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                 *sum = (sum.0 + 1, sum.1 + (end - start));
                 if kind.communication {
                     self.talks += 1;
-                    self.talk.entry(device.0).or_default().push((start, end));
+                    self.talk.entry(device.0).or_default().add(start, end);
                 }
                 self.chain(device.0, stream, kind.light.then_some(end - start));
             }
@@ -141,7 +141,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                     if memory.0 == MemoryKind::Pageable || memory.1 == MemoryKind::Pageable {
                         copies.pageable += 1;
                     }
-                    self.copies.entry(device.0).or_default().push((start, end));
+                    self.copies.entry(device.0).or_default().add(start, end);
                     self.chain(device.0, stream, None);
                 } else {
                     self.lane(device.0, stream);
@@ -177,7 +177,7 @@ impl<'t, 'k> Collector<'t, 'k> {
             OpKind::Copy | OpKind::Set => false,
         };
         if computes {
-            self.compute.entry(device.0).or_default().push((start, end));
+            self.compute.entry(device.0).or_default().add(start, end);
         }
     }
 
@@ -224,13 +224,9 @@ impl<'t, 'k> Collector<'t, 'k> {
             lane.close(&mut chains);
         }
         self.found.chains = chains;
-        let union = |lists: &Times| -> FxHashMap<u16, Union> {
-            let join = |(device, list): (&u16, &Vec<(Ns, Ns)>)| (*device, Union::of(list.clone()));
-            lists.iter().map(join).collect()
-        };
         if self.may_overlap() {
-            let compute = union(&self.compute);
-            let exposed = |busy: &FxHashMap<u16, Union>| -> (Ns, Ns) {
+            let compute = &self.compute;
+            let exposed = |busy: &Times| -> (Ns, Ns) {
                 let mut sum = (0, 0);
                 for (device, own) in busy {
                     sum.0 += own.length();
@@ -241,7 +237,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                 }
                 sum
             };
-            let (ns, exposed_ns) = exposed(&union(&self.talk));
+            let (ns, exposed_ns) = exposed(&self.talk);
             if self.talks > 0 {
                 self.found.communication = Some(CommunicationUse {
                     count: self.talks,
@@ -249,7 +245,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                     exposed_ns,
                 });
             }
-            self.found.host_copies.exposed_ns = exposed(&union(&self.copies)).1;
+            self.found.host_copies.exposed_ns = exposed(&self.copies).1;
         }
         self.found.streams = self.lanes.len() as u64;
         let trace = self.trace;

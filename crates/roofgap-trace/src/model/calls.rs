@@ -1,6 +1,6 @@
 //! What the CPU did: calls into CUDA, and the operators of a framework.
 
-use super::order::{by_start, permute};
+use super::order::{Order, by_start};
 use super::{NameId, Ns, ProcessId, ThreadId};
 
 /// What a call into CUDA does, as far as the analysis cares.
@@ -136,13 +136,13 @@ impl Calls {
         let Some(order) = by_start(&self.start, |a, b| key(a).cmp(&key(b))) else {
             return;
         };
-        permute(&mut self.start, &order);
-        permute(&mut self.end, &order);
-        permute(&mut self.name, &order);
-        permute(&mut self.class, &order);
-        permute(&mut self.process, &order);
-        permute(&mut self.thread, &order);
-        permute(&mut self.correlation, &order);
+        order.apply(&mut self.start);
+        order.apply(&mut self.end);
+        order.apply(&mut self.name);
+        order.apply(&mut self.class);
+        order.apply(&mut self.process);
+        order.apply(&mut self.thread);
+        order.apply(&mut self.correlation);
     }
 }
 
@@ -186,9 +186,10 @@ impl CpuOps {
         }
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         order.sort_by_key(|&i| key(i as usize));
-        permute(&mut self.start, &order);
-        permute(&mut self.end, &order);
-        permute(&mut self.name, &order);
-        permute(&mut self.thread, &order);
+        let order = Order::All(order);
+        order.apply(&mut self.start);
+        order.apply(&mut self.end);
+        order.apply(&mut self.name);
+        order.apply(&mut self.thread);
     }
 }

@@ -1,7 +1,7 @@
 //! What ran on a GPU.
 
 use super::ids::id;
-use super::order::{by_start, permute};
+use super::order::by_start;
 use super::{DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
 
@@ -201,23 +201,16 @@ impl GpuOps {
         let Some(order) = by_start(&self.start, |a, b| key(a).cmp(&key(b))) else {
             return;
         };
-        permute(&mut self.start, &order);
-        permute(&mut self.end, &order);
-        permute(&mut self.kind, &order);
-        permute(&mut self.name, &order);
-        permute(&mut self.device, &order);
-        permute(&mut self.stream, &order);
-        permute(&mut self.process, &order);
-        permute(&mut self.correlation, &order);
-        permute(&mut self.shape, &order);
-        permute(&mut self.graph_node, &order);
-        if !self.transfers.is_empty() {
-            let old = std::mem::take(&mut self.transfers);
-            self.transfers = order
-                .iter()
-                .enumerate()
-                .filter_map(|(new, was)| old.get(was).map(|t| (new as u32, *t)))
-                .collect();
-        }
+        order.apply(&mut self.start);
+        order.apply(&mut self.end);
+        order.apply(&mut self.kind);
+        order.apply(&mut self.name);
+        order.apply(&mut self.device);
+        order.apply(&mut self.stream);
+        order.apply(&mut self.process);
+        order.apply(&mut self.correlation);
+        order.apply(&mut self.shape);
+        order.apply(&mut self.graph_node);
+        self.transfers = order.renumber(&self.transfers);
     }
 }

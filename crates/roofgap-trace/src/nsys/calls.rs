@@ -1,5 +1,6 @@
 //! Calls into the runtime and the driver, read in parts and straight into columns.
 
+use super::columns::{append, replace};
 use super::distinct::Distinct;
 use super::identity::Identity;
 use super::strings::Strings;
@@ -30,23 +31,12 @@ pub(super) fn calls(
 ) -> Result<(), ReadError> {
     let columns = ["start", "end", "globalTid", "nameId", "correlationId"];
     let unnamed = trace.names.intern("");
-    let parts = db.scan(
+    let parts = db.scan_sized(
         "CUPTI_ACTIVITY_KIND_RUNTIME",
         &columns,
-        Part::default,
-        |part, row| {
-            part.add(row, strings, unnamed);
-        },
+        Part::with_room,
+        |part, row| part.add(row, strings, unnamed),
     )?;
-    let rows: usize = parts.iter().map(|part| part.start.len()).sum();
-    let calls = &mut trace.calls;
-    calls.start.reserve(rows);
-    calls.end.reserve(rows);
-    calls.name.reserve(rows);
-    calls.class.reserve(rows);
-    calls.process.reserve(rows);
-    calls.thread.reserve(rows);
-    calls.correlation.reserve(rows);
     let mut classes = vec![None; trace.names.len()];
     for part in parts {
         part.append(&mut classes, who, trace);
@@ -55,6 +45,17 @@ pub(super) fn calls(
 }
 
 impl Part {
+    fn with_room(rows: usize) -> Self {
+        Self {
+            start: Vec::with_capacity(rows),
+            end: Vec::with_capacity(rows),
+            name: Vec::with_capacity(rows),
+            correlation: Vec::with_capacity(rows),
+            thread: Vec::with_capacity(rows),
+            ..Self::default()
+        }
+    }
+
     fn add(&mut self, row: &[Value<'_>], strings: &Strings, unnamed: NameId) {
         let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
             self.malformed += 1;
@@ -92,15 +93,15 @@ impl Part {
                 Some(class) => *class.get_or_insert_with(|| CallClass::of(names.get(name))),
                 None => CallClass::Other,
             }));
-        calls.start.extend_from_slice(&self.start);
-        calls.end.extend_from_slice(&self.end);
-        calls.name.extend_from_slice(&self.name);
-        calls.correlation.extend_from_slice(&self.correlation);
-        calls
-            .process
-            .extend(self.thread.iter().map(|&at| threads[at as usize].0));
-        calls
-            .thread
-            .extend(self.thread.iter().map(|&at| threads[at as usize].1));
+        let (processes, threads): (Vec<_>, Vec<_>) = threads.into_iter().unzip();
+        append(
+            &mut calls.process,
+            self.thread.iter().map(|&at| processes[at as usize]).collect(),
+        );
+        append(&mut calls.thread, replace(self.thread, &threads));
+        append(&mut calls.start, self.start);
+        append(&mut calls.end, self.end);
+        append(&mut calls.name, self.name);
+        append(&mut calls.correlation, self.correlation);
     }
 }

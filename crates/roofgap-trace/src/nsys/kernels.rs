@@ -1,5 +1,6 @@
 //! Kernels: the largest table of an export, read in parts and straight into columns.
 
+use super::columns::{append, replace};
 use super::distinct::Distinct;
 use super::identity::Identity;
 use super::strings::Strings;
@@ -52,26 +53,12 @@ pub(super) fn kernels(
         ])
         .collect();
     let unnamed = trace.names.intern("");
-    let parts = db.scan(
+    let parts = db.scan_sized(
         "CUPTI_ACTIVITY_KIND_KERNEL",
         &columns,
-        Part::default,
-        |part, row| {
-            part.add(row, strings, unnamed);
-        },
+        Part::with_room,
+        |part, row| part.add(row, strings, unnamed),
     )?;
-    let rows: usize = parts.iter().map(|part| part.start.len()).sum();
-    let ops = &mut trace.ops;
-    ops.start.reserve(rows);
-    ops.end.reserve(rows);
-    ops.kind.resize(ops.kind.len() + rows, OpKind::Kernel);
-    ops.name.reserve(rows);
-    ops.device.reserve(rows);
-    ops.stream.reserve(rows);
-    ops.process.reserve(rows);
-    ops.correlation.reserve(rows);
-    ops.shape.reserve(rows);
-    ops.graph_node.reserve(rows);
     for part in parts {
         part.append(who, trace);
     }
@@ -79,6 +66,20 @@ pub(super) fn kernels(
 }
 
 impl Part {
+    fn with_room(rows: usize) -> Self {
+        Self {
+            start: Vec::with_capacity(rows),
+            end: Vec::with_capacity(rows),
+            name: Vec::with_capacity(rows),
+            stream: Vec::with_capacity(rows),
+            correlation: Vec::with_capacity(rows),
+            graph_node: Vec::with_capacity(rows),
+            origin: Vec::with_capacity(rows),
+            shape: Vec::with_capacity(rows),
+            ..Self::default()
+        }
+    }
+
     fn add(&mut self, row: &[Value<'_>], strings: &Strings, unnamed: NameId) {
         let small = |i: usize| row[i].int().and_then(|v| u32::try_from(v).ok()).unwrap_or(0);
         let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
@@ -127,18 +128,22 @@ impl Part {
             .shapes
             .values()
             .iter()
-            .map(|&s| ops.intern_shape(s))
+            .map(|&shape| ops.intern_shape(shape))
             .collect();
-        ops.start.extend_from_slice(&self.start);
-        ops.end.extend_from_slice(&self.end);
-        ops.name.extend_from_slice(&self.name);
-        ops.stream.extend_from_slice(&self.stream);
-        ops.correlation.extend_from_slice(&self.correlation);
-        ops.graph_node.extend_from_slice(&self.graph_node);
-        ops.process
-            .extend(self.origin.iter().map(|&at| origins[at as usize].0));
-        ops.device
-            .extend(self.origin.iter().map(|&at| origins[at as usize].1));
-        ops.shape.extend(self.shape.iter().map(|&at| shapes[at as usize]));
+        let (processes, devices): (Vec<_>, Vec<_>) = origins.into_iter().unzip();
+        let rows = self.start.len();
+        append(
+            &mut ops.device,
+            self.origin.iter().map(|&at| devices[at as usize]).collect(),
+        );
+        append(&mut ops.process, replace(self.origin, &processes));
+        append(&mut ops.shape, replace(self.shape, &shapes));
+        append(&mut ops.start, self.start);
+        append(&mut ops.end, self.end);
+        append(&mut ops.name, self.name);
+        append(&mut ops.stream, self.stream);
+        append(&mut ops.correlation, self.correlation);
+        append(&mut ops.graph_node, self.graph_node);
+        ops.kind.resize(ops.kind.len() + rows, OpKind::Kernel);
     }
 }

@@ -1,6 +1,7 @@
 //! Exports of Nsight Systems (`nsys export --type sqlite`), by looking at which tables and columns exist.
 
 mod calls;
+mod columns;
 mod distinct;
 mod identity;
 mod kernels;

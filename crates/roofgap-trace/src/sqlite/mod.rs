@@ -117,13 +117,25 @@ impl Database {
         new: impl Fn() -> S + Sync,
         row: impl Fn(&mut S, &[Value<'_>]) + Sync,
     ) -> Result<Vec<S>, ReadError> {
+        self.scan_sized(table, columns, |_| new(), row)
+    }
+
+    /// The same, where `new` is told for how many rows to make room, if that is known: the first part for about all rows of the
+    /// table, since the others are likely to be appended to it, the others for about their own.
+    pub fn scan_sized<S: Send>(
+        &self,
+        table: &str,
+        columns: &[&str],
+        new: impl Fn(usize) -> S + Sync,
+        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
+    ) -> Result<Vec<S>, ReadError> {
         let Some(found) = self.tables.get(table) else {
             return Ok(Vec::new());
         };
         if let Some((pages, plan)) = self.direct(found, columns) {
             return pages::scan(pages, &plan, new, row);
         }
-        let mut state = new();
+        let mut state = new(0);
         self.plain
             .scan(table, found, columns, &mut |values| row(&mut state, values))?;
         Ok(vec![state])

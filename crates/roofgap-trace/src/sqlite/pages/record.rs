@@ -13,6 +13,8 @@ pub(in super::super) struct Plan {
     steps: Vec<Step>,
     /// How many columns are asked for.
     pub(super) width: usize,
+    /// The fewest bytes of a leaf that a row takes: its place in the list, two lengths, its id and a type for each column.
+    pub(super) least: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +65,7 @@ impl Plan {
             root: table.root?,
             steps,
             width: columns.len(),
+            least: table.columns.len() + 5,
         })
     }
 }

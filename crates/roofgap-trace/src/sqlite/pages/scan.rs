@@ -21,25 +21,30 @@ const LEAF_HEADER: usize = 8;
 pub(in super::super) fn scan<S: Send>(
     file: &PageFile,
     plan: &Plan,
-    new: impl Fn() -> S + Sync,
+    new: impl Fn(usize) -> S + Sync,
     row: impl Fn(&mut S, &[Value<'_>]) + Sync,
 ) -> Result<Vec<S>, ReadError> {
     let leaves = leaves(file, plan.root)?;
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let parts = processors.min(leaves.len() / LEAVES_A_PART).max(1);
-    let part = |leaves: &[u32]| {
-        let mut state = new();
+    let part = |about: usize, leaves: &[u32]| {
+        let mut state = new(about);
         through(file, plan, leaves, &mut |values| row(&mut state, values))?;
         Ok(state)
     };
+    let a_leaf = rows_a_leaf(file, plan, &leaves)?;
     if parts == 1 {
-        return Ok(vec![part(&leaves)?]);
+        return Ok(vec![part(leaves.len() * a_leaf, &leaves)?]);
     }
     std::thread::scope(|scope| {
-        let part = &part;
+        let (part, all) = (&part, leaves.len());
         let running: Vec<_> = leaves
-            .chunks(leaves.len().div_ceil(parts))
-            .map(|leaves| scope.spawn(move || part(leaves)))
+            .chunks(all.div_ceil(parts))
+            .enumerate()
+            .map(|(i, leaves)| {
+                let about = a_leaf * if i == 0 { all } else { leaves.len() };
+                scope.spawn(move || part(about, leaves))
+            })
             .collect();
         running
             .into_iter()
@@ -50,6 +55,17 @@ pub(in super::super) fn scan<S: Send>(
             })
             .collect()
     })
+}
+
+/// About how many rows a leaf has, by the first one; never more than can be.
+fn rows_a_leaf(file: &PageFile, plan: &Plan, leaves: &[u32]) -> Result<usize, ReadError> {
+    let Some(&first) = leaves.first() else {
+        return Ok(0);
+    };
+    let mut buffer = Vec::new();
+    file.read(first, 1, &mut buffer)?;
+    let cells = two(&buffer, 3).unwrap_or(0) + 1;
+    Ok(cells.min(file.usable / plan.least + 1))
 }
 
 /// Goes through all rows in order.
