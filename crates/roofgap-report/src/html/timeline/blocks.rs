@@ -28,6 +28,19 @@ pub(super) fn blocks(
     grain: Ns,
     mut emit: impl FnMut(Block, &[u32]),
 ) {
+    while_wanted(rows, span, grain, |block, of| {
+        emit(block, of);
+        true
+    });
+}
+
+/// The same, until a block is not wanted any more.
+fn while_wanted(
+    rows: &[u32],
+    span: impl Fn(u32) -> (Ns, Ns),
+    grain: Ns,
+    mut emit: impl FnMut(Block, &[u32]) -> bool,
+) {
     let mut from = 0;
     let mut open: Option<Block> = None;
     for (at, &row) in rows.iter().enumerate() {
@@ -45,8 +58,10 @@ pub(super) fn blocks(
             block.count += 1;
             continue;
         }
-        if let Some(block) = open.take() {
-            emit(block, &rows[from..at]);
+        if let Some(block) = open.take()
+            && !emit(block, &rows[from..at])
+        {
+            return;
         }
         from = at;
         open = Some(Block {
@@ -66,22 +81,33 @@ pub(super) fn blocks(
 pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
     let fits = |grain: Ns| {
         let mut count = 0;
-        for rows in lanes {
-            blocks(rows, &span, grain, |_, _| count += 1);
-        }
-        count <= budget
+        lanes.iter().all(|rows| {
+            while_wanted(rows, &span, grain, |_, _| {
+                count += 1;
+                count <= budget
+            });
+            count <= budget
+        })
     };
     if lanes.iter().map(|l| l.len()).sum::<usize>() <= budget {
         return 0;
     }
-    // A coarser grain hardly ever gives more blocks, so a search by halves finds one that fits; 2^50 ns are 13 days.
-    let (mut low, mut high) = (0u32, 50u32);
-    while low < high {
-        let middle = (low + high) / 2;
-        if fits(1 << middle) {
-            high = middle;
-        } else {
-            low = middle + 1;
+    // A coarser grain hardly ever gives more blocks, so the power of two from which on it fits is searched upwards from a low
+    // guess, the grain of as many blocks as there may be without a gap between them; 2^50 ns are 13 days.
+    let lengths = lanes.iter().filter_map(|rows| {
+        let (first, last) = (span(*rows.first()?), span(*rows.last()?));
+        Some(last.1.saturating_sub(first.0))
+    });
+    let guess = lengths.fold(0, Ns::saturating_add) / (budget.max(1) as Ns * LONGEST);
+    let mut low = guess.max(1).ilog2().min(50);
+    if fits(1 << low) {
+        while low > 0 && fits(1 << (low - 1)) {
+            low -= 1;
+        }
+    } else {
+        low += 1;
+        while low < 50 && !fits(1 << low) {
+            low += 1;
         }
     }
     // Between that power of two and the one below, a few steps more.
