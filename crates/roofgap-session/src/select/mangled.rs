@@ -1,9 +1,10 @@
-//! Kernel names as the compiler made them. nsys and ncu agree on these to the letter; on readable names they do not.
+//! Kernel names as the compiler made them. All tools agree on these to the letter; on readable names they do not.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use roofgap_trace::ReadError;
+use roofgap_trace::native;
 use roofgap_trace::sqlite::Database;
 
 /// Readable name to mangled names, from an nsys export. One readable name may stand for several.
@@ -43,5 +44,20 @@ pub fn from_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, ReadErro
         }
     }
     names.values_mut().for_each(|list| list.sort());
+    Ok(names)
+}
+
+/// Readable name to mangled names, from the captures of the native collector.
+pub fn from_native(captures: &[PathBuf]) -> Result<HashMap<String, Vec<String>>, ReadError> {
+    let mut names: HashMap<String, Vec<String>> = HashMap::new();
+    for capture in captures {
+        for (readable, mangled) in native::kernel_names(capture)? {
+            names.entry(readable).or_default().push(mangled);
+        }
+    }
+    for list in names.values_mut() {
+        list.sort();
+        list.dedup();
+    }
     Ok(names)
 }

@@ -89,7 +89,7 @@ fn names(
 ) -> (Vec<String>, NameBase) {
     let known = match recorder {
         Recorder::Nsys => mangled::from_nsys(&layout.nsys_sqlite()).unwrap_or_default(),
-        Recorder::Native => Default::default(),
+        Recorder::Native => mangled::from_native(&layout.native_captures()).unwrap_or_default(),
     };
     let mangled: Option<Vec<Vec<String>>> =
         plan.kernels.iter().map(|name| known.get(name).cloned()).collect();

@@ -5,7 +5,7 @@ mod demangle;
 mod identity;
 mod reader;
 
-pub use reader::{Account, Ending, looks_like, read};
+pub use reader::{Account, Ending, kernel_names, looks_like, read};
 
 #[cfg(test)]
 mod tests;

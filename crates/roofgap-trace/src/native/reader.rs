@@ -28,7 +28,47 @@ pub struct Account {
 
 /// Reads a capture into `trace`, which may hold other inputs already. The caller sorts.
 pub fn read(path: &Path, trace: &mut Trace) -> Result<Account, ReadError> {
-    let failed = |error: WireError| match error {
+    let mut reader = open(path)?;
+    let header = *reader.header();
+    let mut capture = Capture::new(header.pid, path, trace);
+    while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
+        for record in records {
+            capture.record(&record);
+        }
+    }
+    // `next_frame` has returned `None`, so the ending is known.
+    let ending = reader.ending().unwrap_or(Ending::Cut {
+        at: 0,
+        why: wire::Cut::Torn,
+    });
+    Ok(capture.finish(header.pid, ending))
+}
+
+/// The kernel names of a capture: the readable one, as events carry it, and the compiler's, by which other tools can be asked.
+pub fn kernel_names(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
+    let mut reader = open(path)?;
+    let mut names = Vec::new();
+    while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
+        for record in records {
+            if let Record::TextEntry(entry) = record {
+                let text = entry.text.to_str();
+                names.push((
+                    demangle(&text).unwrap_or_else(|| text.to_string()),
+                    text.into_owned(),
+                ));
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn open(path: &Path) -> Result<Reader<BufReader<File>>, ReadError> {
+    let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+    Reader::open(BufReader::with_capacity(1 << 20, file)).map_err(|error| failed(path, error))
+}
+
+fn failed(path: &Path, error: WireError) -> ReadError {
+    match error {
         WireError::Io(source) => ReadError::io(path, source),
         WireError::Version { .. } => ReadError::Unsupported {
             path: path.to_path_buf(),
@@ -41,22 +81,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<Account, ReadError> {
             found: "another format".into(),
         },
         WireError::HeaderCut | WireError::HeaderDamaged => ReadError::damaged(path, "native capture", error),
-    };
-    let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
-    let mut reader = Reader::open(BufReader::with_capacity(1 << 20, file)).map_err(failed)?;
-    let header = *reader.header();
-    let mut capture = Capture::new(header.pid, path, trace);
-    while let Some(records) = reader.next_frame().map_err(failed)? {
-        for record in records {
-            capture.record(&record);
-        }
     }
-    // `next_frame` has returned `None`, so the ending is known.
-    let ending = reader.ending().unwrap_or(Ending::Cut {
-        at: 0,
-        why: wire::Cut::Torn,
-    });
-    Ok(capture.finish(header.pid, ending))
 }
 
 /// A capture on its way into the trace.

@@ -1,6 +1,6 @@
 //! A capture made from an nsys export must read as the export does; and what only a capture has.
 
-use super::{Ending, read};
+use super::{Ending, kernel_names, read};
 use crate::{Format, LossKind, OpKind, RangeStyle, Trace};
 use roofgap_inject::wire::{
     self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text,
@@ -573,4 +573,25 @@ fn the_same_work_gives_the_same_trace_as_nsys() {
             .collect()
     };
     assert_eq!(tids(&native), tids(&nsys));
+}
+
+#[test]
+fn names_are_kept_as_the_compiler_made_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = basics();
+    records.push(Record::TextEntry(wire::TextEntry {
+        id: 1,
+        text: Text(b"triton_poi_fused_add_0"),
+    }));
+    let path = write(folder.path(), &records, false);
+    let mut trace = Trace::default();
+    read(&path, &mut trace).unwrap();
+    let wanted = [
+        ("add(float *, float *, int)", "_Z3addPfS_i"),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+    ];
+    assert_eq!(
+        kernel_names(&path).unwrap(),
+        wanted.map(|(readable, mangled)| (readable.to_owned(), mangled.to_owned()))
+    );
 }
