@@ -38,7 +38,7 @@ impl<const N: usize> Grid<N> {
         let align = |column: &str| if column.ends_with('>') { " class=n" } else { "" };
         let mut out = String::from("<table><thead><tr>");
         for column in self.columns {
-            let name = super::html::escape(column.trim_end_matches('>'));
+            let name = crate::html::markup::escape(column.trim_end_matches('>'));
             out.push_str(&format!("<th{}>{name}</th>", align(column)));
         }
         out.push_str("</tr></thead><tbody>");
@@ -48,7 +48,7 @@ impl<const N: usize> Grid<N> {
                 out.push_str(&format!(
                     "<td{}>{}</td>",
                     align(column),
-                    super::html::escape(cell)
+                    crate::html::markup::escape(cell)
                 ));
             }
             out.push_str("</tr>");

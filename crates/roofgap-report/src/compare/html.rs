@@ -1,6 +1,7 @@
 //! The comparison as one HTML page that needs nothing else.
 
 use super::view::{Size, StageView, View};
+use crate::html::markup::escape;
 use roofgap_analyze::compare::Comparison;
 use std::fmt::Write;
 
@@ -115,23 +116,4 @@ fn list<'a>(lines: impl Iterator<Item = &'a String>, out: &mut String) {
     if !items.is_empty() {
         let _ = writeln!(out, "<ul>{items}</ul>");
     }
-}
-
-/// Text that means itself between tags and in a quoted attribute.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Characters that turn the direction of writing could make a name read as something else.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }

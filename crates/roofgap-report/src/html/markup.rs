@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Text that means itself between tags and inside a quoted attribute.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {

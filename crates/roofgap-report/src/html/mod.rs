@@ -7,7 +7,7 @@ mod class;
 mod findings;
 mod head;
 mod kernels;
-mod markup;
+pub(crate) mod markup;
 mod operators;
 mod pack;
 mod provenance;

@@ -2,7 +2,7 @@
 
 use super::markup::{escape, escape_cut};
 use crate::bundle::Bundle;
-use crate::number::{NONE, count, ms, ms_or, percent};
+use crate::number::{NONE, count, ms, ms_or};
 use roofgap_analyze::Stage;
 use std::fmt::Write;
 
@@ -65,16 +65,18 @@ pub(super) fn stages(bundle: Bundle<'_>) -> String {
 /// How long each part of a stage took; `None` without GPU work.
 fn parts(stage: &Stage) -> Option<[i64; 7]> {
     let (busy, idle, projected) = (stage.busy_ns?, stage.idle?, stage.projected_ns?);
-    let outside = (stage.wall_ns - projected).max(0);
-    let known = busy + idle.total_ns() + outside;
-    // Less than one per cent lies at the edges of instances, where GPU work outlasts its range.
-    let shared = Some(stage.wall_ns - known).filter(|rest| *rest > stage.wall_ns / 100);
+    let each = |ns| stage.each_device(ns);
+    let elapsed = stage.elapsed_ns();
+    let outside = (elapsed - projected).max(0);
+    let known = each(busy + idle.total_ns()) + outside;
+    // Less than one per cent lies at the edges of instances.
+    let shared = Some(elapsed - known).filter(|rest| *rest > elapsed / 100);
     Some([
-        busy,
-        idle.launch_ns,
-        idle.sync_ns,
-        idle.copy_ns,
-        idle.other_ns,
+        each(busy),
+        each(idle.launch_ns),
+        each(idle.sync_ns),
+        each(idle.copy_ns),
+        each(idle.other_ns),
         outside,
         shared.unwrap_or(0),
     ])
@@ -157,7 +159,7 @@ fn table(stages: &[Stage], out: &mut String) {
                 NONE.into()
             }
         };
-        let busy = stage.busy_ns.map_or(NONE.into(), |b| percent(b, stage.wall_ns));
+        let busy = crate::text::busy_percent(stage);
         let _ = write!(
             out,
             "<td class=\"n\">{busy}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
