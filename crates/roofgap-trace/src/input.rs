@@ -1,5 +1,6 @@
 //! Which reader takes a file, told by its content and never by its name.
 
+use crate::gzip::Unpacked;
 use crate::ncu::{CounterSet, NcuFormat, Sniff};
 use crate::{ReadError, Source, Trace, account, kineto, native, ncu, nsys, summary_csv};
 use flate2::read::MultiGzDecoder;
@@ -51,9 +52,6 @@ const HEAD: u64 = 64 * 1024;
 /// How much more where those bytes do not tell.
 const LONG_HEAD: u64 = 2 << 20;
 
-/// The largest file that is unpacked from gzip.
-const MOST_UNPACKED: u64 = 64 << 30;
-
 /// Reads all inputs into one.
 pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
     let mut input = Input::default();
@@ -100,14 +98,11 @@ fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(
             Ok(())
         }
         Format::Ncu(page) => {
-            let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+            let io = |e| ReadError::io(path, e);
             let set = if packed {
-                ncu::read(
-                    page,
-                    BufReader::new(MultiGzDecoder::new(file).take(MOST_UNPACKED)),
-                )
+                ncu::read(page, BufReader::new(Unpacked::open(path).map_err(io)?))
             } else {
-                ncu::read(page, BufReader::new(file))
+                ncu::read(page, BufReader::new(File::open(path).map_err(io)?))
             };
             let set = set.map_err(|e| ReadError::damaged(path, "ncu report or page", chain(&e)))?;
             let format = match page {
@@ -165,7 +160,12 @@ pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
     if let Sniff::Yes(page) = told {
         return Ok((Format::Ncu(page), packed));
     }
-    if summary_csv::looks_like(&head) {
+    // The tables of other reports may stand before it.
+    if summary_csv::looks_like(&head)
+        || !whole
+            && summary_csv::may_follow(&head)
+            && summary_csv::looks_like(&self::head(path, LONG_HEAD)?.0)
+    {
         return Ok((Format::SummaryCsv, packed));
     }
     if memchr::memmem::find(&head, account::SCHEMA.as_bytes()).is_some() {
@@ -221,12 +221,16 @@ fn describe(head: &[u8]) -> String {
 
 /// Unpacks a file into a temporary one.
 fn unpack(path: &Path) -> Result<tempfile::NamedTempFile, ReadError> {
-    let io = |e| ReadError::io(path, e);
+    let no_room = |e: std::io::Error| ReadError::Unsupported {
+        path: path.to_path_buf(),
+        what: format!("cannot unpack it into {}: {e}", std::env::temp_dir().display()),
+        remedy: "unpack it with gunzip first, or set TMPDIR to a folder with more room".into(),
+    };
+    let mut inside = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
     let mut target = tempfile::Builder::new()
         .prefix("roofgap-")
         .tempfile()
-        .map_err(io)?;
-    let mut inside = MultiGzDecoder::new(File::open(path).map_err(io)?).take(MOST_UNPACKED);
+        .map_err(no_room)?;
     let mut buffer = vec![0u8; 1 << 18];
     loop {
         match inside
@@ -236,9 +240,9 @@ fn unpack(path: &Path) -> Result<tempfile::NamedTempFile, ReadError> {
             0 => break,
             n => target
                 .write_all(buffer.get(..n).unwrap_or_default())
-                .map_err(io)?,
+                .map_err(no_room)?,
         }
     }
-    target.flush().map_err(io)?;
+    target.flush().map_err(no_room)?;
     Ok(target)
 }

@@ -15,6 +15,7 @@ pub mod summary_csv;
 
 mod decimal;
 mod error;
+mod gzip;
 
 pub use error::ReadError;
 pub use input::{Format, Input, read, sniff};

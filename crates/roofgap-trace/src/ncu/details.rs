@@ -76,7 +76,9 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
         let cell = |column: Option<usize>| column.and_then(|at| row.get(at)).unwrap_or_default();
         let section = cell(columns.section);
         let label = row.get(columns.metric).unwrap_or_default();
+        page.least = header.len();
         if !label.is_empty() {
+            page.least = columns.value + 1;
             metric(&mut set, launch, section, label, &columns, &row);
         } else if !cell(columns.rule).is_empty() {
             set.rules.push(Rule {

@@ -35,13 +35,19 @@ pub enum NcuError {
         /// The longest line accepted.
         limit: usize,
     },
+    /// The last row of a page is not whole.
+    #[error(
+        "reading an ncu CSV page: it breaks off in the middle of a row; \
+         export it again with `ncu --import FILE --page raw --csv --print-units base`"
+    )]
+    Cut,
     /// The file does not begin as a report.
     #[error("reading an ncu report: it does not begin with the letters NVR")]
     NotAReport,
-    /// The report breaks off or breaks its own format before the first launch.
+    /// The report breaks off or breaks its own format.
     #[error(
-        "reading an ncu report at byte {offset}: {problem}; if the file is whole, \
-         `ncu --import FILE --page raw --csv --print-units base` gives a page that can be read instead"
+        "reading an ncu report at byte {offset}: {problem}; copy it again, or, if the file is whole, read the page \
+         that `ncu --import FILE --page raw --csv --print-units base` prints instead"
     )]
     BadReport {
         /// Where in the file.

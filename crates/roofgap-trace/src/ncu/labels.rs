@@ -6,7 +6,8 @@
 /// The metric behind a label.
 pub(super) fn metric(section: &str, label: &str) -> Option<&'static str> {
     let table = match section {
-        "GPU Speed Of Light Throughput" => SPEED_OF_LIGHT,
+        // Before 2021.3 the section had the shorter name.
+        "GPU Speed Of Light Throughput" | "GPU Speed Of Light" => SPEED_OF_LIGHT,
         "Launch Statistics" => LAUNCH,
         "Occupancy" => OCCUPANCY,
         "Memory Workload Analysis" => MEMORY,
@@ -50,6 +51,24 @@ const SPEED_OF_LIGHT: Table = &[
     ),
     (
         "L1/TEX Cache Throughput",
+        "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    ),
+    // The labels of 2020 and of the first releases of 2021.
+    ("SM [%]", "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+    (
+        "Memory [%]",
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    (
+        "SOL DRAM",
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    (
+        "SOL L2 Cache",
+        "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    (
+        "SOL L1/TEX Cache",
         "l1tex__throughput.avg.pct_of_peak_sustained_active",
     ),
     ("Duration", "gpu__time_duration.sum"),

@@ -19,6 +19,8 @@ pub(super) struct PageLines<R> {
     at: usize,
     in_page: bool,
     in_quotes: bool,
+    /// Whether the last line was without its end.
+    unfinished: bool,
 }
 
 impl<R: Read> PageLines<R> {
@@ -29,6 +31,7 @@ impl<R: Read> PageLines<R> {
             at: 0,
             in_page: false,
             in_quotes: false,
+            unfinished: false,
         }
     }
 
@@ -56,6 +59,7 @@ impl<R: Read> PageLines<R> {
             } else if !self.in_quotes && self.line.starts_with(b"==") {
                 continue;
             }
+            self.unfinished = !self.line.ends_with(b"\n");
             let quotes = memchr::memchr_iter(b'"', &self.line).count();
             self.in_quotes ^= quotes % 2 == 1;
             return Ok(true);
@@ -98,6 +102,10 @@ impl std::error::Error for LineTooLong {}
 pub(super) struct Page<R: Read> {
     rows: csv::Reader<PageLines<R>>,
     raw: csv::ByteRecord,
+    /// How many fields a whole row has at least.
+    pub(super) least: usize,
+    /// How many the last row had.
+    last: usize,
 }
 
 impl<R: Read> Page<R> {
@@ -110,18 +118,31 @@ impl<R: Read> Page<R> {
         let mut page = Self {
             rows,
             raw: csv::ByteRecord::new(),
+            least: 0,
+            last: 0,
         };
         let header = page.next()?.ok_or(NcuError::NoHeader)?;
+        page.least = header.len();
         Ok((page, header))
     }
 
     /// The next row; text that is not UTF-8 is made so.
     pub(super) fn next(&mut self) -> Result<Option<StringRecord>, NcuError> {
         match self.rows.read_byte_record(&mut self.raw) {
-            Ok(true) => Ok(Some(StringRecord::from_byte_record_lossy(self.raw.clone()))),
+            Ok(true) => {
+                self.last = self.raw.len();
+                Ok(Some(StringRecord::from_byte_record_lossy(self.raw.clone())))
+            }
+            Ok(false) if self.is_cut() => Err(NcuError::Cut),
             Ok(false) => Ok(None),
             Err(error) => Err(page_error(error)),
         }
+    }
+
+    /// Whether the page ended in the middle of a row. A last line without its end alone proves nothing: editors drop it.
+    fn is_cut(&self) -> bool {
+        let lines = self.rows.get_ref();
+        lines.unfinished && (lines.in_quotes || self.last < self.least)
     }
 }
 

@@ -52,6 +52,11 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
             }
             continue;
         };
+        // Words of the program between two rows, or what is left of a row: which values are missing cannot be told.
+        if row.len() < page.least {
+            set.losses.add(LossKind::CounterMalformed, 1);
+            continue;
+        }
         for column in &metrics {
             match cell::parse(row.get(column.index).unwrap_or_default()) {
                 Cell::Empty => {}

@@ -364,12 +364,93 @@ fn what_is_not_there_is_said() {
     ));
 }
 
+/// The columns, labels and units of 2020.
 #[test]
-fn a_report_that_breaks_off_keeps_what_came_before() {
+fn a_page_of_2020_is_read() {
+    let mut page = String::from(
+        "==PROF== Connected to process 1234\n\
+         \"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Kernel Time\",\"Context\",\"Stream\",\
+         \"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n",
+    );
+    for (label, unit, value) in [
+        ("DRAM Frequency", "cycle/nsecond", "1.21"),
+        ("SM Frequency", "cycle/second", "1,312,656,250"),
+        ("Memory [%]", "%", "46.10"),
+        ("SM [%]", "%", "18.25"),
+        ("SOL DRAM", "%", "39.60"),
+        ("Duration", "usecond", "12.40"),
+    ] {
+        page += &format!(
+            "\"0\",\"1234\",\"app\",\"127.0.0.1\",\"gemm\",\"2020-Apr-07 17:01:05\",\"1\",\"7\",\"GPU Speed Of Light\",\
+             \"{label}\",\"{unit}\",\"{value}\"\n"
+        );
+    }
+    let set = details::read(page.as_bytes()).unwrap();
+    assert_eq!(set.losses.iter().count(), 0);
+    let [launch] = &set.launches[..] else {
+        panic!("{} launches", set.launches.len());
+    };
+    assert_eq!(
+        (&*launch.kernel, launch.stream, launch.grid),
+        ("gemm", Some(7), None)
+    );
+    for (name, value, unit) in [
+        ("gpu__time_duration.sum", 12_400.0, Unit::NANOSECOND),
+        ("gpc__cycles_elapsed.avg.per_second", 1_312_656_250.0, Unit::HERTZ),
+        ("dram__cycles_elapsed.avg.per_second", 1.21e9, Unit::HERTZ),
+        (
+            "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+            18.25,
+            Unit::PERCENT,
+        ),
+        (
+            "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+            46.1,
+            Unit::PERCENT,
+        ),
+        (
+            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+            39.6,
+            Unit::PERCENT,
+        ),
+    ] {
+        let found = set.quantity(launch, name).unwrap();
+        assert_eq!((found.value, found.unit), (value, unit), "{name}");
+    }
+}
+
+#[test]
+fn a_report_that_breaks_off_is_refused() {
     let whole = fixture("mt_basic.ncu-rep.gz");
-    let cut = rep::read(&whole[..whole.len() - 1000]).expect("five launches");
-    assert_eq!(cut.launches.len(), 5);
-    assert_eq!(cut.losses.count(LossKind::CaptureCut), 1);
+    for missing in [1, 1000, whole.len() / 2] {
+        let error = rep::read(&whole[..whole.len() - missing]).expect_err("a broken copy");
+        assert!(error.to_string().contains("breaks off"), "{error}");
+    }
+}
+
+/// Every cut within the last row is seen; a last line without its end is whole all the same.
+#[test]
+fn a_page_that_breaks_off_is_refused() {
+    type Reader = fn(&[u8]) -> Result<CounterSet, NcuError>;
+    let pages: [(&str, Reader); 2] = [
+        ("mt_basic_raw.csv.gz", |page| raw::read(page)),
+        ("mt_basic_details.csv.gz", |page| details::read(page)),
+    ];
+    for (name, read) in pages {
+        let whole = fixture(name);
+        let last = whole[..whole.len() - 1]
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .unwrap()
+            + 1;
+        for end in (last + 1..whole.len() - 1).step_by(17) {
+            let error = read(&whole[..end]).expect_err("a cut row");
+            assert!(matches!(error, NcuError::Cut), "{name} at {end}: {error}");
+        }
+        let (all, unended) = (read(&whole).unwrap(), read(&whole[..whole.len() - 1]).unwrap());
+        assert_eq!(all.launches.len(), unended.launches.len());
+        assert_eq!(unended.losses.iter().count(), 0);
+    }
 }
 
 #[test]

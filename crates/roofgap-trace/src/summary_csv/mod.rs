@@ -7,4 +7,4 @@ mod columns;
 mod reader;
 mod unit;
 
-pub use reader::{looks_like, read};
+pub use reader::{looks_like, may_follow, read};

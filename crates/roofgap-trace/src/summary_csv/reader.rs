@@ -17,9 +17,6 @@ const NAME: &str = "kernel summary of nsys stats";
 /// No summary is this long: it has a row for each kernel, not for each launch.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// How many lines may stand before the header.
-const MAX_TITLES: usize = 64;
-
 /// How far a written share may be from the computed one: half a digit, and what the sum of all roundings adds.
 const SHARE_TOLERANCE: f64 = 0.0501;
 
@@ -27,6 +24,11 @@ const SHARE_TOLERANCE: f64 = 0.0501;
 pub fn looks_like(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     find_header(&text).is_some()
+}
+
+/// Whether a file that begins with `head` holds tables of `nsys stats`, of which a later one may be a kernel summary.
+pub fn may_follow(head: &[u8]) -> bool {
+    memchr::memmem::find(head, b"Total Time (").is_some()
 }
 
 /// Adds the totals of a kernel summary, compressed or not, to `trace`.
@@ -45,6 +47,10 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     totals
         .read(columns, table, trace)
         .map_err(|what| ReadError::damaged(path, NAME, what))?;
+    if totals.misses_rows() && !table.ends_with('\n') {
+        let what = "the text breaks off in a row, and its shares say that there were more";
+        return Err(ReadError::damaged(path, NAME, what));
+    }
     trace.losses.add(LossKind::SummaryOnly, totals.rows.len() as u64);
     trace.losses.add(LossKind::TimeRounded, totals.rounded);
     trace
@@ -91,7 +97,7 @@ fn load(path: &Path) -> Result<String, ReadError> {
 /// The columns, and the lines after the header up to the end of the table.
 fn find_header(text: &str) -> Option<(Columns, &str)> {
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
-    for _ in 0..MAX_TITLES {
+    while !rest.is_empty() {
         let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
         if let Some(columns) = Columns::of(line) {
             return Some((columns, table(after)));

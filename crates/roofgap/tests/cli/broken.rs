@@ -76,24 +76,20 @@ fn cut_short() {
     }
 }
 
-/// ncu writes launch by launch: those before the cut are whole, and the loss is named.
+/// ncu writes whole reports and pages: one that ends early is a broken copy, and the launches before the end are not all.
 #[test]
-fn a_report_of_ncu_that_breaks_off_says_so() {
-    let report = unpacked("ncu/mt_basic.ncu-rep.gz");
+fn counters_of_ncu_cut_short() {
     let folder = Folder::new();
-    let path = folder.put("half.ncu-rep", &report[..report.len() / 2]);
-    let run = run(["analyze".as_ref(), "--format=json".as_ref(), path.as_os_str()]);
-    assert_eq!(run.status, Some(0), "{}", run.stderr);
-    let analysis: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
-    let losses = analysis["losses"].as_array().unwrap();
-    assert!(
-        losses.iter().any(|loss| loss["id"] == "capture_cut"),
-        "{losses:?}"
-    );
-    refused(
-        &folder.put("start.ncu-rep", &report[..1000]),
-        &["damaged or incomplete"],
-    );
+    for name in [
+        "ncu/mt_basic.ncu-rep.gz",
+        "ncu/mt_basic_raw.csv.gz",
+        "ncu/mt_basic_details.csv.gz",
+    ] {
+        let whole = unpacked(name);
+        for end in [1000, whole.len() / 2, whole.len() - 2] {
+            refused(&folder.put("cut", &whole[..end]), &["damaged or incomplete"]);
+        }
+    }
 }
 
 #[test]
@@ -145,7 +141,7 @@ fn text_and_programs() {
 fn gzip_bombs() {
     let folder = Folder::new();
     let bomb = |begin: &[u8], fill: u8, megabytes: usize| {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         encoder.write_all(begin).unwrap();
         for _ in 0..megabytes {
             encoder.write_all(&[fill; 1 << 20]).unwrap();
@@ -156,11 +152,12 @@ fn gzip_bombs() {
         ("zeros.gz", bomb(b"", 0, 1024)),
         ("trace.json.gz", bomb(br#"{"traceEvents": ["#, b' ', 192)),
         ("nested.json.gz", bomb(br#"{"traceEvents": ["#, b'[', 192)),
-        ("bomb.sqlite.gz", bomb(b"SQLite format 3\0", 0, 192)),
+        ("bomb.sqlite.gz", bomb(b"SQLite format 3\0", 0, 512)),
     ] {
         let path = folder.put(name, &bytes);
-        // The shell's limit is on addresses, in kilobytes; threads and libraries take some hundred megabytes of those.
-        let limited = r#"ulimit -v 1500000; exec "$0" analyze "$1""#;
+        // The shell's limits are on addresses, in kilobytes (threads and libraries take some hundred megabytes of those), and
+        // on files, in blocks of 512 or 1024 bytes: a hundred megabytes or twice that.
+        let limited = r#"ulimit -v 1500000; ulimit -f 200000; exec "$0" analyze "$1""#;
         let mut command = Command::new("sh");
         command.args(["-c", limited, crate::bench::ROOFGAP]).arg(&path);
         // What it unpacks to goes with the test.
@@ -172,6 +169,23 @@ fn gzip_bombs() {
         4,
         "a temporary file stays"
     );
+}
+
+#[test]
+fn nowhere_to_unpack() {
+    let folder = Folder::new();
+    let path = folder.put(
+        "llama4.sqlite.gz",
+        &std::fs::read(fixture("h200/llama4.sqlite.gz")).unwrap(),
+    );
+    let mut command = roofgap(["analyze".as_ref(), path.as_os_str()]);
+    let run: Run = command
+        .env("TMPDIR", folder.0.path().join("absent"))
+        .output()
+        .unwrap()
+        .into();
+    assert_refused(&run, &path);
+    assert!(run.stderr.contains("set TMPDIR"), "{}", run.stderr);
 }
 
 #[test]

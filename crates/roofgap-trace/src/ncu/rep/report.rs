@@ -12,7 +12,7 @@ use crate::model::LossKind;
 
 /// Reads a `.ncu-rep`.
 ///
-/// A file that breaks off after the first launch gives the launches before the break, and the loss `CaptureCut`.
+/// ncu writes a report whole, so one that breaks off is a broken copy and not read in part.
 ///
 /// # Errors
 /// See [`NcuError`].
@@ -28,13 +28,12 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
             });
         }
         Err(Stop::NotAReport) => return Err(NcuError::NotAReport),
-        Err(stop) if report.set.launches.is_empty() => {
+        Err(stop) => {
             return Err(NcuError::BadReport {
                 offset: input.offset,
                 problem: stop.problem(),
             });
         }
-        Err(_) => report.set.losses.add(LossKind::CaptureCut, 1),
     }
     if report.set.launches.is_empty() {
         return Err(NcuError::NoLaunches);

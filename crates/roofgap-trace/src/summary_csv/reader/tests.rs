@@ -99,6 +99,23 @@ fn a_summary_that_lost_rows_says_so() {
     assert_eq!(trace.losses.count(LossKind::CaptureCut), 1);
 }
 
+/// Wherever in its first half a summary is cut, it is refused or says that rows are missing.
+#[test]
+fn a_summary_cut_in_a_row_is_refused() {
+    let text = fixture("h200/llama4_cuda_gpu_kern_sum.csv.gz");
+    let header = text.find('\n').unwrap() + 1;
+    for end in (header + 1..text.len() / 2).step_by(3) {
+        match read_bytes(&text.as_bytes()[..end]) {
+            Err(ReadError::Damaged { .. }) => {}
+            Err(other) => panic!("at {end}: {other}"),
+            Ok(trace) => {
+                assert!(text[..end].ends_with('\n'), "a row cut at {end} is read");
+                assert_eq!(trace.losses.count(LossKind::CaptureCut), 1, "at {end}");
+            }
+        }
+    }
+}
+
 #[test]
 fn tables_after_it_are_left_alone() {
     let text = format!(
@@ -109,6 +126,25 @@ fn tables_after_it_are_left_alone() {
     assert_eq!(
         rows(&trace),
         [("a, b".to_owned(), 1200, 2, Some(600.0), Some(500), Some(700))]
+    );
+}
+
+/// `nsys stats` without a choice of reports prints the ranges and the calls first, as many as there are.
+#[test]
+fn tables_before_it_are_passed_over() {
+    let row = "0.1,\"1,200\",2,600.0,600.0,500,700,1.0,PushPop,a range with a name of its own\n";
+    let before = format!(
+        "Processing [a.sqlite] with [reports/nvtx_sum.py]... \n\
+         Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Style,Range\n{}\n",
+        row.repeat(3000)
+    );
+    let text = format!("{before}{HEADER}\n100.0,1200,2,600.0,600.0,500,700,1.0,k\n\n");
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let input = crate::read(&[file.path().to_path_buf()]).unwrap();
+    assert_eq!(
+        rows(&input.trace),
+        [("k".to_owned(), 1200, 2, Some(600.0), Some(500), Some(700))]
     );
 }
 
