@@ -8,6 +8,8 @@ use super::work::COMMON;
 use crate::sqlite::{Database, Value};
 use crate::{LaunchShape, LossKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace};
 
+const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
+
 /// What one part of the scan collects.
 #[derive(Default)]
 struct Part {
@@ -36,10 +38,15 @@ pub(super) fn kernels(
     who: &mut Identity,
     trace: &mut Trace,
 ) -> Result<(), ReadError> {
+    // Where the export does not have the full name, the best of what it has.
+    let name = ["demangledName", "shortName", "mangledName"]
+        .into_iter()
+        .find(|name| db.has_column(TABLE, name))
+        .unwrap_or("demangledName");
     let columns: Vec<&str> = COMMON
         .into_iter()
         .chain([
-            "demangledName",
+            name,
             "graphNodeId",
             "gridX",
             "gridY",
@@ -53,12 +60,9 @@ pub(super) fn kernels(
         ])
         .collect();
     let unnamed = trace.names.intern("");
-    let parts = db.scan_sized(
-        "CUPTI_ACTIVITY_KIND_KERNEL",
-        &columns,
-        Part::with_room,
-        |part, row| part.add(row, strings, unnamed),
-    )?;
+    let parts = db.scan_sized(TABLE, &columns, Part::with_room, |part, row| {
+        part.add(row, strings, unnamed)
+    })?;
     for part in parts {
         part.append(who, trace);
     }

@@ -10,4 +10,7 @@ mod reader;
 mod strings;
 mod work;
 
+#[cfg(test)]
+mod tests;
+
 pub use reader::{looks_like, read};

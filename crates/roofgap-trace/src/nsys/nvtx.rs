@@ -11,6 +11,7 @@ const PUSH_POP: [i64; 2] = [59, 70];
 const START_END: [i64; 2] = [60, 71];
 const MARK: i64 = 34;
 const CATEGORY: i64 = 33;
+const THREAD_NAME: i64 = 39;
 const DOMAIN_CREATE: i64 = 75;
 const DOMAIN_DESTROY: i64 = 76;
 
@@ -67,7 +68,7 @@ pub(super) fn ranges(
             return;
         }
         if !(PUSH_POP.contains(&kind) || START_END.contains(&kind) || kind == MARK) {
-            if ![CATEGORY, DOMAIN_DESTROY].contains(&kind) {
+            if ![CATEGORY, THREAD_NAME, DOMAIN_DESTROY].contains(&kind) {
                 trace.losses.add(LossKind::NvtxUnknown, 1);
             }
             return;

@@ -37,13 +37,13 @@ impl Plain {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Every table with its columns.
+    /// Every table and view with its columns.
     pub(super) fn schema(&self) -> Result<BTreeMap<String, Table>, ReadError> {
         let connection = self.connection();
         let mut statement = connection
             .prepare(
                 "SELECT m.name, m.rootpage, l.type = 'table' AND NOT l.wr FROM sqlite_master m, pragma_table_list l \
-                 WHERE m.type = 'table' AND l.schema = 'main' AND l.name = m.name",
+                 WHERE m.type IN ('table', 'view') AND l.schema = 'main' AND l.name = m.name",
             )
             .map_err(|e| self.damaged(e))?;
         let found = statement
@@ -54,7 +54,7 @@ impl Plain {
         for (name, root, usual) in found {
             match self.table(&connection, &name, root.filter(|page| usual && *page > 1)) {
                 Ok(table) => _ = tables.insert(name, table),
-                // A virtual table of a module that is not here has no rows that anybody could read.
+                // A virtual table of a module that is not here, or a view of what is not here, has no rows that anybody could read.
                 Err(_) if !usual => {}
                 Err(error) => return Err(self.damaged(error)),
             }

@@ -22,6 +22,12 @@ impl ToSql for Owned {
 struct Made {
     page_size: u32,
     auto_vacuum: u8,
+    /// 0: UTF-8, 1: UTF-16 little-endian, 2: big-endian.
+    encoding: u8,
+    /// Written through a log that was merged at the end.
+    log: bool,
+    /// Written anew at the end.
+    vacuum: bool,
     /// Declared types; the column of this position, if there is one, is the primary key.
     types: Vec<&'static str>,
     key: Option<usize>,
@@ -57,6 +63,11 @@ fn made() -> impl Strategy<Value = Made> {
         (
             prop::sample::select(vec![512u32, 1024, 4096, 65536]),
             0u8..3,
+            (
+                prop::sample::select(vec![0u8, 0, 0, 1, 2]),
+                any::<bool>(),
+                any::<bool>(),
+            ),
             Just(types),
             prop::option::of(0..width),
             prop::collection::vec(prop::collection::vec(value(), width), count).prop_map(move |rows| {
@@ -71,9 +82,22 @@ fn made() -> impl Strategy<Value = Made> {
             prop::sample::subsequence((0..=width).collect::<Vec<_>>(), 0..=width + 1).prop_shuffle(),
         )
             .prop_map(
-                |(page_size, auto_vacuum, types, key, rows, delete, altered, asked)| Made {
+                |(
                     page_size,
                     auto_vacuum,
+                    (encoding, log, vacuum),
+                    types,
+                    key,
+                    rows,
+                    delete,
+                    altered,
+                    asked,
+                )| Made {
+                    page_size,
+                    auto_vacuum,
+                    encoding,
+                    log,
+                    vacuum,
                     types,
                     key,
                     rows,
@@ -93,6 +117,11 @@ fn write(made: &Made, path: &std::path::Path) -> rusqlite::Result<()> {
     let db = Connection::open(path)?;
     db.pragma_update(None, "page_size", made.page_size)?;
     db.pragma_update(None, "auto_vacuum", made.auto_vacuum)?;
+    let encoding = ["UTF-8", "UTF-16le", "UTF-16be"][usize::from(made.encoding)];
+    db.pragma_update(None, "encoding", encoding)?;
+    if made.log {
+        db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    }
     let columns: Vec<String> = made
         .types
         .iter()
@@ -130,7 +159,9 @@ fn write(made: &Made, path: &std::path::Path) -> rusqlite::Result<()> {
         .execute(params_from_iter(&row))?;
     }
     db.execute(&format!("DELETE FROM t WHERE rowid % {} = 0", made.delete), [])?;
-    db.execute_batch("COMMIT")
+    db.execute_batch(if made.vacuum { "COMMIT; VACUUM" } else { "COMMIT" })?;
+    // The last to close merges the log and removes it.
+    db.close().map_err(|(_, error)| error)
 }
 
 proptest! {
@@ -144,7 +175,8 @@ proptest! {
         let asked: Vec<String> = made.asked.iter().map(|c| name(*c)).collect();
         let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
         let fast = Database::open(&path).unwrap();
-        prop_assert!(fast.direct(&fast.tables["t"], &asked).is_some(), "not read by pages");
+        let direct = fast.direct(&fast.tables["t"], &asked).is_some();
+        prop_assert_eq!(direct, made.encoding == 0, "only what is UTF-8 is read by pages");
         let slow = all(&plain(&path).unwrap(), "t", &asked).unwrap();
         prop_assert_eq!(all(&fast, "t", &asked).unwrap(), slow);
         prop_assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a file was made beside it");

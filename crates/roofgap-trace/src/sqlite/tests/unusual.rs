@@ -57,6 +57,27 @@ fn what_pages_cannot_tell_is_left_to_sqlite() {
 }
 
 #[test]
+fn a_view_is_read_as_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(
+        folder.path(),
+        "CREATE TABLE t (a INT, b TEXT); INSERT INTO t VALUES (1, 'x'), (2, 'y');
+         CREATE VIEW v AS SELECT b, a * 10 AS c FROM t;
+         CREATE VIEW broken AS SELECT * FROM nowhere;",
+    );
+    let db = Database::open(&path).unwrap();
+    assert!(!is_direct(&db, "v", &["b"]));
+    assert_eq!(
+        all(&db, "v", &["c", "b", "missing"]).unwrap(),
+        [
+            [Owned::Int(10), Owned::Text("x".into()), Owned::Null],
+            [Owned::Int(20), Owned::Text("y".into()), Owned::Null]
+        ]
+    );
+    assert!(!db.has("broken"));
+}
+
+#[test]
 fn text_in_another_encoding_is_left_to_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(

@@ -1,0 +1,158 @@
+//! A real export, changed in the ways that versions of the tool and other programs change one.
+
+use crate::{LossKind, OpKind, Trace};
+use rusqlite::Connection;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What must not depend on how the rows are stored.
+#[derive(Debug, PartialEq)]
+struct Facts {
+    kernels: Vec<(i64, i64, String, u32)>,
+    calls: Vec<(i64, i64, String, u32)>,
+    ranges: Vec<(i64, i64, String, String)>,
+    copies: usize,
+    devices: Vec<Option<String>>,
+}
+
+fn facts(trace: &Trace) -> Facts {
+    let name = |id| trace.names.get(id).to_owned();
+    let (ops, calls) = (&trace.ops, &trace.calls);
+    Facts {
+        kernels: (0..ops.len())
+            .filter(|&i| ops.kind[i] == OpKind::Kernel)
+            .map(|i| (ops.start[i], ops.end[i], name(ops.name[i]), ops.correlation[i]))
+            .collect(),
+        calls: (0..calls.len())
+            .map(|i| {
+                (
+                    calls.start[i],
+                    calls.end[i],
+                    name(calls.name[i]),
+                    calls.correlation[i],
+                )
+            })
+            .collect(),
+        ranges: trace
+            .ranges
+            .rows
+            .iter()
+            .map(|r| (r.start, r.end, name(r.domain), name(r.name)))
+            .collect(),
+        copies: ops.kind.iter().filter(|kind| **kind == OpKind::Copy).count(),
+        devices: trace.devices.iter().map(|d| d.name.clone()).collect(),
+    }
+}
+
+/// The export after some statements.
+fn changed(folder: &Path, sql: &str) -> PathBuf {
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
+    let path = folder.join("changed.sqlite");
+    let mut file = std::fs::File::create(&path).unwrap();
+    let mut inside = flate2::read::GzDecoder::new(std::fs::File::open(packed).unwrap());
+    std::io::copy(&mut inside, &mut file).unwrap();
+    file.flush().unwrap();
+    Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    path
+}
+
+fn after(sql: &str) -> Trace {
+    let folder = tempfile::tempdir().unwrap();
+    let path = changed(folder.path(), sql);
+    crate::read(&[path]).unwrap().trace
+}
+
+/// Tables anew, with their rows in another order.
+const SHUFFLED: &str = "
+    CREATE TABLE k AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY (start * 7919) % 10007;
+    CREATE TABLE r AS SELECT * FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY (start * 7919) % 10007;
+    CREATE TABLE n AS SELECT * FROM NVTX_EVENTS ORDER BY (start * 7919) % 10007;
+    DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; ALTER TABLE k RENAME TO CUPTI_ACTIVITY_KIND_KERNEL;
+    DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME; ALTER TABLE r RENAME TO CUPTI_ACTIVITY_KIND_RUNTIME;
+    DROP TABLE NVTX_EVENTS; ALTER TABLE n RENAME TO NVTX_EVENTS;";
+
+/// Tables by another name, with views in their place.
+const VIEWS: &str = "
+    ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO k;
+    CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM k;
+    ALTER TABLE NVTX_EVENTS RENAME TO n; CREATE VIEW NVTX_EVENTS AS SELECT * FROM n;
+    ALTER TABLE StringIds RENAME TO s; CREATE VIEW StringIds AS SELECT * FROM s;";
+
+const WITHOUT_ROW_IDS: &str = "
+    CREATE TABLE s (id INTEGER PRIMARY KEY, value TEXT) WITHOUT ROWID;
+    INSERT INTO s SELECT * FROM StringIds; DROP TABLE StringIds; ALTER TABLE s RENAME TO StringIds;";
+
+/// A name that is not registered is text in the row itself.
+const TEXTS: &str = "
+    UPDATE NVTX_EVENTS SET text = (SELECT value FROM StringIds WHERE id = textId), textId = NULL WHERE textId NOT NULL;";
+
+/// The name of a domain as a registered string.
+const DOMAIN_BY_ID: &str = "
+    INSERT INTO StringIds VALUES (900000, 'LLM');
+    UPDATE NVTX_EVENTS SET text = NULL, textId = 900000 WHERE eventType = 75 AND text = 'LLM';";
+
+/// Columns that older exports do not have.
+const OLD_COLUMNS: &str = "
+    ALTER TABLE NVTX_EVENTS DROP COLUMN endGlobalTid; ALTER TABLE NVTX_EVENTS DROP COLUMN jsonTextId;
+    ALTER TABLE NVTX_EVENTS DROP COLUMN binaryData;
+    ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN graphNodeId;
+    ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN greenContextId;";
+
+#[test]
+fn the_way_of_storing_does_not_matter() {
+    let plain = facts(&after(""));
+    assert_eq!((plain.kernels.len(), plain.ranges.len()), (3490, 21));
+    for sql in [
+        SHUFFLED,
+        VIEWS,
+        WITHOUT_ROW_IDS,
+        TEXTS,
+        DOMAIN_BY_ID,
+        OLD_COLUMNS,
+        "PRAGMA page_size = 512; VACUUM",
+        "PRAGMA page_size = 65536; PRAGMA auto_vacuum = 1; VACUUM",
+        "PRAGMA journal_mode = wal; UPDATE StringIds SET value = value || ''",
+        "CREATE TABLE rubbish AS SELECT * FROM CUPTI_ACTIVITY_KIND_RUNTIME; DROP TABLE rubbish",
+    ] {
+        let trace = after(sql);
+        assert_eq!(trace.losses.iter().count(), 0, "{sql}: {:?}", trace.losses);
+        assert!(facts(&trace) == plain, "{sql}");
+    }
+}
+
+#[test]
+fn names_of_threads_are_no_loss() {
+    let trace = after(
+        "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) \
+         SELECT 1, 39, 'a thread', globalTid, 0 FROM NVTX_EVENTS LIMIT 1",
+    );
+    assert_eq!(trace.losses.iter().count(), 0, "{:?}", trace.losses);
+}
+
+#[test]
+fn without_the_full_name_the_short_one_is_taken() {
+    let trace = after("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN demangledName");
+    assert_eq!(trace.losses.count(LossKind::NameMissing), 0);
+    assert!(
+        (0..trace.ops.len()).any(|i| trace.names.get(trace.ops.name[i]) == "vectorized_elementwise_kernel")
+    );
+}
+
+/// Names longer than a page, and than many.
+#[test]
+fn long_names_are_whole() {
+    let trace = after(
+        "UPDATE StringIds SET value = value || printf('%.*c', 5000 + 7 * id, 'x') \
+         WHERE id IN (SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL)",
+    );
+    let plain = after("");
+    for i in 0..plain.ops.len() {
+        if plain.ops.kind[i] == OpKind::Kernel {
+            let (long, short) = (
+                trace.names.get(trace.ops.name[i]),
+                plain.names.get(plain.ops.name[i]),
+            );
+            assert!(long.len() >= short.len() + 5000 && long.starts_with(short) && long.ends_with("xxx"));
+        }
+    }
+}
