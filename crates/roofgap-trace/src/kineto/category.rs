@@ -25,6 +25,12 @@ impl Category {
         match name {
             b"cpu_op" | b"Operator" => Self::CpuOp,
             b"cuda_runtime" | b"cuda_driver" | b"Runtime" => Self::Call,
+            // Devices of others, which write the rest of a trace alike.
+            b"xpu_runtime"
+            | b"xpu_driver"
+            | b"mtia_runtime"
+            | b"privateuse1_runtime"
+            | b"privateuse1_driver" => Self::Call,
             b"kernel" | b"Kernel" => Self::Kernel,
             b"gpu_memcpy" | b"Memcpy" => Self::Copy,
             b"gpu_memset" | b"Memset" => Self::Set,

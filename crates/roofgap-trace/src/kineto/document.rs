@@ -192,7 +192,9 @@ impl Document {
                 self.header.schema_version = Some(String::from_utf8_lossy(value).into_owned())
             }
             b"baseTimeNanoseconds" => {
-                let base = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+                let digits = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\""));
+                let base = std::str::from_utf8(digits.unwrap_or(value)).ok();
+                let base = base.and_then(|v| v.parse().ok());
                 let base = base.filter(|base| (0..=MAX_NS).contains(base));
                 self.header.base = base.ok_or(Stop::Invalid(Expected::BaseTime))?;
             }

@@ -120,7 +120,11 @@ impl<'a> Event<'a> {
             return;
         }
         if self.phase != Some(b"X") {
-            return filler.rows.lose(LossKind::EventUnknown);
+            // The profiler writes work on the GPU as whole events only; halves of one would be missing from the totals.
+            return filler.rows.lose(match category {
+                Category::Kernel | Category::Copy | Category::Set => LossKind::EventMalformed,
+                _ => LossKind::EventUnknown,
+            });
         }
         let (Some(name), Some(start), Some(duration)) = (self.name, self.start(), self.duration()) else {
             return filler.rows.lose(LossKind::EventMalformed);
@@ -165,6 +169,7 @@ impl<'a> Event<'a> {
         let number = |text: Option<&[u8]>| text.and_then(unsigned).unwrap_or(0);
         let small = |text: Option<&[u8]>| u32::try_from(number(text)).unwrap_or(0);
         let name = filler.name(name);
+        filler.rows.whole_micros += u64::from(self.duration.is_some_and(|text| !text.contains(&b'.')));
         filler.rows.ops.push(OpRow {
             kind,
             start,

@@ -26,6 +26,8 @@ pub(super) struct Merge<'t> {
     thread_names: FxHashMap<ThreadKey, String>,
     /// Devices that operations ran on, by number; the column of the trace holds positions in it until the end.
     devices: Vec<u32>,
+    /// Operations whose duration has no decimals.
+    whole_micros: u64,
     known: u64,
     events: u64,
 }
@@ -45,6 +47,7 @@ impl<'t> Merge<'t> {
             process_names: FxHashMap::default(),
             thread_names: FxHashMap::default(),
             devices: Vec::new(),
+            whole_micros: 0,
             known: 0,
             events: 0,
         }
@@ -63,6 +66,7 @@ impl<'t> Merge<'t> {
     /// Adds the rows of a block.
     pub(super) fn add(&mut self, rows: &Rows) {
         self.known += rows.known;
+        self.whole_micros += rows.whole_micros;
         self.events += rows.events;
         self.trace.losses.merge(&rows.losses);
         for (pid, name) in &rows.process_names {
@@ -188,6 +192,11 @@ impl<'t> Merge<'t> {
         self.find_launching_processes();
         self.name_processes_and_threads();
         self.shift(header.base);
+        // Profilers before torch 2.4 wrote whole microseconds throughout; a later one may write one without decimals by chance.
+        let ops = (self.trace.ops.len() - self.first_op) as u64;
+        if self.whole_micros == ops {
+            self.trace.losses.add(LossKind::TimeRounded, ops);
+        }
         if self.trace.ops.len() > self.first_op && self.trace.calls.len() == self.first_call {
             self.trace.losses.add(LossKind::NoRuntime, 1);
         }

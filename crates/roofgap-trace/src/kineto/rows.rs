@@ -52,6 +52,8 @@ pub(super) struct Rows {
     pub(super) process_names: Vec<(String, String)>,
     pub(super) thread_names: Vec<(ThreadKey, String)>,
     pub(super) losses: Losses,
+    /// GPU operations whose duration has no decimals.
+    pub(super) whole_micros: u64,
     /// Events that the profiler is known to write, read or not.
     pub(super) known: u64,
     /// All events.
@@ -70,6 +72,7 @@ impl Rows {
         self.process_names.clear();
         self.thread_names.clear();
         self.losses = Losses::default();
+        self.whole_micros = 0;
         self.known = 0;
         self.events = 0;
     }

@@ -31,14 +31,16 @@ impl CallClass {
     /// assert_eq!(CallClass::of("__cudaLaunchKernel_v13000"), CallClass::Launch);
     /// assert_eq!(CallClass::of("cuStreamSynchronize"), CallClass::Sync);
     /// assert_eq!(CallClass::of("cudaGraphLaunch_v10000"), CallClass::GraphLaunch);
+    /// assert_eq!(CallClass::of("hipExtModuleLaunchKernel"), CallClass::Launch);
     /// assert_eq!(CallClass::of("cudaGetDevice"), CallClass::Other);
     /// ```
     pub fn of(name: &str) -> Self {
         // The runtime's own launches carry two underscores in new versions.
         let name = name.trim_start_matches('_');
-        let base = name
-            .strip_prefix("cuda")
-            .or_else(|| name.strip_prefix("cu"))
+        // Traces of AMD devices call the same functions by another name.
+        let base = ["cuda", "cu", "hipExtModule", "hipModule", "hipExt", "hip"]
+            .iter()
+            .find_map(|prefix| name.strip_prefix(prefix))
             .unwrap_or(name);
         if base.starts_with("GraphLaunch") {
             Self::GraphLaunch

@@ -68,7 +68,7 @@ losses! {
     GraphWhole, "graph_without_nodes", Warning, "graph launches recorded whole; their kernels are not in the capture (record with --cuda-graph-trace=node)";
     NoRuntime, "no_api_calls", Error, "the capture holds GPU work but no API calls; nothing can be attributed to ranges";
     SummaryOnly, "summary_only", Warning, "kernel totals of a summary table; no times of single launches, so no stages, no busy and no idle time";
-    TimeRounded, "time_rounded", Warning, "kernels whose times a summary table gives with fewer digits than nanoseconds; their totals are off by the rounding";
+    TimeRounded, "time_rounded", Warning, "GPU operations whose times the input gives with fewer digits than nanoseconds; their totals are off by the rounding";
     EventUnknown, "event_not_understood", Info, "trace events of a kind that is not read";
     EventMalformed, "event_malformed", Warning, "trace events without the fields their kind needs; left out";
     ToolDropped, "tool_dropped_records", Error, "records that the recording tool itself says it lost";

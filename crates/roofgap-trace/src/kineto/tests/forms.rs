@@ -39,7 +39,8 @@ fn the_first_releases() {
         ["(1621401187223005000, 1621401187223055000) \"aten::mm\" 10/10"]
     );
     assert_eq!(trace.losses.count(LossKind::OpNoDevice), 2);
-    assert_eq!(trace.losses.iter().count(), 1);
+    assert_eq!(trace.losses.count(LossKind::TimeRounded), 2);
+    assert_eq!(trace.losses.iter().count(), 2);
 }
 
 #[test]
@@ -51,6 +52,53 @@ fn times_beyond_floating_point_are_exact() {
     .unwrap();
     assert_eq!(trace.cpu_ops.start, [2_621_401_187_223_005_124]);
     assert_eq!(trace.cpu_ops.end, [2_621_401_187_223_005_125]);
+}
+
+#[test]
+fn a_duration_without_decimals_is_rounded_only_where_all_are() {
+    let kernel = |ts: u32, dur: &str| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {ts}, "dur": {dur}}}"#
+        )
+    };
+    let rounded = |second: &str| {
+        let text = format!("[{}, {}]", kernel(1, "2"), kernel(9, second));
+        read_text(&text).unwrap().losses.count(LossKind::TimeRounded)
+    };
+    assert_eq!(rounded("3"), 2);
+    assert_eq!(rounded("3.504"), 0);
+}
+
+/// Halves of kernels are not read, and the totals say that something is missing.
+#[test]
+fn kernels_in_halves_are_a_warning() {
+    let trace = read_text(
+        r#"[{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 1.0},
+            {"ph": "B", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 9.0},
+            {"ph": "E", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 10.0}]"#,
+    )
+    .unwrap();
+    assert_eq!(trace.ops.len(), 1);
+    assert_eq!(trace.losses.count(LossKind::EventMalformed), 2);
+}
+
+#[test]
+fn devices_of_others_and_a_base_time_in_quotes() {
+    let launch = |cat: &str, name: &str, id: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": 1, "tid": 1, "ts": {id}.5, "dur": 1.0,
+                "args": {{"correlation": {id}}}}}"#
+        )
+    };
+    let text = format!(
+        r#"{{"baseTimeNanoseconds": "1000000", "traceEvents": [{}, {}]}}"#,
+        launch("cuda_runtime", "hipLaunchKernel", 1),
+        launch("privateuse1_runtime", "Launch", 2)
+    );
+    let trace = read_text(&text).unwrap();
+    assert_eq!(trace.calls.start, [1_001_500, 1_002_500]);
+    assert_eq!(trace.calls.class, [crate::CallClass::Launch; 2]);
+    assert_eq!(trace.losses.iter().count(), 0);
 }
 
 #[test]
