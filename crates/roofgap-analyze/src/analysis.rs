@@ -130,7 +130,23 @@ pub struct Stage {
     pub gpu_op_count: u64,
     /// Calls that put work on the GPU.
     pub launch_count: u64,
-    /// Why the GPU was idle between its first and its last operation.
+    /// GPUs that worked for it.
+    #[serde(default)]
+    pub device_count: u64,
+    /// GPUs that worked for one instance, on average: fewer where each process has its own.
+    #[serde(default)]
+    pub devices_per_instance: f64,
+    /// Sum of its copies; `None` where only totals are known.
+    #[serde(default)]
+    pub memcpy_ns: Option<i64>,
+    /// From the end of its ranges on the CPU to the end of its work on the GPU, summed over instances: not 0 where a range is closed
+    /// before the GPU has finished.
+    #[serde(default)]
+    pub late_ns: i64,
+    /// Before its first operation, time in which the GPU still worked for something else, summed over instances and devices.
+    #[serde(default)]
+    pub queued_ns: i64,
+    /// Why the GPU was idle between its first and its last operation: on each device by itself, and once where instances overlap.
     pub idle: Option<Idle>,
     /// Its steps (tokens of decode).
     pub steps: Option<Steps>,
@@ -147,6 +163,29 @@ pub struct Stage {
     pub from: String,
 }
 
+impl Stage {
+    /// How long it took until all of it was done: its ranges, and what the GPU still did for it after they had closed.
+    pub fn elapsed_ns(&self) -> i64 {
+        self.wall_ns.saturating_add(self.late_ns.max(0))
+    }
+
+    /// Part of that time in which its GPUs were busy, 0 to 1, on the average of its devices.
+    pub fn busy_share(&self) -> Option<f64> {
+        let busy = self.busy_ns.or(self.kernel_ns)?;
+        let elapsed = self.elapsed_ns();
+        (elapsed > 0).then(|| self.each_device(busy) as f64 / elapsed as f64)
+    }
+
+    /// The share of one device in what was summed over the devices of each instance, as its wall time is over the instances.
+    pub fn each_device(&self, ns: i64) -> i64 {
+        if self.devices_per_instance > 1.0 {
+            (ns as f64 / self.devices_per_instance) as i64
+        } else {
+            ns
+        }
+    }
+}
+
 /// Idle time of the GPU by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Idle {
@@ -158,9 +197,30 @@ pub struct Idle {
     pub copy_ns: i64,
     /// Launched and not started, or the device was busy with something else.
     pub other_ns: i64,
+    /// Of `launch_ns`, what would not have been had the thread launched instead of waiting for the device before.
+    #[serde(default)]
+    pub launch_after_sync_ns: i64,
+    /// Of `launch_ns`, what would not have been had the thread launched instead of waiting in a copy before.
+    #[serde(default)]
+    pub launch_after_copy_ns: i64,
 }
 
 impl Idle {
+    /// Gaps that waiting for the device caused: those during the wait, and those it left behind.
+    pub fn by_sync_ns(&self) -> i64 {
+        self.sync_ns + self.launch_after_sync_ns
+    }
+
+    /// Gaps that copies caused.
+    pub fn by_copy_ns(&self) -> i64 {
+        self.copy_ns + self.launch_after_copy_ns
+    }
+
+    /// Gaps in which the CPU was merely late.
+    pub fn by_launch_ns(&self) -> i64 {
+        self.launch_ns - self.launch_after_sync_ns - self.launch_after_copy_ns
+    }
+
     /// All of it.
     pub fn total_ns(&self) -> i64 {
         self.launch_ns + self.sync_ns + self.copy_ns + self.other_ns

@@ -16,7 +16,7 @@ use crate::{enrich, findings, operators, steps};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Losses, Ns, OpKind, RangeStyle, Trace};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What an analysis is told beside the trace.
 #[derive(Debug, Clone, Default)]
@@ -155,6 +155,27 @@ fn no_stages(trace: &Trace, summary_only: bool) -> String {
     }
 }
 
+/// Why a stage that was asked for is not there.
+fn no_match(trace: &Trace, rule: &StageRule) -> String {
+    const MOST: usize = 12;
+    let patterns: Vec<String> = rule.patterns.iter().map(ToString::to_string).collect();
+    let mut seen = FxHashSet::default();
+    let mut names = Vec::new();
+    for range in &trace.ranges.rows {
+        if seen.insert((range.domain, range.name)) && seen.len() <= MOST {
+            let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
+            let at = if domain.is_empty() { "" } else { "@" };
+            names.push(format!("{domain}{at}{name}"));
+        }
+    }
+    let there = match seen.len().saturating_sub(MOST) {
+        _ if names.is_empty() => "the capture has no ranges".to_owned(),
+        0 => format!("there are {}", names.join(", ")),
+        more => format!("there are {} and {more} more", names.join(", ")),
+    };
+    format!("no range matches {}; {there}", patterns.join(", "))
+}
+
 fn sources(trace: &Trace) -> Vec<SourceInfo> {
     let info = |s: &roofgap_trace::Source| SourceInfo {
         path: s.path.clone(),
@@ -230,6 +251,11 @@ impl Work<'_> {
                 reasons.push(Reason {
                     about: format!("stages.{}", rule.name),
                     why,
+                });
+            } else if rule.asked && ranges.instances.is_empty() {
+                reasons.push(Reason {
+                    about: format!("stages.{}", rule.name),
+                    why: no_match(self.trace, rule),
                 });
             }
             let Some(&first) = ranges.instances.first() else {
@@ -321,6 +347,31 @@ impl Work<'_> {
             .count() as u64;
         let kernels = kernels::table(trace, members.iter().map(|&op| op as usize), naming);
         let (busy_ns, idle) = self.busy_and_idle(&members, &device_spans, devices);
+        let device_count = (0..devices)
+            .filter(|&device| {
+                let mut own = device_spans.iter().skip(device).step_by(devices);
+                own.any(|span| span.length().is_some())
+            })
+            .count() as u64;
+        let pairs = device_spans.iter().filter(|span| span.length().is_some()).count();
+        let with_work = spans.iter().filter(|span| span.length().is_some()).count();
+        let late = |(&row, span): (&u32, &Span)| {
+            let end = rows.get(row as usize).map_or(Ns::MAX, |range| range.end);
+            span.length().map_or(0, |_| (span.1.saturating_sub(end)).max(0))
+        };
+        let queued: Ns = device_spans
+            .iter()
+            .enumerate()
+            .filter(|(_, span)| span.length().is_some())
+            .map(|(at, span)| {
+                let row = ranges.instances.get(at / devices).copied().unwrap_or(NO_INSTANCE);
+                let start = rows.get(row as usize).map_or(span.0, |range| range.start);
+                self.activity.busy_in(at % devices, start, span.0)
+            })
+            .sum();
+        let copies = members
+            .iter()
+            .filter(|&&op| ops.kind[op as usize] == OpKind::Copy);
         let gpu = !members.is_empty();
         let measured = !trace.ops.is_empty();
         let mut names: Vec<String> = ranges.instances.iter().map(|&r| self.range_name(r)).collect();
@@ -341,6 +392,11 @@ impl Work<'_> {
             kernel_count: kernels.iter().map(|k| k.calls).sum(),
             gpu_op_count: members.len() as u64,
             launch_count,
+            device_count,
+            devices_per_instance: pairs as f64 / with_work.max(1) as f64,
+            memcpy_ns: measured.then(|| copies.map(|&op| ops.duration(op as usize)).sum()),
+            queued_ns: queued,
+            late_ns: ranges.instances.iter().zip(&spans).map(late).sum(),
             idle: gpu.then_some(idle),
             steps: self.steps(ranges),
             kernels,

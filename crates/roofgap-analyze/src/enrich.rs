@@ -76,19 +76,25 @@ pub(crate) fn utilisation(
                 continue;
             }
         };
-        let mut devices: Vec<_> = stage.kernels.iter().map(|k| k.device).collect();
-        devices.sort_unstable();
-        devices.dedup();
         let steps = stage.steps.as_ref().map(|s| s.count);
         let work = match model.stage_work(kind, tokens, stage.instances, steps) {
-            Ok(work) => work.on_devices(devices.len() as u32),
+            Ok(work) => work.on_devices(stage.device_count as u32),
             Err(misfit) => {
                 missing(&["mfu", "mbu"], &misfit.to_string());
                 continue;
             }
         };
+        // Ranges that close before the GPU has finished hold only part of the time.
+        let mut work = work;
+        if stage.late_ns > stage.wall_ns / 20 {
+            work.assumptions.push(format!(
+                "the ranges of {} close {:.3} ms before the GPU has finished, so the time to the end of its work counts",
+                stage.name,
+                stage.late_ns as f64 / 1e6
+            ));
+        }
         let time = StageTime {
-            wall_ns: stage.wall_ns,
+            wall_ns: stage.elapsed_ns(),
             busy_ns: stage.busy_ns,
             step_ns: stage.steps.as_ref().map(|s| s.mean_ns),
         };
@@ -100,6 +106,10 @@ pub(crate) fn utilisation(
             Ok(value) => stage.mbu = Some(value),
             Err(why) => missing(&["mbu"], &why),
         }
+        let time = StageTime {
+            wall_ns: stage.wall_ns,
+            ..time
+        };
         parts.push((work, time));
     }
     if let (Some(model), Ok(gpu), true) = (model, gpu, parts.len() > 1) {

@@ -51,12 +51,20 @@ impl Activity {
         self.devices.iter().map(Union::length).sum()
     }
 
+    /// How long a device was busy in a span of time.
+    pub(crate) fn busy_in(&self, device: usize, start: Ns, end: Ns) -> Ns {
+        self.devices.get(device).map_or(0, |u| u.overlap(start, end))
+    }
+
     /// Splits one gap of a device by cause. `call` launched the operation that ended it; `near` helps where gaps follow one
     /// another.
     ///
     /// A gap counts as `launch` when the launch began after the device had run dry, less the time in which the launching
     /// thread waited (`sync`) or copied (`copy`) before that launch. What was launched before the device ran dry, and time in
     /// which the device was busy with other work, is `other`.
+    ///
+    /// A thread that waited when the device ran dry could have launched instead: as much of what is left of the gap as it had
+    /// waited until then is `launch_after_sync` or `launch_after_copy`, both parts of `launch`.
     pub(crate) fn split(
         &self,
         trace: &Trace,
@@ -79,13 +87,17 @@ impl Activity {
         }
         let thread = calls.thread[call as usize];
         let until = start.clamp(from, to);
+        // How long the thread waited in the gap, and how long it had been waiting when the gap began.
         let during = |lists: &FxHashMap<ThreadId, Union>, near: &mut usize| {
-            lists
-                .get(&thread)
-                .map_or(0, |u| u.overlap_near(from, until, near))
+            lists.get(&thread).map_or((0, 0), |u| {
+                let inside = u.overlap_near(from, until, near);
+                let at = u.intervals().get(*near).filter(|(s, e)| *s <= from && from < *e);
+                (inside, at.map_or(0, |(s, _)| from - s))
+            })
         };
-        let sync = during(&self.sync, &mut near.sync);
-        let copy = during(&self.copy, &mut near.copy).min(until - from - sync);
+        let (sync, before_sync) = during(&self.sync, &mut near.sync);
+        let (copy, before_copy) = during(&self.copy, &mut near.copy);
+        let copy = copy.min(until - from - sync);
         let launch = to - from - sync - copy;
         let elsewhere = self
             .devices
@@ -97,5 +109,8 @@ impl Activity {
         idle.copy_ns += copy;
         idle.launch_ns += launch - other;
         idle.other_ns += other;
+        let after_sync = before_sync.min(launch - other);
+        idle.launch_after_sync_ns += after_sync;
+        idle.launch_after_copy_ns += before_copy.min(launch - other - after_sync);
     }
 }

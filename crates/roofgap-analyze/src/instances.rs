@@ -104,19 +104,29 @@ impl StageRanges {
             found.instances.push(row as u32);
         }
         let inside = found.inside(trace);
-        let pick = |patterns: &[Pattern], anywhere: bool| -> Vec<u32> {
+        let pick = |patterns: &[Pattern], anywhere: bool, by_name: bool| -> Vec<u32> {
             let mut matcher = Matcher::new(trace, patterns);
             let wanted =
                 |r: &Range| anywhere || inside.get(&r.thread).is_some_and(|u| u.encloses(r.start, r.end));
             let picked = rows.iter().enumerate().filter(|(_, r)| matcher.matches(r));
+            // A step inside a step is the same time again; so is a note inside one of its name.
+            let mut open: FxHashMap<(ThreadId, Option<NameId>), i64> = FxHashMap::default();
             picked
                 .filter(|(_, r)| wanted(r) && !warmup.holds(r))
+                .filter(|(_, r)| {
+                    let end = open
+                        .entry((r.thread, by_name.then_some(r.name)))
+                        .or_insert(i64::MIN);
+                    let inside = r.end <= *end;
+                    *end = r.end.max(*end);
+                    !inside
+                })
                 .map(|(row, _)| row as u32)
                 .collect()
         };
-        found.from_steps = found.instances.is_empty();
-        found.steps = pick(&rule.steps, found.from_steps);
-        found.notes = pick(&rule.notes, false);
+        found.from_steps = found.instances.is_empty() && !rule.asked;
+        found.steps = pick(&rule.steps, found.from_steps, false);
+        found.notes = pick(&rule.notes, false, true);
         if found.from_steps {
             found.instances.clone_from(&found.steps);
         }

@@ -1,5 +1,7 @@
 //! Which ranges make a stage: patterns `[domain@]name`, exact, with `*` only where written.
 
+use std::fmt;
+
 use thiserror::Error;
 
 /// A pattern for range names. Without a domain it means the default domain.
@@ -49,6 +51,15 @@ impl Pattern {
     }
 }
 
+impl fmt::Display for Pattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.domain.is_empty() {
+            write!(out, "{}@", self.domain)?;
+        }
+        out.write_str(&self.name)
+    }
+}
+
 /// Whether `text` fits `pattern`, in which `*` stands for any text.
 fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
@@ -76,6 +87,8 @@ pub struct StageRule {
     pub name: String,
     /// Ranges that are instances of it.
     pub patterns: Vec<Pattern>,
+    /// Whether the user named those patterns: then it is made of what they match and of nothing else.
+    pub asked: bool,
     /// Ranges inside it that are its steps.
     pub steps: Vec<Pattern>,
     /// Ranges inside it that are worth a note.
@@ -100,6 +113,7 @@ impl Default for StageSet {
         let prefill = StageRule {
             name: "prefill".into(),
             patterns: patterns(&["LLM@prefill", "prefill"]),
+            asked: false,
             steps: Vec::new(),
             notes: patterns(&[
                 "sam",
@@ -115,6 +129,7 @@ impl Default for StageSet {
         let decode = StageRule {
             name: "decode".into(),
             patterns: patterns(&["LLM@decode_all", "LLM@decode", "decode_all", "decode"]),
+            asked: false,
             steps: patterns(&["LLM@decode_step", "decode_step"]),
             notes: Vec::new(),
         };
@@ -139,10 +154,14 @@ impl StageSet {
             .map(Pattern::parse)
             .collect::<Result<Vec<_>, _>>()?;
         match self.stages.iter_mut().find(|s| s.name == name) {
-            Some(stage) => stage.patterns = patterns,
+            Some(stage) => {
+                stage.patterns = patterns;
+                stage.asked = true;
+            }
             None => self.stages.push(StageRule {
                 name: name.to_owned(),
                 patterns,
+                asked: true,
                 steps: Vec::new(),
                 notes: Vec::new(),
             }),

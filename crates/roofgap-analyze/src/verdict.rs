@@ -14,6 +14,9 @@ pub struct Verdict {
 /// The share of wall time from which on the GPU counts as the limit.
 const BUSY: f64 = 0.8;
 
+/// One part in this many of the wall time: less than that after the ranges is not worth a word.
+const LATE: i64 = 20;
+
 /// Judges a stage by where its wall time went.
 pub fn verdict(stage: &Stage) -> Verdict {
     let (Some(busy), Some(idle), Some(projected)) = (stage.busy_ns, stage.idle, stage.projected_ns) else {
@@ -23,39 +26,77 @@ pub fn verdict(stage: &Stage) -> Verdict {
             why,
         };
     };
-    let wall = stage.wall_ns.max(1) as f64;
-    let share = busy as f64 / wall;
+    let share = stage.busy_share().unwrap_or(0.0);
+    let of_each = if stage.device_count > 1 {
+        format!(" on the average of {} GPUs", stage.device_count)
+    } else {
+        String::new()
+    };
+    // What was launched in the ranges and ran after them belongs to the stage too.
+    let time = if stage.late_ns > stage.wall_ns / LATE {
+        "the time from the start of the stage to the end of its GPU work"
+    } else {
+        "the wall time"
+    };
     if share >= BUSY {
-        let why = format!("the GPU is busy {:.1} % of the wall time", 100.0 * share.min(1.0));
+        let copies = stage.memcpy_ns.unwrap_or(0);
+        if copies > stage.kernel_ns.unwrap_or(0) && copies > busy / 2 {
+            let why = format!(
+                "the GPU is busy {:.1} % of {time}{of_each}, most of that with copies",
+                100.0 * share
+            );
+            return Verdict {
+                label: "copy-bound",
+                why,
+            };
+        }
+        let why = format!("the GPU is busy {:.1} % of {time}{of_each}", 100.0 * share);
         return Verdict {
             label: "GPU-bound",
             why,
         };
     }
-    let outside = (stage.wall_ns - projected).max(0);
+    let outside = (stage.elapsed_ns() - projected).max(0);
+    let queued = stage.each_device(stage.queued_ns).min(outside);
+    let apart = if stage.devices_per_instance > 1.0 {
+        let known = stage.each_device(busy + idle.total_ns()) + outside;
+        (stage.elapsed_ns() - known).max(0)
+    } else {
+        0
+    };
     let causes = [
         (
-            idle.launch_ns,
+            stage.each_device(idle.by_launch_ns()),
             "launch-bound",
             "the CPU had not launched the next operation yet",
         ),
         (
-            idle.sync_ns,
+            stage.each_device(idle.by_sync_ns()),
             "sync-bound",
-            "the launching thread was waiting for the device",
+            "the launching thread was waiting for the device, or late because it had waited",
         ),
         (
-            idle.copy_ns,
+            stage.each_device(idle.by_copy_ns()),
             "copy-bound",
-            "the launching thread was inside a copy call",
+            "the launching thread was inside a copy call, or late because of one",
         ),
         (
-            idle.other_ns,
+            stage.each_device(idle.other_ns),
             "gaps on the GPU",
             "work was launched and had not started",
         ),
         (
-            outside,
+            queued,
+            "queued",
+            "the GPU still worked for what came before the stage",
+        ),
+        (
+            apart,
+            "uneven",
+            "one GPU had nothing to do before its first or after its last operation, while another worked",
+        ),
+        (
+            outside - queued,
             "host-bound",
             "the CPU worked before the first or after the last GPU operation",
         ),
@@ -63,7 +104,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let lost: i64 = causes.iter().map(|c| c.0).sum();
     let (ns, label, cause) = causes.into_iter().max_by_key(|c| c.0).unwrap_or_default();
     let why = format!(
-        "the GPU is idle {:.1} % of the wall time; in {:.0} % of that {cause}",
+        "the GPU is idle {:.1} % of {time}{of_each}; in {:.0} % of that {cause}",
         100.0 * (1.0 - share),
         100.0 * ns as f64 / lost.max(1) as f64,
     );
@@ -92,6 +133,7 @@ mod tests {
             sync_ns: 5,
             copy_ns: 5,
             other_ns: 0,
+            ..Idle::default()
         };
         assert_eq!(verdict(&stage(100, 98, 8, launch)).label, "launch-bound");
         assert_eq!(verdict(&stage(100, 98, 90, Idle::default())).label, "GPU-bound");

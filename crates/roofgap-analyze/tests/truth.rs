@@ -137,6 +137,7 @@ fn every_range_a_stage(trace: &Trace) -> (Options, Analysis) {
         StageRule {
             name: pattern,
             patterns,
+            asked: true,
             steps: Vec::new(),
             notes: Vec::new(),
         }

@@ -128,6 +128,9 @@ fn stages(analysis: &Analysis, look: Look, out: &mut String) {
     for stage in &analysis.stages {
         let verdict = verdict(stage);
         let _ = writeln!(out, "{}: {}: {}", stage.name, verdict.label, verdict.why);
+        if let Some(late) = late(stage) {
+            let _ = writeln!(out, "  {late}");
+        }
         if let Some(steps) = &stage.steps {
             let launches = steps
                 .launches_per_step
@@ -166,9 +169,7 @@ pub(crate) fn stage_cells(stage: &Stage) -> [String; 14] {
         stage.instances.to_string(),
         ms(stage.wall_ns),
         ms_or(stage.busy_ns),
-        stage
-            .busy_ns
-            .map_or(NONE.to_owned(), |b| percent(b, stage.wall_ns)),
+        busy_percent(stage),
         ms_or(stage.kernel_ns),
         number(stage.kernel_count),
         number(stage.launch_count),
@@ -185,6 +186,24 @@ pub(crate) fn stage_cells(stage: &Stage) -> [String; 14] {
             .as_ref()
             .map_or(NONE.to_owned(), |m| share(m.by_wall_pct)),
     ]
+}
+
+/// Part of the stage's time in which its GPUs were busy, in %.
+pub(crate) fn busy_percent(stage: &Stage) -> String {
+    let busy = stage.busy_ns.and_then(|_| stage.busy_share());
+    busy.map_or(NONE.to_owned(), |share| format!("{:.1}", 100.0 * share))
+}
+
+/// Says so where the ranges of a stage do not hold all of its time.
+pub(crate) fn late(stage: &Stage) -> Option<String> {
+    (stage.late_ns > stage.wall_ns / 20).then(|| {
+        format!(
+            "the ranges of {} close before the GPU has finished: it works for {} more; wait for the device at the end of the range \
+             to time it whole",
+            stage.name,
+            time(stage.late_ns)
+        )
+    })
 }
 
 fn ranges(analysis: &Analysis, out: &mut String) {
@@ -230,16 +249,25 @@ fn findings(analysis: &Analysis, look: Look, out: &mut String) {
 
 fn kernels(analysis: &Analysis, look: Look, out: &mut String) {
     heading("Kernels by time, whole trace", look, out);
-    let mut table = Table::new(&["kernel", "family", "total ms>", "share %>", "calls>", "mean µs>"]);
+    let several = analysis.devices.len() > 1;
+    let mut columns = vec!["kernel", "family", "total ms>", "share %>", "calls>", "mean µs>"];
+    if several {
+        columns.insert(1, "GPU>");
+    }
+    let mut table = Table::new(&columns);
     for kernel in analysis.kernels.iter().take(look.kernels) {
-        table.row([
+        let mut cells = vec![
             kernel.short_name.clone(),
             kernel.family.clone(),
             ms(kernel.total_ns),
             percent(kernel.total_ns, analysis.totals.kernel_ns),
             count(kernel.calls),
             format!("{:.2}", kernel.mean_ns as f64 / 1e3),
-        ]);
+        ];
+        if several {
+            cells.insert(1, kernel.device.map_or(NONE.to_owned(), |d| d.to_string()));
+        }
+        table.row(cells);
     }
     if table.is_empty() {
         let _ = writeln!(out, "none: the input holds no kernels");

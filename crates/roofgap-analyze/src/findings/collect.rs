@@ -1,6 +1,6 @@
 //! Going through the operations of a stage once.
 
-use super::evidence::{ChainUse, CommunicationUse, ShapeUse, StageEvidence};
+use super::evidence::{ChainUse, CommunicationUse, DeviceUse, ShapeUse, StageEvidence};
 use crate::interval::Union;
 use crate::names::family;
 use roofgap_trace::{MemoryKind, NameId, Ns, OpKind, ShapeId, Trace};
@@ -137,6 +137,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                     let copies = &mut self.found.host_copies;
                     copies.count += 1;
                     copies.ns += end - start;
+                    copies.to_host += u64::from(host(memory.1));
                     copies.bytes += transfer.map_or(0, |t| t.bytes);
                     if memory.0 == MemoryKind::Pageable || memory.1 == MemoryKind::Pageable {
                         copies.pageable += 1;
@@ -154,9 +155,14 @@ impl<'t, 'k> Collector<'t, 'k> {
         }
     }
 
-    /// Whether anything is there that computation could hide.
-    pub(super) fn may_overlap(&self) -> bool {
-        !self.talk.is_empty() || !self.copies.is_empty()
+    /// Whether it matters when the devices computed: there is something to hide behind it, or several devices share the work.
+    pub(super) fn needs_compute(&self) -> bool {
+        let one = |lane: &Lane| {
+            self.lanes
+                .first()
+                .is_some_and(|first| first.device == lane.device)
+        };
+        !self.talk.is_empty() || !self.copies.is_empty() || !self.lanes.iter().all(one)
     }
 
     /// Notes when the device computed.
@@ -224,7 +230,7 @@ impl<'t, 'k> Collector<'t, 'k> {
             lane.close(&mut chains);
         }
         self.found.chains = chains;
-        if self.may_overlap() {
+        if self.needs_compute() {
             let compute = &self.compute;
             let exposed = |busy: &Times| -> (Ns, Ns) {
                 let mut sum = (0, 0);
@@ -246,6 +252,21 @@ impl<'t, 'k> Collector<'t, 'k> {
                 });
             }
             self.found.host_copies.exposed_ns = exposed(&self.copies).1;
+            let number = |device: &u16| {
+                self.trace
+                    .devices
+                    .get(usize::from(*device))
+                    .map_or(0, |d| d.number)
+            };
+            let uses = self.compute.iter().map(|(device, times)| DeviceUse {
+                number: number(device),
+                compute_ns: times.length(),
+            });
+            self.found.devices = uses.collect();
+            self.found.devices.sort_by_key(|device| device.number);
+            let all = self.compute.values().flat_map(|times| times.intervals());
+            let any = Union::of(all.copied().collect()).length();
+            self.found.any_device_ns = (self.compute.len() > 1).then_some(any);
         }
         self.found.streams = self.lanes.len() as u64;
         let trace = self.trace;

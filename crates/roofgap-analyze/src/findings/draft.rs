@@ -3,21 +3,26 @@
 use crate::analysis::{Finding, Stage};
 use serde_json::Value;
 
-/// Below this share of the stage's wall time a finding is not worth a line, in %.
+/// Below this share of the stage's time a finding is not worth a line, in %.
 pub(super) const LEAST_PCT: f64 = 0.5;
 
 /// A finding being written.
 pub(super) struct Draft(Finding);
 
 impl Draft {
+    /// Begins a finding about work or gaps that were added up over the stage's devices: side by side they save the share of one.
+    pub(super) fn summed(id: &str, stage: &Stage, sum_ns: i64) -> Self {
+        Self::new(id, stage, stage.each_device(sum_ns))
+    }
+
     /// Begins a finding about a stage. The bound cannot exceed the stage.
     pub(super) fn new(id: &str, stage: &Stage, bound_ns: i64) -> Self {
-        let bound_ns = bound_ns.clamp(0, stage.wall_ns.max(0));
+        let bound_ns = bound_ns.clamp(0, stage.elapsed_ns().max(0));
         Self(Finding {
             id: id.to_owned(),
             stage: Some(stage.name.clone()),
             bound_ns,
-            bound_pct: percent(bound_ns, stage.wall_ns),
+            bound_pct: percent(bound_ns, stage.elapsed_ns()),
             ..Finding::default()
         })
     }
@@ -58,4 +63,18 @@ pub(super) fn percent(part: i64, whole: i64) -> f64 {
 /// Nanoseconds as milliseconds for a sentence.
 pub(super) fn ms(ns: i64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
+}
+
+/// Nanoseconds as microseconds for a sentence.
+pub(super) fn us(ns: f64) -> String {
+    format!("{:.1} µs", ns / 1e3)
+}
+
+/// How often, for a sentence.
+pub(super) fn times(count: u64) -> String {
+    if count == 1 {
+        "once".to_owned()
+    } else {
+        format!("{count} times")
+    }
 }

@@ -23,8 +23,23 @@ pub struct StageEvidence {
     pub chains: ChainUse,
     /// Streams with work.
     pub streams: u64,
+    /// Launches of whole graphs.
+    pub graph_launches: u64,
+    /// Devices with work, in the order of their numbers.
+    pub devices: Vec<DeviceUse>,
+    /// Time in which at least one device computed; `None` on a single device.
+    pub any_device_ns: Option<Ns>,
     /// Kernels that talk to other devices, where there are any.
     pub communication: Option<CommunicationUse>,
+}
+
+/// Computation on one device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceUse {
+    /// Its number.
+    pub number: u32,
+    /// Time in which a kernel ran that does not talk to other devices.
+    pub compute_ns: Ns,
 }
 
 /// Launches of one kernel in one shape.
@@ -59,6 +74,8 @@ pub struct CopyUse {
     pub count: u64,
     /// How many of them from or to memory that the system may page out.
     pub pageable: u64,
+    /// How many of them from the device to the host.
+    pub to_host: u64,
     /// Bytes.
     pub bytes: u64,
     /// Sum of their durations on the device.
@@ -136,7 +153,7 @@ pub fn evidence(
                 collector.add(op);
             }
             // Rare, so a second look is cheaper than keeping every kernel's times.
-            if collector.may_overlap() {
+            if collector.needs_compute() {
                 for op in (0..trace.ops.len()).filter(|&op| inside(op)) {
                     collector.add_compute(op);
                 }
@@ -144,6 +161,12 @@ pub fn evidence(
             let mut found = collector.finish();
             found.stage.clone_from(&rule.name);
             found.syncs = syncs(trace, &ranges);
+            let graph = |(context, class): (&u32, &CallClass)| {
+                let at = place.get(*context as usize);
+                *class == CallClass::GraphLaunch && at.is_some_and(|instance| *instance != NO_INSTANCE)
+            };
+            let calls = contexts.of_call.iter().zip(&trace.calls.class);
+            found.graph_launches = calls.filter(|&call| graph(call)).count() as u64;
             Some(found)
         })
         .collect()

@@ -12,7 +12,9 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use evidence::{ChainUse, CommunicationUse, CopyUse, ShapeUse, StageEvidence, SyncUse, evidence};
+pub use evidence::{
+    ChainUse, CommunicationUse, CopyUse, DeviceUse, ShapeUse, StageEvidence, SyncUse, evidence,
+};
 pub use occupancy::{Limit, Occupancy, occupancy};
 
 use crate::analysis::{Analysis, Finding, Stage};

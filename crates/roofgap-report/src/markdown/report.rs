@@ -203,9 +203,9 @@ fn merged(bundle: Bundle<'_>, out: &mut String) {
             ms(each(stage.wall_ns)),
             ms_or(stage.kernel_ns.map(each)),
             ms_or(stage.busy_ns.map(each)),
-            stage
-                .busy_ns
-                .map_or(NONE.to_owned(), |b| percent(each(b), unwatched)),
+            stage.busy_ns.map_or(NONE.to_owned(), |b| {
+                percent(each(stage.each_device(b)), unwatched)
+            }),
         ]);
     }
     if !table.is_empty() {

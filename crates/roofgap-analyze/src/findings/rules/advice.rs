@@ -42,7 +42,7 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
             stage.name,
             ms(saves as i64)
         );
-        Draft::new(
+        Draft::summed(
             &format!("ncu-{}", advice.rule.to_ascii_lowercase()),
             stage,
             saves as i64,

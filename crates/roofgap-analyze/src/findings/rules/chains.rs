@@ -26,7 +26,7 @@ pub(in crate::findings) fn unfused(view: &View<'_>, findings: &mut Vec<Finding>)
          kernel of a chain reads and writes what the one before it had in registers.",
         chains.longest
     );
-    Draft::new("unfused-elementwise", stage, chains.beyond_longest_ns)
+    Draft::summed("unfused-elementwise", stage, chains.beyond_longest_ns)
         .with("chains", chains.count)
         .with("kernels_in_chains", chains.kernels)
         .with("kernels", stage.kernel_count)

@@ -11,17 +11,21 @@ pub(in crate::findings) fn exposed(view: &View<'_>, findings: &mut Vec<Finding>)
         return;
     };
     let hidden = 100.0 - percent(talk.exposed_ns, talk.ns);
+    let (shown, all) = (stage.each_device(talk.exposed_ns), stage.each_device(talk.ns));
+    let part = if shown == all {
+        format!("the {} of", ms(all))
+    } else {
+        format!("{} of {} of", ms(shown), ms(all))
+    };
     let title = format!(
-        "{} of {} communication is not hidden behind computation in {}",
-        ms(talk.exposed_ns),
-        ms(talk.ns),
+        "{part} communication in {} are not hidden behind computation",
         stage.name
     );
     let action = "Overlap it: communicate on a stream of its own while the next part computes, in pieces small enough; or \
                   communicate less (fewer ranks for small batches, reduced precision, a fused all-reduce and norm). A rank that \
                   waits for a slower one shows as communication too."
         .to_owned();
-    Draft::new("communication-exposed", stage, talk.exposed_ns)
+    Draft::summed("communication-exposed", stage, talk.exposed_ns)
         .with("communication_kernels", talk.count)
         .with("communication_ns", talk.ns)
         .with("exposed_ns", talk.exposed_ns)

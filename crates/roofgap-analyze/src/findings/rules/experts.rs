@@ -65,7 +65,7 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
     let launches = stage.launch_count.max(stage.kernel_count).max(1) as f64;
     let gaps = stage
         .idle
-        .map(|idle| idle.launch_ns)
+        .map(|idle| idle.by_launch_ns())
         .or_else(|| Some(stage.wall_ns - stage.busy_ns.or(stage.kernel_ns)?));
     let Some(gaps) = gaps else { return };
     let bound = gaps as f64 * (vanish / launches).min(1.0);
@@ -78,7 +78,7 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
         "Run all experts of a layer in one grouped product (a fused mixture-of-experts kernel, grouped_mm): {grouped:.0} launches a \
          step instead of {one_by_one:.0}, and no loop over experts on the CPU."
     );
-    Draft::new("experts-one-by-one", stage, bound as i64)
+    Draft::summed("experts-one-by-one", stage, bound as i64)
         .with_number("products_per_step", per_step)
         .with_number("expert_products_per_step", one_by_one)
         .with_number("grouped_products_per_step", grouped)

@@ -1,14 +1,22 @@
 //! The GPU waits for the CPU to launch.
 
-use crate::analysis::Finding;
+use crate::analysis::{Finding, Idle, Stage};
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms, percent};
+use crate::findings::draft::{Draft, ms, percent, us};
 
-/// Below this share of wall time, in %, gaps are not what holds the stage back.
+/// Below this share of the stage's time, in %, gaps are not what holds the stage back.
 const LEAST_GAP_PCT: f64 = 20.0;
 
-/// A stage in which the GPU is idle because the next kernel was not launched yet. Where only totals are known (a summary
-/// table and a wall time), all that the kernels do not cover counts, since one cannot tell gaps apart.
+/// Launching takes some microseconds. Where the gap before a launch is longer than this on average, the CPU does other work
+/// between launches.
+const LONG_GAP_NS: i64 = 200_000;
+
+/// A step of so few launches is recorded as a graph nearly whole.
+const FEW_LAUNCHES: f64 = 32.0;
+
+/// A stage in which the GPU is idle because the next operation was not launched yet, and not because the CPU had waited for
+/// the GPU before. Where only totals are known (a summary table and a wall time), all that the kernels do not cover counts,
+/// since one cannot tell gaps apart.
 pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let launches = if stage.launch_count > 0 {
@@ -16,49 +24,47 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
     } else {
         stage.kernel_count
     };
-    let Some(busy_ns) = stage.busy_ns.or(stage.kernel_ns) else {
+    let (Some(busy_ns), Some(busy_share)) = (stage.busy_ns.or(stage.kernel_ns), stage.busy_share()) else {
         return;
     };
     if launches == 0 || busy_ns <= 0 {
         return;
     }
     let from_totals = stage.idle.is_none();
-    let gap_ns = stage.idle.map_or(stage.wall_ns - busy_ns, |idle| idle.launch_ns);
+    // A gap or two behind a wait do not change the picture; the number is then the one that the tables show.
+    let late_ns = |idle: Idle| match idle.by_launch_ns() {
+        own if own < idle.launch_ns / 20 * 19 => own,
+        _ => idle.launch_ns,
+    };
+    let sum_ns = stage.idle.map_or(stage.wall_ns - busy_ns, late_ns);
+    let gap_ns = stage.each_device(sum_ns);
     let largest = stage
         .idle
-        .is_none_or(|idle| gap_ns >= idle.sync_ns.max(idle.copy_ns).max(idle.other_ns));
-    if percent(gap_ns, stage.wall_ns) < LEAST_GAP_PCT || !largest {
+        .is_none_or(|idle| sum_ns >= idle.by_sync_ns().max(idle.by_copy_ns()).max(idle.other_ns));
+    if percent(gap_ns, stage.elapsed_ns()) < LEAST_GAP_PCT || !largest {
         return;
     }
-    let busy_pct = percent(busy_ns, stage.wall_ns);
-    let mean_ns = stage
-        .kernel_ns
-        .map(|ns| ns as f64 / stage.kernel_count.max(1) as f64);
+    let busy_pct = 100.0 * busy_share;
     let steps = stage
         .steps
         .as_ref()
         .map(|steps| steps.count)
         .filter(|count| *count > 0);
     let per_step = steps.map(|count| launches as f64 / count as f64);
-    let small: u64 = stage
-        .kernels
-        .iter()
-        .filter(|k| matches!(&*k.family, "elementwise" | "copy/layout" | "reduction"))
-        .map(|k| k.calls)
-        .sum();
-    let mut draft = Draft::new("launch-bound", stage, gap_ns)
+    let graphs = view.evidence.map_or(0, |evidence| evidence.graph_launches);
+    let mut draft = Draft::summed("launch-bound", stage, sum_ns)
         .with("wall_ns", stage.wall_ns)
         .with("busy_ns", busy_ns)
         .with_number("busy_pct", busy_pct)
         .with("launches", launches)
-        .with_number("gap_per_launch_ns", gap_ns as f64 / launches as f64)
-        .with("light_kernels", small);
+        .with_number("gap_per_launch_ns", sum_ns as f64 / launches as f64)
+        .with("light_kernels", light_kernels(stage));
     if let Some(idle) = stage.idle {
         draft = draft
             .with("idle_launch_ns", idle.launch_ns)
             .with("idle_total_ns", idle.total_ns());
     }
-    if let Some(mean) = mean_ns {
+    if let Some(mean) = mean_kernel_ns(stage) {
         draft = draft.with_number("mean_kernel_ns", mean);
     }
     let mut rate = String::new();
@@ -66,36 +72,75 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         draft = draft.with_number("launches_per_step", per_step);
         rate = format!(", {per_step:.0} a step");
     }
+    if graphs > 0 {
+        draft = draft.with("graph_launches", graphs);
+    }
     if from_totals {
         draft = draft.with(
             "from",
             "kernel totals and wall time: all time without kernels counts",
         );
     }
-    let mean = mean_ns.map_or_else(String::new, |ns| format!(" of {:.1} us on average", ns / 1e3));
     let title = format!(
         "{} is launch-bound: the GPU is busy {busy_pct:.1} % of the time and waits {} for {launches} launches{rate}",
         stage.name,
         ms(gap_ns)
     );
-    let fused = if small > 0 {
+    let how = if graphs > 0 && per_step.is_none_or(|count| count <= FEW_LAUNCHES) {
+        "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the path: \
+         sample in the graph, launch the next step before the token of the last is read, prepare inputs and schedule meanwhile."
+            .to_owned()
+    } else if sum_ns / launches as i64 > LONG_GAP_NS {
         format!(
-            " {small} of {} kernels only move or combine elements: torch.compile folds most of them into their neighbours.",
-            stage.kernel_count
+            "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. Python, data \
+             preparation, scheduling and file access show in a CPU profile of the launching thread.",
+            us(sum_ns as f64 / launches as f64)
         )
     } else {
-        String::new()
+        fewer_launches(stage, graphs)
     };
-    let how = if stage.steps.is_some() {
+    let action = format!(
+        "{how} If every such gap vanished the stage would take {}.",
+        ms(stage.elapsed_ns() - gap_ns)
+    );
+    draft.say(title, action, findings);
+}
+
+fn fewer_launches(stage: &Stage, graphs: u64) -> String {
+    let how = if graphs > 0 {
+        "Launch less often: part of the work is in CUDA graphs already, record the rest too (static shapes, no read-back in between)"
+    } else if stage.steps.is_some() {
         "Launch less often: record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a \
          static cache and torch.cuda.graph)"
     } else {
         "Launch less often: torch.compile the stage, or give each launch more to do (images and sequences together, fused \
          attention and norms)"
     };
-    let action = format!(
-        "{how}; the kernels{mean} are too short to hide a launch each.{fused} If every gap vanished the stage would take {}.",
-        ms(stage.wall_ns - gap_ns)
-    );
-    draft.say(title, action, findings);
+    let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| {
+        format!(
+            "; kernels of {} on average are too short to hide a launch each",
+            us(ns)
+        )
+    });
+    let light = light_kernels(stage);
+    let fused = if light > 0 {
+        format!(
+            " {light} of {} kernels only move or combine elements: torch.compile folds most of them into their neighbours.",
+            stage.kernel_count
+        )
+    } else {
+        String::new()
+    };
+    format!("{how}{mean}.{fused}")
+}
+
+fn mean_kernel_ns(stage: &Stage) -> Option<f64> {
+    let ns = stage.kernel_ns.filter(|_| stage.kernel_count > 0)?;
+    Some(ns as f64 / stage.kernel_count as f64)
+}
+
+fn light_kernels(stage: &Stage) -> u64 {
+    let light = |family: &str| matches!(family, "elementwise" | "copy/layout" | "reduction");
+    let kernels = stage.kernels.iter().filter(|k| light(&k.family));
+    kernels.map(|k| k.calls).sum()
 }

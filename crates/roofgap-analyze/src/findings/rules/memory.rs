@@ -3,7 +3,7 @@
 use crate::analysis::{Finding, Stage};
 use crate::counters::{Bound, Measured};
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms, percent};
+use crate::findings::draft::{Draft, ms};
 use crate::names::short_name;
 
 /// Share of the bandwidth, in %, from which on a stage without counters is at the memory roof.
@@ -33,7 +33,7 @@ pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Findi
             stage.name,
             ms(total_ns)
         );
-        Draft::new("memory-at-roof", stage, total_ns / 2)
+        Draft::summed("memory-at-roof", stage, total_ns / 2)
             .with("kernels", kernels.len())
             .with("kernel_ns", total_ns)
             .with("largest", name)
@@ -46,7 +46,7 @@ pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Findi
             "{} runs at the memory roof: while busy the GPU moves what the model needs at {by_busy:.0} % of its bandwidth",
             stage.name
         );
-        Draft::new("memory-at-roof", stage, busy_ns / 2)
+        Draft::summed("memory-at-roof", stage, busy_ns / 2)
             .with_number("mbu_by_busy_pct", by_busy)
             .with("bytes", bytes)
             .with("busy_ns", busy_ns)
@@ -72,7 +72,7 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
             stage.name,
             dram(largest)
         );
-        Draft::new("memory-below-roof", stage, lost as i64)
+        Draft::summed("memory-below-roof", stage, lost as i64)
             .with("kernels", kernels.len())
             .with("largest", name)
             .with_number("largest_dram_pct", dram(largest))
@@ -86,7 +86,7 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
             "{} keeps the GPU busy, yet moves what the model needs at {by_busy:.0} % of the bandwidth",
             stage.name
         );
-        Draft::new("memory-below-roof", stage, bound as i64)
+        Draft::summed("memory-below-roof", stage, bound as i64)
             .with_number("mbu_by_busy_pct", by_busy)
             .with("bytes", bytes)
             .with("busy_ns", busy_ns)
@@ -129,6 +129,6 @@ fn count(kernels: usize) -> String {
 fn by_model(view: &View<'_>, stage: &Stage) -> Option<(f64, i64, f64)> {
     let (mbu, busy_ns) = (stage.mbu.as_ref()?, stage.busy_ns?);
     let counted = view.counters().next().is_some();
-    let busy = percent(busy_ns, stage.wall_ns) >= BUSY_PCT;
+    let busy = 100.0 * stage.busy_share()? >= BUSY_PCT;
     (busy && !counted).then_some((mbu.by_busy_pct?, busy_ns, mbu.bytes))
 }

@@ -3,6 +3,7 @@
 mod advice;
 mod chains;
 mod communication;
+mod devices;
 mod experts;
 mod launch;
 mod memory;
@@ -21,7 +22,7 @@ use crate::analysis::Finding;
 pub(super) type Rule = fn(&View<'_>, &mut Vec<Finding>);
 
 /// Every rule.
-pub(super) const ALL: [Rule; 15] = [
+pub(super) const ALL: [Rule; 17] = [
     launch::launch_bound,
     waits::synchronisation,
     waits::host_copies,
@@ -34,6 +35,8 @@ pub(super) const ALL: [Rule; 15] = [
     experts::one_by_one,
     streams::one_stream,
     communication::exposed,
+    devices::uneven,
+    devices::take_turns,
     steps::long_tail,
     overhead::watching,
     advice::ncu_rules,

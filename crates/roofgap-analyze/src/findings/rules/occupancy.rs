@@ -53,7 +53,7 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
             possible.limit.name()
         );
         let bound = measured.timeline_total_ns as f64 * (1.0 - roof / 100.0);
-        Draft::new("low-occupancy", stage, bound as i64)
+        Draft::summed("low-occupancy", stage, bound as i64)
             .with("kernel", row.kernel.as_str())
             .with_number("occupancy_pct", achieved)
             .with_number("possible_occupancy_pct", possible.pct)

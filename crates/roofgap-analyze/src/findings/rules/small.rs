@@ -7,7 +7,7 @@ use crate::findings::draft::{Draft, ms, percent};
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
 const LEAST_KERNEL_PCT: f64 = 20.0;
 
-/// Kernels with fewer blocks than the device has multiprocessors. The bound is the time that a full device would not need.
+/// Kernels with fewer blocks than the device has multiprocessors; those that talk to other devices are meant to be small. The bound is the time that a full device would not need.
 pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(kernel_ns)) = (view.evidence, stage.kernel_ns) else {
@@ -17,7 +17,7 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
     let mut total_ns = 0;
     let mut unused = 0.0;
     let mut largest: Option<(&str, u64, i64, u32)> = None;
-    for shape in &evidence.shapes {
+    for shape in evidence.shapes.iter().filter(|s| s.family != "communication") {
         let Some(sms) = shape
             .sms
             .filter(|sms| shape.blocks > 0 && shape.blocks < u64::from(*sms))
@@ -48,7 +48,7 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
          split of the inner dimension. The largest is {short} with {blocks} blocks. Small kernels take {} in all.",
         ms(total_ns)
     );
-    Draft::new("small-kernels", stage, unused as i64)
+    Draft::summed("small-kernels", stage, unused as i64)
         .with("small_kernels", calls)
         .with("kernels", stage.kernel_count)
         .with("small_kernel_ns", total_ns)

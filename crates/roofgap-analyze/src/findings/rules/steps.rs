@@ -38,16 +38,27 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
         ms(steps.p50_ns),
         ms(worst_ns)
     );
-    let action = format!(
-        "Look at step {} in the timeline: growth of the cache or an allocation, recompilation or a new graph, garbage collection, \
+    // A first step that had to wait its turn says nothing of the steps.
+    let queued_ns = stage.each_device(stage.queued_ns);
+    let behind = worst == 0 && 2 * queued_ns > worst_ns - steps.p50_ns;
+    let action = if behind {
+        format!(
+            "Step 1 is long because the GPU still worked for {} on what came before. Wait for the device at the end of the stage \
+             before, so that each stage shows its own time; this one needs no cure.",
+            ms(queued_ns)
+        )
+    } else {
+        format!(
+            "Look at step {} in the timeline: growth of the cache or an allocation, recompilation or a new graph, garbage collection, \
          another process.{}",
-        worst + 1,
-        if worst == 0 {
-            " It is the first, so a longer warm-up may be all it needs."
-        } else {
-            ""
-        }
-    );
+            worst + 1,
+            if worst == 0 {
+                " It is the first, so a longer warm-up may be all it needs."
+            } else {
+                ""
+            }
+        )
+    };
     Draft::new("step-tail", stage, beyond)
         .with("steps", steps.count)
         .with("slow_steps", slow.len())

@@ -10,14 +10,15 @@ const BUSY_PCT: f64 = 60.0;
 const SMALL_PCT: f64 = 20.0;
 
 /// A busy stage on a single stream in which kernels fill half the device or less, or copies to and from the host stand
-/// between the kernels. The bound is half the time of those kernels, and the copies.
+/// between the kernels. The bound is half the time of those kernels, and as much of the copies as other work could hide.
 pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(busy_ns), Some(kernel_ns)) = (view.evidence, stage.busy_ns, stage.kernel_ns)
     else {
         return;
     };
-    if evidence.streams != 1 || percent(busy_ns, stage.wall_ns) < BUSY_PCT {
+    let busy_pct = 100.0 * stage.busy_share().unwrap_or(0.0);
+    if evidence.streams != 1 || busy_pct < BUSY_PCT {
         return;
     }
     let half_empty: i64 = evidence
@@ -31,7 +32,9 @@ pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Findin
     } else {
         0
     };
+    // Copies can only hide behind other work of the stage.
     let copies = evidence.host_copies.exposed_ns;
+    let copies = copies.min(busy_ns - copies).max(0);
     let title = format!(
         "all work of {} is on one stream, though part of it could overlap",
         stage.name
@@ -39,7 +42,7 @@ pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Findin
     let action = "Put copies, and branches that do not depend on each other (vision tiles, shared and routed experts, the \
                   sequences of a batch), on streams of their own."
         .to_owned();
-    Draft::new("one-stream", stage, kernels / 2 + copies)
+    Draft::summed("one-stream", stage, kernels / 2 + copies)
         .with("streams", evidence.streams)
         .with("kernels_of_half_the_device_ns", half_empty)
         .with("exposed_copy_ns", copies)

@@ -54,7 +54,7 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
         "Let them use the tensor cores, which do TF32 {ratio:.1} times as fast here: bf16 weights, or \
          torch.set_float32_matmul_precision(\"high\"); sizes that are multiples of 8."
     );
-    Draft::new(
+    Draft::summed(
         "tensor-cores-idle",
         stage,
         (slow_ns as f64 * (1.0 - 1.0 / ratio)) as i64,

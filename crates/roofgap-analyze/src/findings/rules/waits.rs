@@ -2,16 +2,21 @@
 
 use crate::analysis::Finding;
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms};
+use crate::findings::draft::{Draft, ms, times, us};
 
-/// Calls that wait for the device inside a step (or inside a stage without steps), with the idle time they cause.
+/// Up to so many waits in a step are the one that ends it.
+const ONCE_A_STEP: f64 = 1.5;
+
+/// Calls that wait for the device inside a step (or inside a stage without steps), with the idle time they cause: while the
+/// thread waits, and after, until it has launched again what it could have launched meanwhile.
 pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(idle)) = (view.evidence, stage.idle) else {
         return;
     };
     let syncs = &evidence.syncs;
-    if syncs.inside == 0 || idle.sync_ns <= 0 {
+    let gaps_ns = idle.by_sync_ns();
+    if syncs.inside == 0 || gaps_ns <= 0 {
         return;
     }
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
@@ -21,10 +26,11 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
         None
     };
     let call = syncs.most_common.as_deref().unwrap_or("a synchronising call");
-    let mut draft = Draft::new("sync-in-step", stage, idle.sync_ns)
+    let mut draft = Draft::summed("sync-in-step", stage, gaps_ns)
         .with("sync_calls", syncs.inside)
         .with("sync_call_ns", syncs.ns)
         .with("idle_sync_ns", idle.sync_ns)
+        .with("idle_after_sync_ns", idle.launch_after_sync_ns)
         .with("most_common_call", call);
     let mut rate = String::new();
     if let Some(per_step) = per_step {
@@ -32,15 +38,25 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
         rate = format!(" ({per_step:.1} a step)");
     }
     let title = format!(
-        "{} waits for the device {} times inside its work{rate}; the GPU is idle {} meanwhile",
+        "{} waits for the device {} inside its work{rate}; the GPU is idle {} for it",
         stage.name,
-        syncs.inside,
-        ms(idle.sync_ns)
+        times(syncs.inside),
+        ms(stage.each_device(gaps_ns))
     );
-    let action = format!(
-        "Find what reads a value back ({call}): .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a stopping test for \
-         each token. Keep the value on the device, or test it once in several tokens on a side stream."
-    );
+    let action = if per_step.is_some_and(|count| count <= ONCE_A_STEP) {
+        let each = gaps_ns as f64 / syncs.inside as f64;
+        format!(
+            "A step ends in one wait ({call}), and the GPU is idle for {} until the CPU has launched again. Launch the next step \
+             before the token of the last one is read (asynchronous scheduling, sampling on the device), or shorten what the \
+             CPU does between the wait and the launch.",
+            us(each)
+        )
+    } else {
+        format!(
+            "Find what reads a value back ({call}): .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a stopping test for \
+             each token. Keep the value on the device, or test it once in several tokens on a side stream."
+        )
+    };
     draft.say(title, action, findings);
 }
 
@@ -56,26 +72,46 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
     if copies.pageable == 0 && !each_step {
         return;
     }
-    let bound = copies.exposed_ns + idle.copy_ns;
-    let mut draft = Draft::new("host-copies", stage, bound)
+    let bound = copies.exposed_ns + idle.by_copy_ns();
+    let mut draft = Draft::summed("host-copies", stage, bound)
         .with("host_copies", copies.count)
         .with("pageable_copies", copies.pageable)
         .with("bytes", copies.bytes)
         .with("copy_ns", copies.ns)
         .with("exposed_copy_ns", copies.exposed_ns)
-        .with("idle_copy_ns", idle.copy_ns);
+        .with("copies_to_host", copies.to_host)
+        .with("idle_copy_ns", idle.copy_ns)
+        .with("idle_after_copy_ns", idle.launch_after_copy_ns);
     if steps > 0 {
         draft = draft.with_number("copies_per_step", copies.count as f64 / steps as f64);
     }
+    let pageable = match copies.pageable {
+        0 => String::new(),
+        1 if copies.count == 1 => ", from or to pageable memory".to_owned(),
+        all if all == copies.count => ", all of them from or to pageable memory".to_owned(),
+        some => format!(", {some} of them from or to pageable memory"),
+    };
     let title = format!(
-        "{} copies between host and device {} times, {} of them from or to pageable memory",
-        stage.name, copies.count, copies.pageable
+        "{} copies {} between host and device{pageable}; that and the gaps it leaves take {}",
+        stage.name,
+        times(copies.count),
+        ms(stage.each_device(bound))
     );
-    let action = if copies.pageable > 0 {
-        "Make the tensors on the device, or stage them in pinned memory and copy with non_blocking=True; a pageable copy holds \
-         the CPU until it is done."
-    } else {
-        "Move the copies out of the step: build masks and positions on the device, and read tokens back in batches."
+    let read_back = 2 * copies.to_host > copies.count;
+    let action = match (read_back, copies.pageable > 0) {
+        (true, true) => {
+            "Find what reads values back (.item(), .cpu(), .tolist(), printing): such a copy holds the CPU until the GPU has \
+             caught up. Keep the values on the device, or read them late, through pinned memory with non_blocking=True."
+        }
+        (true, false) => "Read back less often: several tokens at once, or while the next step runs.",
+        (false, true) => {
+            "Make the tensors on the device, or stage them in pinned memory and copy with non_blocking=True; a pageable copy \
+             holds the CPU until it is done. Weights that are copied in each step belong on the device."
+        }
+        (false, false) => {
+            "Move the copies out of the step: build masks and positions on the device, keep weights there, and copy ahead on a \
+             stream of their own."
+        }
     };
     draft.say(title, action.to_owned(), findings);
 }

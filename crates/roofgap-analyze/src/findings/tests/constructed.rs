@@ -155,6 +155,7 @@ fn pageable_copies() {
     evidence.host_copies = CopyUse {
         count: 20,
         pageable: 8,
+        to_host: 8,
         bytes: 4096,
         ns: 2 * MS,
         exposed_ns: MS,

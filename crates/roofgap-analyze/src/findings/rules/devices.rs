@@ -1,0 +1,70 @@
+//! Several devices that do not share the work.
+
+use crate::analysis::Finding;
+use crate::findings::View;
+use crate::findings::draft::{Draft, ms, percent};
+
+/// Share of the stage's time, in %, by which the busiest device must exceed the mean.
+const LEAST_UNEVEN_PCT: f64 = 10.0;
+/// Devices take turns where at most this part of their work, in %, runs at the same time.
+const MOST_SHARED_PCT: f64 = 10.0;
+
+/// A stage on several devices of which one computes longer than the rest. The bound is what an even share would save.
+pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let Some(devices) = view.evidence.map(|e| &e.devices).filter(|d| d.len() > 1) else {
+        return;
+    };
+    let (Some(most), Some(least)) = (
+        devices.iter().max_by_key(|d| d.compute_ns),
+        devices.iter().min_by_key(|d| d.compute_ns),
+    ) else {
+        return;
+    };
+    let sum: i64 = devices.iter().map(|d| d.compute_ns).sum();
+    let beyond = most.compute_ns - sum / devices.len() as i64;
+    if percent(beyond, stage.elapsed_ns()) < LEAST_UNEVEN_PCT {
+        return;
+    }
+    let title = format!(
+        "the GPUs of {} are loaded unevenly: GPU {} computes {}, GPU {} {}",
+        stage.name,
+        most.number,
+        ms(most.compute_ns),
+        least.number,
+        ms(least.compute_ns)
+    );
+    let action = "Move work from the busiest GPU to the others: layers or experts placed by their cost, the output head and the \
+                  embedding counted too, sequences of equal length for each."
+        .to_owned();
+    Draft::new("devices-uneven", stage, beyond)
+        .with("devices", devices.len())
+        .with("busiest_ns", most.compute_ns)
+        .with("least_busy_ns", least.compute_ns)
+        .with("mean_ns", sum / devices.len() as i64)
+        .say(title, action, findings);
+}
+
+/// A stage whose devices compute one after another. The bound is what is left out if all compute at once.
+pub(in crate::findings) fn take_turns(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let Some(evidence) = view.evidence else { return };
+    let Some(any) = evidence.any_device_ns else { return };
+    let devices = evidence.devices.len() as i64;
+    let sum: i64 = evidence.devices.iter().map(|d| d.compute_ns).sum();
+    if devices < 2 || percent(sum - any, sum) > MOST_SHARED_PCT {
+        return;
+    }
+    let title = format!(
+        "the {devices} GPUs of {} take turns: hardly two of them compute at the same time",
+        stage.name
+    );
+    let action = "Split each layer over the GPUs (tensor parallelism) instead of the layers among them, or keep several batches in \
+                  flight; a model that fits on one GPU is faster there."
+        .to_owned();
+    Draft::new("devices-take-turns", stage, any - sum / devices)
+        .with("devices", devices)
+        .with("compute_ns", sum)
+        .with("any_device_ns", any)
+        .say(title, action, findings);
+}

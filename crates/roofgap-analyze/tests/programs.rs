@@ -1,0 +1,420 @@
+//! Small programs played through on made-up GPUs: what holds each back must be what is said first.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use roofgap_analyze::{Analysis, Finding, Options, Stage, analyze, verdict};
+use roofgap_trace::{
+    Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
+    ThreadId, Trace,
+};
+use std::collections::HashMap;
+
+const GEMM: &str = "nvjet_sm90_tst_128x64_64x16_4x1_v_bz_TNT";
+const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+const US: i64 = 1_000;
+
+/// A thread that launches, and the devices that work behind it.
+struct Program {
+    trace: Trace,
+    process: ProcessId,
+    thread: ThreadId,
+    now: i64,
+    /// When each device and stream is done with what it was given.
+    done: HashMap<(u16, u32), i64>,
+    correlation: u32,
+}
+
+impl Program {
+    fn on(devices: u32) -> Self {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "main");
+        for number in 0..devices {
+            trace.add_device(Device {
+                number,
+                name: Some("NVIDIA H200".into()),
+                sms: Some(132),
+                uuid: Some(number.to_string()),
+                ..Device::default()
+            });
+        }
+        Self {
+            trace,
+            process,
+            thread,
+            now: 1_000_000,
+            done: HashMap::new(),
+            correlation: 0,
+        }
+    }
+
+    fn range(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
+        let start = self.now;
+        self.now += 200;
+        body(self);
+        self.now += 200;
+        let (domain, name) = (self.trace.names.intern("LLM"), self.trace.names.intern(name));
+        self.trace.ranges.rows.push(Range {
+            start,
+            end: self.now,
+            domain,
+            name,
+            process: self.process,
+            thread: self.thread,
+            end_thread: self.thread,
+            style: RangeStyle::PushPop,
+            open: false,
+        });
+    }
+
+    fn call(&mut self, name: &str, lasts: i64) -> u32 {
+        self.correlation += 1;
+        let id = self.trace.names.intern(name);
+        self.trace.calls.push(Call {
+            start: self.now,
+            end: self.now + lasts,
+            name: id,
+            class: CallClass::of(name),
+            process: self.process,
+            thread: self.thread,
+            correlation: self.correlation,
+        });
+        self.now += lasts;
+        self.correlation
+    }
+
+    /// Puts an operation behind what its stream has to do; answers when it is done.
+    fn put(&mut self, kind: OpKind, name: &str, device: u16, lasts: i64, ready: i64) -> i64 {
+        let done = self.done.entry((device, 7)).or_insert(0);
+        let start = (*done + 1_000).max(ready + 2_000);
+        *done = start + lasts;
+        let grid = if name == NCCL { 24 } else { 512 };
+        let shape = self.trace.ops.intern_shape(LaunchShape {
+            grid: [grid, 1, 1],
+            block: [128, 1, 1],
+            ..LaunchShape::default()
+        });
+        let memory = match kind {
+            OpKind::Copy if name.contains("Device-to-Host") => (MemoryKind::Device, MemoryKind::Pageable),
+            OpKind::Copy => (MemoryKind::Pageable, MemoryKind::Device),
+            _ => Default::default(),
+        };
+        let name = self.trace.names.intern(name);
+        self.trace.ops.push(GpuOp {
+            kind,
+            start,
+            end: start + lasts,
+            name,
+            device: DeviceId(device),
+            stream: 7,
+            process: self.process,
+            correlation: self.correlation,
+            shape,
+            bytes: 8,
+            graph_node: 0,
+            memory,
+        });
+        start + lasts
+    }
+
+    fn kernel(&mut self, name: &str, device: u16, lasts: i64) -> i64 {
+        let ready = self.now + 2_000;
+        self.call("cudaLaunchKernel", 4_000);
+        self.put(OpKind::Kernel, name, device, lasts, ready)
+    }
+
+    /// A copy of pageable memory, which holds the thread until it is done.
+    fn copy(&mut self, name: &str, lasts: i64) {
+        let (called, ready) = (self.now, self.now + 2_000);
+        self.correlation += 1;
+        let end = self.put(OpKind::Copy, name, 0, lasts, ready);
+        self.correlation -= 1;
+        self.call("cudaMemcpyAsync", end - called + 1_000);
+    }
+
+    fn wait(&mut self) {
+        let done = self.done.values().copied().max().unwrap_or(0);
+        self.call("cudaStreamSynchronize", (done - self.now).max(0) + 4_000);
+    }
+
+    fn decode(&mut self, steps: usize, mut step: impl FnMut(&mut Self)) {
+        self.range("decode_all", |program| {
+            for _ in 0..steps {
+                program.range("decode_step", &mut step);
+            }
+            program.wait();
+        });
+    }
+
+    fn analysis(mut self) -> Analysis {
+        self.trace.sort();
+        let analysis = analyze(&self.trace, &Options::default());
+        for stage in &analysis.stages {
+            let share = stage.busy_share().unwrap();
+            assert!((0.0..=1.0).contains(&share), "{}: {share}", stage.name);
+        }
+        for finding in &analysis.findings {
+            let name = finding.stage.as_deref().unwrap();
+            let stage = analysis.stages.iter().find(|s| s.name == name).unwrap();
+            assert!(finding.bound_ns <= stage.elapsed_ns(), "{}", finding.id);
+            assert!(finding.bound_pct <= 100.0, "{}", finding.id);
+        }
+        analysis
+    }
+}
+
+fn decode(analysis: &Analysis) -> &Stage {
+    analysis.stages.iter().find(|s| s.name == "decode").unwrap()
+}
+
+fn first(analysis: &Analysis) -> &Finding {
+    analysis.findings.first().expect("something is found")
+}
+
+#[test]
+fn kernels_that_fill_the_device_are_no_finding() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..64 {
+            p.kernel(GEMM, 0, 60 * US);
+        }
+    });
+    let analysis = program.analysis();
+    assert_eq!(verdict(decode(&analysis)).label, "GPU-bound");
+    assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
+}
+
+/// The CPU could run ahead, and waits in every layer instead: the gaps behind the waits are theirs, not the launches'.
+#[test]
+fn a_wait_in_every_layer() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..24 {
+            for _ in 0..6 {
+                p.kernel(GEMM, 0, 20 * US);
+            }
+            p.wait();
+            p.now += 40 * US;
+        }
+    });
+    let analysis = program.analysis();
+    let (stage, first) = (decode(&analysis), first(&analysis));
+    assert_eq!(first.id, "sync-in-step");
+    let idle = stage.idle.unwrap();
+    assert!(idle.launch_ns > 4 * idle.sync_ns, "{idle:?}");
+    assert!(idle.by_sync_ns() > idle.total_ns() * 8 / 10, "{idle:?}");
+    assert_eq!(first.bound_ns, idle.by_sync_ns());
+    assert!(first.action.contains(".item()"), "{}", first.action);
+    assert_eq!(verdict(stage).label, "sync-bound");
+    assert!(analysis.findings.iter().all(|f| f.id != "launch-bound"));
+}
+
+/// Few launches, the GPU long done with them, and a wait that takes no time: the CPU is what is slow.
+#[test]
+fn a_slow_cpu_is_not_cured_by_fewer_waits() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..10 {
+            p.kernel(GEMM, 0, 50 * US);
+            p.now += 900 * US;
+        }
+        p.wait();
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "launch-bound");
+    assert!(
+        first(&analysis).action.contains("between launches"),
+        "{}",
+        first(&analysis).action
+    );
+    assert_eq!(verdict(decode(&analysis)).label, "launch-bound");
+}
+
+#[test]
+fn values_read_back_in_every_layer() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..24 {
+            for _ in 0..6 {
+                p.kernel(GEMM, 0, 10 * US);
+            }
+            p.copy("[CUDA memcpy Device-to-Host]", 1_500);
+            p.wait();
+            p.now += 30 * US;
+        }
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "host-copies");
+    assert!(first(&analysis).action.contains(".item()"));
+    assert_eq!(verdict(decode(&analysis)).label, "copy-bound");
+}
+
+#[test]
+fn weights_that_come_from_the_host_in_each_step() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..16 {
+            p.copy("[CUDA memcpy Host-to-Device]", 900 * US);
+            p.kernel(GEMM, 0, 20 * US);
+        }
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "host-copies");
+    assert!(first(&analysis).action.contains("Weights"));
+    assert_eq!(verdict(decode(&analysis)).label, "copy-bound");
+    // All copies can hide no more than there is work to hide behind.
+    let one_stream = analysis.findings.iter().find(|f| f.id == "one-stream").unwrap();
+    assert_eq!(one_stream.bound_ns, decode(&analysis).kernel_ns.unwrap());
+}
+
+/// Graphs are in use already: the advice cannot be to use graphs.
+#[test]
+fn gaps_between_graphs() {
+    for whole in [false, true] {
+        let mut program = Program::on(1);
+        program.decode(16, |p| {
+            let ready = p.now + 6_000;
+            p.call("cudaGraphLaunch", 12_000);
+            for _ in 0..if whole { 1 } else { 200 } {
+                let kind = if whole { OpKind::Graph } else { OpKind::Kernel };
+                p.put(kind, GEMM, 0, if whole { 800 * US } else { 3 * US }, ready);
+            }
+            p.now += 2_500 * US;
+        });
+        let analysis = program.analysis();
+        let first = first(&analysis);
+        assert_eq!((first.id.as_str(), whole), ("launch-bound", whole));
+        assert_eq!(first.evidence["graph_launches"], 16);
+        assert!(first.action.contains("already"), "{}", first.action);
+        assert!(!first.action.contains("0.0 µs"), "{}", first.action);
+    }
+}
+
+#[test]
+fn gpus_with_unequal_shares() {
+    let mut program = Program::on(2);
+    program.decode(8, |p| {
+        for _ in 0..16 {
+            p.kernel(GEMM, 0, 90 * US);
+            p.kernel(GEMM, 1, 20 * US);
+        }
+    });
+    let analysis = program.analysis();
+    let stage = decode(&analysis);
+    assert_eq!((stage.device_count, stage.devices_per_instance), (2, 2.0));
+    assert_eq!(first(&analysis).id, "devices-uneven");
+    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 35 * US);
+    assert_eq!(verdict(stage).label, "uneven");
+}
+
+#[test]
+fn gpus_that_take_turns() {
+    let mut program = Program::on(2);
+    program.decode(8, |p| {
+        for device in [0, 1] {
+            let before = p.done.values().copied().max().unwrap_or(0);
+            p.done.insert((device, 7), before);
+            for _ in 0..16 {
+                p.kernel(GEMM, device, 50 * US);
+            }
+        }
+        p.wait();
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "devices-take-turns");
+    // Two that work at once need half the time.
+    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 50 * US);
+}
+
+/// Gaps of two devices at the same time are no more than the stage's time, and no GPU is busy more than all the time.
+#[test]
+fn two_gpus_side_by_side() {
+    let mut program = Program::on(2);
+    program.decode(8, |p| {
+        for _ in 0..100 {
+            p.kernel(GEMM, 0, 5 * US);
+            p.kernel(GEMM, 1, 5 * US);
+        }
+    });
+    let analysis = program.analysis();
+    let stage = decode(&analysis);
+    let share = stage.busy_share().unwrap();
+    assert!((0.6..0.64).contains(&share), "{share}");
+    let first = first(&analysis);
+    assert_eq!(first.id, "launch-bound");
+    assert!(first.bound_ns <= stage.wall_ns - stage.busy_ns.unwrap() / 2);
+    assert_eq!(first.evidence["busy_pct"].as_f64().unwrap().round(), 62.0);
+}
+
+#[test]
+fn communication_that_nothing_hides() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..16 {
+            p.kernel(GEMM, 0, 30 * US);
+            p.kernel(NCCL, 0, 50 * US);
+        }
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "communication-exposed");
+    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 50 * US);
+    assert!(
+        analysis.findings.iter().all(|f| f.id != "small-kernels"),
+        "a collective is meant to use few blocks"
+    );
+}
+
+/// Nothing waits at the end of prefill: its work runs while decode has begun.
+#[test]
+fn a_stage_that_ends_before_its_work() {
+    let mut program = Program::on(1);
+    program.range("prefill", |p| {
+        for _ in 0..160 {
+            p.kernel(GEMM, 0, 400 * US);
+        }
+    });
+    program.decode(8, |p| {
+        for _ in 0..60 {
+            p.kernel(GEMM, 0, 9 * US);
+        }
+        p.wait();
+    });
+    let analysis = program.analysis();
+    let prefill = analysis.stages.iter().find(|s| s.name == "prefill").unwrap();
+    assert_eq!(prefill.busy_ns, Some(160 * 400 * US));
+    assert!(prefill.late_ns > 62_000 * US && prefill.wall_ns < 700 * US);
+    assert!(prefill.busy_share().unwrap() > 0.99);
+    let words = verdict(prefill);
+    assert_eq!(words.label, "GPU-bound");
+    assert!(words.why.contains("to the end of its GPU work"), "{}", words.why);
+    let stage = decode(&analysis);
+    assert_eq!(stage.late_ns, 0);
+    assert!(stage.queued_ns > 62_000 * US, "{}", stage.queued_ns);
+    assert_eq!(verdict(stage).label, "queued");
+    let tail = analysis.findings.iter().find(|f| f.id == "step-tail").unwrap();
+    assert!(tail.action.contains("what came before"), "{}", tail.action);
+}
+
+/// Two annotations of one step are one step, and two of one part one note.
+#[test]
+fn ranges_inside_ranges_of_the_same_meaning() {
+    let mut program = Program::on(1);
+    program.range("prefill", |p| {
+        p.range("sam", |p| {
+            p.range("sam", |p| {
+                p.kernel(GEMM, 0, 10 * US);
+            });
+        });
+    });
+    program.decode(3, |p| {
+        p.range("decode_step", |p| {
+            p.kernel(GEMM, 0, 10 * US);
+        });
+    });
+    let analysis = program.analysis();
+    let steps = decode(&analysis).steps.as_ref().unwrap();
+    assert_eq!((steps.count, steps.launches_per_step), (3, Some(1.0)));
+    let prefill = analysis.stages.iter().find(|s| s.name == "prefill").unwrap();
+    let note = &prefill.notes[0];
+    assert_eq!((note.instances, note.kernel_count), (1, 1));
+    assert!(note.wall_ns < prefill.wall_ns);
+}
