@@ -280,6 +280,9 @@ fn start_hint(error: &io::Error, line: &CommandLine) -> &'static str {
         }
         io::ErrorKind::NotFound => "; is it installed, and on the PATH?",
         io::ErrorKind::PermissionDenied => "; it is not executable: chmod +x it, or name its interpreter",
+        _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
+            "; it is neither a program of this machine nor a script that begins with #!"
+        }
         _ => "",
     }
 }

@@ -54,7 +54,7 @@ impl Kin {
         let mark = mark();
         // Held while starting, or another thread could take the new child for an orphan.
         let mut leads = running();
-        let child = command.env(MARK, &mark).spawn()?;
+        let child = spawn(command.env(MARK, &mark))?;
         let lead = i32::try_from(child.id()).map_err(io::Error::other)?;
         leads.push(lead);
         let since = process::of(lead).map_or(0, |process| process.start);
@@ -113,8 +113,8 @@ impl Kin {
             .collect();
         self.signal_all(Signal::TERM);
         if !self.wait_until_gone(plan.terminate) {
-            // What is killed may have started another meanwhile.
-            for _ in 0..20 {
+            // What is killed may have started another meanwhile, and a loaded machine takes its time to end it.
+            for _ in 0..100 {
                 self.signal_all(Signal::KILL);
                 if self.wait_until_gone(Duration::from_millis(100)) {
                     break;
@@ -187,6 +187,20 @@ impl Drop for Kin {
     fn drop(&mut self) {
         running().retain(|lead| *lead != self.lead);
     }
+}
+
+/// Starts a program. One that was written a moment ago may still be open in a process that another thread has just
+/// forked, which passes by itself.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..50 {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+    command.spawn()
 }
 
 fn own_pid() -> i32 {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::budget::Budget;
 use super::job::{ChildError, Job, run};
+use super::outcome::Ended;
 use super::sink::Sink;
 use super::stop::{Cancel, StopPlan};
 use crate::command::CommandLine;
@@ -13,6 +14,8 @@ use crate::command::CommandLine;
 pub struct Answer {
     /// It ended by itself with status 0.
     pub ok: bool,
+    /// It ended by itself, with whatever status.
+    pub itself: bool,
     /// How it ended, in words.
     pub how: String,
     /// Its output.
@@ -26,7 +29,24 @@ impl Answer {
     pub fn text(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
+
+    /// What it said, short enough for a message: its first line, or that there is none.
+    pub fn gist(&self) -> String {
+        let text = self.text();
+        let Some(line) = text.lines().map(str::trim).find(|line| !line.is_empty()) else {
+            return "saying nothing".to_owned();
+        };
+        let plain = |c: &char| !c.is_control() && *c != char::REPLACEMENT_CHARACTER;
+        let mut gist: String = line.chars().filter(plain).take(GIST).collect();
+        if line.chars().nth(GIST).is_some() {
+            gist.push_str("...");
+        }
+        format!("saying {gist:?}")
+    }
 }
+
+/// Characters of an answer that a message quotes.
+const GIST: usize = 160;
 
 /// Asks a tool, and gives it `limit` to answer.
 pub fn probe(command: &CommandLine, limit: Duration) -> Result<Answer, ChildError> {
@@ -45,6 +65,7 @@ pub fn probe(command: &CommandLine, limit: Duration) -> Result<Answer, ChildErro
     let outcome = run(job, &mut |_| {})?;
     Ok(Answer {
         ok: outcome.is_success(),
+        itself: outcome.ended == Ended::Itself && outcome.code.is_some(),
         how: outcome.describe(),
         stdout: outcome.stdout.tail,
         stderr: outcome.stderr.tail,

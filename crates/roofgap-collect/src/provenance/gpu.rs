@@ -94,8 +94,9 @@ impl Gpus {
                 .arg(format!("--query-gpu={}", fields.join(",")))
                 .arg("--format=csv,noheader,nounits");
             let answer = probe(&line, PATIENCE).map_err(|error| error.to_string())?;
-            if answer.ok {
-                let mut gpus = read(&fields, &answer.stdout);
+            let mut gpus = read(&fields, &answer.stdout);
+            // It ends with another status where it warns, of a damaged infoROM for one, and lists the GPUs all the same.
+            if answer.ok || !gpus.gpus.is_empty() {
                 if gpus
                     .gpus
                     .iter()
@@ -254,6 +255,15 @@ mod tests {
             (gpu.compute_capability.as_deref(), gpu.memory_bytes),
             (None, Some(16_160 << 20))
         );
+
+        std::fs::write(
+            &script,
+            format!(
+                "#!/bin/sh\necho '{ROW}'\necho 'WARNING: infoROM is corrupted at gpu 0000:00:06.0'\nexit 14\n"
+            ),
+        )
+        .unwrap();
+        assert_eq!(Gpus::ask(&script).unwrap().gpus.len(), 1);
 
         std::fs::write(
             &script,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::help::Help;
-use super::nsys::answer;
+use super::nsys::{answer, not_like};
 use super::search::{Candidate, Found, Place, Rejected, Search};
 use super::version::Version;
 
@@ -46,18 +46,15 @@ impl Ncu {
 
     fn ask(candidate: Candidate) -> Result<Ncu, String> {
         let Candidate { path, place } = candidate;
-        let said = answer(&path, &["--version"])?;
+        let answered = answer(&path, &["--version"])?;
+        let said = answered.text();
         if !said.contains("Nsight Compute") {
-            return Err(format!("it does not answer --version like ncu: {}", said.trim()));
+            return Err(not_like("ncu", &answered));
         }
-        // The line with the version; the copyright line has years in it too.
-        let version = said
-            .lines()
-            .find(|line| line.contains("Version"))
-            .and_then(Version::find);
-        let help = Help::read(&answer(&path, &["--help"])?);
-        let sets = identifiers(&answer(&path, &["--list-sets"]).unwrap_or_default());
-        let sections = identifiers(&answer(&path, &["--list-sections"]).unwrap_or_default());
+        let version = version(&said);
+        let help = Help::read(&answer(&path, &["--help"])?.text());
+        let sets = identifiers(&answer(&path, &["--list-sets"])?.text());
+        let sections = identifiers(&answer(&path, &["--list-sections"])?.text());
         Ok(Ncu {
             path,
             place,
@@ -70,14 +67,27 @@ impl Ncu {
 
     /// The metrics this ncu knows for a chip such as `gh100`; asked without a GPU. It takes a few seconds.
     pub fn metrics_of(&self, chip: &str) -> Result<BTreeSet<String>, String> {
-        let text = answer(&self.path, &["--query-metrics", "--chips", chip])?;
-        let known = metric_names(&text);
+        let answer = answer(&self.path, &["--query-metrics", "--chips", chip])?;
+        let known = metric_names(&answer.text());
         if known.is_empty() {
-            Err(format!("ncu lists no metric for the chip {chip}"))
+            Err(format!(
+                "ncu lists no metric for the chip {chip}: it {}, {}",
+                answer.how,
+                answer.gist()
+            ))
         } else {
             Ok(known)
         }
     }
+}
+
+/// The line with the version, below the one with the name: the copyright has years in it too, and a banner before them may
+/// speak of other versions.
+fn version(said: &str) -> Option<Version> {
+    said.lines()
+        .skip_while(|line| !line.contains("Nsight Compute"))
+        .filter(|line| line.contains("Version"))
+        .find_map(Version::find)
 }
 
 /// The first column of the tables of `--list-sets` and `--list-sections`. A long cell goes on in rows that start with a space.

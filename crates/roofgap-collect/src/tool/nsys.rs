@@ -7,7 +7,7 @@ use super::help::Help;
 use super::importer::{self, Import};
 use super::search::{Candidate, Found, Place, Rejected, Search};
 use super::version::Version;
-use crate::child::probe;
+use crate::child::{Answer, probe};
 use crate::command::CommandLine;
 
 /// An nsys that answers.
@@ -70,14 +70,19 @@ impl Nsys {
 
     fn ask(candidate: Candidate) -> Result<Nsys, String> {
         let Candidate { path, place } = candidate;
-        let said = answer(&path, &["--version"])?;
-        let version = Version::find(&said);
-        if version.is_none() && !said.contains("Nsight Systems") {
-            return Err(format!("it does not answer --version like nsys: {}", said.trim()));
+        let answered = answer(&path, &["--version"])?;
+        let said = answered.text();
+        // A wrapper may print a banner with numbers of its own.
+        let named = said.lines().find(|line| line.contains("Nsight Systems"));
+        let version = named
+            .and_then(Version::find)
+            .or_else(|| Version::find(&said).filter(Version::is_of_a_year));
+        if version.is_none() && named.is_none() {
+            return Err(not_like("nsys", &answered));
         }
-        let profile = Help::read(&answer(&path, &["profile", "--help"])?);
-        let export = Help::read(&answer(&path, &["export", "--help"]).unwrap_or_default());
-        let reports = report_names(&listing(&path, &["stats", "--help-reports"]));
+        let profile = Help::read(&answer(&path, &["profile", "--help"])?.text());
+        let export = Help::read(&answer(&path, &["export", "--help"])?.text());
+        let reports = report_names(&answer(&path, &["stats", "--help-reports"])?.text());
         let import = importer::check(&path);
         Ok(Nsys {
             path,
@@ -91,21 +96,24 @@ impl Nsys {
     }
 }
 
-/// What a tool answers, or why it does not.
-pub(super) fn answer(path: &Path, args: &[&str]) -> Result<String, String> {
+/// What a tool answers, whatever status it ends with (`nsys stats --help-reports` ends with 1, and a wrapper may lose one);
+/// or why it does not answer at all.
+pub(super) fn answer(path: &Path, args: &[&str]) -> Result<Answer, String> {
     let command = CommandLine::new(path).args(args.iter().copied());
     match probe(&command, PATIENCE) {
-        Ok(answer) if answer.ok => Ok(answer.text()),
-        Ok(answer) => Err(format!("{command} {}: {}", answer.how, answer.text().trim())),
+        Ok(answer) if answer.itself => Ok(answer),
+        Ok(answer) => Err(format!("{command} {}, {}", answer.how, answer.gist())),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// What a tool lists, whatever status it ends with: `nsys stats --help-reports` ends with 1.
-fn listing(path: &Path, args: &[&str]) -> String {
-    probe(&CommandLine::new(path).args(args.iter().copied()), PATIENCE)
-        .map(|answer| answer.text())
-        .unwrap_or_default()
+/// Why a program is not the tool whose name it has.
+pub(super) fn not_like(tool: &str, answer: &Answer) -> String {
+    let gist = answer.gist();
+    format!(
+        "it does not answer --version like {tool}: it {}, {gist}",
+        answer.how
+    )
 }
 
 /// The names of `nsys stats --help-reports`: `  cuda_gpu_kern_sum[:nvtx-name][:base|:mangled] -- CUDA GPU Kernel Summary`.

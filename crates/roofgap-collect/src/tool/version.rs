@@ -25,13 +25,12 @@ impl Version {
                 .filter(|run| run.contains('.'))
                 .filter_map(Self::read)
         };
-        let year = |version: &Version| {
-            version
-                .0
-                .first()
-                .is_some_and(|first| (2018..2100).contains(first))
-        };
-        runs().find(year).or_else(|| runs().next())
+        runs().find(Version::is_of_a_year).or_else(|| runs().next())
+    }
+
+    /// Whether it begins with a year, as the versions of both tools do.
+    pub(super) fn is_of_a_year(&self) -> bool {
+        self.0.first().is_some_and(|first| (2018..2100).contains(first))
     }
 
     /// At least this year and release.
