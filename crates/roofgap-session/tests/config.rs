@@ -191,12 +191,12 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_origin() {
         (
             vec!["run.top_n_kernels=many"],
             "run.top_n_kernels cannot be many (command line: run.top_n_kernels=many)",
-            "u32",
+            "a whole number",
         ),
         (
             vec!["run.top_n_kernels=-1"],
             "run.top_n_kernels cannot be -1",
-            "u32",
+            "a whole number",
         ),
         (
             vec!["run.counter_budget=5x"],
@@ -216,11 +216,7 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_origin() {
             "hardware.peak_tflops",
             "more than 0",
         ),
-        (
-            vec!["~run.timeout"],
-            "run cannot be as it is",
-            "missing field `timeout`",
-        ),
+        (vec!["~run.timeout"], "run cannot be as it is", "it lacks timeout"),
     ] {
         let text = error(&written);
         assert!(text.contains(key) && text.contains(why), "{written:?}: {text}");

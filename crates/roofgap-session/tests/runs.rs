@@ -76,6 +76,13 @@ fn a_run_is_listed_shown_and_compared() {
     assert_eq!(gates(&old, &new, "5%"), GateVerdict::Broken);
     assert_eq!(gates(&new, &old, "5%"), GateVerdict::Held);
     assert_eq!(gates(&old, &old, "0%"), GateVerdict::Held);
+
+    // Packed by hand, the program's own account is still read.
+    let account = outcome.run_dir.join("baseline/workload.json");
+    let packed = std::process::Command::new("gzip").arg(&account).status();
+    assert!(packed.unwrap().success() && !account.exists());
+    let again = load_side(&base, outcome.run_dir.to_str().unwrap(), &options).unwrap();
+    assert_eq!(again.facts, old.facts);
 }
 
 #[test]
@@ -148,5 +155,7 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     let after = load_side(&base, &run.id, &Options::default()).unwrap();
     assert!(after.analysis.stages == before.analysis.stages);
     assert!(after.analysis.kernels == before.analysis.kernels);
+    assert!(after.analysis.counters == before.analysis.counters);
+    assert!(!before.facts.unwatched.is_empty() && after.facts == before.facts);
     assert_eq!(gates(&before, &after, "0%"), GateVerdict::Held);
 }

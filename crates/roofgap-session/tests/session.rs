@@ -152,13 +152,32 @@ fn a_program_that_prints_without_end_does_not_fill_the_disk() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_wrong_usage() {
+fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
     let bench = Bench::new();
-    let outcome = bench.run(&["no-such-program-anywhere"], &[]);
-    assert_eq!(outcome.exit, Exit::Usage);
-    is_whole(&outcome);
-    assert!(why(&outcome, PhaseName::Preflight).contains("no-such-program-anywhere"));
-    assert_eq!(*status(&outcome, PhaseName::Baseline), PhaseStatus::Pending);
+    let plain = bench.path("plain");
+    std::fs::write(&plain, "no program").unwrap();
+    for (program, overrides, said) in [
+        (
+            &["no-such-program-anywhere"] as &[&str],
+            &[] as &[&str],
+            "no-such-program-anywhere",
+        ),
+        (&[plain.to_str().unwrap()], &[], "chmod +x"),
+        (&[], &["workload.cwd=no/such/folder"], "workload.cwd"),
+        (&[], &["inputs.manifest=no/such/file"], "inputs.manifest"),
+        (&[], &["stage1.run_dir=no/such/folder"], "stage1.run_dir"),
+        (
+            &[],
+            &["workload=hf", "model=llama3_8b", "workload.python=no-such-python"],
+            "no-such-python",
+        ),
+    ] {
+        let props = bench.props(program, overrides);
+        let error = profile(&props, &Cancel::new(), &mut |_| {}).unwrap_err();
+        assert_eq!(error.exit(), Exit::Usage);
+        assert!(error.to_string().contains(said), "{error}");
+        assert!(!bench.path("runs").exists(), "{error}");
+    }
 }
 
 #[test]

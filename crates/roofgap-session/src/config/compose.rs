@@ -345,8 +345,23 @@ fn typed(tree: &Node) -> Result<Config, ConfigError> {
     let json = serde_json::Value::from(tree);
     serde_path_to_error::deserialize(&json).map_err(|error| {
         let key = error.path().to_string();
-        value_error(tree, &key, error.into_inner().to_string())
+        value_error(tree, &key, in_words(&error.into_inner().to_string()))
     })
+}
+
+/// What is wrong with a value, in the words of whoever wrote it.
+fn in_words(why: &str) -> String {
+    let why = why
+        .replace("expected u32", "expected a whole number of 0 or more")
+        .replace("expected u64", "expected a whole number of 0 or more")
+        .replace("expected f64", "expected a number");
+    if let Some(name) = why.strip_prefix("missing field ") {
+        return format!("it lacks {}", name.replace('`', ""));
+    }
+    if why.ends_with("expected a string") {
+        return format!("{why}; in quotes it is one: key='1'");
+    }
+    why
 }
 
 /// The error for a value, with the origin of the nearest node that exists.

@@ -146,7 +146,9 @@ pub(super) fn sha256(path: &Path) -> std::io::Result<String> {
 /// A file under the name it has before it is whole.
 pub(super) fn is_temporary(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy());
-    name.is_some_and(|name| name.starts_with('.') && name.ends_with(".tmp"))
+    name.is_some_and(|name| {
+        name.starts_with('.') && (name.ends_with(".tmp") || name.ends_with(".tmp.sqlite"))
+    })
 }
 
 /// What a file is for.

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use roofgap_analyze::compare::{GateVerdict, SideFacts};
 use roofgap_analyze::{Analysis, Options};
-use roofgap_trace::account;
 
 use super::error::RunsError;
 use super::place::{RunPlace, resolve};
 use crate::exit::Exit;
 use crate::record::SessionRecord;
+use crate::session::bundle::account_at;
 use crate::session::layout::Layout;
 
 /// One side of a comparison, read.
@@ -57,14 +57,14 @@ fn run(place: &RunPlace) -> Result<LoadedSide, RunsError> {
         side.facts.mode = Some(record.mode);
         side.facts.workload = Some(record.workload);
     }
-    side.facts.unwatched = unwatched(&Layout::of(&place.path).baseline_account());
+    side.facts.unwatched = unwatched(Layout::of(&place.path).baseline_account());
     Ok(side)
 }
 
 /// Wall times of each stage of each repeat of an unwatched run.
-fn unwatched(path: &Path) -> BTreeMap<String, Vec<i64>> {
+fn unwatched(path: PathBuf) -> BTreeMap<String, Vec<i64>> {
     let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-    if let Ok(account) = account::read(path) {
+    if let Some(account) = account_at(path) {
         for stage in account
             .repeats
             .iter()

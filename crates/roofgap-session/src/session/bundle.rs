@@ -144,7 +144,7 @@ fn measurements(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<St
 }
 
 /// An account of the program, packed or not.
-fn account_at(path: PathBuf) -> Option<Account> {
+pub(crate) fn account_at(path: PathBuf) -> Option<Account> {
     let path = stored(path)?;
     let plain = account::read(&path).ok();
     plain.or_else(|| roofgap_trace::read(&[path]).ok()?.account)

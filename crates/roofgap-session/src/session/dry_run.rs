@@ -5,16 +5,16 @@ use std::path::Path;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::ncu::{self, Page};
 use roofgap_collect::nsys;
-use roofgap_collect::program::{Phase, Scripts};
+use roofgap_collect::program::Phase;
 
-use super::environment::{GpuFacts, python_of};
+use super::environment::GpuFacts;
 use super::layout::Layout;
 use super::profile::Asked;
 use super::program::{Beside, Program};
 use super::props::{ProfileProps, SessionError};
 use super::timeline::{LIBRARY, Recorder, native_line, order, profile_of};
 use super::tools::Tools;
-use super::{bundle, model, preflight, request};
+use super::{bundle, preflight, request};
 use crate::config::settings::WorkloadKind;
 use crate::record::PhaseName;
 
@@ -31,13 +31,10 @@ pub struct DryRun {
 pub fn dry_run(props: &ProfileProps) -> Result<DryRun, SessionError> {
     let config = &props.composed.config;
     bundle::stages(config).map_err(SessionError::Usage)?;
-    preflight::program_exists(config, &props.search_path).map_err(SessionError::Usage)?;
-    if let Some(python) = python_of(config) {
-        preflight::python_suffices(config, &python).map_err(SessionError::Usage)?;
-    }
+    preflight::possible(props).map_err(SessionError::Usage)?;
     let root = config.artifacts.stage2_dir.join("RUN");
     let layout = Layout::of(&std::path::absolute(&root).unwrap_or(root));
-    let beside = beside(props, &layout)?;
+    let beside = Beside::planned(config, &layout).map_err(SessionError::Usage)?;
     let program = Program::of(config, &props.executable, &layout, &beside).map_err(SessionError::Usage)?;
     let asked = Asked::of(config);
     let gpus = GpuFacts::here(config, &props.search_path);
@@ -75,23 +72,6 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, SessionError> {
     Ok(plan)
 }
 
-/// Where the files beside the program would be.
-fn beside(props: &ProfileProps, layout: &Layout) -> Result<Beside, SessionError> {
-    let config = &props.composed.config;
-    let folder = layout.scripts();
-    let scripts = Scripts {
-        driver: folder.join("hf_driver.py"),
-        annotate: folder.join("annotate"),
-    };
-    let model_config = model::text(config)
-        .map_err(SessionError::Usage)?
-        .map(|_| layout.model_config());
-    Ok(Beside {
-        scripts: Some(scripts),
-        model_config,
-    })
-}
-
 impl DryRun {
     fn timeline(
         &mut self,
@@ -116,7 +96,7 @@ impl DryRun {
                         self.commands.push((PHASE, planned.command));
                         self.commands.push((
                             PHASE,
-                            nsys::export(tool, &profile.report(), &layout.nsys_sqlite()),
+                            nsys::export(tool, &profile.report(), &layout.nsys_export()),
                         ));
                         let base = layout.nsys_summary();
                         if let Some(summary) =

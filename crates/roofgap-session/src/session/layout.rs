@@ -35,6 +35,8 @@ files! {
     nsys_base => "nsys/run";
     /// Export of the report.
     nsys_sqlite => "nsys/run.sqlite";
+    /// The export while it is being made: half of one could be read as if it were all.
+    nsys_export => "nsys/.run.tmp.sqlite";
     /// Start of the names of summary files.
     nsys_summary => "nsys/summary";
     /// The program's account under nsys.

@@ -9,7 +9,7 @@
 //! - [`render`]: a run read again, and its reports once more.
 
 mod baseline;
-mod bundle;
+pub(crate) mod bundle;
 mod counters;
 mod desk;
 pub mod dry_run;

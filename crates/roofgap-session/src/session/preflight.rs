@@ -10,6 +10,7 @@ use roofgap_collect::provenance::{InputFile, Python};
 
 use super::desk::Desk;
 use super::environment::{Environment, GpuFacts, python_of};
+use super::layout::Layout;
 use super::profile::Asked;
 use super::program::{Beside, Program};
 use super::props::{Event, ProfileProps};
@@ -23,10 +24,30 @@ use crate::record::{PhaseName, PhaseStatus};
 
 const PHASE: PhaseName = PhaseName::Preflight;
 
+/// What makes a session impossible whatever happens: it is known before a run directory is made, so that a mistyped name
+/// leaves nothing behind. The Python of the program comes back, since asking it takes a moment.
+pub(super) fn possible(props: &ProfileProps) -> Result<Option<Result<Python, String>>, String> {
+    let config = &props.composed.config;
+    let layout = Layout::of(Path::new(""));
+    let beside = Beside::planned(config, &layout)?;
+    Program::of(config, &props.executable, &layout, &beside)?;
+    program_exists(config, &props.search_path)?;
+    let python = python_of(config);
+    if let Some(python) = &python {
+        python_suffices(config, python)?;
+    }
+    Ok(python)
+}
+
 /// Check what a session needs. `None` where it cannot begin; the phase says why.
-pub(super) fn run(desk: &mut Desk<'_>, props: &ProfileProps, asked: Asked) -> Option<(Tools, Program)> {
+pub(super) fn run(
+    desk: &mut Desk<'_>,
+    props: &ProfileProps,
+    python: Option<&Result<Python, String>>,
+    asked: Asked,
+) -> Option<(Tools, Program)> {
     desk.begin(PHASE);
-    match attempt(desk, props, asked) {
+    match attempt(desk, props, python, asked) {
         Ok(ready) => {
             desk.end(PHASE, PhaseStatus::Ok);
             Some(ready)
@@ -38,7 +59,12 @@ pub(super) fn run(desk: &mut Desk<'_>, props: &ProfileProps, asked: Asked) -> Op
     }
 }
 
-fn attempt(desk: &mut Desk<'_>, props: &ProfileProps, asked: Asked) -> Result<(Tools, Program), String> {
+fn attempt(
+    desk: &mut Desk<'_>,
+    props: &ProfileProps,
+    python: Option<&Result<Python, String>>,
+    asked: Asked,
+) -> Result<(Tools, Program), String> {
     let config = desk.config;
     check_room(desk);
     let gpus = GpuFacts::here(config, &props.search_path);
@@ -51,13 +77,8 @@ fn attempt(desk: &mut Desk<'_>, props: &ProfileProps, asked: Asked) -> Result<(T
     if let Some(tools) = needed {
         tell_missing(desk, tools, asked);
     }
-    let python = python_of(config);
-    write_environment(desk, &Environment::of(props, needed, &gpus, python.as_ref()));
+    write_environment(desk, &Environment::of(props, needed, &gpus, python));
     write_inputs(desk);
-    program_exists(config, &props.search_path)?;
-    if let Some(python) = &python {
-        python_suffices(config, python)?;
-    }
     let beside = write_beside(desk)?;
     let mut program = Program::of(config, &props.executable, &desk.layout, &beside)?;
     settle_hydra(desk, &mut program)?;
@@ -192,7 +213,7 @@ fn manifest_files(manifest: &Path) -> Vec<PathBuf> {
     found
 }
 
-pub(super) fn program_exists(config: &Config, search_path: &[PathBuf]) -> Result<(), String> {
+fn program_exists(config: &Config, search_path: &[PathBuf]) -> Result<(), String> {
     if let Some(folder) = config.workload.cwd.as_deref().filter(|folder| !folder.is_dir()) {
         return Err(format!(
             "workload.cwd is {}, which is not a folder",
@@ -240,7 +261,7 @@ pub(super) fn program_exists(config: &Config, search_path: &[PathBuf]) -> Result
     }
 }
 
-pub(super) fn python_suffices(config: &Config, python: &Result<Python, String>) -> Result<(), String> {
+fn python_suffices(config: &Config, python: &Result<Python, String>) -> Result<(), String> {
     let needed: &[&str] = match config.workload.kind {
         WorkloadKind::Hf => &["torch", "transformers"],
         WorkloadKind::Hydra => &["hydra-core"],

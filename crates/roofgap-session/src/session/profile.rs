@@ -5,6 +5,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
+use roofgap_collect::provenance::Python;
 use roofgap_collect::rundir::RunDir;
 
 use super::desk::Desk;
@@ -29,6 +30,7 @@ pub fn profile(
 ) -> Result<Outcome, SessionError> {
     let config = &props.composed.config;
     bundle::stages(config).map_err(SessionError::Usage)?;
+    let python = preflight::possible(props).map_err(SessionError::Usage)?;
     let run_dir = RunDir::create(&config.artifacts.stage2_dir)?;
     let layout = Layout::of(run_dir.path());
     // Nothing is worth running if its configuration cannot even be kept.
@@ -46,7 +48,7 @@ pub fn profile(
         cancel,
         events,
     };
-    let ending = phases(&mut desk, props);
+    let ending = phases(&mut desk, props, python.as_ref());
     let (exit, missing) = conclude(&desk, ending);
     render(&mut desk);
     let (exit, missing) = match (exit, missing_after(&desk, missing)) {
@@ -69,7 +71,7 @@ struct Ending {
     degraded: Option<String>,
 }
 
-fn phases(desk: &mut Desk<'_>, props: &ProfileProps) -> Ending {
+fn phases(desk: &mut Desk<'_>, props: &ProfileProps, python: Option<&Result<Python, String>>) -> Ending {
     let mut ending = Ending {
         stopped: None,
         degraded: None,
@@ -85,7 +87,7 @@ fn phases(desk: &mut Desk<'_>, props: &ProfileProps) -> Ending {
     ] {
         desk.ledger.asked(phase, asked);
     }
-    let Some((tools, program)) = preflight::run(desk, props, asked) else {
+    let Some((tools, program)) = preflight::run(desk, props, python, asked) else {
         ending.stopped = Some(Exit::Usage);
         return ending;
     };

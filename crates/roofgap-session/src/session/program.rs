@@ -49,6 +49,20 @@ pub(super) struct Beside {
     pub(super) model_config: Option<PathBuf>,
 }
 
+impl Beside {
+    /// Where those files will be.
+    pub(super) fn planned(config: &Config, layout: &Layout) -> Result<Self, String> {
+        let folder = layout.scripts();
+        Ok(Beside {
+            scripts: Some(Scripts {
+                driver: folder.join("hf_driver.py"),
+                annotate: folder.join("annotate"),
+            }),
+            model_config: model::text(config)?.map(|_| layout.model_config()),
+        })
+    }
+}
+
 impl Program {
     /// The program that the configuration names.
     pub(super) fn of(

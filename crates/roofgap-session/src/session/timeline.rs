@@ -1,5 +1,6 @@
 //! What ran when: nsys or the native collector, ungated, sliced afterwards by range.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::child::Outcome;
@@ -269,19 +270,40 @@ fn record_with_nsys(
             .note(PHASE, format!("under nsys the program {}", outcome.describe()));
     }
     desk.ledger.output(PHASE, &account);
-    let sqlite = desk.layout.nsys_sqlite();
-    let export = nsys::export(nsys, &report, &sqlite);
-    let exported = desk.run(PHASE, Errand::new(&export, &folder, "export", time))?;
-    if !desk.ledger.output(PHASE, &sqlite) {
-        return Err(Setback::of(
-            format!("nsys export left no SQLite file: it {}", exported.describe()),
-            &exported,
-        ));
-    }
+    let sqlite = export(desk, nsys, &report, &folder)?;
     if desk.config.profiling.nsys.stats {
         summarise(desk, nsys, &sqlite, &folder)?;
     }
     read(&[sqlite])
+}
+
+/// The report as SQLite, whole or not at all.
+fn export(desk: &mut Desk<'_>, nsys: &Nsys, report: &Path, folder: &Path) -> Result<PathBuf, Setback> {
+    let interrupted = || {
+        format!(
+            "interrupted; `roofgap analyze {}` reads what was recorded",
+            report.display()
+        )
+    };
+    if desk.is_cancelled() {
+        return Err(interrupted().into());
+    }
+    let (partial, sqlite) = (desk.layout.nsys_export(), desk.layout.nsys_sqlite());
+    let line = nsys::export(nsys, report, &partial);
+    let errand = Errand::new(&line, folder, "export", desk.config.run.timeout.0);
+    let exported = desk.run(PHASE, errand)?;
+    if exported.is_success()
+        && std::fs::rename(&partial, &sqlite).is_ok()
+        && desk.ledger.output(PHASE, &sqlite)
+    {
+        return Ok(sqlite);
+    }
+    let _ = std::fs::remove_file(&partial);
+    if desk.is_cancelled() {
+        return Err(interrupted().into());
+    }
+    let why = format!("nsys export left no SQLite file: it {}", exported.describe());
+    Err(Setback::of(why, &exported))
 }
 
 /// The tool's own summary of kernels: a check of our numbers, never a source of them.
@@ -414,19 +436,18 @@ fn read(paths: &[PathBuf]) -> Result<Input, Setback> {
 /// The names of ranges that occur, most often first.
 fn ranges_of(input: &Input) -> String {
     let trace = &input.trace;
-    let mut counts: Vec<(String, u64)> = Vec::new();
+    let mut calls: HashMap<_, u64> = HashMap::new();
     for range in &trace.ranges.rows {
-        let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
-        let full = if domain.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{domain}@{name}")
-        };
-        match counts.iter_mut().find(|(known, _)| *known == full) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((full, 1)),
-        }
+        *calls.entry((range.domain, range.name)).or_default() += 1;
     }
+    let mut counts: Vec<(String, u64)> = calls
+        .into_iter()
+        .map(|((domain, name), count)| {
+            let (domain, name) = (trace.names.get(domain), trace.names.get(name));
+            let at = if domain.is_empty() { "" } else { "@" };
+            (format!("{domain}{at}{name}"), count)
+        })
+        .collect();
     if counts.is_empty() {
         return "none".to_owned();
     }

@@ -23,6 +23,10 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
     for why in &loaded.unreadable {
         printer.warning(why);
     }
+    let not_there = missing_stages(&args.stated.stage, &loaded);
+    for why in &not_there {
+        printer.warning(why);
+    }
     if let Some(dir) = &args.out {
         let write = |path: &Path, source| Failure::Write {
             path: path.to_path_buf(),
@@ -45,7 +49,30 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
         Format::Json => json::pretty(&loaded.analysis),
     };
     printer.answer(&answer).map_err(Failure::Print)?;
-    Ok(if loaded.unreadable.is_empty() { 0 } else { PARTIAL })
+    let whole = loaded.unreadable.is_empty() && not_there.is_empty();
+    Ok(if whole { 0 } else { PARTIAL })
+}
+
+/// The stages that `--stage` names and that are not there, with the reason.
+fn missing_stages(stated: &[String], loaded: &Loaded) -> Vec<String> {
+    let names = stated
+        .iter()
+        .filter_map(|text| text.split_once('='))
+        .map(|(name, _)| name);
+    let absent = names.filter(|name| loaded.analysis.stages.iter().all(|stage| stage.name != *name));
+    let why = |name: &str| {
+        let about = format!("stages.{name}");
+        let reasons = &loaded.analysis.reasons;
+        let reason = reasons
+            .iter()
+            .find(|reason| reason.about == about || reason.about == "stages");
+        reason
+            .map_or("no range matches it", |reason| &reason.why)
+            .to_owned()
+    };
+    absent
+        .map(|name| format!("no stage {name}: {}", why(name)))
+        .collect()
 }
 
 /// The nsys that exports a report. Signals are only taken over where it may run: else Ctrl-C ends the program at once.

@@ -8,8 +8,9 @@ use roofgap_collect::child::Cancel;
 use roofgap_report::text;
 use roofgap_session::record::PhaseStatus;
 use roofgap_session::session::{Event, ProfileProps, dry_run, profile};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 pub(super) fn run(args: Profile, printer: &Printer) -> Result<u8, Failure> {
     let executable = std::env::current_exe()
@@ -49,19 +50,20 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<u8, Failure> {
     Ok(outcome.exit.code())
 }
 
-/// Ctrl-C and a polite kill ask the session to end; a second one forces it.
+/// Ctrl-C and a polite kill ask the session to end; a second one forces its children, a third one ends this program.
 pub(super) fn cancel() -> Result<Cancel, Failure> {
     let cancel = Cancel::new();
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-    ] {
-        let bug = |e: std::io::Error| Failure::Bug(format!("cannot handle signal {signal}: {e}"));
-        // In this order the first signal only arms the second.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&cancel.force)).map_err(bug)?;
-        signal_hook::flag::register(signal, Arc::clone(&cancel.stop)).map_err(bug)?;
-    }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|e| Failure::Bug(format!("cannot handle signals: {e}")))?;
+    let asked = cancel.clone();
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if asked.is_forced() {
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+            asked.request();
+        }
+    });
     Ok(cancel)
 }
 

@@ -117,6 +117,44 @@ fn without_a_stage_the_ranges_that_are_there_are_named() {
 }
 
 #[test]
+fn a_stage_that_is_asked_for_is_what_was_asked_for_or_nothing() {
+    // There are steps of decode in the capture; they are not what was asked for.
+    let run = run([
+        "analyze",
+        "fixtures/h200/llama4.sqlite.gz",
+        "--stage=decode=generate",
+        "--format=json",
+    ]);
+    assert_eq!(run.status, Some(3), "{}", run.stderr);
+    let analysis: Value = serde_json::from_str(&run.stdout).unwrap();
+    let names: Vec<&Value> = analysis["stages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|stage| &stage["name"])
+        .collect();
+    assert_eq!(names, ["prefill"]);
+    for words in ["no stage decode", "no range matches generate", "LLM@decode_step"] {
+        assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
+    }
+    let reasons = analysis["reasons"].as_array().unwrap();
+    assert!(
+        reasons.iter().any(|reason| reason["about"] == "stages.decode"),
+        "{reasons:?}"
+    );
+    // Steps inside what matches are its steps still.
+    let all = json(&["h200/llama4.sqlite.gz"]);
+    let named = ok([
+        "analyze",
+        "fixtures/h200/llama4.sqlite.gz",
+        "--stage=decode=LLM@decode_all",
+        "--format=json",
+    ]);
+    let named: Value = serde_json::from_str(&named.stdout).unwrap();
+    assert_eq!(stage(&named, "decode"), stage(&all, "decode"));
+}
+
+#[test]
 fn two_timelines_are_one_too_many() {
     let run = run([
         "analyze",

@@ -1,6 +1,6 @@
 //! `roofgap profile` on a machine without a GPU: whole sessions, and how they end.
 
-use crate::bench::{ROOFGAP, Run, ok, roofgap, run};
+use crate::bench::{ROOFGAP, Run, ok, roofgap, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -213,10 +213,12 @@ fn what_cannot_be_understood_is_status_2_and_makes_no_run() {
         assert_eq!(run.stdout, "", "{args:?}");
         assert!(run.stderr.contains(said), "{args:?}: {}", run.stderr);
     }
-    assert_eq!(std::fs::read_dir(runs.0.path()).unwrap().count(), 0);
     let run = runs.profile(&["--", "no-such-program-anywhere"]);
     assert_eq!(run.status, Some(2), "{}", run.stderr);
+    assert_eq!(run.stdout, "");
     assert!(run.stderr.contains("no-such-program-anywhere"), "{}", run.stderr);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert_eq!(std::fs::read_dir(runs.0.path()).unwrap().count(), 0);
 }
 
 #[test]
@@ -256,59 +258,87 @@ impl Drop for Guard {
     }
 }
 
-fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+/// Far beyond what any machine needs, and still an end.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < limit, "{what} did not happen within {limit:?}");
+        assert!(began.elapsed() < LIMIT, "{what} did not happen within {LIMIT:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-fn interrupted(signal: &str) {
-    let runs = Runs::new();
-    let mut child = roofgap([
-        "profile",
-        &runs.place(),
-        "--",
-        "sh",
-        "-c",
-        "echo started; sleep 3600",
-    ]);
-    let child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut child = Guard(child);
-    let log = |run_dir: &Path| {
-        let folder = std::fs::read_dir(run_dir.join("baseline"));
-        folder.is_ok_and(|entries| {
-            entries
-                .flatten()
-                .any(|entry| std::fs::read_to_string(entry.path()).is_ok_and(|text| text.contains("started")))
-        })
-    };
-    wait_until("the program's first word", Duration::from_secs(60), || {
-        std::fs::read_dir(runs.0.path())
-            .unwrap()
-            .flatten()
-            .any(|run| log(&run.path()))
-    });
-    let sent = std::process::Command::new("kill")
-        .args([signal, &child.0.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
-    let mut status = None;
-    wait_until("the end", Duration::from_secs(60), || {
-        status = child.0.try_wait().unwrap();
-        status.is_some()
-    });
-    assert_eq!(status.unwrap().code(), Some(130));
+/// A session in a process of its own, to be signalled.
+struct Session {
+    runs: Runs,
+    child: Guard,
+}
 
-    let run_dir = runs.one();
-    is_whole(&run_dir);
-    let session = json(run_dir.join("session.json"));
-    assert_eq!(session["state"], "interrupted");
-    assert_eq!(session["exit_status"], 130);
-    ok(["analyze".as_ref(), run_dir.as_os_str()]);
-    ok(["report".as_ref(), run_dir.as_os_str()]);
+impl Session {
+    fn begin(args: &[&str]) -> Self {
+        Self::begin_in(args, &[])
+    }
+
+    fn begin_in(args: &[&str], environment: &[(&str, &str)]) -> Self {
+        let runs = Runs::new();
+        let child = roofgap(["profile", &runs.place()])
+            .args(args)
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Session {
+            runs,
+            child: Guard(child),
+        }
+    }
+
+    /// Waits until a log below a folder of the run holds a word.
+    fn wait_for(&mut self, folder: &str, word: &str) {
+        let says = |log: &Path| std::fs::read_to_string(log).is_ok_and(|text| text.contains(word));
+        let in_run = |run: &Path| {
+            let logs = std::fs::read_dir(run.join(folder));
+            logs.is_ok_and(|logs| logs.flatten().any(|log| says(&log.path())))
+        };
+        wait_until(word, || {
+            assert_eq!(self.child.0.try_wait().unwrap(), None, "it ended before {word}");
+            let mut runs = std::fs::read_dir(self.runs.0.path()).unwrap().flatten();
+            runs.any(|run| in_run(&run.path()))
+        });
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.0.id().to_string();
+        let sent = std::process::Command::new("kill").args([signal, &id]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// The end, which must be that of an interrupted session, and its run directory.
+    fn end(&mut self) -> PathBuf {
+        let mut status = None;
+        wait_until("the end", || {
+            status = self.child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(130));
+        let run_dir = self.runs.one();
+        is_whole(&run_dir);
+        let session = json(run_dir.join("session.json"));
+        assert_eq!(session["state"], "interrupted");
+        assert_eq!(session["exit_status"], 130);
+        ok(["analyze".as_ref(), run_dir.as_os_str()]);
+        ok(["report".as_ref(), run_dir.as_os_str()]);
+        run_dir
+    }
+}
+
+fn interrupted(signal: &str) {
+    let mut session = Session::begin(&["--", "sh", "-c", "echo started; sleep 3600"]);
+    session.wait_for("baseline", "started");
+    session.signal(signal);
+    session.end();
 }
 
 #[test]
@@ -319,6 +349,55 @@ fn ctrl_c_ends_the_program_and_keeps_what_was_collected() {
 #[test]
 fn a_polite_kill_does_the_same() {
     interrupted("-TERM");
+}
+
+#[test]
+fn ctrl_c_while_nsys_exports_ends_it_and_keeps_the_report() {
+    let nsys = format!(
+        "profiling.nsys.path='{}'",
+        root().join("tests/stand-in/nsys").display()
+    );
+    let args = [&*nsys, "profiling.timeline=nsys", "run.grace=1s", "--", "true"];
+    let mut session = Session::begin_in(&args, &[("STANDIN_NSYS_MODE", "export-hang")]);
+    session.wait_for("nsys", "exporting in");
+    session.signal("-INT");
+    let run_dir = session.end();
+    let log = std::fs::read_to_string(run_dir.join("nsys/export.out.log")).unwrap();
+    let ids: Vec<&str> = log
+        .split_whitespace()
+        .filter(|word| word.parse::<u32>().is_ok())
+        .collect();
+    assert_eq!(ids.len(), 2, "{log}");
+    for id in ids {
+        assert!(!Path::new("/proc").join(id).join("exe").exists(), "{id} lives");
+    }
+    assert!(run_dir.join("nsys/run.nsys-rep").is_file());
+    // Half an export is none.
+    let exports = std::fs::read_dir(run_dir.join("nsys")).unwrap().flatten();
+    let exports: Vec<PathBuf> = exports
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().contains("sqlite"))
+        .collect();
+    assert!(exports.is_empty(), "{exports:?}");
+    let session = json(run_dir.join("session.json"));
+    assert_eq!(phase(&session, "baseline")["status"], "ok");
+    let timeline = phase(&session, "timeline");
+    assert_eq!(timeline["status"], "failed");
+    assert!(
+        timeline["why"].as_str().unwrap().contains("run.nsys-rep"),
+        "{timeline}"
+    );
+}
+
+#[test]
+fn a_second_ctrl_c_waits_for_nobody() {
+    let deaf = "trap 'echo heard' INT; echo started; while :; do sleep 0.1; done";
+    let mut session = Session::begin(&["run.grace=1h", "--", "sh", "-c", deaf]);
+    session.wait_for("baseline", "started");
+    session.signal("-INT");
+    session.wait_for("baseline", "heard");
+    session.signal("-INT");
+    session.end();
 }
 
 #[test]
