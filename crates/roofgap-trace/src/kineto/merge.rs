@@ -2,6 +2,7 @@
 
 use super::document::Header;
 use super::rows::{Rows, ThreadKey};
+use crate::model::MOST_DEVICES;
 use crate::{
     Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, Process, ProcessId,
     Range, RangeStyle, Thread, ThreadId, Trace,
@@ -112,13 +113,16 @@ impl<'t> Merge<'t> {
     fn add_ops(&mut self, rows: &Rows, names: &mut BlockNames<'_>) {
         for row in &rows.ops {
             let position = self.devices.iter().position(|&number| number == row.device);
-            let device = position.unwrap_or_else(|| {
-                self.devices.push(row.device);
-                self.devices.len() - 1
-            });
-            let Ok(device) = u16::try_from(device) else {
-                self.trace.losses.add(LossKind::EventMalformed, 1);
-                continue;
+            let device = match position {
+                Some(device) => device,
+                None if self.devices.len() < MOST_DEVICES => {
+                    self.devices.push(row.device);
+                    self.devices.len() - 1
+                }
+                None => {
+                    self.trace.losses.add(LossKind::EventMalformed, 1);
+                    continue;
+                }
             };
             let memory = match row.kind {
                 OpKind::Kernel | OpKind::Graph => Default::default(),
@@ -129,7 +133,7 @@ impl<'t> Merge<'t> {
                 start: row.start,
                 end: row.end,
                 name: names.get(row.name, self.trace),
-                device: DeviceId(device),
+                device: DeviceId(device as u16),
                 stream: row.stream,
                 process: ProcessId::default(),
                 correlation: row.correlation,

@@ -60,6 +60,9 @@ pub struct Thread {
     pub name: NameId,
 }
 
+/// More devices than any machine has.
+pub(crate) const MOST_DEVICES: usize = 4096;
+
 /// One program run as the tools saw it.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
@@ -102,7 +105,8 @@ impl Trace {
         ThreadId(self.threads.len() as u32 - 1)
     }
 
-    /// Adds a device, or finds the one that is the same by identity, and returns its id.
+    /// Adds a device, or finds the one that is the same by identity, and returns its id. Of more devices than any machine
+    /// has, which only a broken file names, all beyond that are the last one.
     pub fn add_device(&mut self, device: Device) -> DeviceId {
         let same = |d: &Device| match (&d.uuid, &device.uuid) {
             (Some(a), Some(b)) => a == b,
@@ -111,7 +115,9 @@ impl Trace {
         if let Some(known) = self.devices.iter().position(same) {
             return DeviceId(known as u16);
         }
-        self.devices.push(device);
+        if self.devices.len() < MOST_DEVICES {
+            self.devices.push(device);
+        }
         DeviceId(self.devices.len() as u16 - 1)
     }
 

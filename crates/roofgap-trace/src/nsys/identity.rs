@@ -41,7 +41,25 @@ impl Identity {
                     .insert(tid as u64, trace.names.get(name).to_owned());
             }
         })?;
-        let gpu = [
+        found.read_gpus(db)?;
+        db.each("TARGET_INFO_CUDA_DEVICE", &["pid", "cudaId", "gpuId"], |row| {
+            let number = |i: usize| row[i].int().and_then(|v| u32::try_from(v).ok());
+            if let (Some(pid), Some(cuda), Some(gpu)) = (number(0), number(1), number(2)) {
+                found.visible.insert((pid, cuda), gpu);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Reads what the export says of each GPU.
+    fn read_gpus(&mut self, db: &Database) -> Result<(), ReadError> {
+        const TABLE: &str = "TARGET_INFO_GPU";
+        let (major, minor) = if db.has_column(TABLE, "computeMajor") {
+            ("computeMajor", "computeMinor")
+        } else {
+            ("smMajor", "smMinor")
+        };
+        let columns = [
             "id",
             "name",
             "totalMemory",
@@ -50,10 +68,28 @@ impl Identity {
             "smCount",
             "l2CacheSize",
             "uuid",
-            "computeMajor",
-            "computeMinor",
+            major,
+            minor,
         ];
-        db.each("TARGET_INFO_GPU", &gpu, |row| {
+        self.read_gpu_table(db, TABLE, &columns)?;
+        // The table of early 2021; its clock and bandwidth are in other units, which no export says.
+        let columns = [
+            "deviceId",
+            "name",
+            "globalMemorySize",
+            "",
+            "",
+            "numMultiprocessors",
+            "l2CacheSize",
+            "uuid",
+            "computeCapabilityMajor",
+            "computeCapabilityMinor",
+        ];
+        self.read_gpu_table(db, "TARGET_INFO_CUDA_GPU", &columns)
+    }
+
+    fn read_gpu_table(&mut self, db: &Database, table: &str, columns: &[&str; 10]) -> Result<(), ReadError> {
+        db.each(table, columns, |row| {
             let positive = |i: usize| row[i].int().filter(|v| *v > 0).map(|v| v as u64);
             let Some(number) = row[0].int().and_then(|v| u32::try_from(v).ok()) else {
                 return;
@@ -70,15 +106,13 @@ impl Identity {
                 compute_capability: positive(8)
                     .map(|major| (major as u32, row[9].int().unwrap_or(0).max(0) as u32)),
             };
-            found.gpus.insert(number, device);
-        })?;
-        db.each("TARGET_INFO_CUDA_DEVICE", &["pid", "cudaId", "gpuId"], |row| {
-            let number = |i: usize| row[i].int().and_then(|v| u32::try_from(v).ok());
-            if let (Some(pid), Some(cuda), Some(gpu)) = (number(0), number(1), number(2)) {
-                found.visible.insert((pid, cuda), gpu);
-            }
-        })?;
-        Ok(found)
+            self.gpus.entry(number).or_insert(device);
+        })
+    }
+
+    /// The process of rows that do not name one, if there were any.
+    pub(super) fn unnamed_process(&self) -> Option<ProcessId> {
+        self.processes.get(&0).copied()
     }
 
     /// The process of a packed id; the lower bits do not matter.

@@ -78,11 +78,12 @@ pub(super) fn ranges(
         let name = name.or_else(|| row[3].text().map(|t| trace.names.intern(&t)));
         rows.push(Row {
             start,
-            end: row[1].int(),
+            // Exports up to 2021 have no nulls: what is not there is 0.
+            end: row[1].int().filter(|end| *end != 0 || start == 0),
             kind,
             name,
             thread,
-            end_thread: row[6].int().map(|v| v as u64),
+            end_thread: row[6].int().filter(|v| *v != 0).map(|v| v as u64),
             domain,
         });
     })?;

@@ -52,11 +52,24 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     work::transfers_and_graphs(&db, &mut who, trace)?;
     calls::calls(&db, &strings, &mut who, trace)?;
     nvtx::ranges(&db, &strings, &mut who, trace)?;
+    place_unnamed(before, &who, trace);
     close_open_ranges(before, trace);
     if trace.ops.len() > before.0 && trace.calls.len() == before.1 {
         trace.losses.add(LossKind::NoRuntime, 1);
     }
     Ok(())
+}
+
+/// Gives work that names no process to the one process that made calls, where there is only one.
+fn place_unnamed((ops, calls, _): (usize, usize, usize), who: &Identity, trace: &mut Trace) {
+    let launching = trace.calls.process.get(calls..).unwrap_or_default();
+    if let (Some(unnamed), Some(&first)) = (who.unnamed_process(), launching.first())
+        && launching.iter().all(|process| *process == first)
+    {
+        let work = trace.ops.process.iter_mut().skip(ops);
+        work.filter(|process| **process == unnamed)
+            .for_each(|process| *process = first);
+    }
 }
 
 /// Lets ranges that were never closed end with the last event of this export.

@@ -120,6 +120,85 @@ fn the_way_of_storing_does_not_matter() {
     }
 }
 
+/// Exports up to 2021 have no nulls.
+#[test]
+fn zeros_in_place_of_nulls() {
+    let plain = after("");
+    let trace = after("UPDATE NVTX_EVENTS SET endGlobalTid = 0");
+    assert_eq!(trace.losses.iter().count(), 0, "{:?}", trace.losses);
+    assert!(facts(&trace) == facts(&plain));
+    let open = "WHERE textId = (SELECT id FROM StringIds WHERE value = 'decode_all')";
+    for end in ["NULL", "0"] {
+        let trace = after(&format!("UPDATE NVTX_EVENTS SET end = {end} {open}"));
+        assert_eq!(trace.losses.count(LossKind::RangeOpen), 1);
+        assert_eq!(trace.ranges.rows.len(), plain.ranges.rows.len());
+        assert_eq!(trace.ranges.rows.iter().filter(|r| r.open).count(), 1);
+    }
+}
+
+#[test]
+fn work_without_a_process_is_of_the_only_one() {
+    let plain = after("");
+    for sql in [
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL WHERE start % 2 = 0",
+    ] {
+        let trace = after(sql);
+        let pids = |trace: &Trace| -> Vec<u32> {
+            let pid = |p: &crate::ProcessId| trace.processes[p.index()].pid;
+            trace.ops.process.iter().map(pid).collect()
+        };
+        assert_eq!(pids(&trace), pids(&plain));
+    }
+}
+
+#[test]
+fn a_gpu_as_older_exports_describe_it() {
+    let device = |sql: &str| {
+        let devices = after(sql).devices;
+        assert_eq!(devices.len(), 1);
+        devices.into_iter().next().unwrap()
+    };
+    let plain = device("");
+    assert_eq!((plain.compute_capability, plain.sms), (Some((9, 0)), Some(132)));
+    let columns = "ALTER TABLE TARGET_INFO_GPU DROP COLUMN computeMajor;
+                   ALTER TABLE TARGET_INFO_GPU DROP COLUMN computeMinor";
+    assert_eq!(device(columns), plain);
+    let table =
+        "CREATE TABLE TARGET_INFO_CUDA_GPU AS SELECT id AS deviceId, name, smCount AS numMultiprocessors,
+                     totalMemory AS globalMemorySize, computeMajor AS computeCapabilityMajor,
+                     computeMinor AS computeCapabilityMinor FROM TARGET_INFO_GPU;
+                 DROP TABLE TARGET_INFO_GPU";
+    let old = device(table);
+    assert_eq!(
+        (old.name, old.sms, old.memory_bytes, old.compute_capability),
+        (
+            plain.name,
+            plain.sms,
+            plain.memory_bytes,
+            plain.compute_capability
+        )
+    );
+}
+
+/// Only a broken file has as many; the time does not grow with their square.
+#[test]
+fn more_devices_than_can_be() {
+    let trace = after(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 70000)
+         INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (start, end, deviceId, contextId, streamId, globalPid, value, bytes, memKind)
+         SELECT i, i, i, 0, 0, 0, 0, 0, 0 FROM n",
+    );
+    assert!(trace.devices.len() <= 4096);
+    assert!(
+        trace
+            .ops
+            .device
+            .iter()
+            .all(|device| device.index() < trace.devices.len())
+    );
+}
+
 #[test]
 fn names_of_threads_are_no_loss() {
     let trace = after(

@@ -69,6 +69,20 @@ fn a_duration_without_decimals_is_rounded_only_where_all_are() {
     assert_eq!(rounded("3.504"), 0);
 }
 
+/// Only a broken file has as many devices.
+#[test]
+fn more_devices_than_can_be() {
+    let kernel = |device: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "k", "pid": {device}, "tid": 7, "ts": {device}.5, "dur": 1.5}}"#
+        )
+    };
+    let events: Vec<String> = (0..5000).map(kernel).collect();
+    let trace = read_text(&format!("[{}]", events.join(","))).unwrap();
+    assert_eq!((trace.devices.len(), trace.ops.len()), (4096, 4096));
+    assert_eq!(trace.losses.count(LossKind::EventMalformed), 904);
+}
+
 /// Halves of kernels are not read, and the totals say that something is missing.
 #[test]
 fn kernels_in_halves_are_a_warning() {
