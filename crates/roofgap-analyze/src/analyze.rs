@@ -110,11 +110,18 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analysis {
     };
 
     let gpu = enrich::gpu_facts(trace, account, options.limits);
-    let own_model = || Architecture::from_config(account?.model.as_ref()?.config.as_ref()?).ok();
-    let model = options.model.clone().or_else(own_model);
+    let own_config = || account?.model.as_ref()?.config.as_ref();
+    let model = match (&options.model, own_config()) {
+        (Some(model), _) => Ok(model.clone()),
+        (None, Some(config)) => Architecture::from_config(config).map_err(|why| {
+            format!("the program's own configuration does not tell the work of its model: {why}")
+        }),
+        (None, None) => Err("the model is not known; name it with --model NAME|config.json".to_owned()),
+    };
     let dtype = account.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
     let tokens = enrich::tokens(&options.tokens, account);
     enrich::utilisation(&mut analysis, model.as_ref(), gpu.as_ref(), &tokens, dtype);
+    let model = model.ok();
 
     let mut measured = Vec::new();
     if options.counters.is_empty() {

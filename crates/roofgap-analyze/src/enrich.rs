@@ -42,7 +42,7 @@ pub(crate) fn gpu_facts(
 /// MFU and MBU of every stage whose work is known, and of all together; a reason for every other.
 pub(crate) fn utilisation(
     analysis: &mut Analysis,
-    model: Option<&Architecture>,
+    model: Result<&Architecture, &String>,
     gpu: Result<&GpuFacts, &String>,
     tokens: &Tokens,
     dtype: Option<Dtype>,
@@ -62,12 +62,12 @@ pub(crate) fn utilisation(
                 why: why.to_owned(),
             }));
         };
-        let Some(model) = model else {
-            missing(
-                &["mfu", "mbu"],
-                "the model is not known; name it with --model NAME|config.json",
-            );
-            continue;
+        let model = match model {
+            Ok(model) => model,
+            Err(why) => {
+                missing(&["mfu", "mbu"], why);
+                continue;
+            }
         };
         let gpu = match gpu {
             Ok(gpu) => gpu,
@@ -112,7 +112,7 @@ pub(crate) fn utilisation(
         };
         parts.push((work, time));
     }
-    if let (Some(model), Ok(gpu), true) = (model, gpu, parts.len() > 1) {
+    if let (Ok(model), Ok(gpu), true) = (model, gpu, parts.len() > 1) {
         analysis.whole = Some(whole(&parts, gpu, dtype.unwrap_or(model.dtype)));
     }
     analysis.reasons.extend(reasons);

@@ -418,3 +418,27 @@ fn ranges_inside_ranges_of_the_same_meaning() {
     assert_eq!((note.instances, note.kernel_count), (1, 1));
     assert!(note.wall_ns < prefill.wall_ns);
 }
+
+/// A model whose work is not known has no MFU, and the reason is the model's, not that none was named.
+#[test]
+fn a_model_that_is_not_known() {
+    let account = serde_json::json!({"schema": "roofgap.workload/1", "tokens": {"prompt": 8, "generated": 8, "batch": 1},
+        "model": {"name": "new", "config": {"model_type": "newmodel", "hidden_size": 64}}});
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        p.kernel(GEMM, 0, 60 * US);
+    });
+    program.trace.sort();
+    let options = Options {
+        account: Some(serde_json::from_value(account).unwrap()),
+        ..Options::default()
+    };
+    let analysis = analyze(&program.trace, &options);
+    assert!(decode(&analysis).mfu.is_none() && decode(&analysis).mbu.is_none());
+    let reason = analysis
+        .reasons
+        .iter()
+        .find(|r| r.about == "stages.decode.mfu")
+        .unwrap();
+    assert!(reason.why.contains("newmodel"), "{}", reason.why);
+}

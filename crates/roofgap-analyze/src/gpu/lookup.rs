@@ -202,6 +202,8 @@ mod tests {
             ("A100-SXM4-40GB", "A100 SXM4 40GB"),
             ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
             ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"),
+            ("NVIDIA A800-SXM4-80GB", "A800 SXM4 80GB"),
+            ("NVIDIA A800 80GB PCIe", "A800 PCIe 80GB"),
             ("Tesla V100-SXM2-16GB", "V100 SXM2 16GB"),
             ("Tesla V100-PCIE-32GB", "V100 PCIe 32GB"),
             ("Tesla T4", "T4"),
@@ -265,6 +267,11 @@ mod tests {
         let name = "NVIDIA GeForce RTX 3080";
         assert_eq!(lookup(name, None, Some(10 * GIB)).unwrap().sms, Some(68));
         assert_eq!(lookup(name, None, Some(12 * GIB)).unwrap().sms, Some(70));
+        // A Jetson has what the system leaves of the memory it shares.
+        let orin = |gib: f64| lookup("Orin", Some((8, 7)), Some((gib * GIB as f64) as u64));
+        assert_eq!(orin(61.4).unwrap().sms, Some(16));
+        assert_eq!(orin(29.8).unwrap().sms, Some(14));
+        assert!(orin(15.3).is_err(), "a module that is not listed");
         assert!(matches!(
             lookup(name, None, None),
             Err(UnknownGpu::Ambiguous { .. })

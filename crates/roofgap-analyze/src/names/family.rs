@@ -70,6 +70,199 @@ mod tests {
         }
     }
 
+    /// Names as the sources and traces of inference engines have them.
+    #[test]
+    fn names_of_other_engines() {
+        let real = [
+            (
+                "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x32_stage4_warpsize2x2x1_tensor16x8x16_kernel",
+                "gemm",
+            ),
+            ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT", "gemm"),
+            (
+                "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_void_bf16_128x128x64_2x1x1_0_tnn_align8",
+                "gemm",
+            ),
+            (
+                "void internal::gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 0, 1, 1, 6, cublasGemvParamsEx<int, cublasGemvTensorStridedBatched<const __nv_bfloat16>>>(T12)",
+                "gemv",
+            ),
+            (
+                "void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 4, 4, 0, 0, cublasGemvParamsEx<int, cublasGemvTensorStridedBatched<__half const>>>(T1)",
+                "gemv",
+            ),
+            (
+                "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 4, 4, 1, 0, cublasGemvTensorStridedBatched<float const>>(T1)",
+                "gemm",
+            ),
+            (
+                "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>>(T1::Params)",
+                "attention",
+            ),
+            (
+                "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, 4, 5, 1>(Flash_fwd_params)",
+                "attention",
+            ),
+            (
+                "void flash::prepare_varlen_num_blocks_kernel<1, 1>(int, int const*)",
+                "attention",
+            ),
+            (
+                "void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8>>(Flash_fwd_mla_params)",
+                "attention",
+            ),
+            (
+                "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, 2u, 4u, 8u>(T1)",
+                "attention",
+            ),
+            (
+                "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*)",
+                "norm",
+            ),
+            (
+                "void flashinfer::sampling::TopKTopPSamplingFromProbKernel<1024u, 4u, float>(float*)",
+                "sampling",
+            ),
+            (
+                "void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheKernel<1, 128u, 8u>(T1*)",
+                "elementwise",
+            ),
+            (
+                "void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, silu>(T1*)",
+                "elementwise",
+            ),
+            ("kernel_unified_attention_2d", "attention"),
+            ("_fwd_grouped_kernel_stage1", "attention"),
+            ("_fwd_kernel_stage2", "attention"),
+            ("_fwd_kernel", "attention"),
+            ("_rms_norm_fwd_kernel", "norm"),
+            ("_layer_norm_fwd_1pass_kernel", "norm"),
+            (
+                "void vllm::merge_attn_states_kernel<__nv_bfloat16, 128u>(__nv_bfloat16*)",
+                "attention",
+            ),
+            (
+                "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*, c10::BFloat16*)",
+                "elementwise",
+            ),
+            (
+                "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)",
+                "norm",
+            ),
+            (
+                "void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(T1*)",
+                "elementwise",
+            ),
+            (
+                "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, 0>(T1*)",
+                "copy/layout",
+            ),
+            (
+                "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, 0>(T1*)",
+                "copy/layout",
+            ),
+            (
+                "void vllm::moe::moe_align_block_size_kernel<int>(int const*)",
+                "moe",
+            ),
+            (
+                "void vllm::dynamic_per_token_scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(T1*)",
+                "elementwise",
+            ),
+            (
+                "void marlin::Marlin<__nv_bfloat16, 1125899906909960l, 256, 1, 8, 8, 4, 8, false>(int4 const*)",
+                "gemm",
+            ),
+            ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1_swiglu", "gemm"),
+            (
+                "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 2112u, 7168u, 1u, 64u, 128u>(float*)",
+                "gemm",
+            ),
+            (
+                "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)",
+                "communication",
+            ),
+            (
+                "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)",
+                "communication",
+            ),
+            (
+                "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+                "communication",
+            ),
+            (
+                "void tensorrt_llm::kernels::mmha::masked_multihead_attention_kernel<__nv_bfloat16, 128>(T1)",
+                "attention",
+            ),
+            (
+                "void tensorrt_llm::kernels::generalRmsNorm<__nv_bfloat16, signed char, false>(T1 const*)",
+                "norm",
+            ),
+            (
+                "void tensorrt_llm::kernels::weight_only::kernel<tensorrt_llm::kernels::weight_only::KernelDetails<0>>(T1*)",
+                "gemv",
+            ),
+            ("gemm_forward_4bit_cuda_m16nXk32(int, int, __half*)", "gemm"),
+            (
+                "void kgemm_4bit_inference_naive<__nv_bfloat16, 128, 16>(int, int, int)",
+                "gemm",
+            ),
+            (
+                "void kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>(float*, unsigned char*)",
+                "elementwise",
+            ),
+            (
+                "void mul_mat_vec_q<(ggml_type)12, 1, false>(void const*, void const*)",
+                "gemv",
+            ),
+            (
+                "void mul_mat_q<(ggml_type)12, 128, false>(char const*, int const*)",
+                "gemm",
+            ),
+            (
+                "void flash_attn_ext_f16<128, 128, 16, 4, 4, false>(char const*)",
+                "attention",
+            ),
+            (
+                "void soft_max_f32<true, 1024, 1024, float>(float const*)",
+                "softmax",
+            ),
+            ("void rope_norm<true, false, float>(float const*)", "elementwise"),
+            ("void rms_norm_f32<1024, true>(float const*)", "norm"),
+            ("void k_get_rows_float<float, float>(float const*)", "embedding"),
+            (
+                "void k_bin_bcast<&(op_mul(float, float)), float, float, float>(float const*)",
+                "elementwise",
+            ),
+            ("void quantize_q8_1(float const*, void*)", "elementwise"),
+            (
+                "void at_cuda_detail::cub::DeviceSelectSweepKernel<T1>(T2)",
+                "copy/layout",
+            ),
+            (
+                "void at::native::tensor_kernel_scan_innermost_dim<float, std::plus<float>>(float*)",
+                "reduction",
+            ),
+            (
+                "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float, float, float>(float*)",
+                "softmax",
+            ),
+            (
+                "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(T1)",
+                "sampling",
+            ),
+            ("triton_per_fused__softmax__to_copy_1", "softmax"),
+            ("triton_red_fused_native_layer_norm_2", "norm"),
+            ("triton_tem_fused_mm_5", "gemm"),
+            ("triton_poi_fused_cat_3", "copy/layout"),
+            ("triton_poi_fused__to_copy_mul_silu_7", "elementwise"),
+            ("fused_recurrent_gated_delta_rule_fwd_kernel", "attention"),
+        ];
+        for (name, expected) in real {
+            assert_eq!(family(name), expected, "{name}");
+        }
+    }
+
     #[test]
     fn real_names() {
         let real = [

@@ -65,14 +65,22 @@ pub fn short_name(name: &str) -> String {
     } else {
         base.to_owned()
     };
-    if GENERIC.contains(&base)
-        && let Some(detail) = detail(&clean[head_end..])
-    {
+    let wrapped = GENERIC
+        .contains(&base)
+        .then(|| detail(&clean[head_end..]))
+        .flatten();
+    if let Some(detail) = wrapped {
         short = if base.eq_ignore_ascii_case("kernel") || base == "Kernel2" || base == "device_kernel" {
             detail
         } else {
             format!("{short}[{detail}]")
         };
+    } else if base.eq_ignore_ascii_case("kernel")
+        && let Some((outer, _)) = head.rsplit_once("::")
+    {
+        // Alone it says nothing; what it stands in does.
+        let inner = outer.rsplit("::").next().unwrap_or(outer);
+        short = format!("{}::{base}", inner.rsplit(' ').next().unwrap_or(inner));
     }
     cut(&short)
 }
@@ -86,6 +94,7 @@ fn detail(arguments: &str) -> Option<String> {
     let mut best: Option<&str> = None;
     for word in words.filter(|w| !WRAPPERS.contains(w)) {
         let telling = word.starts_with("cutlass_")
+            || word.starts_with("FlashAttn")
             || word.contains("Functor")
             || word.ends_with("_functor")
             || word.ends_with("_kernel_cuda")
@@ -145,6 +154,14 @@ mod tests {
             (
                 "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
                 "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
+            ),
+            (
+                "void internal::gemvx::kernel<int, int, __nv_bfloat16, float, 0, 1>(T12)",
+                "gemvx::kernel",
+            ),
+            (
+                "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>>(T1::Params)",
+                "FlashAttnFwdSm90",
             ),
             (
                 "void gemvNSP_kernel<__nv_bfloat16, 1, 32, 4, 1024>(T1)",

@@ -2,9 +2,10 @@
 
 use super::fields::{ConfigError, Fields};
 use crate::model::{Attention, Decoder, Experts, LayerGroup, Mlp};
+use serde_json::Value;
 
 /// Types whose layers are those of Llama up to the differences that `read` knows.
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 32] = [
     "llama",
     "mistral",
     "mixtral",
@@ -29,6 +30,14 @@ const KNOWN: [&str; 24] = [
     "granite",
     "smollm3",
     "llava",
+    "internlm2",
+    "kimi_k2",
+    "qwen2_vl",
+    "qwen2_vl_text",
+    "qwen2_5_vl",
+    "qwen2_5_vl_text",
+    "qwen3_vl_text",
+    "qwen3_vl_moe_text",
 ];
 
 /// Keys of layers that are no attention: state spaces, linear attention.
@@ -45,11 +54,7 @@ const OTHER_MIXERS: [&str; 8] = [
 
 const MOST_LAYERS: u64 = 4096;
 
-pub(super) fn read(
-    top: &Fields<'_>,
-    text: &Fields<'_>,
-    assumptions: &mut Vec<String>,
-) -> Result<Decoder, ConfigError> {
+pub(super) fn read(top: &Fields<'_>, text: &Fields<'_>) -> Result<Decoder, ConfigError> {
     let kind = text
         .text("model_type")
         .or_else(|| top.text("model_type"))
@@ -65,12 +70,16 @@ pub(super) fn read(
         return unsupported(format!("it has {key}, so not every layer is attention"));
     }
     if !KNOWN.contains(&kind.as_str()) {
-        if !text.has("rms_norm_eps") {
-            return unsupported("it is not listed and does not look like Llama: no rms_norm_eps".to_owned());
-        }
-        assumptions.push(format!(
-            "model type {kind:?} is not listed: read as Llama-like (gated feed-forward, no biases unless stated)"
-        ));
+        return unsupported(
+            "its layers are not known here; if they are those of a listed type (llama, qwen3, mixtral, ...), say so by model_type in a \
+             copy of the configuration"
+                .to_owned(),
+        );
+    }
+    let listed = text.list("layer_types").unwrap_or_default();
+    let attends = |kind: &Value| matches!(kind.as_str(), Some("full_attention" | "sliding_attention"));
+    if let Some(other) = listed.iter().find(|kind| !attends(kind)) {
+        return unsupported(format!("it has layers of type {other}"));
     }
     let layers = text.need(&["num_hidden_layers", "n_layers"])?;
     if layers > MOST_LAYERS {
@@ -104,7 +113,8 @@ pub(super) fn read(
     Ok(Decoder {
         vocab: text.need(&["vocab_size"])?,
         hidden: reader.hidden,
-        tied: tied.unwrap_or_else(|| kind.starts_with("gemma")),
+        // Left out where it is what that kind of model does anyway.
+        tied: tied.unwrap_or_else(|| kind.starts_with("gemma") || kind == "smollm3"),
         groups,
     })
 }
@@ -145,9 +155,9 @@ impl Reader<'_, '_> {
             heads,
             kv_heads: text.size(&["num_key_value_heads"])?.unwrap_or(heads),
             head_dim: text.size(&["head_dim"])?.unwrap_or(self.hidden / heads),
-            qkv_bias: bias || matches!(self.kind, "qwen2" | "qwen2_moe"),
+            qkv_bias: bias || self.kind.starts_with("qwen2"),
             output_bias: bias,
-            qk_norm: matches!(self.kind, "qwen3" | "qwen3_moe" | "gemma3_text"),
+            qk_norm: self.kind.starts_with("qwen3") || self.kind == "gemma3_text",
             sinks: self.kind == "gpt_oss",
             window: self.window(layer)?,
         })

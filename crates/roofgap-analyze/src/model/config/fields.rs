@@ -72,6 +72,11 @@ impl<'a> Fields<'a> {
         })
     }
 
+    /// The names of all its values.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.map.keys().map(String::as_str)
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.map.get(key).is_some_and(|value| !value.is_null())
     }

@@ -40,7 +40,7 @@ impl Architecture {
             .or_else(|| text.text("model_type"))
             .unwrap_or_default();
         let mut assumptions = Vec::new();
-        let decoder = decoder::read(&top, &text, &mut assumptions)?;
+        let decoder = decoder::read(&top, &text)?;
         let vision = vision::read(&top, decoder.hidden, &mut assumptions)?;
         let dtype = read_dtype(&top, &text, &mut assumptions);
         let weights = weights::read(&top, &text, dtype, &mut assumptions);

@@ -68,6 +68,18 @@ pub(super) fn read(
             how: format!("layers in fp8, embedding, head and norms in {dtype}"),
             ..plain
         },
+        "compressed-tensors" => match compressed(&quantisation) {
+            Some((bits, group)) => {
+                let stored = bits + group.map_or(0.0, |size| 16.0 / size);
+                WeightFormat {
+                    linear_bits: stored,
+                    expert_bits: stored,
+                    how: format!("layers in {bits} bits ({stored:.3} with scales), the rest in {dtype}"),
+                    ..plain
+                }
+            }
+            None => not_understood(plain, &method, assumptions),
+        },
         "gptq" | "awq" => match bits {
             Some(bits) => {
                 // A 16-bit scale and a zero point of the weight's own width for each group.
@@ -109,6 +121,20 @@ pub(super) fn read(
         }
         _ => not_understood(plain, &method, assumptions),
     }
+}
+
+/// Bits and group size of the weights where all groups of layers have the same.
+fn compressed(quantisation: &Fields<'_>) -> Option<(f64, Option<f64>)> {
+    let groups = quantisation.object("config_groups")?;
+    let mut found = groups.keys().map(|key| {
+        let weights = groups.object(key)?.object("weights")?;
+        let bits = weights
+            .number("num_bits")
+            .filter(|bits| (1.0..=16.0).contains(bits))?;
+        Some((bits, weights.number("group_size").filter(|size| *size >= 1.0)))
+    });
+    let first = found.next()??;
+    found.all(|other| other == Some(first)).then_some(first)
 }
 
 fn not_understood(plain: WeightFormat, method: &str, assumptions: &mut Vec<String>) -> WeightFormat {
