@@ -142,8 +142,17 @@ pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
         expected: EXPECTED.into(),
         found,
     };
-    if path.is_dir() {
+    let kind = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
+    if kind.is_dir() {
         return Err(unrecognised("a folder without a session.json".into()));
+    }
+    if !kind.is_file() {
+        return Err(ReadError::Unsupported {
+            path: path.to_path_buf(),
+            what: "a pipe or a device, where a capture has to be read from its beginning more than once"
+                .into(),
+            remedy: "write it to a file first".into(),
+        });
     }
     let (head, whole, packed) = head(path, HEAD)?;
     if head.starts_with(b"SQLite format 3\0") {
@@ -209,6 +218,7 @@ fn describe(head: &[u8]) -> String {
         [b'{' | b'[', ..] => "JSON that is not a trace".into(),
         _ if head.starts_with(b"\x7fELF") => "a program".into(),
         _ if head.starts_with(b"PK\x03\x04") => "a zip archive".into(),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16 text, as PowerShell writes; save it as UTF-8".into(),
         _ => {
             let start = &head[..head.len().min(60)];
             match std::str::from_utf8(start) {

@@ -187,7 +187,7 @@ impl Totals {
                 .filter(|(unit, text)| !rounded || unit.ns(text) != Some(0))
         };
         let kernel = KernelTotal {
-            name: trace.names.intern(cell(columns.name)),
+            name: trace.names.intern(cell(columns.name).trim()),
             total_ns,
             calls,
             median_ns: known(columns.median).and_then(|(unit, text)| unit.tenths(text)),

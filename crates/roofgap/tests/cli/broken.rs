@@ -133,6 +133,23 @@ fn text_and_programs() {
     refused(&folder.put("notes.txt", b"hello, world\n"), &["hello, world"]);
     refused(Path::new(crate::bench::ROOFGAP), &["a program"]);
     refused(&folder.put("page.csv", b"a,b\n1,2\n"), &["expected"]);
+    refused(
+        &folder.put("wide.csv", b"\xff\xfeT\0i\0m\0e\0"),
+        &["save it as UTF-8"],
+    );
+}
+
+/// Formats are told by content, so a capture is opened more than once.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe() {
+    let run: Run = Command::new("sh")
+        .args(["-c", r#"echo x | "$0" analyze /dev/stdin"#, crate::bench::ROOFGAP])
+        .output()
+        .unwrap()
+        .into();
+    assert_refused(&run, Path::new("/dev/stdin"));
+    assert!(run.stderr.contains("write it to a file first"), "{}", run.stderr);
 }
 
 /// A file that unpacks to far more than it is, read with little memory.

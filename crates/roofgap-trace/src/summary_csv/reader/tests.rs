@@ -129,6 +129,17 @@ fn tables_after_it_are_left_alone() {
     );
 }
 
+/// As the first releases wrote them: without a median, and with spaces after the commas.
+#[test]
+fn spaces_around_cells_do_not_count() {
+    let text = "Time(%), Total Time (ns), Instances, Average, Minimum, Maximum, Name\n 100.0, 1200, 2, 600.0, 500, 700, k\n";
+    let trace = read_bytes(text.as_bytes()).unwrap();
+    assert_eq!(
+        rows(&trace),
+        [("k".to_owned(), 1200, 2, None, Some(500), Some(700))]
+    );
+}
+
 /// `nsys stats` without a choice of reports prints the ranges and the calls first, as many as there are.
 #[test]
 fn tables_before_it_are_passed_over() {
