@@ -8,6 +8,9 @@ use std::path::Path;
 /// The letters every SQLite file begins with.
 pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
+/// The bytes a journal begins with as long as what it undoes is not done; a finished one is gone, empty or zeroed.
+const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+
 /// What of the header matters to a reader of pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
@@ -21,7 +24,12 @@ pub(super) struct Header {
     pub(super) utf8: bool,
 }
 
-/// Refuses a file that is shorter than its header says, or that has a log not yet merged.
+fn begins_with(path: &Path, bytes: [u8; 8]) -> bool {
+    let mut found = [0u8; 8];
+    File::open(path).is_ok_and(|mut file| file.read_exact(&mut found).is_ok()) && found == bytes
+}
+
+/// Refuses a file that is shorter than its header says, or that has a log not yet merged or a journal not yet done with.
 pub(super) fn check(path: &Path) -> Result<Header, ReadError> {
     let damaged = |what: String| Err(ReadError::damaged(path, "SQLite file", what));
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
@@ -49,11 +57,20 @@ pub(super) fn check(path: &Path) -> Result<Header, ReadError> {
             promised * page_size
         ));
     }
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    if std::fs::metadata(&wal).is_ok_and(|m| m.len() > 0) {
+    let beside = |end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        name
+    };
+    if std::fs::metadata(beside("-wal")).is_ok_and(|m| m.len() > 0) {
         return damaged(
             "a write-ahead log lies beside it; let the program that writes it finish first".into(),
+        );
+    }
+    if begins_with(beside("-journal").as_ref(), JOURNAL_MAGIC) {
+        return damaged(
+            "a journal lies beside it: whatever wrote it did not finish, or has not yet; export it again"
+                .into(),
         );
     }
     Ok(Header {

@@ -141,3 +141,41 @@ fn a_changed_header_gives_the_same_rows_or_an_error() {
         }
     }
 }
+
+/// Rows of `t` that are not yet in the file for good.
+const UNFINISHED: &str = "PRAGMA cache_size = 5; BEGIN; UPDATE t SET a = a + 1, b = b || 'more than before'";
+
+#[test]
+fn a_file_in_the_middle_of_a_change_is_refused() {
+    for mode in ["delete", "persist", "truncate"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.sqlite");
+        std::fs::write(&path, &*SOUND).unwrap();
+        let db = Connection::open(&path).unwrap();
+        db.pragma_update_and_check(None, "journal_mode", mode, |_| Ok(()))
+            .unwrap();
+        db.execute_batch(UNFINISHED).unwrap();
+        let error = Database::open(&path).unwrap_err();
+        assert!(
+            error.to_string().contains("a journal lies beside it"),
+            "{mode}: {error}"
+        );
+        db.execute_batch("COMMIT").unwrap();
+        assert_eq!(held(&path), ASKED.len(), "{mode}");
+    }
+}
+
+#[test]
+fn a_file_whose_log_is_not_merged_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.sqlite");
+    std::fs::write(&path, &*SOUND).unwrap();
+    let db = Connection::open(&path).unwrap();
+    db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))
+        .unwrap();
+    db.execute_batch("UPDATE t SET a = a + 1").unwrap();
+    let error = Database::open(&path).unwrap_err();
+    assert!(error.to_string().contains("a write-ahead log"), "{error}");
+    drop(db);
+    assert_eq!(held(&path), ASKED.len());
+}
