@@ -55,12 +55,43 @@ pub(crate) fn count(n: u64) -> String {
     out
 }
 
+/// A count with what is counted.
+pub(crate) fn plural(n: u64, what: &str) -> String {
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{} {what}s", count(n))
+    }
+}
+
 /// A large number with a decimal prefix, such as `4.81 T`.
 pub(crate) fn si(value: f64) -> String {
     const PREFIXES: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match PREFIXES.iter().find(|(size, _)| value.abs() >= *size) {
         Some((size, prefix)) => format!("{:.2} {prefix}", value / size),
         None => format!("{value:.2} "),
+    }
+}
+
+/// A key of evidence as words, without the unit its value is shown with.
+pub(crate) fn words(key: &str) -> String {
+    let bare = ["_ns", "_pct"].iter().find_map(|unit| key.strip_suffix(unit));
+    bare.unwrap_or(key).replace('_', " ")
+}
+
+/// A number of evidence in the unit its key names.
+pub(crate) fn quantity(key: &str, number: &serde_json::Number) -> String {
+    let real = number.as_f64().unwrap_or(0.0);
+    if key.ends_with("_ns") {
+        time(real.round() as i64)
+    } else if key.ends_with("_pct") {
+        format!("{real:.1} %")
+    } else if key.ends_with("bytes") {
+        format!("{}B", si(real))
+    } else if let Some(whole) = number.as_u64() {
+        count(whole)
+    } else {
+        format!("{real:.2}")
     }
 }
 
@@ -71,6 +102,10 @@ mod tests {
     #[test]
     fn numbers_for_people() {
         assert_eq!(ms(17_863_193), "17.863");
+        assert_eq!(
+            (plural(1, "kernel"), plural(2_000, "kernel")),
+            ("1 kernel".into(), "2,000 kernels".into())
+        );
         assert_eq!(time(999), "999 ns");
         assert_eq!(time(1_500), "1.5 µs");
         assert_eq!(time(239_255_440), "239.3 ms");

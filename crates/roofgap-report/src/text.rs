@@ -105,7 +105,7 @@ fn stages(analysis: &Analysis, look: Look, out: &mut String) {
         ranges(analysis, out);
         return;
     }
-    let mut table = Table::new(&[
+    let mut columns = vec![
         "stage",
         "n>",
         "wall ms>",
@@ -118,11 +118,17 @@ fn stages(analysis: &Analysis, look: Look, out: &mut String) {
         "sync>",
         "copy>",
         "other>",
-        "MFU %>",
-        "MBU %>",
-    ]);
+    ];
+    let known = |stage: &Stage| stage.mfu.is_some() || stage.mbu.is_some();
+    let utilised = analysis.stages.iter().any(known);
+    if utilised {
+        columns.extend(["MFU %>", "MBU %>"]);
+    }
+    let mut table = Table::new(&columns);
     for stage in &analysis.stages {
-        table.row(stage_cells(stage));
+        let mut cells = stage_cells(stage);
+        cells.truncate(columns.len());
+        table.row(cells);
     }
     out.push_str(&table.text());
     for stage in &analysis.stages {
@@ -159,12 +165,12 @@ fn stages(analysis: &Analysis, look: Look, out: &mut String) {
 }
 
 /// One stage as the cells of a table.
-pub(crate) fn stage_cells(stage: &Stage) -> [String; 14] {
+fn stage_cells(stage: &Stage) -> Vec<String> {
     let idle =
         |f: fn(&roofgap_analyze::Idle) -> i64| stage.idle.as_ref().map_or(NONE.to_owned(), |i| ms(f(i)));
     let gpu = stage.busy_ns.is_some();
     let number = |n: u64| if gpu { count(n) } else { NONE.to_owned() };
-    [
+    vec![
         stage.name.clone(),
         stage.instances.to_string(),
         ms(stage.wall_ns),
@@ -206,6 +212,38 @@ pub(crate) fn late(stage: &Stage) -> Option<String> {
     })
 }
 
+/// What to say where no finding stands.
+pub(crate) fn nothing_found(analysis: &Analysis) -> String {
+    let busy: Vec<&str> = analysis
+        .stages
+        .iter()
+        .filter(|stage| verdict(stage).label == "GPU-bound")
+        .map(|stage| stage.name.as_str())
+        .collect();
+    if busy.is_empty() {
+        return "No findings: nothing in the data supports one.".into();
+    }
+    let mut asks = Vec::new();
+    if analysis.counters.is_empty() {
+        asks.push("counters of ncu");
+    }
+    if analysis.stages.iter().all(|stage| stage.mbu.is_none()) {
+        asks.push("the model (--model)");
+    }
+    let next = if asks.is_empty() {
+        String::new()
+    } else {
+        format!(
+            " Give {} to see how far they are from their roof.",
+            asks.join(" and ")
+        )
+    };
+    format!(
+        "No findings: the GPU is busy in {}, so its kernels are the limit.{next}",
+        busy.join(" and ")
+    )
+}
+
 fn ranges(analysis: &Analysis, out: &mut String) {
     if analysis.ranges.is_empty() {
         return;
@@ -228,16 +266,19 @@ fn ranges(analysis: &Analysis, out: &mut String) {
 }
 
 fn findings(analysis: &Analysis, look: Look, out: &mut String) {
-    if analysis.findings.is_empty() {
+    if analysis.stages.is_empty() && analysis.findings.is_empty() {
         return;
     }
     heading("What to do first", look, out);
+    if analysis.findings.is_empty() {
+        let _ = writeln!(out, "{}", nothing_found(analysis));
+    }
     for (i, finding) in analysis.findings.iter().take(5).enumerate() {
         let _ = writeln!(out, "{}. {}", i + 1, finding.title);
         let _ = writeln!(
             out,
-            "   saves at most {} ({:.1} % of the stage)",
-            time(finding.bound_ns),
+            "   saves at most {} ms ({:.1} % of the stage)",
+            ms(finding.bound_ns),
             finding.bound_pct
         );
         let _ = writeln!(out, "   {}", finding.action);

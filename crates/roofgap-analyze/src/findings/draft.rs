@@ -70,11 +70,41 @@ pub(super) fn us(ns: f64) -> String {
     format!("{:.1} µs", ns / 1e3)
 }
 
+/// A count for a sentence, with commas between thousands.
+pub(super) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// How often, for a sentence.
 pub(super) fn times(count: u64) -> String {
     if count == 1 {
         "once".to_owned()
     } else {
-        format!("{count} times")
+        format!("{} times", self::count(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_sentences() {
+        assert_eq!(
+            [count(7), count(1_234_567), times(1), times(7_656)],
+            ["7", "1,234,567", "once", "7,656 times"]
+        );
+        assert_eq!(
+            (ms(220_788_016), us(2_478.25)),
+            ("220.788 ms".into(), "2.5 µs".into())
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::markup::{cut, escape, escape_cut};
 use crate::bundle::Bundle;
-use crate::number::{count, si, time};
+use crate::number::{quantity, time, words};
 use crate::places::Places;
 use roofgap_analyze::{Analysis, Finding};
 use serde_json::Value;
@@ -92,12 +92,6 @@ fn link(analysis: &Analysis, finding: &Finding, places: &Places, out: &mut Strin
     );
 }
 
-/// A key as words, without the unit its value is shown with.
-fn words(key: &str) -> String {
-    let bare = ["_ns", "_pct"].iter().find_map(|unit| key.strip_suffix(unit));
-    bare.unwrap_or(key).replace('_', " ")
-}
-
 /// A value of evidence in the unit its key names.
 fn shown(key: &str, value: &Value) -> String {
     match value {
@@ -106,20 +100,7 @@ fn shown(key: &str, value: &Value) -> String {
             escape(&cut(text, 2000)),
             escape_cut(text, 120)
         ),
-        Value::Number(number) => {
-            let real = number.as_f64().unwrap_or(0.0);
-            if key.ends_with("_ns") {
-                time(real.round() as i64)
-            } else if key.ends_with("_pct") {
-                format!("{real:.1} %")
-            } else if key.ends_with("bytes") {
-                format!("{}B", si(real))
-            } else if let Some(whole) = number.as_u64() {
-                count(whole)
-            } else {
-                format!("{real:.2}")
-            }
-        }
+        Value::Number(number) => quantity(key, number),
         Value::Null => crate::number::NONE.into(),
         other => escape_cut(&other.to_string(), 200),
     }

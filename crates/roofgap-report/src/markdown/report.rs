@@ -14,8 +14,12 @@ const TOP: usize = 25;
 pub fn report(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     let mut out = format!("# Report: {}\n\n", escape(&bundle.context.title));
-    let _ = write!(out, "## Findings\n\n{}", sections::findings(bundle));
-    let _ = write!(out, "\n## Stages\n\n{}", sections::stages(bundle));
+    let _ = write!(
+        out,
+        "## Findings\n\n{}",
+        sections::findings(bundle, usize::MAX, true)
+    );
+    let _ = write!(out, "\n## Stages\n\n{}", sections::stages(bundle, true));
     let _ = write!(out, "\n## MFU and MBU\n\n{}", sections::utilisation(bundle));
     terms(bundle, &mut out);
     for stage in analysis.stages.iter().filter(|s| !s.kernels.is_empty()) {

@@ -1,9 +1,9 @@
 //! Parts that several reports share.
 
 use crate::bundle::Bundle;
-use crate::number::{NONE, count, ms, ms_or, percent, share, si, time};
+use crate::number::{NONE, count, ms, ms_or, percent, plural, quantity, share, si, time, words};
 use crate::table::{Table, escape};
-use crate::text::stage_cells;
+use crate::text::{busy_percent, late, nothing_found};
 use roofgap_analyze::{Analysis, Kernel, verdict};
 use std::fmt::Write;
 
@@ -107,8 +107,8 @@ pub(super) fn aggregates(bundle: Bundle<'_>) -> String {
     table.markdown()
 }
 
-/// The stages as a table, with a verdict each.
-pub(super) fn stages(bundle: Bundle<'_>) -> String {
+/// The stages as a table, with a verdict each; idle time by cause where there is room for it.
+pub(super) fn stages(bundle: Bundle<'_>, causes: bool) -> String {
     let analysis = bundle.analysis;
     if analysis.stages.is_empty() {
         let mut out = format!(
@@ -136,20 +136,37 @@ pub(super) fn stages(bundle: Bundle<'_>) -> String {
         "wall ms>",
         "GPU busy ms>",
         "busy %>",
+        "idle ms>",
         "kernel ms>",
         "kernels>",
         "launches>",
-        "idle: launch ms>",
-        "idle: sync ms>",
-        "idle: copy ms>",
-        "idle: other ms>",
-        "MFU %>",
-        "MBU %>",
     ]);
     for stage in &analysis.stages {
-        table.row(stage_cells(stage));
+        let number = |n: u64| stage.busy_ns.map_or(NONE.to_owned(), |_| count(n));
+        table.row([
+            stage.name.clone(),
+            stage.instances.to_string(),
+            ms(stage.wall_ns),
+            ms_or(stage.busy_ns),
+            busy_percent(stage),
+            ms_or(stage.idle.map(|idle| idle.total_ns())),
+            ms_or(stage.kernel_ns),
+            number(stage.kernel_count),
+            number(stage.launch_count),
+        ]);
     }
     let mut out = table.markdown();
+    if causes && analysis.stages.iter().any(|stage| stage.idle.is_some()) {
+        let mut table = Table::new(&["idle ms of", "launch>", "sync>", "copy>", "other>"]);
+        for stage in &analysis.stages {
+            let Some(idle) = stage.idle else { continue };
+            let causes = [idle.launch_ns, idle.sync_ns, idle.copy_ns, idle.other_ns].map(ms);
+            let mut cells = vec![stage.name.clone()];
+            cells.extend(causes);
+            table.row(cells);
+        }
+        let _ = write!(out, "\n{}", table.markdown());
+    }
     out.push('\n');
     for stage in &analysis.stages {
         let verdict = verdict(stage);
@@ -158,13 +175,21 @@ pub(super) fn stages(bundle: Bundle<'_>) -> String {
         } else {
             ""
         };
+        // The summary has said why at its top.
+        let why = if causes {
+            format!(": {}", verdict.why)
+        } else {
+            String::new()
+        };
         let _ = writeln!(
             out,
-            "- **{}**: {}: {}{from}.",
+            "- **{}**: {}{why}{from}.",
             escape(&stage.name),
-            verdict.label,
-            verdict.why
+            verdict.label
         );
+        if let Some(late) = late(stage) {
+            let _ = writeln!(out, "  - {}.", escape_line(&late));
+        }
         if let Some(steps) = &stage.steps {
             let launches = steps
                 .launches_per_step
@@ -183,12 +208,12 @@ pub(super) fn stages(bundle: Bundle<'_>) -> String {
         for note in &stage.notes {
             let _ = writeln!(
                 out,
-                "  - of which `{}`: {} ms wall ({} % of the stage), {} ms in {} kernels.",
+                "  - of which `{}`: {} ms wall ({} % of the stage), {} ms in {}.",
                 note.name.replace('`', "'"),
                 ms(note.wall_ns),
                 percent(note.wall_ns, stage.wall_ns),
                 ms_or(note.kernel_ns),
-                count(note.kernel_count)
+                plural(note.kernel_count, "kernel")
             );
         }
     }
@@ -221,7 +246,7 @@ pub(super) fn utilisation(bundle: Bundle<'_>) -> String {
         .whole
         .iter()
         .map(|w| ("whole", w.mfu.as_ref(), w.mbu.as_ref()));
-    for (name, mfu, mbu) in stages.chain(whole).filter(|s| s.1.is_some() || s.2.is_some()) {
+    for (name, mfu, mbu) in stages.chain(whole) {
         table.row([
             name.to_owned(),
             mfu.map_or_else(none, |m| si(m.flops)),
@@ -241,13 +266,27 @@ pub(super) fn utilisation(bundle: Bundle<'_>) -> String {
     } else {
         table.markdown()
     };
-    let mut why: Vec<String> = analysis
-        .reasons
+    // One line a reason, however many numbers it takes away.
+    let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
+    for reason in &analysis.reasons {
+        let stage = reason
+            .about
+            .strip_prefix("stages.")
+            .and_then(|rest| rest.strip_suffix(".mfu").or_else(|| rest.strip_suffix(".mbu")));
+        let Some(stage) = stage else { continue };
+        let at = lines.iter().position(|(why, _)| *why == reason.why);
+        let at = at.unwrap_or_else(|| {
+            lines.push((&reason.why, Vec::new()));
+            lines.len() - 1
+        });
+        if let Some((_, stages)) = lines.get_mut(at).filter(|(_, stages)| !stages.contains(&stage)) {
+            stages.push(stage);
+        }
+    }
+    let mut why: Vec<String> = lines
         .iter()
-        .filter(|r| r.about.contains("mfu") || r.about.contains("mbu"))
-        .map(|r| format!("- `{}`: {}", r.about, escape(&r.why)))
+        .map(|(why, stages)| format!("- {}: {}.", escape(&stages.join(", ")), escape_line(why)))
         .collect();
-    why.dedup();
     if table.is_empty() && why.is_empty() {
         why.push("No MFU: the model is not known; name it with `--model NAME|config.json`.".into());
     }
@@ -257,41 +296,39 @@ pub(super) fn utilisation(bundle: Bundle<'_>) -> String {
     out
 }
 
-/// The findings in full.
-pub(super) fn findings(bundle: Bundle<'_>) -> String {
+/// The findings, the first of them or all, with the evidence or without.
+pub(super) fn findings(bundle: Bundle<'_>, most: usize, evidence: bool) -> String {
     let analysis = bundle.analysis;
     if analysis.findings.is_empty() {
-        return "No findings: nothing in the data supports one.\n".into();
+        return format!("{}\n", nothing_found(analysis));
     }
     let mut out = String::new();
-    for (i, f) in analysis.findings.iter().enumerate() {
+    for (i, f) in analysis.findings.iter().take(most).enumerate() {
         let _ = writeln!(out, "{}. **{}**", i + 1, escape_line(&f.title));
-        let bound = format!(
-            "saves at most {} ({:.1} % of the stage)",
-            time(f.bound_ns),
+        let _ = writeln!(
+            out,
+            "   - saves at most {} ms ({:.1} % of the stage)",
+            ms(f.bound_ns),
             f.bound_pct
         );
-        let _ = writeln!(out, "   - {bound}");
-        let evidence: Vec<String> = f
-            .evidence
-            .iter()
-            .map(|(k, v)| format!("{k} = {}", value(v)))
-            .collect();
-        let _ = writeln!(out, "   - evidence: {}", escape_line(&evidence.join(", ")));
+        if evidence {
+            let list: Vec<String> = f
+                .evidence
+                .iter()
+                .map(|(key, value)| format!("{} {}", words(key), shown(key, value)))
+                .collect();
+            let _ = writeln!(out, "   - evidence: {}", escape_line(&list.join(", ")));
+        }
         let _ = writeln!(out, "   - {}", escape_line(&f.action));
     }
     out
 }
 
 /// A value of evidence for people.
-fn value(v: &serde_json::Value) -> String {
-    match v {
-        serde_json::Value::String(s) => s.clone(),
-        serde_json::Value::Number(n) => match (n.as_i64(), n.as_f64()) {
-            (Some(i), _) => i.to_string(),
-            (None, Some(f)) => format!("{f:.2}"),
-            _ => n.to_string(),
-        },
+fn shown(key: &str, value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Number(number) => quantity(key, number),
         other => other.to_string(),
     }
 }

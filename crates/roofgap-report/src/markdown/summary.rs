@@ -3,13 +3,17 @@
 use super::sections::{self, escape_line, reason};
 use super::{kernels, operators};
 use crate::bundle::Bundle;
-use crate::number::{ms, percent, time};
+use crate::number::{ms, percent, plural};
 use crate::table::escape;
+use crate::text::nothing_found;
 use roofgap_analyze::verdict;
 use std::fmt::Write;
 
 /// How many operators and kernels the summary lists.
 const TOP: usize = 10;
+
+/// How many findings it tells.
+const RECOMMENDED: usize = 5;
 
 /// Executive summary, the mandatory tables, then the narrative.
 pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
@@ -24,7 +28,11 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
         "\n## Aggregates\n\nThe whole capture, loading and warm-up included.\n\n{}",
         sections::aggregates(bundle)
     );
-    let _ = write!(out, "\n## Per-Stage Timings\n\n{}", sections::stages(bundle));
+    let _ = write!(
+        out,
+        "\n## Per-Stage Timings\n\n{}",
+        sections::stages(bundle, false)
+    );
     let _ = write!(out, "\n## MFU\n\n{}", sections::utilisation(bundle));
     out.push_str("\n## Top Operators\n\n");
     if analysis.operators.is_empty() {
@@ -53,8 +61,28 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
     if analysis.findings.len() > 1 {
         out.push_str("Each saving is a ceiling by itself; they overlap and do not add up.\n\n");
     }
-    out.push_str(&sections::findings(bundle));
+    out.push_str(&sections::findings(bundle, RECOMMENDED, false));
+    match analysis.findings.len().saturating_sub(RECOMMENDED) {
+        _ if analysis.findings.is_empty() => {}
+        0 => out.push_str("\nThe evidence is in `report.md`.\n"),
+        more => {
+            let more = plural(more as u64, "finding");
+            let _ = writeln!(
+                out,
+                "\nThe evidence is in `report.md`, with {more} of less weight."
+            );
+        }
+    }
     out
+}
+
+/// The first sentence of a text.
+fn first_sentence(text: &str) -> &str {
+    let end = text
+        .match_indices(". ")
+        .map(|(at, _)| at)
+        .find(|at| text[at + 2..].starts_with(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit()));
+    end.map_or(text, |at| &text[..=at])
 }
 
 /// The lines on top: where the time goes, why, and what to do first.
@@ -65,18 +93,20 @@ fn executive(bundle: Bundle<'_>) -> Vec<String> {
         lines.push(format!(
             "**Fix first: {}.** {}",
             escape_line(&first.title),
-            escape_line(&first.action)
+            escape_line(first_sentence(&first.action))
         ));
         let stage = first
             .stage
             .as_deref()
-            .map(|s| format!(" of {s}"))
+            .map(|s| format!(" of {}", escape(s)))
             .unwrap_or_default();
         lines.push(format!(
-            "It can save at most {}, {:.0} % of the time{stage}.",
-            time(first.bound_ns),
+            "It can save at most {} ms, {:.0} % of the time{stage}.",
+            ms(first.bound_ns),
             first.bound_pct
         ));
+    } else if !analysis.stages.is_empty() {
+        lines.push(escape_line(&nothing_found(analysis)));
     }
     let wall: i64 = analysis.stages.iter().map(|s| s.wall_ns).sum();
     for stage in &analysis.stages {
@@ -154,4 +184,19 @@ fn stage_kernels(bundle: Bundle<'_>) -> (Vec<(&str, i64)>, i64) {
     sums.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     let whole = sums.iter().map(|(_, ns)| ns).sum();
     (sums, whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_sentence;
+
+    #[test]
+    fn a_sentence_ends_where_the_next_begins() {
+        assert_eq!(
+            first_sentence("Find it (.item(), .cpu()). Keep it."),
+            "Find it (.item(), .cpu())."
+        );
+        assert_eq!(first_sentence("Use 2.5 of them. 3 are left."), "Use 2.5 of them.");
+        assert_eq!(first_sentence("Nothing more"), "Nothing more");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::analysis::Finding;
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms};
+use crate::findings::draft::{Draft, count, ms};
 
 /// Runs of three or more kernels that only move and combine elements. The bound is their time without the longest of each
 /// run; the launches they cost are in the launch-bound finding.
@@ -17,8 +17,8 @@ pub(in crate::findings) fn unfused(view: &View<'_>, findings: &mut Vec<Finding>)
     let title = format!(
         "{} runs {} kernels in {} unfused chains of elementwise work, {} in all",
         stage.name,
-        chains.kernels,
-        chains.count,
+        count(chains.kernels),
+        count(chains.count),
         ms(chains.ns)
     );
     let action = format!(

@@ -2,7 +2,7 @@
 
 use crate::analysis::{Finding, Idle, Stage};
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms, percent, us};
+use crate::findings::draft::{Draft, count, ms, percent, us};
 
 /// Below this share of the stage's time, in %, gaps are not what holds the stage back.
 const LEAST_GAP_PCT: f64 = 20.0;
@@ -70,7 +70,7 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
     let mut rate = String::new();
     if let Some(per_step) = per_step {
         draft = draft.with_number("launches_per_step", per_step);
-        rate = format!(", {per_step:.0} a step");
+        rate = format!(", {} a step", count(per_step.round() as u64));
     }
     if graphs > 0 {
         draft = draft.with("graph_launches", graphs);
@@ -82,11 +82,12 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         );
     }
     let title = format!(
-        "{} is launch-bound: the GPU is busy {busy_pct:.1} % of the time and waits {} for {launches} launches{rate}",
+        "{} is launch-bound: the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}",
         stage.name,
-        ms(gap_ns)
+        ms(gap_ns),
+        count(launches)
     );
-    let how = if graphs > 0 && per_step.is_none_or(|count| count <= FEW_LAUNCHES) {
+    let how = if graphs > 0 && per_step.is_none_or(|launches| launches <= FEW_LAUNCHES) {
         "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the path: \
          sample in the graph, launch the next step before the token of the last is read, prepare inputs and schedule meanwhile."
             .to_owned()
@@ -125,8 +126,9 @@ fn fewer_launches(stage: &Stage, graphs: u64) -> String {
     let light = light_kernels(stage);
     let fused = if light > 0 {
         format!(
-            " {light} of {} kernels only move or combine elements: torch.compile folds most of them into their neighbours.",
-            stage.kernel_count
+            " {} of {} kernels only move or combine elements: torch.compile folds most of them into their neighbours.",
+            count(light),
+            count(stage.kernel_count)
         )
     } else {
         String::new()

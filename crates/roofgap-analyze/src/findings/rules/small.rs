@@ -2,7 +2,7 @@
 
 use crate::analysis::Finding;
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms, percent};
+use crate::findings::draft::{Draft, count, ms, percent};
 
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
 const LEAST_KERNEL_PCT: f64 = 20.0;
@@ -40,8 +40,10 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
     }
     let short = crate::names::short_name(name);
     let title = format!(
-        "{calls} of {} kernels of {} have fewer blocks than the GPU has multiprocessors ({sms}): {share:.0} % of kernel time",
-        stage.kernel_count, stage.name
+        "{} of {} kernels of {} have fewer blocks than the GPU has multiprocessors ({sms}): {share:.0} % of kernel time",
+        count(calls),
+        count(stage.kernel_count),
+        stage.name
     );
     let action = format!(
         "Give each launch more to do: more sequences at once, or kernels fused with their neighbours; for matrix products a \
