@@ -319,15 +319,25 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
         }
     } else {
         let wanted = |name: &str| gate.stage.as_deref().is_none_or(|stage| stage == name);
+        let known = |stage: &StageChange, metric| {
+            let held = of_stage(stage, metric);
+            held.base.is_some() || held.head.is_some()
+        };
         for stage in comparison.stages.iter().filter(|stage| wanted(&stage.name)) {
             match gate.metric {
+                // A gate on the steps of every stage is about those that have steps, where any has.
+                Some(metric)
+                    if gate.stage.is_none()
+                        && !known(stage, metric)
+                        && comparison.stages.iter().any(|other| known(other, metric)) => {}
                 Some(metric) => found.push(judge(gate, &stage.name, metric, &of_stage(stage, metric))),
                 // What neither side has is no part of what was asked.
-                None => found.extend(USUAL.into_iter().filter_map(|metric| {
-                    let held = of_stage(stage, metric);
-                    let known = held.base.is_some() || held.head.is_some();
-                    known.then(|| judge(gate, &stage.name, metric, &held))
-                })),
+                None => found.extend(
+                    USUAL
+                        .into_iter()
+                        .filter(|&metric| known(stage, metric))
+                        .map(|metric| judge(gate, &stage.name, metric, &of_stage(stage, metric))),
+                ),
             }
         }
         for name in comparison.stages_gone.iter().filter(|name| wanted(name)) {
@@ -375,11 +385,11 @@ fn unmeasured(gate: &Gate, stage: Option<&String>, metric: Metric, why: String) 
 fn judge(gate: &Gate, stage: &str, metric: Metric, held: &Held) -> GateResult {
     let (Some(base), Some(head)) = (held.base, held.head) else {
         let side = match (held.base, held.head) {
-            (None, None) => "on neither side",
-            (None, _) => "not on the base",
-            _ => "not on the head",
+            (None, None) => "measured on neither side",
+            (None, _) => "not measured on the base",
+            _ => "not measured on the head",
         };
-        let why = format!("{stage}.{} was measured {side}", metric.name());
+        let why = format!("{stage}.{} was {side}", metric.name());
         return unmeasured(gate, Some(&stage.to_owned()), metric, why);
     };
     let worse = if held.higher_is_better {

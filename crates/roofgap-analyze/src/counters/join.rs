@@ -96,7 +96,8 @@ impl Place {
         if inside(&stages.warmup) {
             return Self::Warmup;
         }
-        let holds = |rule: &crate::stages::StageRule| inside(&rule.patterns) || inside(&rule.steps);
+        let holds =
+            |rule: &crate::stages::StageRule| inside(&rule.patterns) || (!rule.asked && inside(&rule.steps));
         stages
             .stages
             .iter()

@@ -180,6 +180,28 @@ fn slower_kernels_break_a_gate() {
 }
 
 #[test]
+fn a_gate_that_cannot_be_judged_says_why() {
+    // Decode has steps and prefill has none: a gate on steps is about decode.
+    ok(["compare", LLAMA, LLAMA, "--fail-on=step=1%"]);
+    for (gate, why) in [
+        ("prefill.step=1%", "prefill.step was measured on neither side"),
+        ("mfu=1%", "decode.mfu was measured on neither side"),
+        (
+            "nowhere=1%",
+            "no stage nowhere on the base; both have: prefill, decode",
+        ),
+    ] {
+        let run = run(["compare", LLAMA, LLAMA, "--fail-on", gate]);
+        assert_eq!(run.status, Some(3), "{gate}: {}", run.stdout);
+        assert!(
+            run.stdout.contains("a gate could not be judged") && run.stdout.contains(why),
+            "{gate}: {}",
+            run.stdout
+        );
+    }
+}
+
+#[test]
 fn two_runs_are_compared_by_name() {
     let folder = runs();
     let dir = format!("--dir={}", folder.path().display());
