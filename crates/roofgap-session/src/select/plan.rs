@@ -116,6 +116,9 @@ pub struct Planned {
     pub expected_seconds: f64,
     /// Launches measured; null before the counters run.
     pub measured_launches: Option<u64>,
+    /// Where none was measured in this stage: another where the same kernel and shape was, since ncu measures each once.
+    #[serde(default)]
+    pub measured_in: Option<String>,
 }
 
 /// A stratum or kernel that is not asked for, and why.
@@ -231,22 +234,22 @@ impl Plan {
     pub fn came_back(&mut self, measured: &[Measured], same_kernel: impl Fn(&str, &str) -> bool) {
         self.measured_launches = Some(measured.len() as u64);
         for planned in &mut self.strata {
-            let hits = measured.iter().filter(|m| {
-                m.grid == planned.grid
-                    && m.block == planned.block
-                    && m.stage.as_ref().is_none_or(|stage| *stage == planned.stage)
-                    && same_kernel(&m.kernel, &planned.kernel)
-            });
-            planned.measured_launches = Some(hits.count() as u64);
+            let alike: Vec<&Measured> = measured
+                .iter()
+                .filter(|m| m.grid == planned.grid && m.block == planned.block)
+                .filter(|m| same_kernel(&m.kernel, &planned.kernel))
+                .collect();
+            let here = |m: &&&Measured| m.stage.as_ref().is_none_or(|stage| *stage == planned.stage);
+            let hits = alike.iter().filter(here).count();
+            planned.measured_launches = Some(hits as u64);
+            planned.measured_in = alike.first().filter(|_| hits == 0).and_then(|m| m.stage.clone());
         }
     }
 
     /// How many strata asked for did not come back.
     pub fn unmet(&self) -> usize {
-        self.strata
-            .iter()
-            .filter(|planned| planned.measured_launches == Some(0))
-            .count()
+        let lost = |planned: &&Planned| planned.measured_launches == Some(0) && planned.measured_in.is_none();
+        self.strata.iter().filter(lost).count()
     }
 }
 
@@ -369,6 +372,7 @@ fn planned_of(stratum: &Stratum, stages: &[StageSum], limits: &Limits) -> Planne
         expected_passes: expected_launches * u64::from(limits.passes_per_launch),
         expected_seconds: seconds(expected_launches, limits),
         measured_launches: None,
+        measured_in: None,
     }
 }
 
@@ -544,6 +548,7 @@ mod tests {
         let strata = [
             stratum("decode", "a", 1, 500, 10),
             stratum("decode", "b", 2, 500, 10),
+            stratum("decode", "c", 1, 500, 10),
         ];
         let mut plan = plan(&strata, &limits());
         let measured = |kernel: &str, stage: Option<&str>| Measured {
@@ -553,12 +558,21 @@ mod tests {
             block: [128, 1, 1],
         };
         plan.came_back(
-            &[measured("a", Some("decode")), measured("a", Some("prefill"))],
+            &[
+                measured("a", Some("decode")),
+                measured("a", Some("prefill")),
+                measured("c", Some("prefill")),
+            ],
             |a, b| a == b,
         );
-        assert_eq!(plan.measured_launches, Some(2));
-        assert_eq!(plan.strata[0].measured_launches, Some(1));
-        assert_eq!(plan.strata[1].measured_launches, Some(0));
+        assert_eq!(plan.measured_launches, Some(3));
+        let came = |name: &str| {
+            let planned = plan.strata.iter().find(|planned| planned.kernel == name).unwrap();
+            (planned.measured_launches, planned.measured_in.as_deref())
+        };
+        assert_eq!(came("a"), (Some(1), None));
+        assert_eq!(came("b"), (Some(0), None));
+        assert_eq!(came("c"), (Some(0), Some("prefill")));
         assert_eq!(plan.unmet(), 1);
     }
 

@@ -96,9 +96,17 @@ fn attempt(desk: &mut Desk<'_>, program: &Program) -> Result<Baseline, (Exit, Ph
             Some(account)
         }
         Err(error) => {
+            let how = if account_path.exists() {
+                format!("its account cannot be read ({error})")
+            } else {
+                "it wrote no account of its stages".to_owned()
+            };
+            let took = outcome.wall.as_secs_f64();
             desk.ledger.note(
                 PHASE,
-                format!("the program gave no account of its run ({error}); only the time of the whole process is known"),
+                format!(
+                    "the program ran {took:.3} s; {how}, so that only the time of the whole process is known"
+                ),
             );
             None
         }

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::config::settings::WorkloadKind;
 use crate::inputs::Given;
 use crate::overhead::overhead;
-use crate::record::{PhaseName, PhaseStatus, SessionRecord};
+use crate::record::{PhaseName, PhaseRecord, PhaseStatus, SessionRecord};
 
 /// What the files of a run say, together.
 pub(super) struct Reading {
@@ -71,7 +71,18 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord, giv
         account,
     };
     let mut analysis = roofgap_analyze::analyze(&input.trace, &options);
-    let known = reasons(record);
+    let mut known = reasons(record);
+    let ran = |name| {
+        record
+            .phase(name)
+            .is_some_and(|phase| phase.status == PhaseStatus::Ok)
+    };
+    if ran(PhaseName::Baseline) && account_at(layout.baseline_account()).is_none() {
+        known.push(Reason {
+            about: "overhead".to_owned(),
+            why: "the program gives no times of its stages, so that watched and unwatched ones cannot be compared".to_owned(),
+        });
+    }
     // The session knows better why a table is empty than the analysis, which only sees that it is.
     analysis
         .reasons
@@ -314,12 +325,18 @@ pub(super) fn reports(
     })
 }
 
+/// Why a phase ended as it did, and what is worth knowing of one that went well.
+fn told(phase: &PhaseRecord) -> Option<String> {
+    let why = phase.status.why().map(str::to_owned);
+    why.or_else(|| (!phase.notes.is_empty()).then(|| phase.notes.join("; ")))
+}
+
 /// What goes with the numbers of a run.
 pub(super) fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Context {
-    let line = |phase: &crate::record::PhaseRecord| PhaseLine {
+    let line = |phase: &PhaseRecord| PhaseLine {
         name: phase.name.to_string(),
         status: phase.status.word().to_owned(),
-        why: phase.status.why().map(str::to_owned),
+        why: told(phase),
         seconds: phase.wall_ns.map(|ns| ns as f64 / 1e9),
     };
     Context {

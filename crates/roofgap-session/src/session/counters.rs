@@ -127,8 +127,24 @@ fn attempt(
         desk.ledger.note(
             PHASE,
             format!(
-                "{} of {} strata of the plan did not come back",
+                "{} of {} kernel shapes of the plan did not come back; ncu/plan.json names them",
                 plan.unmet(),
+                plan.strata.len()
+            ),
+        );
+    }
+    let shared = plan
+        .strata
+        .iter()
+        .filter(|planned| planned.measured_in.is_some())
+        .count();
+    if shared > 0 {
+        desk.ledger.note(
+            PHASE,
+            format!(
+                "{} of {} kernel shapes of the plan run in several stages; ncu measures each once, so that what was measured in \
+                 one stage answers for the others (measured_in in ncu/plan.json)",
+                shared,
                 plan.strata.len()
             ),
         );

@@ -158,7 +158,11 @@ fn measure(
     let Some(recorded) = recorded else {
         let why = "there is no timeline to choose kernels from";
         desk.skip(PhaseName::Select, false, why);
-        desk.skip(PhaseName::Counters, true, why);
+        desk.skip(
+            PhaseName::Counters,
+            true,
+            tools.gpu.as_ref().err().map_or(why, String::as_str),
+        );
         return;
     };
     let stages = bundle::stages(desk.config).unwrap_or_default();

@@ -38,7 +38,7 @@ pub(super) fn stages_of_launches(
             let by_range = set
                 .stages
                 .iter()
-                .find(|rule| within(&rule.patterns) || within(&rule.steps));
+                .find(|rule| within(&rule.patterns) || (!rule.asked && within(&rule.steps)));
             if let Some(rule) = by_range {
                 return Some(rule.name.clone());
             }

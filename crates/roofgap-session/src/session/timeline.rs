@@ -350,10 +350,12 @@ fn with_native(desk: &mut Desk<'_>, library: &NativeLibrary, program: &Program) 
         .filter(|capture| desk.ledger.output(PHASE, capture))
         .collect();
     if captures.is_empty() {
-        let why = format!(
-            "the native collector left no capture: the program {}",
+        let how = if outcome.is_success() {
+            "neither used CUDA nor made an NVTX range".to_owned()
+        } else {
             outcome.describe()
-        );
+        };
+        let why = format!("the native collector left no capture: the program {how}");
         return Err(Setback::of(why, &outcome));
     }
     if !outcome.is_success() {
