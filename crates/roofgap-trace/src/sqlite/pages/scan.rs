@@ -85,7 +85,11 @@ fn through(
     row: &mut impl FnMut(&[Value<'_>]),
 ) -> Result<(), ReadError> {
     let mut buffer = Vec::new();
-    let mut whole = Vec::new();
+    let mut long = Long {
+        whole: Vec::new(),
+        // No page belongs to two rows, so all rows together are no longer than the file.
+        left: file.page_size as u64 * u64::from(file.last),
+    };
     let mut layouts = Layouts::new();
     let mut rest = leaves;
     while let Some(&first) = rest.first() {
@@ -98,7 +102,7 @@ fn through(
                 .get(skipped..skipped + file.page_size + PADDING)
                 .unwrap_or_default();
             let rows =
-                rows_of(file, plan, page, &mut layouts, &mut whole, row).map_err(|e| e.at(file, leaf))?;
+                rows_of(file, plan, page, &mut layouts, &mut long, row).map_err(|e| e.at(file, leaf))?;
             if rows == 0 && leaf != plan.root {
                 return Err(Fault::Damaged("no rows").at(file, leaf));
             }
@@ -129,6 +133,14 @@ fn span(leaves: &[u32], most: usize) -> (usize, usize) {
     best
 }
 
+/// Rows that go on on other pages.
+struct Long {
+    /// The one that is looked at.
+    whole: Vec<u8>,
+    /// How many bytes the others can have.
+    left: u64,
+}
+
 /// What was wrong on a leaf.
 enum Fault {
     /// The leaf, or one of its cells, cannot be.
@@ -153,7 +165,7 @@ fn rows_of(
     plan: &Plan,
     page: &[u8],
     layouts: &mut Layouts,
-    whole: &mut Vec<u8>,
+    long: &mut Long,
     row: &mut impl FnMut(&[Value<'_>]),
 ) -> Result<usize, Fault> {
     let damaged = |what| Err(Fault::Damaged(what));
@@ -206,9 +218,9 @@ fn rows_of(
                 row(values.get(..plan.width).unwrap_or_default());
             }
             Outcome::Beyond => {
-                overflowing(file, record, whole)?;
+                overflowing(file, record, long)?;
                 let record = Record {
-                    bytes: whole,
+                    bytes: &long.whole,
                     start: 0,
                     local_end: payload,
                     end: payload,
@@ -237,7 +249,7 @@ fn local_part(payload: usize, usable: usize) -> usize {
 
 /// Collects a row that goes on on other pages, with padding behind it.
 #[cold]
-fn overflowing(file: &PageFile, record: Record<'_>, whole: &mut Vec<u8>) -> Result<(), Fault> {
+fn overflowing(file: &PageFile, record: Record<'_>, long: &mut Long) -> Result<(), Fault> {
     let damaged = |what| Err(Fault::Damaged(what));
     let payload = record.end - record.start;
     let Some(local) = record.bytes.get(record.start..record.local_end) else {
@@ -248,6 +260,11 @@ fn overflowing(file: &PageFile, record: Record<'_>, whole: &mut Vec<u8>) -> Resu
     else {
         return damaged("a row that goes on nowhere");
     };
+    let Some(left) = long.left.checked_sub(payload as u64) else {
+        return damaged("rows longer than the file");
+    };
+    long.left = left;
+    let whole = &mut long.whole;
     whole.clear();
     whole.extend_from_slice(local);
     let mut buffer = Vec::new();

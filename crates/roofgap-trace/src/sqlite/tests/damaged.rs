@@ -179,3 +179,50 @@ fn a_file_whose_log_is_not_merged_is_refused() {
     drop(db);
     assert_eq!(held(&path), ASKED.len());
 }
+
+/// Every long row claims to be eight times as long, over a page that goes on on itself: the time must not be the product.
+#[test]
+fn rows_that_share_their_pages_end_in_an_error() {
+    const PAGE: usize = 512;
+    // Lengths of which the same part lies on the leaf.
+    const LENGTH: u16 = 1003;
+    const CLAIMED: u16 = 8115;
+    const LOCAL: usize = 39;
+    let two = |v: u16| [(v >> 7) as u8 | 0x80, v as u8 & 0x7f];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.sqlite");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(
+        "PRAGMA page_size = 512; CREATE TABLE t (a TEXT);
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
+         INSERT INTO t SELECT printf('%.*c', 1000, 'x') FROM n",
+    )
+    .unwrap();
+    drop(db);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let number = |bytes: &[u8], at: usize| usize::from(bytes[at]) << 8 | usize::from(bytes[at + 1]);
+    let mut changed = 0;
+    for page in (PAGE..bytes.len()).step_by(PAGE) {
+        let cells = number(&bytes, page + 3);
+        if bytes[page] != 0x0d || 8 + 2 * cells > PAGE {
+            continue;
+        }
+        for cell in 0..cells {
+            let at = page + number(&bytes, page + 8 + 2 * cell);
+            if bytes[at..at + 2] == two(LENGTH) {
+                bytes[at..at + 2].copy_from_slice(&two(CLAIMED));
+                // The one value of the row, a text, behind three bytes that say so.
+                bytes[at + 4..at + 6].copy_from_slice(&two(13 + 2 * (CLAIMED - 3)));
+                let next = at + 3 + LOCAL;
+                let first = number(&bytes, next + 2);
+                let itself: [u8; 4] = bytes[next..next + 4].try_into().unwrap();
+                bytes[(first - 1) * PAGE..][..4].copy_from_slice(&itself);
+                changed += 1;
+            }
+        }
+    }
+    assert_eq!(changed, 100);
+    std::fs::write(&path, &bytes).unwrap();
+    let error = all(&Database::open(&path).unwrap(), "t", &["a"]).unwrap_err();
+    assert!(error.to_string().contains("rows longer than the file"), "{error}");
+}
