@@ -419,6 +419,47 @@ fn a_page_of_2020_is_read() {
     }
 }
 
+/// A field of bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+}
+
+/// A block of one launch, which counted `value` under the first of `names`, or of the names before where there are none.
+fn block(names: &[&str], value: u8) -> Vec<u8> {
+    let metric = [vec![1 << 3, 0], field(2, &[5 << 3, value])].concat();
+    let launch = [field(7, b"k"), field(13, &metric)].concat();
+    let payload = [&(launch.len() as u32).to_le_bytes()[..], &launch].concat();
+    let table: Vec<u8> = names.iter().flat_map(|name| field(1, name.as_bytes())).collect();
+    let header = [
+        vec![2 << 3, 1],
+        field(4, &table),
+        vec![5 << 3, payload.len() as u8],
+    ]
+    .concat();
+    [&(header.len() as u32).to_le_bytes()[..], &header, &payload].concat()
+}
+
+#[test]
+fn a_second_table_of_names_adds_or_replaces() {
+    let (duration, cycles, bytes) = (
+        "gpu__time_duration.sum",
+        "sm__cycles_active.sum",
+        "dram__bytes.sum",
+    );
+    let report = |second: &[&str]| {
+        let blocks = [block(&[duration, cycles], 7), block(second, 9), block(&[], 11)].concat();
+        let report = [b"NVR\0\x02\0\0\0\x08\x07", &blocks[..]].concat();
+        let set = rep::read(&report[..]).unwrap();
+        assert_eq!(set.launches.len(), 3);
+        let number = |launch: usize, name| set.quantity(&set.launches[launch], name).map(|q| q.value);
+        [duration, cycles].map(|name| [number(0, name), number(1, name), number(2, name)])
+    };
+    let first = [[Some(7.0), Some(9.0), Some(11.0)], [None; 3]];
+    assert_eq!(report(&[bytes]), first, "what is new is added");
+    let swapped = [[Some(7.0), None, None], [None, Some(9.0), Some(11.0)]];
+    assert_eq!(report(&[cycles, duration]), swapped, "what is known begins anew");
+}
+
 #[test]
 fn a_report_that_breaks_off_is_refused() {
     let whole = fixture("mt_basic.ncu-rep.gz");

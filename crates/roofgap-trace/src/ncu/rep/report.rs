@@ -119,11 +119,21 @@ impl Report {
                 (2, Wire::Varint(count)) => block.results = count,
                 (3, Wire::Bytes(session)) => self.session(session)?,
                 (4, Wire::Bytes(table)) => {
+                    let known = self.names.len();
                     for string in Fields::of(table) {
                         if let (1, Wire::Bytes(name)) = string? {
                             let name = String::from_utf8_lossy(name);
                             self.names.push((self.set.intern(&name), unit_of(&name)));
                         }
+                    }
+                    // A table adds what is new. One that begins with what is known is a table of its own, as where reports
+                    // were joined.
+                    let (old, new) = self.names.split_at(known);
+                    if new
+                        .first()
+                        .is_some_and(|(id, _)| old.iter().any(|(own, _)| own == id))
+                    {
+                        self.names.drain(..known);
                     }
                 }
                 (5, Wire::Varint(size)) => block.payload = size,
