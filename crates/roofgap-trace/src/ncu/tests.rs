@@ -1,5 +1,7 @@
 //! Real pages and a real report against one another.
 
+mod forms;
+
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -362,136 +364,6 @@ fn what_is_not_there_is_said() {
         rep::read(&b"NVR\0\xff\xff\xff\xff1234"[..]),
         Err(NcuError::BadReport { offset: 8, .. })
     ));
-}
-
-/// The columns, labels and units of 2020.
-#[test]
-fn a_page_of_2020_is_read() {
-    let mut page = String::from(
-        "==PROF== Connected to process 1234\n\
-         \"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Kernel Time\",\"Context\",\"Stream\",\
-         \"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n",
-    );
-    for (label, unit, value) in [
-        ("DRAM Frequency", "cycle/nsecond", "1.21"),
-        ("SM Frequency", "cycle/second", "1,312,656,250"),
-        ("Memory [%]", "%", "46.10"),
-        ("SM [%]", "%", "18.25"),
-        ("SOL DRAM", "%", "39.60"),
-        ("Duration", "usecond", "12.40"),
-    ] {
-        page += &format!(
-            "\"0\",\"1234\",\"app\",\"127.0.0.1\",\"gemm\",\"2020-Apr-07 17:01:05\",\"1\",\"7\",\"GPU Speed Of Light\",\
-             \"{label}\",\"{unit}\",\"{value}\"\n"
-        );
-    }
-    let set = details::read(page.as_bytes()).unwrap();
-    assert_eq!(set.losses.iter().count(), 0);
-    let [launch] = &set.launches[..] else {
-        panic!("{} launches", set.launches.len());
-    };
-    assert_eq!(
-        (&*launch.kernel, launch.stream, launch.grid),
-        ("gemm", Some(7), None)
-    );
-    for (name, value, unit) in [
-        ("gpu__time_duration.sum", 12_400.0, Unit::NANOSECOND),
-        ("gpc__cycles_elapsed.avg.per_second", 1_312_656_250.0, Unit::HERTZ),
-        ("dram__cycles_elapsed.avg.per_second", 1.21e9, Unit::HERTZ),
-        (
-            "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-            18.25,
-            Unit::PERCENT,
-        ),
-        (
-            "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-            46.1,
-            Unit::PERCENT,
-        ),
-        (
-            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-            39.6,
-            Unit::PERCENT,
-        ),
-    ] {
-        let found = set.quantity(launch, name).unwrap();
-        assert_eq!((found.value, found.unit), (value, unit), "{name}");
-    }
-}
-
-/// A field of bytes.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
-}
-
-/// A block of one launch, which counted `value` under the first of `names`, or of the names before where there are none.
-fn block(names: &[&str], value: u8) -> Vec<u8> {
-    let metric = [vec![1 << 3, 0], field(2, &[5 << 3, value])].concat();
-    let launch = [field(7, b"k"), field(13, &metric)].concat();
-    let payload = [&(launch.len() as u32).to_le_bytes()[..], &launch].concat();
-    let table: Vec<u8> = names.iter().flat_map(|name| field(1, name.as_bytes())).collect();
-    let header = [
-        vec![2 << 3, 1],
-        field(4, &table),
-        vec![5 << 3, payload.len() as u8],
-    ]
-    .concat();
-    [&(header.len() as u32).to_le_bytes()[..], &header, &payload].concat()
-}
-
-#[test]
-fn a_second_table_of_names_adds_or_replaces() {
-    let (duration, cycles, bytes) = (
-        "gpu__time_duration.sum",
-        "sm__cycles_active.sum",
-        "dram__bytes.sum",
-    );
-    let report = |second: &[&str]| {
-        let blocks = [block(&[duration, cycles], 7), block(second, 9), block(&[], 11)].concat();
-        let report = [b"NVR\0\x02\0\0\0\x08\x07", &blocks[..]].concat();
-        let set = rep::read(&report[..]).unwrap();
-        assert_eq!(set.launches.len(), 3);
-        let number = |launch: usize, name| set.quantity(&set.launches[launch], name).map(|q| q.value);
-        [duration, cycles].map(|name| [number(0, name), number(1, name), number(2, name)])
-    };
-    let first = [[Some(7.0), Some(9.0), Some(11.0)], [None; 3]];
-    assert_eq!(report(&[bytes]), first, "what is new is added");
-    let swapped = [[Some(7.0), None, None], [None, Some(9.0), Some(11.0)]];
-    assert_eq!(report(&[cycles, duration]), swapped, "what is known begins anew");
-}
-
-#[test]
-fn a_report_that_breaks_off_is_refused() {
-    let whole = fixture("mt_basic.ncu-rep.gz");
-    for missing in [1, 1000, whole.len() / 2] {
-        let error = rep::read(&whole[..whole.len() - missing]).expect_err("a broken copy");
-        assert!(error.to_string().contains("breaks off"), "{error}");
-    }
-}
-
-/// Every cut within the last row is seen; a last line without its end is whole all the same.
-#[test]
-fn a_page_that_breaks_off_is_refused() {
-    type Reader = fn(&[u8]) -> Result<CounterSet, NcuError>;
-    let pages: [(&str, Reader); 2] = [
-        ("mt_basic_raw.csv.gz", |page| raw::read(page)),
-        ("mt_basic_details.csv.gz", |page| details::read(page)),
-    ];
-    for (name, read) in pages {
-        let whole = fixture(name);
-        let last = whole[..whole.len() - 1]
-            .iter()
-            .rposition(|b| *b == b'\n')
-            .unwrap()
-            + 1;
-        for end in (last + 1..whole.len() - 1).step_by(17) {
-            let error = read(&whole[..end]).expect_err("a cut row");
-            assert!(matches!(error, NcuError::Cut), "{name} at {end}: {error}");
-        }
-        let (all, unended) = (read(&whole).unwrap(), read(&whole[..whole.len() - 1]).unwrap());
-        assert_eq!(all.launches.len(), unended.launches.len());
-        assert_eq!(unended.losses.iter().count(), 0);
-    }
 }
 
 #[test]
