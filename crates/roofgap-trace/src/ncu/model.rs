@@ -245,11 +245,12 @@ impl CounterSet {
                 }
             }
         }
-        let had_rules: Vec<bool> = merged
-            .iter()
-            .enumerate()
-            .map(|(index, merged)| *merged && self.rules.iter().any(|rule| rule.launch == index))
-            .collect();
+        let mut had_rules = vec![false; merged.len()];
+        for rule in &self.rules {
+            if let (Some(had), Some(true)) = (had_rules.get_mut(rule.launch), merged.get(rule.launch)) {
+                *had = true;
+            }
+        }
         for mut rule in other.rules {
             let Some(&(index, _)) = moved.get(rule.launch) else {
                 continue;
