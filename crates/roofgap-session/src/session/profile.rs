@@ -318,11 +318,15 @@ fn new_record(props: &ProfileProps, run_dir: &RunDir, layout: &Layout) -> Sessio
     }
 }
 
+/// From the same folder: the program and its files may be named relative to it.
 fn repeat_command(props: &ProfileProps, config: &Path) -> String {
-    CommandLine::new(&props.executable)
+    let line = CommandLine::new(&props.executable)
         .args(["profile", "--config"])
-        .arg(config)
-        .to_string()
+        .arg(config);
+    match std::env::current_dir() {
+        Ok(folder) => line.cwd(folder).to_string(),
+        Err(_) => line.to_string(),
+    }
 }
 
 fn workload_word(config: &Config) -> &'static str {

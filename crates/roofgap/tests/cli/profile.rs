@@ -506,6 +506,43 @@ fn the_binary_can_be_called_by_a_link_from_anywhere() {
 }
 
 #[test]
+fn a_run_is_repeated_by_its_own_command_from_anywhere() {
+    let runs = Runs::new();
+    let folder = tempfile::Builder::new().prefix("it's a ").tempdir().unwrap();
+    std::fs::write(folder.path().join("script"), "echo \"$1|$WORD\"\n").unwrap();
+    let profiled: Run = roofgap([
+        "profile",
+        &runs.place(),
+        "runner=unwatched",
+        "+workload.env.WORD=a=b",
+    ])
+    .args(["--", "sh", "script", "two 'words' $HOME ü"])
+    .current_dir(folder.path())
+    .output()
+    .unwrap()
+    .into();
+    assert_eq!(profiled.status, Some(0), "{}", profiled.stderr);
+    let first = runs.one();
+    let said = |run_dir: &Path| std::fs::read_to_string(run_dir.join("baseline/program.out.log")).unwrap();
+    assert_eq!(said(&first), "two 'words' $HOME ü|a=b\n");
+    let session = json(first.join("session.json"));
+    let again = std::process::Command::new("sh")
+        .args(["-c", session["repeat_command"].as_str().unwrap()])
+        .current_dir("/")
+        .output()
+        .unwrap();
+    assert!(again.status.success(), "{again:?}");
+    let all = std::fs::read_dir(runs.0.path())
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    let second = all.into_iter().find(|path| *path != first).unwrap();
+    assert_eq!(said(&second), said(&first));
+    let config = |run_dir: &Path| std::fs::read_to_string(run_dir.join("config.yaml")).unwrap();
+    assert_eq!(config(&second), config(&first));
+}
+
+#[test]
 fn a_report_of_no_run_is_status_2() {
     let runs = Runs::new();
     let dir = format!("--dir={}", runs.0.path().display());
