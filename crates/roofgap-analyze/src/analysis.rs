@@ -148,6 +148,9 @@ pub struct Stage {
     pub queued_ns: i64,
     /// Why the GPU was idle between its first and its last operation: on each device by itself, and once where instances overlap.
     pub idle: Option<Idle>,
+    /// Of `idle.launch_ns`, what waits and copies before the launch left behind.
+    #[serde(default)]
+    pub launch_after: LaunchAfter,
     /// Its steps (tokens of decode).
     pub steps: Option<Steps>,
     /// Its kernels, by total time.
@@ -176,6 +179,17 @@ impl Stage {
         (elapsed > 0).then(|| self.each_device(busy) as f64 / elapsed as f64)
     }
 
+    /// Idle time by what to cure: gaps that a wait or a copy left behind count with it, not with the launches.
+    pub fn causes(&self) -> Option<Idle> {
+        let (idle, after) = (self.idle?, self.launch_after);
+        Some(Idle {
+            launch_ns: idle.launch_ns - after.sync_ns - after.copy_ns,
+            sync_ns: idle.sync_ns + after.sync_ns,
+            copy_ns: idle.copy_ns + after.copy_ns,
+            other_ns: idle.other_ns,
+        })
+    }
+
     /// The share of one device in what was summed over the devices of each instance, as its wall time is over the instances.
     pub fn each_device(&self, ns: i64) -> i64 {
         if self.devices_per_instance > 1.0 {
@@ -184,6 +198,15 @@ impl Stage {
             ns
         }
     }
+}
+
+/// Gaps in which the CPU was late because it had waited: it could have launched instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LaunchAfter {
+    /// For the device.
+    pub sync_ns: i64,
+    /// In a copy.
+    pub copy_ns: i64,
 }
 
 /// Idle time of the GPU by cause.
@@ -197,30 +220,9 @@ pub struct Idle {
     pub copy_ns: i64,
     /// Launched and not started, or the device was busy with something else.
     pub other_ns: i64,
-    /// Of `launch_ns`, what would not have been had the thread launched instead of waiting for the device before.
-    #[serde(default)]
-    pub launch_after_sync_ns: i64,
-    /// Of `launch_ns`, what would not have been had the thread launched instead of waiting in a copy before.
-    #[serde(default)]
-    pub launch_after_copy_ns: i64,
 }
 
 impl Idle {
-    /// Gaps that waiting for the device caused: those during the wait, and those it left behind.
-    pub fn by_sync_ns(&self) -> i64 {
-        self.sync_ns + self.launch_after_sync_ns
-    }
-
-    /// Gaps that copies caused.
-    pub fn by_copy_ns(&self) -> i64 {
-        self.copy_ns + self.launch_after_copy_ns
-    }
-
-    /// Gaps in which the CPU was merely late.
-    pub fn by_launch_ns(&self) -> i64 {
-        self.launch_ns - self.launch_after_sync_ns - self.launch_after_copy_ns
-    }
-
     /// All of it.
     pub fn total_ns(&self) -> i64 {
         self.launch_ns + self.sync_ns + self.copy_ns + self.other_ns

@@ -353,7 +353,7 @@ impl Work<'_> {
             .filter(|&&c| instance(c) != NO_INSTANCE)
             .count() as u64;
         let kernels = kernels::table(trace, members.iter().map(|&op| op as usize), naming);
-        let (busy_ns, idle) = self.busy_and_idle(&members, &device_spans, devices);
+        let (busy_ns, idle, launch_after) = self.busy_and_idle(&members, &device_spans, devices);
         let device_count = (0..devices)
             .filter(|&device| {
                 let mut own = device_spans.iter().skip(device).step_by(devices);
@@ -405,6 +405,7 @@ impl Work<'_> {
             queued_ns: queued,
             late_ns: ranges.instances.iter().zip(&spans).map(late).sum(),
             idle: gpu.then_some(idle),
+            launch_after,
             steps: self.steps(ranges),
             kernels,
             notes: self.notes(ranges),
@@ -415,10 +416,11 @@ impl Work<'_> {
     }
 
     /// Union of a stage's operations, and its gaps by cause. Operations are in the order of their start.
-    fn busy_and_idle(&self, members: &[u32], spans: &[Span], devices: usize) -> (Ns, Idle) {
+    fn busy_and_idle(&self, members: &[u32], spans: &[Span], devices: usize) -> (Ns, Idle, LaunchAfter) {
         let ops = &self.trace.ops;
         let mut busy = 0;
         let mut idle = Idle::default();
+        let mut after = LaunchAfter::default();
         struct Sweep {
             inside: Union,
             covered: Option<Ns>,
@@ -454,13 +456,13 @@ impl Work<'_> {
                     (until, start),
                     call,
                     &mut sweep.near,
-                    &mut idle,
+                    (&mut idle, &mut after),
                 );
             }
             busy += (end - start.max(until)).max(0);
             sweep.covered = Some(until.max(end));
         }
-        (busy, idle)
+        (busy, idle, after)
     }
 
     fn steps(&self, ranges: &StageRanges) -> Option<Steps> {

@@ -1,6 +1,6 @@
 //! Why the GPU was idle: what the launching thread was doing in each gap.
 
-use crate::analysis::Idle;
+use crate::analysis::{Idle, LaunchAfter};
 use crate::attribute::NO_CALL;
 use crate::interval::Union;
 use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
@@ -64,7 +64,7 @@ impl Activity {
     /// which the device was busy with other work, is `other`.
     ///
     /// A thread that waited when the device ran dry could have launched instead: as much of what is left of the gap as it had
-    /// waited until then is `launch_after_sync` or `launch_after_copy`, both parts of `launch`.
+    /// waited until then is added to `after`; it stays a part of `launch`.
     pub(crate) fn split(
         &self,
         trace: &Trace,
@@ -72,7 +72,7 @@ impl Activity {
         gap: (Ns, Ns),
         call: u32,
         near: &mut Near,
-        idle: &mut Idle,
+        (idle, after): (&mut Idle, &mut LaunchAfter),
     ) {
         let (from, to) = gap;
         let calls = &trace.calls;
@@ -110,7 +110,7 @@ impl Activity {
         idle.launch_ns += launch - other;
         idle.other_ns += other;
         let after_sync = before_sync.min(launch - other);
-        idle.launch_after_sync_ns += after_sync;
-        idle.launch_after_copy_ns += before_copy.min(launch - other - after_sync);
+        after.sync_ns += after_sync;
+        after.copy_ns += before_copy.min(launch - other - after_sync);
     }
 }

@@ -19,7 +19,8 @@ const LATE: i64 = 20;
 
 /// Judges a stage by where its wall time went.
 pub fn verdict(stage: &Stage) -> Verdict {
-    let (Some(busy), Some(idle), Some(projected)) = (stage.busy_ns, stage.idle, stage.projected_ns) else {
+    let (Some(busy), Some(idle), Some(projected)) = (stage.busy_ns, stage.causes(), stage.projected_ns)
+    else {
         let why = "no GPU work was recorded for this stage".to_owned();
         return Verdict {
             label: "not measured",
@@ -66,17 +67,17 @@ pub fn verdict(stage: &Stage) -> Verdict {
     };
     let causes = [
         (
-            stage.each_device(idle.by_launch_ns()),
+            stage.each_device(idle.launch_ns),
             "launch-bound",
             "the CPU had not launched the next operation yet",
         ),
         (
-            stage.each_device(idle.by_sync_ns()),
+            stage.each_device(idle.sync_ns),
             "sync-bound",
             "the launching thread was waiting for the device, or late because it had waited",
         ),
         (
-            stage.each_device(idle.by_copy_ns()),
+            stage.each_device(idle.copy_ns),
             "copy-bound",
             "the launching thread was inside a copy call, or late because of one",
         ),
@@ -133,7 +134,6 @@ mod tests {
             sync_ns: 5,
             copy_ns: 5,
             other_ns: 0,
-            ..Idle::default()
         };
         assert_eq!(verdict(&stage(100, 98, 8, launch)).label, "launch-bound");
         assert_eq!(verdict(&stage(100, 98, 90, Idle::default())).label, "GPU-bound");

@@ -201,8 +201,10 @@ fn a_wait_in_every_layer() {
     assert_eq!(first.id, "sync-in-step");
     let idle = stage.idle.unwrap();
     assert!(idle.launch_ns > 4 * idle.sync_ns, "{idle:?}");
-    assert!(idle.by_sync_ns() > idle.total_ns() * 8 / 10, "{idle:?}");
-    assert_eq!(first.bound_ns, idle.by_sync_ns());
+    let causes = stage.causes().unwrap();
+    assert_eq!(causes.total_ns(), idle.total_ns());
+    assert!(causes.sync_ns > idle.total_ns() * 8 / 10, "{causes:?}");
+    assert_eq!(first.bound_ns, causes.sync_ns);
     assert!(first.action.contains(".item()"), "{}", first.action);
     assert_eq!(verdict(stage).label, "sync-bound");
     assert!(analysis.findings.iter().all(|f| f.id != "launch-bound"));
@@ -390,8 +392,10 @@ fn a_stage_that_ends_before_its_work() {
     assert_eq!(stage.late_ns, 0);
     assert!(stage.queued_ns > 62_000 * US, "{}", stage.queued_ns);
     assert_eq!(verdict(stage).label, "queued");
-    let tail = analysis.findings.iter().find(|f| f.id == "step-tail").unwrap();
-    assert!(tail.action.contains("what came before"), "{}", tail.action);
+    // Its first step is a hundred times as long as the others, and nothing is wrong with it.
+    let steps = stage.steps.as_ref().unwrap();
+    assert!(steps.each_ns[0] > 100 * steps.p50_ns);
+    assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
 }
 
 /// Two annotations of one step are one step, and two of one part one note.

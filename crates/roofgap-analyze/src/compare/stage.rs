@@ -38,8 +38,6 @@ impl Values {
                 sync_ns: one(idle.sync_ns),
                 copy_ns: one(idle.copy_ns),
                 other_ns: one(idle.other_ns),
-                launch_after_sync_ns: one(idle.launch_after_sync_ns),
-                launch_after_copy_ns: one(idle.launch_after_copy_ns),
             }),
         }
     }

@@ -64,8 +64,8 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
     let vanish = (one_by_one - grouped).max(0.0) * steps as f64;
     let launches = stage.launch_count.max(stage.kernel_count).max(1) as f64;
     let gaps = stage
-        .idle
-        .map(|idle| idle.by_launch_ns())
+        .causes()
+        .map(|idle| idle.launch_ns)
         .or_else(|| Some(stage.wall_ns - stage.busy_ns.or(stage.kernel_ns)?));
     let Some(gaps) = gaps else { return };
     let bound = gaps as f64 * (vanish / launches).min(1.0);

@@ -1,6 +1,6 @@
 //! The GPU waits for the CPU to launch.
 
-use crate::analysis::{Finding, Idle, Stage};
+use crate::analysis::{Finding, Stage};
 use crate::findings::View;
 use crate::findings::draft::{Draft, count, ms, percent, us};
 
@@ -31,16 +31,15 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         return;
     }
     let from_totals = stage.idle.is_none();
+    let causes = stage.causes();
     // A gap or two behind a wait do not change the picture; the number is then the one that the tables show.
-    let late_ns = |idle: Idle| match idle.by_launch_ns() {
-        own if own < idle.launch_ns / 20 * 19 => own,
-        _ => idle.launch_ns,
+    let sum_ns = match (stage.idle, causes) {
+        (Some(idle), Some(causes)) if causes.launch_ns < idle.launch_ns / 20 * 19 => causes.launch_ns,
+        (Some(idle), _) => idle.launch_ns,
+        (None, _) => stage.wall_ns - busy_ns,
     };
-    let sum_ns = stage.idle.map_or(stage.wall_ns - busy_ns, late_ns);
     let gap_ns = stage.each_device(sum_ns);
-    let largest = stage
-        .idle
-        .is_none_or(|idle| sum_ns >= idle.by_sync_ns().max(idle.by_copy_ns()).max(idle.other_ns));
+    let largest = causes.is_none_or(|other| sum_ns >= other.sync_ns.max(other.copy_ns).max(other.other_ns));
     if percent(gap_ns, stage.elapsed_ns()) < LEAST_GAP_PCT || !largest {
         return;
     }

@@ -19,12 +19,16 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
     else {
         return;
     };
+    // A first step that had to wait its turn behind an earlier stage says nothing of the steps.
+    let queued_ns = stage.each_device(stage.queued_ns);
+    let behind = |(at, ns): &(usize, i64)| *at == 0 && 2 * queued_ns > ns - steps.p50_ns;
     let slow: Vec<(usize, i64)> = steps
         .each_ns
         .iter()
         .copied()
         .enumerate()
         .filter(|(_, ns)| *ns > TAIL * steps.p50_ns)
+        .filter(|step| !behind(step))
         .collect();
     let Some(&(worst, worst_ns)) = slow.iter().max_by_key(|(_, ns)| *ns) else {
         return;
@@ -38,27 +42,16 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
         ms(steps.p50_ns),
         ms(worst_ns)
     );
-    // A first step that had to wait its turn says nothing of the steps.
-    let queued_ns = stage.each_device(stage.queued_ns);
-    let behind = worst == 0 && 2 * queued_ns > worst_ns - steps.p50_ns;
-    let action = if behind {
-        format!(
-            "Step 1 is long because the GPU still worked for {} on what came before. Wait for the device at the end of the stage \
-             before, so that each stage shows its own time; this one needs no cure.",
-            ms(queued_ns)
-        )
-    } else {
-        format!(
-            "Look at step {} in the timeline: growth of the cache or an allocation, recompilation or a new graph, garbage collection, \
+    let action = format!(
+        "Look at step {} in the timeline: growth of the cache or an allocation, recompilation or a new graph, garbage collection, \
          another process.{}",
-            worst + 1,
-            if worst == 0 {
-                " It is the first, so a longer warm-up may be all it needs."
-            } else {
-                ""
-            }
-        )
-    };
+        worst + 1,
+        if worst == 0 {
+            " It is the first, so a longer warm-up may be all it needs."
+        } else {
+            ""
+        }
+    );
     Draft::new("step-tail", stage, beyond)
         .with("steps", steps.count)
         .with("slow_steps", slow.len())

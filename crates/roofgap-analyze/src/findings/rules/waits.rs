@@ -15,7 +15,7 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
         return;
     };
     let syncs = &evidence.syncs;
-    let gaps_ns = idle.by_sync_ns();
+    let gaps_ns = idle.sync_ns + stage.launch_after.sync_ns;
     if syncs.inside == 0 || gaps_ns <= 0 {
         return;
     }
@@ -30,7 +30,7 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
         .with("sync_calls", syncs.inside)
         .with("sync_call_ns", syncs.ns)
         .with("idle_sync_ns", idle.sync_ns)
-        .with("idle_after_sync_ns", idle.launch_after_sync_ns)
+        .with("idle_after_sync_ns", stage.launch_after.sync_ns)
         .with("most_common_call", call);
     let mut rate = String::new();
     if let Some(per_step) = per_step {
@@ -72,7 +72,7 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
     if copies.pageable == 0 && !each_step {
         return;
     }
-    let bound = copies.exposed_ns + idle.by_copy_ns();
+    let bound = copies.exposed_ns + idle.copy_ns + stage.launch_after.copy_ns;
     let mut draft = Draft::summed("host-copies", stage, bound)
         .with("host_copies", copies.count)
         .with("pageable_copies", copies.pageable)
@@ -81,7 +81,7 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
         .with("exposed_copy_ns", copies.exposed_ns)
         .with("copies_to_host", copies.to_host)
         .with("idle_copy_ns", idle.copy_ns)
-        .with("idle_after_copy_ns", idle.launch_after_copy_ns);
+        .with("idle_after_copy_ns", stage.launch_after.copy_ns);
     if steps > 0 {
         draft = draft.with_number("copies_per_step", copies.count as f64 / steps as f64);
     }

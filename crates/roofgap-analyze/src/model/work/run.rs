@@ -31,7 +31,9 @@ pub enum StageKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
     /// Nobody said how many tokens there were.
-    #[error("the number of {0} is not known: the program wrote no account of it and none was given")]
+    #[error(
+        "the number of {0} is not known: the program wrote no account of it and none was given (--prompt-tokens, --new-tokens)"
+    )]
     Unknown(&'static str),
     /// The trace has another number of steps than the run.
     #[error(
