@@ -65,7 +65,9 @@ fn terms(bundle: Bundle<'_>, out: &mut String) {
         if terms.is_empty() {
             continue;
         }
-        let mut table = Table::new(&["term", "FLOPs>", "bytes>", "how"]);
+        // How each came about is too long for a cell and too useful to cut.
+        let mut how = String::new();
+        let mut table = Table::new(&["term", "FLOPs>", "bytes>"]);
         let some = |v: f64| if v == 0.0 { NONE.to_owned() } else { si(v) };
         let mut seen: Vec<&str> = Vec::new();
         for term in terms {
@@ -73,16 +75,12 @@ fn terms(bundle: Bundle<'_>, out: &mut String) {
                 continue;
             }
             seen.push(&term.name);
-            table.row([
-                term.name.clone(),
-                some(term.flops),
-                some(term.bytes),
-                term.how.clone(),
-            ]);
+            table.row([term.name.clone(), some(term.flops), some(term.bytes)]);
+            let _ = writeln!(how, "- {}: {}", escape(&term.name), escape_line(&term.how));
         }
         let _ = write!(
             out,
-            "\nWork of {}, term by term:\n\n{}",
+            "\nWork of {}, term by term:\n\n{}\n{how}",
             escape(&stage.name),
             table.markdown()
         );
@@ -94,12 +92,7 @@ fn terms(bundle: Bundle<'_>, out: &mut String) {
         let mut said: Vec<&String> = Vec::new();
         for assumption in assumptions {
             if !said.contains(&assumption) {
-                let _ = writeln!(
-                    out,
-                    "{}- assumed: {}",
-                    if said.is_empty() { "\n" } else { "" },
-                    escape_line(assumption)
-                );
+                let _ = writeln!(out, "- assumed: {}", escape_line(assumption));
                 said.push(assumption);
             }
         }

@@ -250,7 +250,9 @@ pub(super) fn utilisation(bundle: Bundle<'_>) -> String {
         table.row([
             name.to_owned(),
             mfu.map_or_else(none, |m| si(m.flops)),
-            mfu.map_or_else(none, |m| format!("{}({})", si(m.peak_flops_per_s), m.dtype)),
+            mfu.map_or_else(none, |m| {
+                format!("{} ({})", si(m.peak_flops_per_s).trim_end(), m.dtype)
+            }),
             mfu.map_or_else(none, |m| pct(m.by_wall_pct)),
             mfu.and_then(|m| m.by_busy_pct).map_or_else(none, pct),
             mbu.map_or_else(none, |m| si(m.bytes)),

@@ -1,6 +1,7 @@
 //! Every text format as a person reads it. `INSTA_UPDATE=always cargo test -p roofgap-report` takes a wanted change over.
 
 use crate::fixtures::{PLAIN, fixture, made};
+use roofgap_analyze::{Mfu, Term};
 use roofgap_report::{files, html, json, markdown, text};
 
 #[test]
@@ -19,7 +20,58 @@ fn summary_of_a_model_that_is_launch_bound() {
     let summary = markdown::stakeholder_summary(case.bundle());
     let first = summary.lines().find(|l| l.starts_with("- ")).unwrap();
     assert!(first.contains("decode is launch-bound"), "{first}");
+    let (top, _) = summary.split_once("\n## ").unwrap();
+    assert!(top.lines().filter(|l| l.starts_with("- ")).count() <= 10, "{top}");
+    assert!(
+        !summary.contains("_ns"),
+        "numbers without a unit are for programs"
+    );
+    for table in summary.lines().filter(|l| l.starts_with("| stage ")) {
+        assert!(table.len() < 170, "{table}");
+    }
     insta::assert_snapshot!("dsocr2_summary", summary);
+}
+
+/// A person can follow each term of the work of a model, to its end.
+#[test]
+fn terms_of_a_model_are_shown_whole() {
+    let mut case = made(PLAIN);
+    let how = "2 x 256 tokens x ".repeat(12) + "the end";
+    let term = Term {
+        name: "attention".into(),
+        flops: 2e9,
+        bytes: 3e6,
+        how: how.clone(),
+    };
+    case.analysis.stages[0].mfu = Some(Mfu {
+        flops: 2e9,
+        peak_flops_per_s: 989.4e12,
+        dtype: "bf16".into(),
+        terms: vec![term],
+        ..Mfu::default()
+    });
+    let report = markdown::report(case.bundle());
+    assert!(report.contains(&how), "{report}");
+    assert!(report.contains("989.40 T (bf16)"), "{report}");
+    // What one stage lacks does not take the table from the other.
+    let mfu = report.split("## MFU").nth(1).unwrap();
+    assert!(mfu.contains("| prefill |") && mfu.contains("| decode "), "{mfu}");
+}
+
+/// A stage that closes before its work, and one on two GPUs: no share above the whole, and the reader is told.
+#[test]
+fn shares_stay_shares() {
+    let mut case = made(PLAIN);
+    let stage = &mut case.analysis.stages[0];
+    (stage.wall_ns, stage.late_ns, stage.busy_ns) = (1_000, 9_000, Some(9_900));
+    let other = &mut case.analysis.stages[1];
+    (other.device_count, other.devices_per_instance) = (2, 2.0);
+    (other.wall_ns, other.busy_ns) = (10_000, Some(19_000));
+    let text = text::render(&case.analysis, text::Look::default());
+    assert!(text.contains("  99.0  ") && text.contains("  95.0  "), "{text}");
+    assert!(text.contains("close before the GPU has finished"), "{text}");
+    let report = markdown::report(case.bundle());
+    assert!(report.contains("close before the GPU has finished"), "{report}");
 }
 
 #[test]
