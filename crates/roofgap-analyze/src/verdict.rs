@@ -60,8 +60,11 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let outside = (stage.elapsed_ns() - projected).max(0);
     let queued = stage.each_device(stage.queued_ns).min(outside);
     let apart = if stage.devices_per_instance > 1.0 {
-        let known = stage.each_device(busy + idle.total_ns()) + outside;
-        (stage.elapsed_ns() - known).max(0)
+        let known = stage.each_device(busy.saturating_add(idle.total_ns()));
+        stage
+            .elapsed_ns()
+            .saturating_sub(known.saturating_add(outside))
+            .max(0)
     } else {
         0
     };

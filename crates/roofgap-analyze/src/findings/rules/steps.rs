@@ -21,7 +21,7 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
     };
     // A first step that had to wait its turn behind an earlier stage says nothing of the steps.
     let queued_ns = stage.each_device(stage.queued_ns);
-    let behind = |(at, ns): &(usize, i64)| *at == 0 && 2 * queued_ns > ns - steps.p50_ns;
+    let behind = |(at, ns): &(usize, i64)| *at == 0 && queued_ns.saturating_mul(2) > ns - steps.p50_ns;
     let slow: Vec<(usize, i64)> = steps
         .each_ns
         .iter()
