@@ -151,3 +151,32 @@ fn a_wrong_override_of_the_user_is_his_to_mend() {
         .to_string();
     assert!(error.contains("devise") && error.contains("--cfg job"), "{error}");
 }
+
+#[test]
+fn a_module_with_a_mode_and_a_manifest_of_its_own() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    put(
+        folder.path(),
+        &[
+            ("app.py", APP),
+            (
+                "conf/config.yaml",
+                "device: cuda:0\nrun: {mode: fast}\ninputs: {manifest: null}\n",
+            ),
+        ],
+    );
+    let (mut hydra, setting) = module(folder.path(), python);
+    hydra.manifest = Some("/data/pages.yaml".into());
+    let output = folder.path().join("out");
+    let dropped = hydra.settle(&output, &setting, LIMIT).unwrap();
+    assert!(
+        dropped.iter().any(|text| text.contains("run.mode of its own")),
+        "{dropped:?}"
+    );
+    let answer = probe(&hydra.command(&output, &setting), LIMIT).unwrap();
+    assert!(answer.ok, "{}", answer.text());
+    let said: serde_json::Value = serde_json::from_str(answer.stdout.trim()).unwrap();
+    assert_eq!(said["cfg"]["run"]["mode"], "fast");
+    assert_eq!(said["cfg"]["inputs"]["manifest"], "/data/pages.yaml");
+}

@@ -14,7 +14,7 @@ pub struct Hydra {
     pub python: PathBuf,
     /// The module, as after `python -m`.
     pub module: String,
-    /// `run.mode`, which the module may look at.
+    /// `run.mode`, which the module may look at; empty where it has one of its own.
     pub mode: String,
     /// `inputs.manifest`, where there is one.
     pub manifest: Option<PathBuf>,
@@ -57,6 +57,9 @@ impl Hydra {
             if answer.ok {
                 return Ok(dropped);
             }
+            if self.yield_to_own(&answer, &mut dropped) {
+                continue;
+            }
             let Some(refused) = self.refused(&answer) else {
                 let said = last_lines(&answer.text(), 12);
                 return Err(HydraError::Refused {
@@ -67,6 +70,25 @@ impl Hydra {
             };
             dropped.push(self.quiet.remove(refused));
         }
+    }
+
+    /// A key that is to be added is there already: its mode is the module's own affair, while a manifest was asked for.
+    fn yield_to_own(&mut self, answer: &Answer, dropped: &mut Vec<String>) -> bool {
+        let said = answer.text();
+        if !self.mode.is_empty() && said.contains("already at 'run.mode'") {
+            let mode = std::mem::take(&mut self.mode);
+            dropped.push(format!("+run.mode={mode} (it has a run.mode of its own)"));
+            return true;
+        }
+        if let Some(manifest) = &self.manifest
+            && said.contains("already at 'inputs.manifest'")
+        {
+            let set = assign("inputs.manifest", &manifest.to_string_lossy());
+            self.manifest = None;
+            self.overrides.insert(0, set);
+            return true;
+        }
+        false
     }
 
     /// Which of the injected overrides an error speaks of.
@@ -92,8 +114,10 @@ impl Hydra {
         let mut own = vec![
             assign("hydra.run.dir", &output.to_string_lossy()),
             "hydra.job.chdir=true".to_owned(),
-            assign("+run.mode", &self.mode),
         ];
+        if !self.mode.is_empty() {
+            own.push(assign("+run.mode", &self.mode));
+        }
         if let Some(manifest) = &self.manifest {
             own.push(assign("+inputs.manifest", &manifest.to_string_lossy()));
         }
@@ -208,6 +232,38 @@ mod tests {
                 "pipeline.static_analysis.enable=false",
                 "device=cuda:0",
             ]
+        );
+    }
+
+    #[test]
+    fn keys_that_the_module_has_itself() {
+        let said = |text: &str| Answer {
+            ok: false,
+            itself: true,
+            how: "ended with status 1".to_owned(),
+            stdout: String::new(),
+            stderr: text.to_owned(),
+        };
+        let (mut module, mut dropped) = (module(), Vec::new());
+        let taken = |key: &str| {
+            said(&format!(
+                "Could not append to config. An item is already at '{key}'."
+            ))
+        };
+        assert!(module.yield_to_own(&taken("run.mode"), &mut dropped));
+        assert!(module.yield_to_own(&taken("inputs.manifest"), &mut dropped));
+        for key in ["run.mode", "inputs.manifest", "another"] {
+            assert!(
+                !module.yield_to_own(&taken(key), &mut dropped),
+                "{key} a second time"
+            );
+        }
+        assert_eq!(dropped.len(), 1);
+        let argv = module.command(Path::new("/o"), &example()).argv();
+        assert!(!argv.iter().any(|word| word.contains("run.mode")), "{argv:?}");
+        assert!(
+            argv.contains(&"inputs.manifest='/data/in puts.yaml'".to_owned()),
+            "{argv:?}"
         );
     }
 
