@@ -15,6 +15,8 @@ mod streams;
 mod tensor;
 mod waits;
 
+pub(super) use overhead::PROFILER_OVERHEAD;
+
 use super::View;
 use crate::analysis::Finding;
 

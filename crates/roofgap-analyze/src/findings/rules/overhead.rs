@@ -7,12 +7,19 @@ use crate::findings::draft::Draft;
 /// Watched over unwatched time above which the other findings are doubtful.
 const DOUBTFUL: f64 = 1.25;
 
+/// The id of the one finding that is about the profiler.
+pub(in crate::findings) const PROFILER_OVERHEAD: &str = "profiler-overhead";
+
 /// The tools whose times are shown; others run apart, and theirs are not.
 const RECORDERS: [&str; 2] = ["nsys", "native"];
 
 /// A tool that made the stage slower by more than a quarter. The bound is the part of the wall time that is the watching.
 pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
+    if stage.from == "workload" {
+        // Without a timeline nothing is shown that watching could have stretched.
+        return;
+    }
     let worst = view
         .inputs
         .analysis
@@ -38,7 +45,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         "Watch with less: {lighter}. Trust kernel durations and counts; take gaps and wall time from the unwatched run."
     );
     let bound = stage.wall_ns as f64 * (1.0 - 1.0 / overhead.ratio);
-    Draft::new("profiler-overhead", stage, bound as i64)
+    Draft::new(PROFILER_OVERHEAD, stage, bound as i64)
         .with("tool", overhead.tool.as_str())
         .with_number("ratio", overhead.ratio)
         .with("wall_ns", stage.wall_ns)

@@ -455,7 +455,16 @@ fn a_long_tail_of_steps() {
 
 #[test]
 fn watching_that_costs_too_much() {
-    let (stage, evidence) = busy();
+    let (mut stage, evidence) = busy();
+    let mut each_ns = vec![5 * MS; 15];
+    each_ns[3] = 25 * MS;
+    stage.steps = Some(Steps {
+        count: 15,
+        p50_ns: 5 * MS,
+        p99_ns: 25 * MS,
+        each_ns,
+        ..Steps::default()
+    });
     let mut analysis = analysis(stage);
     let nsys = |ratio| Overhead {
         tool: "nsys".into(),
@@ -465,8 +474,19 @@ fn watching_that_costs_too_much() {
     analysis.overhead = vec![nsys(1.6)];
     let all = findings(&analysis, std::slice::from_ref(&evidence));
     assert_eq!(one(&all, "profiler-overhead").bound_ns, 37_500_000);
+    assert_eq!(
+        ids(&all),
+        ["step-tail", "profiler-overhead"],
+        "what can be fixed in the program comes first, though its bound of 20 ms is less"
+    );
     analysis.overhead = vec![nsys(1.2)];
-    assert_eq!(ids(&findings(&analysis, &[evidence])), Vec::<&str>::new());
+    assert_eq!(ids(&findings(&analysis, std::slice::from_ref(&evidence))), ["step-tail"]);
+    analysis.overhead = vec![nsys(1.6)];
+    analysis.stages[0].from = "workload".into();
+    assert!(
+        !ids(&findings(&analysis, &[evidence])).contains(&"profiler-overhead"),
+        "the program's own times are not those of a timeline"
+    );
 }
 
 #[test]
