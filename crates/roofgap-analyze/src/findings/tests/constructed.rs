@@ -480,7 +480,10 @@ fn watching_that_costs_too_much() {
         "what can be fixed in the program comes first, though its bound of 20 ms is less"
     );
     analysis.overhead = vec![nsys(1.2)];
-    assert_eq!(ids(&findings(&analysis, std::slice::from_ref(&evidence))), ["step-tail"]);
+    assert_eq!(
+        ids(&findings(&analysis, std::slice::from_ref(&evidence))),
+        ["step-tail"]
+    );
     analysis.overhead = vec![nsys(1.6)];
     analysis.stages[0].from = "workload".into();
     assert!(
