@@ -23,6 +23,8 @@ analysis.get_idle_time_breakdown(ranks=[0], visualize=False)
 analysis.get_cuda_kernel_launch_stats(ranks=[0], visualize=False)
 analysis.get_gpu_kernels_with_user_annotations(0)
 analysis.get_memory_bw_summary()
+if "operators" in sys.argv:
+    analysis.get_aten_op_kernels_and_delay(ranks=[0])
 """
 
 # veloq does not read the SQLite export, only the folder of Parquet files that nsys exports as well.
@@ -199,7 +201,9 @@ def together(runs):
 def kineto_tools(args):
     python = args.work / "venv/bin/python"
     if python.exists():
-        yield "Holistic Trace Analysis", [python, "-c", HTA, "INPUT"]
+        yield "Holistic Trace Analysis, without operators", [python, "-c", HTA, "INPUT"]
+        # The question that operators.md answers: which operators launched which kernels.
+        yield "Holistic Trace Analysis", [python, "-c", HTA, "INPUT", "operators"]
     lens = shutil.which("TraceLens_generate_perf_report_pytorch")
     if lens:
         yield "TraceLens", [lens, "--profile_json_path", "INPUT"]
