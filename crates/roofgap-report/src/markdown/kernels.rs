@@ -29,7 +29,8 @@ pub fn kernels(bundle: Bundle<'_>) -> String {
         count(analysis.totals.kernel_count),
         ms(analysis.totals.kernel_ns)
     );
-    out.push_str(&table(bundle, &analysis.kernels[..analysis.kernels.len().min(MOST)]).markdown());
+    let shown = &analysis.kernels[..analysis.kernels.len().min(MOST)];
+    out.push_str(&table(bundle, shown, analysis.totals.kernel_ns).markdown());
     if let Some(rest) = analysis.kernels.get(MOST..).filter(|r| !r.is_empty()) {
         let total: i64 = rest.iter().map(|k| k.total_ns).sum();
         let _ = writeln!(
@@ -52,8 +53,8 @@ pub fn kernels(bundle: Bundle<'_>) -> String {
     out
 }
 
-/// Kernels as a table: kernel, device, total, calls, mean, then share, stage, bound.
-pub(super) fn table(bundle: Bundle<'_>, kernels: &[Kernel]) -> Table {
+/// Kernels as a table: kernel, device, total, calls, mean, then share of `whole_ns`, stage, bound.
+pub(super) fn table(bundle: Bundle<'_>, kernels: &[Kernel], whole_ns: i64) -> Table {
     let analysis = bundle.analysis;
     let mut table = Table::new(&[
         "kernel",
@@ -73,7 +74,7 @@ pub(super) fn table(bundle: Bundle<'_>, kernels: &[Kernel]) -> Table {
             ms(kernel.total_ns),
             count(kernel.calls),
             format!("{:.6}", kernel.mean_ns as f64 / 1e6),
-            percent(kernel.total_ns, analysis.totals.kernel_ns),
+            percent(kernel.total_ns, whole_ns),
             stage_of(analysis, kernel),
             kernel.family.clone(),
             kernel

@@ -24,7 +24,9 @@ pub fn report(bundle: Bundle<'_>) -> String {
     terms(bundle, &mut out);
     for stage in analysis.stages.iter().filter(|s| !s.kernels.is_empty()) {
         let _ = write!(out, "\n## Kernels of {}\n\n", escape(&stage.name));
-        out.push_str(&kernels::table(bundle, &stage.kernels[..stage.kernels.len().min(TOP)]).markdown());
+        out.push_str("A share is of the kernel time of the stage.\n\n");
+        let shown = &stage.kernels[..stage.kernels.len().min(TOP)];
+        out.push_str(&kernels::table(bundle, shown, stage.kernel_ns.unwrap_or(0)).markdown());
         if stage.kernels.len() > TOP {
             let _ = writeln!(out, "\n{} more are in `metrics.json`.", stage.kernels.len() - TOP);
         }

@@ -53,9 +53,8 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
         );
     } else {
         out.push_str("The whole capture, loading and warm-up included.\n\n");
-        out.push_str(
-            &kernels::table(bundle, &analysis.kernels[..analysis.kernels.len().min(TOP)]).markdown(),
-        );
+        let shown = &analysis.kernels[..analysis.kernels.len().min(TOP)];
+        out.push_str(&kernels::table(bundle, shown, analysis.totals.kernel_ns).markdown());
     }
     out.push_str("\n## Recommendations\n\n");
     if analysis.findings.len() > 1 {
