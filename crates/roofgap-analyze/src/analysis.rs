@@ -172,6 +172,11 @@ impl Stage {
         self.wall_ns.saturating_add(self.late_ns.max(0))
     }
 
+    /// Whether its ranges close so long before its GPU work is done that it is worth a word.
+    pub fn closes_early(&self) -> bool {
+        self.late_ns > self.wall_ns / 20
+    }
+
     /// Part of that time in which its GPUs were busy, 0 to 1, on the average of its devices.
     pub fn busy_share(&self) -> Option<f64> {
         let busy = self.busy_ns.or(self.kernel_ns)?;

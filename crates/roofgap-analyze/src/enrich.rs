@@ -86,7 +86,7 @@ pub(crate) fn utilisation(
         };
         // Ranges that close before the GPU has finished hold only part of the time.
         let mut work = work;
-        if stage.late_ns > stage.wall_ns / 20 {
+        if stage.closes_early() {
             work.assumptions.push(format!(
                 "the ranges of {} close {:.3} ms before the GPU has finished, so the time to the end of its work counts",
                 stage.name,
@@ -106,6 +106,7 @@ pub(crate) fn utilisation(
             Ok(value) => stage.mbu = Some(value),
             Err(why) => missing(&["mbu"], &why),
         }
+        // Together, what one stage still does while the next has begun would count twice.
         let time = StageTime {
             wall_ns: stage.wall_ns,
             ..time

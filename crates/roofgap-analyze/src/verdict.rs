@@ -14,9 +14,6 @@ pub struct Verdict {
 /// The share of wall time from which on the GPU counts as the limit.
 const BUSY: f64 = 0.8;
 
-/// One part in this many of the wall time: less than that after the ranges is not worth a word.
-const LATE: i64 = 20;
-
 /// Judges a stage by where its wall time went.
 pub fn verdict(stage: &Stage) -> Verdict {
     let (Some(busy), Some(idle), Some(projected)) = (stage.busy_ns, stage.causes(), stage.projected_ns)
@@ -34,7 +31,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
         String::new()
     };
     // What was launched in the ranges and ran after them belongs to the stage too.
-    let time = if stage.late_ns > stage.wall_ns / LATE {
+    let time = if stage.closes_early() {
         "the time from the start of the stage to the end of its GPU work"
     } else {
         "the wall time"

@@ -1,5 +1,7 @@
 //! Numbers for people.
 
+pub(crate) use roofgap_analyze::findings::count;
+
 /// Nanoseconds as milliseconds with three decimals.
 pub(crate) fn ms(ns: i64) -> String {
     format!("{:.3}", ns as f64 / 1e6)
@@ -40,19 +42,6 @@ pub(crate) fn share(percent: f64) -> String {
         p if p >= 0.1 => format!("{percent:.2}"),
         _ => format!("{percent:.4}"),
     }
-}
-
-/// A count with commas between thousands.
-pub(crate) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
 }
 
 /// A count with what is counted.

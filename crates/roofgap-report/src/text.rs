@@ -202,7 +202,7 @@ pub(crate) fn busy_percent(stage: &Stage) -> String {
 
 /// Says so where the ranges of a stage do not hold all of its time.
 pub(crate) fn late(stage: &Stage) -> Option<String> {
-    (stage.late_ns > stage.wall_ns / 20).then(|| {
+    stage.closes_early().then(|| {
         format!(
             "the ranges of {} close before the GPU has finished: it works for {} more; wait for the device at the end of the range \
              to time it whole",

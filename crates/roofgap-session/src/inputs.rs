@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flate2::read::MultiGzDecoder;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens};
 use roofgap_analyze::{Options, StageError, StageSet};
@@ -13,6 +12,7 @@ use roofgap_collect::child::{Cancel, Job, Sink, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_report::Context;
+use roofgap_trace::gzip::Unpacked;
 use roofgap_trace::{ReadError, Trace};
 use tempfile::TempDir;
 
@@ -243,8 +243,9 @@ impl Export {
                 path: path.to_owned(),
             });
         }
-        // Its status proves nothing; the file does.
-        if std::fs::metadata(&sqlite).map_or(0, |facts| facts.len()) == 0 {
+        // Status 0 proves nothing without the file; and a file is not whole where the export broke off.
+        let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
+        if size == 0 || !outcome.is_success() {
             let said = last_line(outcome.last_words());
             return Err(failed(format!("it {} and said: {said}", outcome.describe())));
         }
@@ -283,7 +284,7 @@ fn report_head(path: &Path) -> Option<ReportHead> {
     let bytes = begins(&mut File::open(path).ok()?)?;
     let packed = bytes.starts_with(&[0x1f, 0x8b]);
     let bytes = if packed {
-        begins(&mut MultiGzDecoder::new(File::open(path).ok()?))?
+        begins(&mut Unpacked::open(path).ok()?)?
     } else {
         bytes
     };
@@ -305,10 +306,7 @@ fn version(head: &ReportHead) -> String {
 
 fn unpacked(path: &Path, folder: &Path) -> io::Result<PathBuf> {
     let target = folder.join("report.nsys-rep");
-    io::copy(
-        &mut MultiGzDecoder::new(File::open(path)?),
-        &mut File::create_new(&target)?,
-    )?;
+    io::copy(&mut Unpacked::open(path)?, &mut File::create_new(&target)?)?;
     Ok(target)
 }
 

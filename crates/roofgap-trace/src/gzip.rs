@@ -11,8 +11,8 @@ const MOST_GROWTH: u64 = 200;
 /// Below this size growth does not matter.
 const SMALL: u64 = 64 << 20;
 
-/// The content of a gzip file.
-pub(crate) struct Unpacked {
+/// The content of a gzip file. Reading ends with an error of kind `FileTooLarge` where it grows beyond reason.
+pub struct Unpacked {
     decoder: MultiGzDecoder<Counted>,
     /// Bytes given so far.
     given: u64,
@@ -45,7 +45,7 @@ impl BufRead for Counted {
 
 impl Unpacked {
     /// Opens a file that begins as gzip.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         let file = BufReader::with_capacity(1 << 18, File::open(path)?);
         Ok(Self {
             decoder: MultiGzDecoder::new(Counted { file, read: 0 }),
@@ -60,7 +60,7 @@ impl Read for Unpacked {
         self.given += count as u64;
         if self.given > SMALL && self.given / self.decoder.get_ref().read.max(1) > MOST_GROWTH {
             return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
+                io::ErrorKind::FileTooLarge,
                 format!(
                     "the compressed data grows more than {MOST_GROWTH} times, which no capture does; \
                      unpack it to read it all the same"

@@ -4,6 +4,7 @@
 //! (a timeline, if any of the inputs was one) and the counter sets that came with it.
 
 pub mod account;
+pub mod gzip;
 pub mod input;
 pub mod kineto;
 pub mod model;
@@ -15,7 +16,6 @@ pub mod summary_csv;
 
 mod decimal;
 mod error;
-mod gzip;
 
 pub use error::ReadError;
 pub use input::{Format, Input, read, sniff};

@@ -70,8 +70,8 @@ pub(super) fn us(ns: f64) -> String {
     format!("{:.1} µs", ns / 1e3)
 }
 
-/// A count for a sentence, with commas between thousands.
-pub(super) fn count(n: u64) -> String {
+/// A count for people, with commas between thousands.
+pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {

@@ -12,6 +12,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub use draft::count;
 pub use evidence::{
     ChainUse, CommunicationUse, CopyUse, DeviceUse, ShapeUse, StageEvidence, SyncUse, evidence,
 };

@@ -1,17 +1,11 @@
 //! The text of a file in blocks, cut where an event probably begins.
 
 use super::rows::Rows;
-use flate2::bufread::MultiGzDecoder;
+use crate::gzip::Unpacked;
 use memchr::memrchr;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
-
-/// Compressed traces grow 15 to 40 times. What grows more than this, once it is large, was made to fill the memory.
-const MAX_GROWTH: u64 = 200;
-
-/// Below this size growth does not matter.
-const SMALL: u64 = 64 << 20;
 
 /// Room for a piece of text, and for the rows that are read from it.
 #[derive(Debug)]
@@ -49,7 +43,7 @@ pub(super) enum Failure {
     /// The compressed data is broken.
     Gzip(io::Error),
     /// The compressed data grows beyond reason.
-    Growth,
+    Growth(io::Error),
 }
 
 /// A file as text, unpacked where it is compressed.
@@ -57,39 +51,12 @@ pub(super) struct Blocks {
     input: Input,
     /// What was read after the last cut.
     carry: Vec<u8>,
-    /// How much text was read.
-    total: u64,
     ended: bool,
 }
 
 enum Input {
     Plain(File),
-    Gzip(Box<MultiGzDecoder<Counted>>),
-}
-
-/// A buffered file that knows how far it was read.
-struct Counted {
-    file: BufReader<File>,
-    read: u64,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(buffer)?;
-        self.read += count as u64;
-        Ok(count)
-    }
-}
-
-impl io::BufRead for Counted {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.file.fill_buf()
-    }
-
-    fn consume(&mut self, amount: usize) {
-        self.read += amount as u64;
-        self.file.consume(amount);
-    }
+    Gzip(Box<Unpacked>),
 }
 
 impl Blocks {
@@ -100,18 +67,13 @@ impl Blocks {
         (&mut file).take(2).read_to_end(&mut magic)?;
         file.seek(SeekFrom::Start(0))?;
         let input = if magic == [0x1f, 0x8b] {
-            let file = Counted {
-                file: BufReader::with_capacity(1 << 18, file),
-                read: 0,
-            };
-            Input::Gzip(Box::new(MultiGzDecoder::new(file)))
+            Input::Gzip(Box::new(Unpacked::open(path)?))
         } else {
             Input::Plain(file)
         };
         Ok(Self {
             input,
             carry: Vec::new(),
-            total: 0,
             ended: false,
         })
     }
@@ -135,10 +97,6 @@ impl Blocks {
                 return Ok(true);
             }
             block.length += count;
-            self.total += count as u64;
-        }
-        if self.total > SMALL && self.input.growth(self.total) > MAX_GROWTH {
-            return Err(Failure::Growth);
         }
         if let Some((cut, rest)) =
             last_cut(block.text()).and_then(|cut| Some((cut, block.text().get(cut..)?)))
@@ -164,18 +122,11 @@ impl Input {
                         Failure::Gzip(error)
                     }
                     (Self::Gzip(_), io::ErrorKind::UnexpectedEof) => Failure::Gzip(error),
+                    (Self::Gzip(_), io::ErrorKind::FileTooLarge) => Failure::Growth(error),
                     _ => Failure::Io(error),
                 }),
                 Ok(count) => Ok(count),
             };
-        }
-    }
-
-    /// How many times larger the text is than what it was unpacked from.
-    fn growth(&self, total: u64) -> u64 {
-        match self {
-            Self::Plain(_) => 1,
-            Self::Gzip(decoder) => total / decoder.get_ref().read.max(1),
         }
     }
 }

@@ -54,11 +54,7 @@ fn explain(path: &Path, fault: Fault) -> ReadError {
             NAME,
             format!("the compressed data is cut or broken ({error})"),
         ),
-        Fault::Source(Failure::Growth) => ReadError::damaged(
-            path,
-            NAME,
-            "the compressed data grows more than 200 times, which no trace does; unpack it to read it all the same",
-        ),
+        Fault::Source(Failure::Growth(error)) => ReadError::damaged(path, NAME, error),
         Fault::Foreign(found) => ReadError::Unrecognised {
             path: path.to_path_buf(),
             expected: "a PyTorch profiler trace (JSON with `traceEvents`)".into(),
