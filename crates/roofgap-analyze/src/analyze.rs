@@ -15,7 +15,7 @@ use crate::stages::{StageRule, StageSet};
 use crate::{enrich, findings, operators, steps};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
-use roofgap_trace::{Losses, Ns, OpKind, RangeStyle, Trace};
+use roofgap_trace::{Losses, Ns, OpKind, RangeStyle, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What an analysis is told beside the trace.
@@ -170,9 +170,10 @@ fn no_match(trace: &Trace, rule: &StageRule) -> String {
     let mut names = Vec::new();
     for range in &trace.ranges.rows {
         if seen.insert((range.domain, range.name)) && seen.len() <= MOST {
-            let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
-            let at = if domain.is_empty() { "" } else { "@" };
-            names.push(format!("{domain}{at}{name}"));
+            names.push(range_name(
+                trace.names.get(range.domain),
+                trace.names.get(range.name),
+            ));
         }
     }
     let there = match seen.len().saturating_sub(MOST) {
@@ -519,10 +520,8 @@ impl Work<'_> {
 
     fn range_name(&self, row: u32) -> String {
         let range = &self.trace.ranges.rows[row as usize];
-        match self.trace.names.get(range.domain) {
-            "" => self.trace.names.get(range.name).to_owned(),
-            domain => format!("{domain}@{}", self.trace.names.get(range.name)),
-        }
+        let names = &self.trace.names;
+        range_name(names.get(range.domain), names.get(range.name))
     }
 
     /// Every range name with what was launched inside it.

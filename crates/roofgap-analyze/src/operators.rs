@@ -2,7 +2,7 @@
 
 use crate::analysis::Operator;
 use crate::attribute::NO_CALL;
-use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace};
+use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 
 /// Something that was entered and left on a thread.
@@ -99,12 +99,7 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
     let mut operators: Vec<Operator> = sums
         .into_iter()
         .map(|((domain, name), sum)| {
-            let (domain, name) = (trace.names.get(domain), trace.names.get(name));
-            let name = if domain.is_empty() {
-                name.to_owned()
-            } else {
-                format!("{domain}@{name}")
-            };
+            let name = range_name(trace.names.get(domain), trace.names.get(name));
             Operator { name, ..sum }
         })
         .collect();

@@ -126,7 +126,7 @@ pub fn artifacts(run: &RunPlace) -> Result<ArtifactList, RunsError> {
 }
 
 /// SHA-256 of a file in hexadecimal.
-pub(super) fn sha256(path: &Path) -> std::io::Result<String> {
+pub(crate) fn sha256(path: &Path) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; 1 << 17];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use roofgap_analyze::attribute::{Contexts, Launches, NO_CALL};
 use roofgap_analyze::{Stage, StageSet};
-use roofgap_trace::{Losses, NameId, OpKind, ShapeId, Trace};
+use roofgap_trace::{Losses, NameId, OpKind, ShapeId, Trace, range_name};
 
 /// The name of the one stage of a program that marks none.
 pub const WHOLE: &str = "all";
@@ -112,15 +112,6 @@ fn stage_of(trace: &Trace, ranges: &[u32], stages: &[Stage], set: &StageSet) -> 
             .iter()
             .any(|(domain, name)| stage.ranges.contains(&range_name(domain, name)))
     })
-}
-
-/// A range as the analysis writes it: `domain@name`, or the name alone in the default domain.
-fn range_name(domain: &str, name: &str) -> String {
-    if domain.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{domain}@{name}")
-    }
 }
 
 /// Whether a kernel talks to other GPUs. Replaying one rank alone would wait for the others for ever.

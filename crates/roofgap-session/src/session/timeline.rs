@@ -9,8 +9,7 @@ use roofgap_collect::nsys::{self, CaptureEnd, Gate, Profile};
 use roofgap_collect::program::Phase;
 use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Nsys;
-use roofgap_trace::Input;
-use sha2::{Digest, Sha256};
+use roofgap_trace::{Input, range_name};
 
 use super::desk::{Desk, Errand};
 use super::layout::Layout;
@@ -20,6 +19,7 @@ use super::tools::Tools;
 use crate::config::Config;
 use crate::config::settings::{Mode, RangeEnd, TimelineTool};
 use crate::record::{PhaseName, PhaseStatus};
+use crate::runs::artifacts::sha256;
 
 const PHASE: PhaseName = PhaseName::Timeline;
 
@@ -406,8 +406,7 @@ fn write_library(desk: &mut Desk<'_>, library: &NativeLibrary) -> Result<PathBuf
         .run_dir
         .write(LIBRARY, library.bytes)
         .map_err(|error| error.to_string())?;
-    let written = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let found = hex(&Sha256::digest(&written));
+    let found = sha256(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     if found != library.sha256 {
         return Err(format!(
             "{} has SHA-256 {found}, expected {}",
@@ -418,10 +417,6 @@ fn write_library(desk: &mut Desk<'_>, library: &NativeLibrary) -> Result<PathBuf
     desk.ledger
         .note(PHASE, format!("native collector of SHA-256 {found}"));
     Ok(path)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Read what was recorded; a recording without anything in it is none.
@@ -446,8 +441,7 @@ fn ranges_of(input: &Input) -> String {
         .into_iter()
         .map(|((domain, name), count)| {
             let (domain, name) = (trace.names.get(domain), trace.names.get(name));
-            let at = if domain.is_empty() { "" } else { "@" };
-            (format!("{domain}{at}{name}"), count)
+            (range_name(domain, name), count)
         })
         .collect();
     if counts.is_empty() {

@@ -18,4 +18,4 @@ pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
 pub use ranges::{Mark, Range, RangeStyle, Ranges};
 pub use summary::KernelTotal;
 pub(crate) use trace::MOST_DEVICES;
-pub use trace::{Device, Process, Source, Thread, Trace};
+pub use trace::{Device, Process, Source, Thread, Trace, range_name};

@@ -90,6 +90,12 @@ pub struct Trace {
     pub losses: Losses,
 }
 
+/// A range as people write it: `domain@name`, or the name alone in the default domain.
+pub fn range_name(domain: &str, name: &str) -> String {
+    let at = if domain.is_empty() { "" } else { "@" };
+    format!("{domain}{at}{name}")
+}
+
 impl Trace {
     /// Adds a process and returns its id.
     pub fn add_process(&mut self, pid: u32, name: &str) -> ProcessId {
