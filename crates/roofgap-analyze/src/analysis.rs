@@ -386,6 +386,13 @@ pub struct Overhead {
     pub ratio: f64,
 }
 
+impl Overhead {
+    /// Whether the tool recorded the timeline whose times are shown; others run apart, and theirs are not.
+    pub fn is_of_the_timeline(&self) -> bool {
+        matches!(self.tool.as_str(), "nsys" | "native")
+    }
+}
+
 /// A declared loss.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LossInfo {

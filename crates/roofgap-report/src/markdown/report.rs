@@ -189,7 +189,7 @@ fn merged(bundle: Bundle<'_>, out: &mut String) {
         .analysis
         .overhead
         .iter()
-        .filter(|o| RECORDERS.contains(&o.tool.as_str()) && o.ratio > 0.0)
+        .filter(|o| o.is_of_the_timeline() && o.ratio > 0.0)
     {
         let Some(stage) = bundle.analysis.stages.iter().find(|s| s.name == o.stage) else {
             continue;
@@ -216,9 +216,6 @@ fn merged(bundle: Bundle<'_>, out: &mut String) {
         );
     }
 }
-
-/// The tools that record the timeline.
-const RECORDERS: [&str; 2] = ["nsys", "native"];
 
 fn phases(bundle: Bundle<'_>, out: &mut String) {
     if bundle.context.phases.is_empty() {

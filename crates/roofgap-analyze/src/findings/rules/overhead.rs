@@ -10,9 +10,6 @@ const DOUBTFUL: f64 = 1.25;
 /// The id of the one finding that is about the profiler.
 pub(in crate::findings) const PROFILER_OVERHEAD: &str = "profiler-overhead";
 
-/// The tools whose times are shown; others run apart, and theirs are not.
-const RECORDERS: [&str; 2] = ["nsys", "native"];
-
 /// A tool that made the stage slower by more than a quarter. The bound is the part of the wall time that is the watching.
 pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
@@ -25,7 +22,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         .analysis
         .overhead
         .iter()
-        .filter(|o| RECORDERS.contains(&o.tool.as_str()))
+        .filter(|o| o.is_of_the_timeline())
         .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.ratio > DOUBTFUL)
         .max_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let Some(overhead) = worst else { return };
