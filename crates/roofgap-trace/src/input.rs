@@ -55,27 +55,62 @@ const LONG_HEAD: u64 = 2 << 20;
 /// Reads all inputs into one.
 pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
     let mut input = Input::default();
-    let mut timeline: Option<(Format, &Path)> = None;
+    let mut timeline = None;
     for path in paths {
-        let (format, packed) = sniff(path)?;
-        if format.is_timeline()
-            && let Some((known, first)) = timeline.replace((format, path))
-            // The native collector writes a file for each process, all with one clock.
-            && (known, format) != (Format::Native, Format::Native)
-        {
-            return Err(ReadError::Unsupported {
-                path: path.clone(),
-                what: format!(
-                    "a second timeline beside {}, with a clock of its own",
-                    first.display()
-                ),
-                remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
-            });
-        }
-        one(path, format, packed, &mut input)?;
+        add(path, &mut timeline, &mut input)?;
     }
     input.trace.sort();
     Ok(input)
+}
+
+/// Reads the readable inputs into one and returns the errors of the others. Each file is read once.
+pub fn read_each(paths: &[PathBuf]) -> (Input, Vec<ReadError>) {
+    let mut input = Input::default();
+    let mut timeline = None;
+    let mut errors = Vec::new();
+    for path in paths {
+        errors.extend(add(path, &mut timeline, &mut input).err());
+    }
+    input.trace.sort();
+    (input, errors)
+}
+
+/// Adds one file. A file that fails adds no events.
+fn add<'p>(
+    path: &'p Path,
+    timeline: &mut Option<(Format, &'p Path)>,
+    input: &mut Input,
+) -> Result<(), ReadError> {
+    let (format, packed) = sniff(path)?;
+    if format.is_timeline()
+        && let Some((known, first)) = *timeline
+        // The native collector writes a file for each process, all with one clock.
+        && (known, format) != (Format::Native, Format::Native)
+    {
+        return Err(ReadError::Unsupported {
+            path: path.to_path_buf(),
+            what: format!(
+                "a second timeline beside {}, with a clock of its own",
+                first.display()
+            ),
+            remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
+        });
+    }
+    let sources = input.trace.sources.clone();
+    if let Err(error) = one(path, format, packed, input) {
+        // A native capture fails at its header, before its first event. Any other timeline is the only one.
+        if format.is_timeline() && format != Format::Native {
+            input.trace = Trace {
+                sources,
+                ..Trace::default()
+            };
+        }
+        return Err(error);
+    }
+    if format.is_timeline() {
+        *timeline = Some((format, path));
+    }
+    Ok(())
 }
 
 fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(), ReadError> {

@@ -18,5 +18,5 @@ mod decimal;
 mod error;
 
 pub use error::ReadError;
-pub use input::{Format, Input, read, sniff};
+pub use input::{Format, Input, read, read_each, sniff};
 pub use model::*;
