@@ -220,8 +220,8 @@ pub(crate) fn stages_of(account: &Account) -> Vec<Stage> {
     stages
 }
 
-/// The program's own operators, the stages of one name added up.
-pub(crate) fn operators_of(account: &Account) -> Vec<Operator> {
+/// Sums the operators of an account over its stages.
+pub fn operators_of(account: &Account) -> Vec<Operator> {
     let mut operators: Vec<Operator> = Vec::new();
     for own in &account.operators {
         let at = operators

@@ -25,6 +25,7 @@ mod verdict;
 
 pub use analysis::*;
 pub use analyze::{Options, analyze};
+pub use enrich::operators_of;
 pub use names::{family, short_name};
 pub use stages::{Pattern, StageError, StageRule, StageSet};
 pub use verdict::{Verdict, verdict};

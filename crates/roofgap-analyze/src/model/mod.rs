@@ -16,7 +16,7 @@ pub use architecture::{
 };
 pub use config::ConfigError;
 pub use parameters::{ParameterCount, ParameterPart};
-pub use preset::{PRESETS, PresetError, preset};
+pub use preset::{PRESETS, PresetError, preset, preset_config};
 pub use utilisation::{StageTime, mbu, mfu};
 pub use work::{
     DecodeInput, Misfit, PrefillInput, StageKind, StageWork, Term, Tokens, View, distinct_experts,

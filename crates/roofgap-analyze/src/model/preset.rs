@@ -60,6 +60,22 @@ pub enum PresetError {
     },
 }
 
+/// Returns the name and the `config.json` of a preset. Case, dashes, dots and spaces in the name are ignored.
+///
+/// # Errors
+/// Returns an error for an unknown name.
+pub fn preset_config(name: &str) -> Result<(&'static str, &'static str), PresetError> {
+    let wanted = name
+        .trim()
+        .to_ascii_lowercase()
+        .replace(['-', '.', ' ', '/'], "_");
+    let found = FILES.iter().find(|(known, _)| *known == wanted);
+    found.copied().ok_or_else(|| PresetError::Unknown {
+        name: name.to_owned(),
+        known: PRESETS.join(", "),
+    })
+}
+
 /// The architecture of a preset. Case, dashes, dots and spaces in its name do not matter.
 ///
 /// # Errors
@@ -70,20 +86,11 @@ pub enum PresetError {
 /// assert_eq!(model.parameters().total, 596_049_920);
 /// ```
 pub fn preset(name: &str) -> Result<Architecture, PresetError> {
-    let wanted = name
-        .trim()
-        .to_ascii_lowercase()
-        .replace(['-', '.', ' ', '/'], "_");
-    let Some((known, text)) = FILES.iter().find(|(known, _)| *known == wanted) else {
-        return Err(PresetError::Unknown {
-            name: name.to_owned(),
-            known: PRESETS.join(", "),
-        });
-    };
+    let (known, text) = preset_config(name)?;
     let broken = |why: String| PresetError::Broken { name: known, why };
     let config: serde_json::Value = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
     let mut architecture =
         Architecture::from_config(&config).map_err(|error: ConfigError| broken(error.to_string()))?;
-    architecture.name = (*known).to_owned();
+    architecture.name = known.to_owned();
     Ok(architecture)
 }
