@@ -469,6 +469,16 @@ pub struct Reason {
     pub why: String,
 }
 
+impl Reason {
+    /// Explains a missing part.
+    pub fn new(about: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            about: about.into(),
+            why: why.into(),
+        }
+    }
+}
+
 /// A term of a sum of work, so that a person can check it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Term {

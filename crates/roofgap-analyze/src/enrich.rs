@@ -3,7 +3,7 @@
 use crate::analysis::*;
 use crate::gpu::{DeviceReport, Dtype, GpuFacts, UserLimits};
 use crate::model::{Architecture, StageKind, StageTime, StageWork, Tokens, mbu, mfu};
-use crate::steps;
+use crate::timeline::steps;
 use roofgap_trace::Trace;
 use roofgap_trace::account::Account;
 

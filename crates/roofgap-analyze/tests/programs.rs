@@ -147,7 +147,7 @@ impl Program {
 
     fn analysis(mut self) -> Analysis {
         self.trace.sort();
-        let analysis = analyze(&self.trace, &Options::default());
+        let analysis = analyze(&self.trace, &Options::default()).analysis;
         for stage in &analysis.stages {
             let share = stage.busy_share().unwrap();
             assert!((0.0..=1.0).contains(&share), "{}: {share}", stage.name);
@@ -437,7 +437,7 @@ fn a_model_that_is_not_known() {
         account: Some(serde_json::from_value(account).unwrap()),
         ..Options::default()
     };
-    let analysis = analyze(&program.trace, &options);
+    let analysis = analyze(&program.trace, &options).analysis;
     assert!(decode(&analysis).mfu.is_none() && decode(&analysis).mbu.is_none());
     let reason = analysis
         .reasons

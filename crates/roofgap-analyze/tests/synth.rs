@@ -10,7 +10,7 @@ const KERNELS: u64 = 20_000;
 
 fn analysis_of(path: &Path) -> Analysis {
     let input = roofgap_trace::read(&[path.to_path_buf()]).expect("the made-up capture reads");
-    analyze(&input.trace, &Options::default())
+    analyze(&input.trace, &Options::default()).analysis
 }
 
 fn of_nsys(spec: &Spec) -> (Analysis, Expected) {

@@ -1,7 +1,7 @@
 //! The files of a bundle that are made from an analysis.
 
 use crate::{html, json, markdown};
-use roofgap_analyze::Analysis;
+use roofgap_analyze::{Analysis, StageIndex};
 use roofgap_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,8 @@ pub struct PhaseLine {
 pub struct Bundle<'a> {
     /// The numbers.
     pub analysis: &'a Analysis,
+    /// Time spans and operations of each stage of the analysis.
+    pub stages: &'a StageIndex,
     /// The timeline, where it is at hand.
     pub trace: Option<&'a Trace>,
     /// What goes with it.

@@ -13,7 +13,6 @@ pub mod text;
 
 mod export;
 mod number;
-mod places;
 mod table;
 
 pub use bundle::{Bundle, Context, PhaseLine, ReportFile, files};

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn steps(each: &[i64]) -> Steps {
-        crate::steps::summary(each.to_vec(), None).unwrap()
+        crate::timeline::steps::summary(each.to_vec(), None).unwrap()
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Going through the operations of a stage once.
 
 use super::evidence::{ChainUse, CommunicationUse, DeviceUse, ShapeUse, StageEvidence};
-use crate::interval::Union;
 use crate::names::family;
+use crate::timeline::IntervalSet;
 use roofgap_trace::{MemoryKind, NameId, Ns, OpKind, ShapeId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -73,7 +73,7 @@ impl Lane {
 }
 
 /// Times taken, by device.
-type Times = FxHashMap<u16, Union>;
+type Times = FxHashMap<u16, IntervalSet>;
 
 pub(super) struct Collector<'t, 'k> {
     trace: &'t Trace,
@@ -265,7 +265,7 @@ impl<'t, 'k> Collector<'t, 'k> {
             self.found.devices = uses.collect();
             self.found.devices.sort_by_key(|device| device.number);
             let all = self.compute.values().flat_map(|times| times.intervals());
-            let any = Union::of(all.copied().collect()).length();
+            let any = IntervalSet::of(all.copied().collect()).length();
             self.found.any_device_ns = (self.compute.len() > 1).then_some(any);
         }
         self.found.streams = self.lanes.len() as u64;

@@ -13,9 +13,8 @@ mod rules;
 mod tests;
 
 pub use draft::count;
-pub use evidence::{
-    ChainUse, CommunicationUse, CopyUse, DeviceUse, ShapeUse, StageEvidence, SyncUse, evidence,
-};
+pub(crate) use evidence::evidence;
+pub use evidence::{ChainUse, CommunicationUse, CopyUse, DeviceUse, ShapeUse, StageEvidence, SyncUse};
 pub use occupancy::{Limit, Occupancy, occupancy};
 
 use crate::analysis::{Analysis, Finding, Stage};

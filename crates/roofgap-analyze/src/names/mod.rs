@@ -1,8 +1,10 @@
 //! Kernel names: a short one that fits a table, and the family of work.
 
+mod communication;
 mod family;
 mod short;
 
+pub use communication::is_communication;
 pub use family::family;
 pub use short::short_name;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 fn real() -> Analysis {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
-    let mut analysis = analyze(&roofgap_trace::read(&[path]).unwrap().trace, &Options::default());
+    let mut analysis = analyze(&roofgap_trace::read(&[path]).unwrap().trace, &Options::default()).analysis;
     for source in &mut analysis.sources {
         source.path = "llama4.sqlite".into();
     }

@@ -3,8 +3,7 @@
 use super::markup::{cut, escape, escape_cut};
 use crate::bundle::Bundle;
 use crate::number::{quantity, time, words};
-use crate::places::Places;
-use roofgap_analyze::{Analysis, Finding};
+use roofgap_analyze::Finding;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -12,20 +11,20 @@ use std::fmt::Write;
 const OPEN: usize = 3;
 
 /// All findings.
-pub(super) fn findings(bundle: Bundle<'_>, places: &Places) -> String {
+pub(super) fn findings(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     if analysis.findings.is_empty() {
         return super::absence("No findings", "nothing in the data supports one");
     }
     let mut out = String::from("<ol class=\"findings\">");
     for (i, finding) in analysis.findings.iter().enumerate() {
-        one(analysis, finding, i < OPEN, places, &mut out);
+        one(bundle, finding, i < OPEN, &mut out);
     }
     out.push_str("</ol>");
     out
 }
 
-fn one(analysis: &Analysis, finding: &Finding, open: bool, places: &Places, out: &mut String) {
+fn one(bundle: Bundle<'_>, finding: &Finding, open: bool, out: &mut String) {
     let width = finding.bound_pct.clamp(0.0, 100.0);
     let stage = finding
         .stage
@@ -51,29 +50,31 @@ fn one(analysis: &Analysis, finding: &Finding, open: bool, places: &Places, out:
         );
     }
     out.push_str("</dl>");
-    link(analysis, finding, places, out);
+    link(bundle, finding, out);
     out.push_str("</details></li>");
 }
 
 /// A button that shows where in the timeline the finding lies.
-fn link(analysis: &Analysis, finding: &Finding, places: &Places, out: &mut String) {
-    let Some(at) = analysis
+fn link(bundle: Bundle<'_>, finding: &Finding, out: &mut String) {
+    let Some(at) = bundle
+        .analysis
         .stages
         .iter()
         .position(|s| Some(&s.name) == finding.stage.as_ref())
     else {
         return;
     };
-    let Some(place) = places.stages.get(at).filter(|p| !p.instances.is_empty()) else {
+    let spans = bundle.stages.spans(at);
+    if bundle.trace.is_none() || spans.instances.is_empty() {
         return;
-    };
+    }
     let text = |key: &str| finding.evidence.get(key).and_then(Value::as_str);
     let kernel = ["kernel", "largest"].iter().find_map(|key| text(key));
     let step = finding
         .evidence
         .get("slowest_step")
         .and_then(Value::as_u64)
-        .filter(|s| (1..=place.steps.len() as u64).contains(s));
+        .filter(|s| (1..=spans.steps.len() as u64).contains(s));
     let stage = escape_cut(&finding.stage.clone().unwrap_or_default(), 60);
     let (data, label) = match (kernel, step) {
         (Some(kernel), _) => (

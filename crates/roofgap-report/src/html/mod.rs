@@ -17,7 +17,6 @@ mod steps;
 mod timeline;
 
 use crate::bundle::Bundle;
-use crate::places::Places;
 use markup::{escape, escape_cut, fill, script_json};
 use sha2::{Digest, Sha256};
 
@@ -35,11 +34,7 @@ const SCRIPTS: [&str; 5] = [
 /// The page.
 pub fn html(bundle: Bundle<'_>) -> Vec<u8> {
     let analysis = bundle.analysis;
-    let places = bundle
-        .trace
-        .map(|t| Places::find(analysis, t))
-        .unwrap_or_default();
-    let timeline = timeline::timeline(bundle.trace, analysis, &places);
+    let timeline = timeline::timeline(bundle);
     let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat());
     let hash = pack::base64(&Sha256::digest(script.as_bytes()));
     let names = timeline.as_ref().ok().map(|t| &t.kernel_names);
@@ -53,8 +48,8 @@ pub fn html(bundle: Bundle<'_>) -> Vec<u8> {
         ("style", STYLE.to_owned()),
         ("head", head::head(bundle)),
         ("stages", stages::stages(bundle)),
-        ("steps", steps::steps(analysis, &places)),
-        ("findings", findings::findings(bundle, &places)),
+        ("steps", steps::steps(bundle)),
+        ("findings", findings::findings(bundle)),
         ("no-timeline", absent),
         (
             "timeline-state",

@@ -1,9 +1,9 @@
 //! The time of each step of a stage, as bars.
 
 use super::markup::escape_cut;
+use crate::bundle::Bundle;
 use crate::number::{count, time};
-use crate::places::Places;
-use roofgap_analyze::{Analysis, Stage, Steps};
+use roofgap_analyze::{Stage, Steps};
 use std::fmt::Write;
 
 /// The most bars; more steps share one.
@@ -12,11 +12,11 @@ const MOST: usize = 400;
 const HEIGHT: f64 = 100.0;
 
 /// A chart for every stage with steps.
-pub(super) fn steps(analysis: &Analysis, places: &Places) -> String {
+pub(super) fn steps(bundle: Bundle<'_>) -> String {
     let mut out = String::new();
-    for (at, stage) in analysis.stages.iter().enumerate() {
+    for (at, stage) in bundle.analysis.stages.iter().enumerate() {
         if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
-            let found = places.stages.get(at).is_some_and(|p| !p.steps.is_empty());
+            let found = bundle.trace.is_some() && !bundle.stages.spans(at).steps.is_empty();
             chart(stage, steps, at, found, &mut out);
         }
     }

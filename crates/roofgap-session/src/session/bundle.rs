@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, preset};
-use roofgap_analyze::{Analysis, Operator, Options, Overhead, Reason, StageSet};
+use roofgap_analyze::{Analysis, Operator, Options, Overhead, Reason, StageIndex, StageSet};
 use roofgap_report::{Bundle, Context, PhaseLine, ReportFile};
 use roofgap_trace::Input;
 use roofgap_trace::account::{self, Account};
@@ -23,6 +23,7 @@ use crate::record::{PhaseName, PhaseRecord, PhaseStatus, SessionRecord};
 pub(super) struct Reading {
     pub(super) input: Input,
     pub(super) analysis: Analysis,
+    pub(super) index: StageIndex,
     /// What could not be read, and why.
     pub(super) unreadable: Vec<String>,
 }
@@ -70,7 +71,8 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord, giv
         overhead: overheads(layout),
         account,
     };
-    let mut analysis = roofgap_analyze::analyze(&input.trace, &options);
+    let analyzed = roofgap_analyze::analyze(&input.trace, &options);
+    let mut analysis = analyzed.analysis;
     let mut known = reasons(record);
     let ran = |name| {
         record
@@ -100,6 +102,7 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord, giv
     Reading {
         input,
         analysis,
+        index: analyzed.stages,
         unreadable,
     }
 }
@@ -320,6 +323,7 @@ pub(super) fn reports(
     let context = context(record, layout, config);
     roofgap_report::files(Bundle {
         analysis: &reading.analysis,
+        stages: &reading.index,
         trace: Some(&reading.input.trace),
         context: &context,
     })

@@ -91,6 +91,7 @@ pub(super) fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Expo
 fn bundle(loaded: &Loaded) -> Bundle<'_> {
     Bundle {
         analysis: &loaded.analysis,
+        stages: &loaded.stages,
         trace: Some(&loaded.trace),
         context: &loaded.context,
     }
