@@ -1,9 +1,9 @@
-//! Builds the native collector, a shared library of its own, and lays it where `native.rs` embeds it.
+//! Lists the presets for `config/presets.rs`, and builds the native collector that `run/native.rs` embeds.
 //!
-//! Cargo cannot hand one crate's shared library to another, so this calls it once more. The result goes to a folder that all
-//! profiles share. A failure is no error: the binary then says that it carries no collector.
+//! Cargo cannot pass the shared library of one crate to another, so this calls cargo again. The result goes to a folder that all
+//! profiles share. A failed build is not an error: the binary then reports that it has no collector.
 
-#![allow(clippy::print_stdout)] // how a build script speaks to cargo
+#![allow(clippy::print_stdout)] // cargo reads instructions from stdout
 
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ fn main() {
     println!("cargo::rerun-if-changed={}", inject.join("src").display());
     println!("cargo::rerun-if-changed={}", inject.join("Cargo.toml").display());
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=presets");
     let (bytes, why) = match build(&inject, &out) {
         Ok(bytes) => (bytes, String::new()),
         Err(why) => {
@@ -32,6 +33,7 @@ fn main() {
         ("native.so", bytes),
         ("native.sha256", sha256.into()),
         ("native.why", why.into()),
+        ("presets.rs", presets(&manifest.join("presets")).into()),
     ] {
         if let Err(error) = fs::write(out.join(name), content) {
             println!("cargo::error=cannot write {name}: {error}");
@@ -39,6 +41,38 @@ fn main() {
     }
 }
 
+/// Writes the table of preset files as Rust source.
+fn presets(folder: &Path) -> String {
+    let mut files = Vec::new();
+    collect(folder, &mut files);
+    files.sort();
+    let row = |path: &PathBuf| {
+        let name = path
+            .strip_prefix(folder)
+            .unwrap_or(path)
+            .to_string_lossy()
+            .replace('\\', "/");
+        format!(
+            "    ({name:?}, include_str!({:?})),\n",
+            path.display().to_string()
+        )
+    };
+    let rows: String = files.iter().map(row).collect();
+    format!("/// Path and text of every preset file.\nconst FILES: &[(&str, &str)] = &[\n{rows}];\n")
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            files.push(path);
+        }
+    }
+}
+
+/// Builds the native collector. A reason is only printed, so it stays text.
 fn build(inject: &Path, out: &Path) -> Result<Vec<u8>, String> {
     let get = |name: &str| env::var(name).unwrap_or_default();
     if get("CARGO_CFG_TARGET_OS") != "linux" {
@@ -63,7 +97,7 @@ fn build(inject: &Path, out: &Path) -> Result<Vec<u8>, String> {
     ]);
     cargo.arg("--manifest-path").arg(inject.join("Cargo.toml"));
     cargo.arg("--target-dir").arg(&folder);
-    // A linter or an instrumented build must not leak into a library that runs inside other people's programs.
+    // Linters and instrumented builds must not affect a library that runs inside other programs.
     for name in [
         "RUSTC_WORKSPACE_WRAPPER",
         "RUSTC_WRAPPER",

@@ -1,29 +1,30 @@
-//! How a command ends, and the status that says so.
+//! The exit statuses of the program, all of them.
 
+use roofgap_analyze::compare::GateVerdict;
 use serde::{Deserialize, Serialize};
 
-/// The documented exit statuses.
+/// Result of a command, as handed to the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// 0: all that was asked for is done.
+    /// 0: done.
     Done,
     /// 1: a bug.
     Bug,
     /// 2: wrong usage, configuration or input.
     Usage,
-    /// 3: done in part; what is missing is named.
+    /// 3: partial; something requested was unavailable and is named.
     Partial,
     /// 4: the profiled program failed.
     ProgramFailed,
-    /// 5: a comparison broke its gate.
+    /// 5: a comparison exceeded its gate.
     GateBroken,
-    /// 130: interrupted; what was collected is kept and marked.
+    /// 130: interrupted; collected data is kept and marked.
     Interrupted,
 }
 
 impl Exit {
-    /// The number handed to the shell.
+    /// Returns the number handed to the shell.
     pub fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -33,6 +34,16 @@ impl Exit {
             Exit::ProgramFailed => 4,
             Exit::GateBroken => 5,
             Exit::Interrupted => 130,
+        }
+    }
+}
+
+impl From<GateVerdict> for Exit {
+    fn from(verdict: GateVerdict) -> Self {
+        match verdict {
+            GateVerdict::Held => Exit::Done,
+            GateVerdict::Broken => Exit::GateBroken,
+            GateVerdict::NotMeasured => Exit::Partial,
         }
     }
 }

@@ -1,11 +1,17 @@
-//! The phases of a profiling run: configuration, order, degrading, status and the bundle it leaves.
+//! A profiling session from configuration to reports, and everything that reads a run afterwards.
+//!
+//! - [`config`]: presets, user files and overrides composed into one typed configuration;
+//! - [`run`]: one session, phase by phase;
+//! - [`select`]: the plan for ncu;
+//! - [`run_dir`]: the files of a run and the record in `session.json`;
+//! - [`load`]: the one loader of captures and runs;
+//! - [`runs`]: commands on finished runs (list, show, artifacts, prune, scrub);
+//! - [`exit`]: the exit statuses.
 
 pub mod config;
 pub mod exit;
-pub mod inputs;
-pub mod native;
-pub mod overhead;
-pub mod record;
+pub mod load;
+pub mod run;
+pub mod run_dir;
 pub mod runs;
 pub mod select;
-pub mod session;

@@ -3,14 +3,14 @@
 // Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod bench;
+mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use bench::Bench;
-use roofgap_session::record::{PhaseName, PhaseStatus, SessionRecord, SessionState};
-use roofgap_session::session::report;
+use roofgap_session::run::write_reports;
+use roofgap_session::run_dir::{PhaseName, PhaseStatus, SessionRecord, SessionState};
+use support::Bench;
 
 /// The test that a child process runs when the environment asks for it: a session in a process of its own, which can be
 /// limited and killed.
@@ -122,7 +122,7 @@ fn a_kill_leaves_a_bundle_that_can_be_read() {
         record.phase(PhaseName::Baseline).unwrap().status,
         PhaseStatus::Running
     );
-    let rendered = report(&run).unwrap();
+    let rendered = write_reports(&run).unwrap();
     assert!(
         rendered
             .analysis

@@ -1,19 +1,32 @@
 //! Runs as a session leaves them: listed, shown, compressed, scrubbed, compared.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod bench;
+mod support;
 
 use std::fs;
 use std::path::Path;
 
-use bench::{Bench, MODEL};
-use roofgap_analyze::Options;
 use roofgap_analyze::compare::{CompareOptions, GateVerdict, Side, compare};
 use roofgap_collect::child::Cancel;
+use roofgap_collect::tool::Search;
+use roofgap_session::load::{Exporter, LoadError, LoadedSide, Overrides, load_side};
 use roofgap_session::runs::{
-    LoadedSide, PruneProps, RunPlace, RunsError, ScrubProps, artifacts, carry_out, list, load_side, plan,
-    resolve, scrub, show, text,
+    PruneProps, RunRef, ScrubProps, artifacts, execute, list, plan, resolve, scrub, show, text,
 };
+use support::{Bench, MODEL};
+
+/// No overrides, and no nsys.
+fn defaults() -> (Overrides, Exporter) {
+    let exporter = Exporter {
+        search: Search {
+            named: None,
+            path: Vec::new(),
+            root: None,
+        },
+        cancel: Cancel::new(),
+    };
+    (Overrides::default(), exporter)
+}
 
 fn gates(base: &LoadedSide, head: &LoadedSide, gate: &str) -> GateVerdict {
     fn side(loaded: &LoadedSide) -> Side<'_> {
@@ -68,9 +81,9 @@ fn a_run_is_listed_shown_and_compared() {
     );
     let program = bench.script("slower", &slower);
     bench.run(&[program.to_str().unwrap()], &[]);
-    let options = Options::default();
-    let old = load_side(&base, outcome.run_dir.to_str().unwrap(), &options).unwrap();
-    let new = load_side(&base, "latest", &options).unwrap();
+    let (overrides, exporter) = defaults();
+    let old = load_side(&base, outcome.run_dir.to_str().unwrap(), &overrides, &exporter).unwrap();
+    let new = load_side(&base, "latest", &overrides, &exporter).unwrap();
     assert_eq!(old.facts.mode.as_deref(), Some("deep"));
     assert_eq!(old.facts.unwatched["decode"], [8_000_000]);
     assert_eq!(gates(&old, &new, "5%"), GateVerdict::Broken);
@@ -81,7 +94,7 @@ fn a_run_is_listed_shown_and_compared() {
     let account = outcome.run_dir.join("baseline/workload.json");
     let packed = std::process::Command::new("gzip").arg(&account).status();
     assert!(packed.unwrap().success() && !account.exists());
-    let again = load_side(&base, outcome.run_dir.to_str().unwrap(), &options).unwrap();
+    let again = load_side(&base, outcome.run_dir.to_str().unwrap(), &overrides, &exporter).unwrap();
     assert_eq!(again.facts, old.facts);
 }
 
@@ -89,8 +102,8 @@ fn a_run_is_listed_shown_and_compared() {
 fn captures_and_analyses_are_sides_too() {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
     let base = tempfile::tempdir().unwrap();
-    let options = Options::default();
-    let side = load_side(base.path(), capture.to_str().unwrap(), &options).unwrap();
+    let (overrides, exporter) = defaults();
+    let side = load_side(base.path(), capture.to_str().unwrap(), &overrides, &exporter).unwrap();
     assert_eq!(side.analysis.stages.len(), 2);
     let written = base.path().join("out");
     fs::create_dir(&written).unwrap();
@@ -100,13 +113,13 @@ fn captures_and_analyses_are_sides_too() {
     )
     .unwrap();
     for path in [written.clone(), written.join("metrics.json")] {
-        let again = load_side(base.path(), path.to_str().unwrap(), &options).unwrap();
+        let again = load_side(base.path(), path.to_str().unwrap(), &overrides, &exporter).unwrap();
         assert_eq!(gates(&side, &again, "0%"), GateVerdict::Held);
     }
     fs::write(written.join("metrics.json"), r#"{"schema": "another"}"#).unwrap();
-    let error = load_side(base.path(), written.to_str().unwrap(), &options).unwrap_err();
-    assert!(matches!(error, RunsError::Malformed { .. }), "{error}");
-    let error = load_side(base.path(), "nothing", &options)
+    let error = load_side(base.path(), written.to_str().unwrap(), &overrides, &exporter).unwrap_err();
+    assert!(matches!(error, LoadError::Malformed { .. }), "{error}");
+    let error = load_side(base.path(), "nothing", &overrides, &exporter)
         .unwrap_err()
         .to_string();
     assert!(error.contains("no runs in"), "{error}");
@@ -116,9 +129,10 @@ fn captures_and_analyses_are_sides_too() {
 fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     let bench = Bench::new();
     let outcome = bench.watched(&[]);
-    let run = RunPlace::at(&outcome.run_dir);
+    let run = RunRef::at(&outcome.run_dir);
     let base = bench.path("runs");
-    let before = load_side(&base, &run.id, &Options::default()).unwrap();
+    let (overrides, exporter) = defaults();
+    let before = load_side(&base, &run.id, &overrides, &exporter).unwrap();
     assert!(
         !before.analysis.kernels.is_empty(),
         "{:?}",
@@ -132,9 +146,9 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     })
     .unwrap();
     assert!(text::plan(&plan).contains("compress"));
-    let done = carry_out(&plan, &Cancel::new(), &mut |_, _| {});
+    let done = execute(&plan, &Cancel::new(), &mut |_, _| {});
     assert!(done.failed.is_empty(), "{done:?}");
-    assert!(text::pruned(&done).ends_with("won\n"));
+    assert!(text::pruned(&done).ends_with("saved\n"));
     assert!(outcome.run_dir.join("nsys/run.sqlite.gz").is_file());
     assert!(list(&base).unwrap()[0].compressed);
 
@@ -151,8 +165,8 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     assert!(scrubbed.dropped_tables.contains(&"META_DATA_CAPTURE".to_owned()));
 
     // Compressed and scrubbed, its reports can be written again, with the same numbers.
-    roofgap_session::session::report(&outcome.run_dir).unwrap();
-    let after = load_side(&base, &run.id, &Options::default()).unwrap();
+    roofgap_session::run::write_reports(&outcome.run_dir).unwrap();
+    let after = load_side(&base, &run.id, &overrides, &exporter).unwrap();
     assert!(after.analysis.stages == before.analysis.stages);
     assert!(after.analysis.kernels == before.analysis.kernels);
     assert!(after.analysis.counters == before.analysis.counters);

@@ -7,9 +7,9 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_session::select::{Limits, Plan, Policies, choose, strata};
+use roofgap_session::select::{LaunchGroup, Limits, Plan, Policies, choose, launch_groups};
 
-fn plan(capture: &str, top_n: usize) -> (Plan, Vec<strata::Stratum>, Vec<(String, i64)>) {
+fn plan(capture: &str, top_n: usize) -> (Plan, Vec<LaunchGroup>, Vec<(String, i64)>) {
     let packed = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fixtures/h200")
         .join(format!("{capture}.sqlite.gz"));
@@ -23,7 +23,7 @@ fn plan(capture: &str, top_n: usize) -> (Plan, Vec<strata::Stratum>, Vec<(String
     let input = roofgap_trace::read(&[path]).unwrap();
     let options = roofgap_analyze::Options::default();
     let analyzed = roofgap_analyze::analyze(&input.trace, &options);
-    let strata = strata::of(&input.trace, &analyzed);
+    let groups = launch_groups(&input.trace, &analyzed);
     let limits = Limits {
         top_n,
         time_pct: 90.0,
@@ -39,16 +39,16 @@ fn plan(capture: &str, top_n: usize) -> (Plan, Vec<strata::Stratum>, Vec<(String
         .iter()
         .map(|s| (s.name.clone(), s.kernel_ns.unwrap()))
         .collect();
-    (choose(&strata, &[], &limits, Policies::default()), strata, stages)
+    (choose(&groups, &[], &limits, Policies::default()), groups, stages)
 }
 
 #[test]
 fn strata_add_up_to_the_kernel_time_of_their_stage() {
     for capture in ["llama4", "dsocr2"] {
-        let (_, strata, stages) = plan(capture, 20);
+        let (_, groups, stages) = plan(capture, 20);
         assert_eq!(stages.len(), 2);
         for (name, kernel_ns) in stages {
-            let sum: i64 = strata
+            let sum: i64 = groups
                 .iter()
                 .filter(|s| s.stage == name)
                 .map(|s| s.total_ns)
@@ -64,8 +64,8 @@ fn ninety_percent_of_each_stage_for_few_launches() {
         let (plan, ..) = plan(capture, 40);
         for stage in &plan.stages {
             println!(
-                "{capture} {}: {:.1} % of {} strata",
-                stage.name, stage.covered_pct, stage.strata
+                "{capture} {}: {:.1} % of {} groups",
+                stage.name, stage.covered_pct, stage.groups
             );
             assert!(
                 stage.covered_pct >= 90.0,

@@ -3,16 +3,17 @@
 // Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod bench;
+mod support;
 
 use std::path::{Path, PathBuf};
 
-use bench::{Bench, MODEL, is_whole, notes, status, why};
 use roofgap_collect::child::Cancel;
 use roofgap_session::config::{ConfigProps, compose};
 use roofgap_session::exit::Exit;
-use roofgap_session::record::{PhaseName, PhaseStatus, SessionState};
-use roofgap_session::session::{Event, Outcome, ProfileProps, SessionError, profile, report};
+use roofgap_session::load::LoadError;
+use roofgap_session::run::{Event, Outcome, ProfileProps, SessionError, profile, write_reports};
+use roofgap_session::run_dir::{PhaseName, PhaseStatus, SessionState};
+use support::{Bench, MODEL, is_whole, notes, status, why};
 
 #[test]
 fn the_embedded_model_needs_nothing() {
@@ -24,7 +25,7 @@ fn the_embedded_model_needs_nothing() {
     assert_eq!(*status(&outcome, PhaseName::Operators), PhaseStatus::Ok);
     for phase in [PhaseName::Timeline, PhaseName::Select, PhaseName::Counters] {
         assert_eq!(status(&outcome, phase).word(), "skipped", "{phase}");
-        assert!(!outcome.record.phase(phase).unwrap().asked, "{phase}");
+        assert!(!outcome.record.phase(phase).unwrap().requested, "{phase}");
     }
     let command = &outcome.record.phase(PhaseName::Baseline).unwrap().commands[0];
     assert_eq!(command.outcome.as_ref().unwrap()["code"], 0);
@@ -251,7 +252,7 @@ fn a_run_that_was_killed_can_still_be_rendered() {
         phase.status = PhaseStatus::Pending;
     }
     std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
-    let rendered = report(&outcome.run_dir).unwrap();
+    let rendered = write_reports(&outcome.run_dir).unwrap();
     assert!(
         rendered
             .analysis
@@ -260,7 +261,7 @@ fn a_run_that_was_killed_can_still_be_rendered() {
             .any(|reason| reason.why.contains("ended before"))
     );
     assert!(matches!(
-        report(&bench.path("nowhere")),
-        Err(SessionError::Record(_))
+        write_reports(&bench.path("nowhere")),
+        Err(SessionError::Load(LoadError::Record(_)))
     ));
 }

@@ -3,12 +3,12 @@
 // Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod bench;
+mod support;
 
-use bench::{Bench, MODEL, NVIDIA_SMI, is_whole, json, notes, stand_in, status, why};
 use roofgap_session::exit::Exit;
-use roofgap_session::record::{PhaseName, PhaseStatus};
-use roofgap_session::session::{dry_run, report};
+use roofgap_session::run::{dry_run, write_reports};
+use roofgap_session::run_dir::{PhaseName, PhaseStatus};
+use support::{Bench, MODEL, NVIDIA_SMI, is_whole, json, notes, stand_in, status, why};
 
 #[test]
 fn a_whole_session_leaves_the_whole_bundle() {
@@ -91,7 +91,7 @@ fn the_reports_of_a_run_can_be_written_again() {
     let outcome = bench.watched(&[]);
     std::fs::remove_file(outcome.run_dir.join("report.md")).unwrap();
     let before = std::fs::read(outcome.run_dir.join("metrics.json")).unwrap();
-    let rendered = report(&outcome.run_dir).unwrap();
+    let rendered = write_reports(&outcome.run_dir).unwrap();
     assert_eq!(rendered.unreadable, Vec::<String>::new());
     assert!(outcome.run_dir.join("report.md").exists());
     assert_eq!(

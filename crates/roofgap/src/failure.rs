@@ -1,6 +1,6 @@
 //! The failures a user may meet, each with its exit status.
 
-use roofgap_session::inputs::InputError;
+use roofgap_session::load::LoadError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -18,13 +18,16 @@ const BUG: u8 = 1;
 pub(crate) enum Failure {
     /// An input could not be analysed.
     #[error(transparent)]
-    Input(#[from] InputError),
+    Input(#[from] LoadError),
     /// The configuration could not be composed.
     #[error(transparent)]
     Config(#[from] roofgap_session::config::ConfigError),
     /// A session could not begin.
     #[error(transparent)]
-    Session(#[from] roofgap_session::session::SessionError),
+    Session(#[from] roofgap_session::run::SessionError),
+    /// A run was not found.
+    #[error(transparent)]
+    Locate(#[from] roofgap_session::run_dir::LocateError),
     /// Something about runs could not be done.
     #[error(transparent)]
     Runs(#[from] roofgap_session::runs::RunsError),
@@ -57,7 +60,7 @@ impl Failure {
         match self {
             Self::Bug(_) | Self::Print(_) => BUG,
             Self::Runs(error) => error.exit().code(),
-            Self::Input(InputError::Interrupted { .. }) => INTERRUPTED,
+            Self::Input(LoadError::Interrupted { .. }) => INTERRUPTED,
             _ => USAGE,
         }
     }

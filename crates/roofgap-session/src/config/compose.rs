@@ -1,4 +1,4 @@
-//! Putting the layers together.
+//! Composes the layers of a configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -10,63 +10,63 @@ use super::settings::Config;
 use super::tree::{Map, Node, Origin, Value};
 use super::yaml;
 
-/// Marks a file as a resolved configuration: every value stands in it.
+/// Schema of a resolved configuration, which has every value.
 const SCHEMA: &str = "roofgap.config/1";
-/// A choice that follows the mode of the run.
+/// Choice that follows `run.mode`.
 const FOLLOWS_MODE: &str = "${run.mode}";
-/// The modes; what follows the mode has an option of each name.
+/// Modes. A group that follows the mode has an option of each name.
 const MODES: &[&str] = &["deep", "light"];
 
-/// What a configuration is made from.
+/// Sources of a configuration.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigProps {
-    /// A folder of presets over the built-in ones.
+    /// Folder of presets that extend the built-in ones.
     pub config_dir: Option<PathBuf>,
-    /// A file over those: the `config.yaml` of a bundle, or one written by hand.
+    /// File: the `config.yaml` of a run, or one written by hand.
     pub config: Option<PathBuf>,
     /// Overrides in Hydra's syntax, in order.
     pub overrides: Vec<String>,
-    /// What stands after `--`.
+    /// Program and arguments after `--`.
     pub program: Vec<String>,
 }
 
-/// A composed configuration, typed, and the tree it came from.
+/// A composed configuration.
 #[derive(Debug, Clone)]
 pub struct Composed {
-    /// The typed values.
+    /// Typed values.
     pub config: Config,
-    /// The option chosen in each group.
+    /// Chosen option of each group.
     pub choices: Vec<Choice>,
     tree: Node,
 }
 
-/// The option chosen in a group.
+/// Chosen option of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The group.
+    /// Group.
     pub group: String,
-    /// The option.
+    /// Option.
     pub option: String,
-    /// Whether it follows `run.mode`.
+    /// True for a choice that follows `run.mode`.
     pub follows_mode: bool,
-    /// Who chose it.
+    /// Origin of the choice.
     pub origin: Origin,
 }
 
-/// A value and where it came from, as text.
+/// A value with its origin, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
     /// Dotted key.
     pub key: String,
     /// Value on one line of YAML.
     pub value: String,
-    /// The same as JSON.
+    /// Value as JSON.
     pub json: serde_json::Value,
-    /// Where it came from.
+    /// Origin.
     pub origin: String,
 }
 
-/// Compose presets, the user's folder, a file and overrides into one configuration.
+/// Composes presets, the user's folder, a file and overrides into one configuration.
 pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
     let presets = Presets::open(props.config_dir.as_deref())?;
     let (base, mut defaults) = presets.base()?;
@@ -123,7 +123,7 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
         if let Some(file) = &mut file
             && (chosen_here.contains(&group) || mode_changed)
         {
-            // What the command line chooses wins over what the file says of that group.
+            // A choice on the command line replaces the values of that group in the file.
             file.tree.remove(&path);
         }
         let in_file = file
@@ -132,9 +132,9 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
         if !in_file {
             let preset = presets.option(&group, &option, &origin)?;
             layer::check_at(&preset, &base, &path)?;
-            if let Some(mut place) = tree.at(&path).cloned() {
-                place.lay_over(preset);
-                tree.set(&path, place);
+            if let Some(mut group) = tree.at(&path).cloned() {
+                group.lay_over(preset);
+                tree.set(&path, group);
             }
         }
         choices.push(Choice {
@@ -172,17 +172,17 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
 }
 
 impl Composed {
-    /// The whole as YAML that `--config` takes and that gives the same configuration again.
+    /// Writes the configuration as YAML that `--config` reads back.
     pub fn to_yaml(&self) -> String {
         yaml::write(&self.whole(), &|_| None)
     }
 
-    /// The whole as YAML with the origin of each value beside it.
+    /// Writes the configuration as YAML with the origin of each value as a comment.
     pub fn to_annotated_yaml(&self) -> String {
         yaml::write(&self.whole(), &|node| Some(node.origin.to_string()))
     }
 
-    /// Each value with its origin.
+    /// Lists the values with their origins.
     pub fn explain(&self) -> Vec<Explained> {
         let explained = |(key, node): (String, &Node)| Explained {
             key,
@@ -227,7 +227,7 @@ impl Composed {
     }
 }
 
-/// The file given by `--config`.
+/// File given by `--config`.
 struct UserFile {
     tree: Node,
     defaults: Vec<(String, Node)>,
@@ -259,7 +259,7 @@ impl UserFile {
     }
 }
 
-/// The option that an override of a group chooses.
+/// Reads the option from an override of a group.
 fn choice_of(choice: &Override) -> Result<Node, ConfigError> {
     let wrong = |why: &str| {
         Err(ConfigError::Override {
@@ -272,12 +272,12 @@ fn choice_of(choice: &Override) -> Result<Node, ConfigError> {
             Ok(Node::new(Value::Text(plain.clone()), choice.origin()))
         }
         Action::Set { .. } => wrong("the option is missing"),
-        Action::Add { .. } => wrong("it has an option already"),
-        Action::Remove => wrong("it cannot be taken out"),
+        Action::Add { .. } => wrong("it already has an option"),
+        Action::Remove => wrong("it cannot be removed"),
     }
 }
 
-/// The mode of the run, known before anything else because other choices follow it.
+/// Finds the mode of the run, which other choices follow.
 fn mode_of(overrides: &[Override], file: Option<&UserFile>, base: &Node) -> (String, Origin) {
     let written = overrides
         .iter()
@@ -310,7 +310,7 @@ fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigEr
     }
     let path: Vec<&str> = key.split('.').collect();
     let exists = tree.at(&path).is_some();
-    // A key that was taken out before may be set again.
+    // A removed key may be set again.
     let known = exists || base.at(&path).is_some();
     match &change.action {
         Action::Set { value, .. } if known => {
@@ -325,12 +325,12 @@ fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigEr
         }
         Action::Set { .. } if layer::is_free(key) => {
             return Err(wrong(format!(
-                "there is no key {key} yet; add it with +{}",
+                "there is no key {key}; add it with +{}",
                 change.text
             )));
         }
         Action::Add { or_set: false, .. } if exists => {
-            return Err(wrong(format!("{key} exists already; set it without the +")));
+            return Err(wrong(format!("{key} already exists; set it without the +")));
         }
         Action::Add { value, .. } if layer::is_free(key) || known => tree.set(&path, value.clone()),
         Action::Remove if exists => {
@@ -342,29 +342,29 @@ fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigEr
 }
 
 fn typed(tree: &Node) -> Result<Config, ConfigError> {
-    let json = serde_json::Value::from(tree);
+    let json = tree.to_json();
     serde_path_to_error::deserialize(&json).map_err(|error| {
         let key = error.path().to_string();
-        value_error(tree, &key, in_words(&error.into_inner().to_string()))
+        value_error(tree, &key, readable(&error.into_inner().to_string()))
     })
 }
 
-/// What is wrong with a value, in the words of whoever wrote it.
-fn in_words(why: &str) -> String {
+/// Rewrites a serde error for users.
+fn readable(why: &str) -> String {
     let why = why
         .replace("expected u32", "expected a whole number of 0 or more")
         .replace("expected u64", "expected a whole number of 0 or more")
         .replace("expected f64", "expected a number");
     if let Some(name) = why.strip_prefix("missing field ") {
-        return format!("it lacks {}", name.replace('`', ""));
+        return format!("missing {}", name.replace('`', ""));
     }
     if why.ends_with("expected a string") {
-        return format!("{why}; in quotes it is one: key='1'");
+        return format!("{why}; write it in quotes: key='1'");
     }
     why
 }
 
-/// The error for a value, with the origin of the nearest node that exists.
+/// Builds the error for a value, with the origin of the nearest existing node.
 fn value_error(tree: &Node, key: &str, why: String) -> ConfigError {
     let path: Vec<&str> = key.split(['.', '[']).filter(|part| *part != "?").collect();
     let found = (0..=path.len())
@@ -372,7 +372,7 @@ fn value_error(tree: &Node, key: &str, why: String) -> ConfigError {
         .find_map(|n| path.get(..n).and_then(|part| tree.at(part)));
     let node = found.unwrap_or(tree);
     let value = match &node.value {
-        Value::Map(_) => "as it is".to_owned(),
+        Value::Map(_) => "the given map".to_owned(),
         _ => yaml::inline(node),
     };
     ConfigError::Value {

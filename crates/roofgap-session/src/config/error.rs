@@ -1,94 +1,94 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 
 use std::path::PathBuf;
 
 use super::tree::Origin;
 
-/// What is wrong with a configuration, where it stands, and what was probably meant.
+/// Error of a configuration, with its origin and the most similar known name.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A file could not be read.
+    /// A file is not readable.
     #[error("cannot read the configuration {}", file.display())]
     Read {
-        /// The file.
+        /// File.
         file: PathBuf,
-        /// What the system said.
+        /// System error.
         source: std::io::Error,
     },
-    /// A file is not the YAML that is understood here.
-    #[error("cannot understand {}: {why}", file.display())]
+    /// A file is not supported YAML.
+    #[error("cannot parse {}: {why}", file.display())]
     Yaml {
-        /// The file.
+        /// File.
         file: PathBuf,
-        /// What is wrong, with its place.
+        /// Reason, with the line.
         why: String,
     },
-    /// The folder given does not exist or is not a folder.
+    /// The configuration folder is missing.
     #[error("the configuration folder {} is not a folder", folder.display())]
     NoFolder {
-        /// The folder.
+        /// Folder.
         folder: PathBuf,
     },
-    /// A file of the folder belongs to no group.
+    /// A file of the configuration folder belongs to no group.
     #[error("{} belongs to no group{}; groups are {}", file.display(), did_you_mean(nearest), known.join(", "))]
     UnknownGroup {
-        /// The file.
+        /// File.
         file: PathBuf,
-        /// The group that was probably meant.
+        /// Most similar group.
         nearest: Option<String>,
         /// All groups.
         known: Vec<String>,
     },
-    /// There is no such key.
+    /// The key is unknown.
     #[error("there is no key {key}{} ({origin})", did_you_mean(nearest))]
     UnknownKey {
-        /// The key as written.
+        /// Key as written.
         key: String,
-        /// The key that was probably meant.
+        /// Most similar key.
         nearest: Option<String>,
-        /// Where it was written.
+        /// Origin.
         origin: Box<Origin>,
     },
-    /// There is no such option in the group.
+    /// The option is unknown.
     #[error("the group {group} has no option {option}{} ({origin}); it has {}", did_you_mean(nearest), known.join(", "))]
     UnknownOption {
-        /// The group.
+        /// Group.
         group: String,
-        /// The option as written.
+        /// Option as written.
         option: String,
-        /// The option that was probably meant.
+        /// Most similar option.
         nearest: Option<String>,
         /// All options.
         known: Vec<String>,
-        /// Where it was chosen.
+        /// Origin.
         origin: Box<Origin>,
     },
-    /// An override is not written as one.
-    #[error("cannot understand the override {text}: {why}")]
+    /// An override is malformed.
+    #[error("cannot parse the override {text}: {why}")]
     Override {
-        /// The override as written.
+        /// Override as written.
         text: String,
-        /// What is wrong and how to write it.
+        /// Reason and correct form.
         why: String,
     },
-    /// A value is not of the kind that its key takes.
+    /// A value does not suit its key.
     #[error("{key} cannot be {value} ({origin}): {why}")]
     Value {
-        /// The key.
+        /// Key.
         key: String,
-        /// The value on one line.
+        /// Value on one line.
         value: String,
-        /// Where it came from.
+        /// Origin.
         origin: String,
-        /// What the key takes.
+        /// Expected value.
         why: String,
     },
-    /// A preset built into the binary is broken; a bug.
+    /// A built-in preset is broken; a bug.
     #[error("the built-in preset {file} is broken: {why}")]
     Builtin {
-        /// The preset.
+        /// Preset.
         file: String,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
 }

@@ -1,37 +1,36 @@
-//! Checks of one layer against the keys that exist.
+//! Checks one layer of the configuration against the known keys.
 
 use super::error::ConfigError;
-use super::nearest::nearest;
 use super::presets::GROUPS;
 use super::tree::{Node, Origin, Value};
 
-/// Maps whose keys are the user's own.
+/// Maps with keys chosen by the user.
 const FREE: &[&str] = &["stages", "workload.env", "model.set"];
 
-/// Whether any key may stand below this one.
+/// Returns true where any key is allowed below this one.
 pub(crate) fn is_free(key: &str) -> bool {
     FREE.iter()
         .any(|free| key == *free || key.strip_prefix(free).is_some_and(|rest| rest.starts_with('.')))
 }
 
-/// Every key of the layer must exist in the base.
+/// Checks that every key of a layer exists in the base.
 pub(crate) fn check(layer: &Node, base: &Node) -> Result<(), ConfigError> {
     check_below(layer, base, base, "")
 }
 
-/// The same for a layer that lies at a place in the tree.
+/// Checks a layer that belongs at a path of the tree.
 pub(crate) fn check_at(layer: &Node, base: &Node, path: &[&str]) -> Result<(), ConfigError> {
     match base.at(path) {
-        Some(place) => check_below(layer, place, base, &path.join(".")),
+        Some(below) => check_below(layer, below, base, &path.join(".")),
         None => Err(unknown_key(&path.join("."), base, &layer.origin)),
     }
 }
 
-fn check_below(layer: &Node, place: &Node, base: &Node, key: &str) -> Result<(), ConfigError> {
+fn check_below(layer: &Node, known: &Node, base: &Node, key: &str) -> Result<(), ConfigError> {
     if is_free(key) {
         return Ok(());
     }
-    match (layer.as_map(), place.as_map()) {
+    match (layer.as_map(), known.as_map()) {
         (Some(upper), Some(lower)) => {
             for (name, node) in upper.iter() {
                 let full = if key.is_empty() {
@@ -50,13 +49,13 @@ fn check_below(layer: &Node, place: &Node, base: &Node, key: &str) -> Result<(),
             key: key.to_owned(),
             value: super::yaml::inline(layer),
             origin: layer.origin.to_string(),
-            why: "it holds keys; set them one by one".to_owned(),
+            why: "it is a map; set its keys one by one".to_owned(),
         }),
         _ => Ok(()),
     }
 }
 
-/// The error for a key that does not exist.
+/// Builds the error for an unknown key.
 pub(crate) fn unknown_key(key: &str, base: &Node, origin: &Origin) -> ConfigError {
     let leaves = base.leaves();
     let names = leaves
@@ -70,14 +69,14 @@ pub(crate) fn unknown_key(key: &str, base: &Node, origin: &Origin) -> ConfigErro
     }
 }
 
-/// Lay the choices of one layer over those below it.
+/// Replaces choices by those of an upper layer.
 pub(crate) fn choose_all(
     choices: &mut [(String, Node)],
     upper: Vec<(String, Node)>,
 ) -> Result<(), ConfigError> {
     for (group, node) in upper {
         match choices.iter_mut().find(|(name, _)| *name == group) {
-            Some((_, place)) => *place = node,
+            Some((_, chosen)) => *chosen = node,
             None => {
                 return Err(ConfigError::UnknownKey {
                     nearest: nearest(&group, GROUPS.iter().copied()),
@@ -90,7 +89,7 @@ pub(crate) fn choose_all(
     Ok(())
 }
 
-/// Take the chosen options out of a layer: a map, or Hydra's list of maps.
+/// Removes the chosen options from a layer: a map, or Hydra's list of maps.
 pub(crate) fn take_defaults(layer: &mut Node) -> Result<Vec<(String, Node)>, ConfigError> {
     let Some(defaults) = layer.remove(&["defaults"]) else {
         return Ok(Vec::new());
@@ -114,4 +113,46 @@ pub(crate) fn take_defaults(layer: &mut Node) -> Result<Vec<(String, Node)>, Con
     Ok(pairs
         .map(|(group, node)| (group.to_owned(), node.clone()))
         .collect())
+}
+
+/// Finds the candidate most similar to a written name, if one is similar enough.
+pub(crate) fn nearest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    candidates
+        .into_iter()
+        .map(|candidate| (similarity(written, candidate), candidate))
+        .filter(|(similarity, _)| *similarity > 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate.to_owned())
+}
+
+/// Compares two dotted keys: as a whole, or by their last names.
+fn similarity(written: &str, candidate: &str) -> f64 {
+    let last = |key: &str| key.rsplit(['.', '/']).next().unwrap_or(key).to_owned();
+    let whole = strsim::normalized_damerau_levenshtein(written, candidate);
+    let tail = strsim::normalized_damerau_levenshtein(&last(written), &last(candidate));
+    // The last names only count where they are almost equal.
+    whole.max(if tail > 0.75 { 0.9 * tail } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_most_similar_name_is_found() {
+        let keys = [
+            "run.mode",
+            "run.top_n_kernels",
+            "workload.tokens",
+            "workload.prompt_tokens",
+        ];
+        assert_eq!(nearest("run.mod", keys).as_deref(), Some("run.mode"));
+        assert_eq!(
+            nearest("run.top_n_kernel", keys).as_deref(),
+            Some("run.top_n_kernels")
+        );
+        assert_eq!(nearest("tokens", keys).as_deref(), Some("workload.tokens"));
+        assert_eq!(nearest("mode", keys).as_deref(), Some("run.mode"));
+        assert_eq!(nearest("zzz", keys), None);
+    }
 }

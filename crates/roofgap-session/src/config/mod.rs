@@ -1,13 +1,17 @@
-//! Configuration: presets in the binary, a user's folder over them, overrides on the command line.
+//! The configuration of a session: built-in presets, a user's folder, a file and overrides, later ones winning.
 //!
-//! - [`compose`] puts the layers together and gives a typed [`Config`] with the origin of each value;
-//! - [`list`] names the groups and their options;
-//! - [`Settings`](settings) are the typed values, [`tree`] the untyped ones.
+//! - [`compose`]: composes the layers into a typed [`Config`] that knows the origin of each value;
+//! - [`settings`]: the typed values, with [`quantity`] for times and sizes;
+//! - [`tree`], `yaml`, `layer`: untyped values, their YAML form, and the checks of one layer;
+//! - `overrides`: the override syntax;
+//! - `presets`: groups and options, see [`list`];
+//! - [`model`]: the model that a configuration names;
+//! - `error`: errors.
 
 mod compose;
 mod error;
 mod layer;
-mod nearest;
+pub mod model;
 mod overrides;
 mod presets;
 pub mod quantity;

@@ -3,37 +3,37 @@
 use super::error::ConfigError;
 use super::tree::{Map, Node, Origin, Value};
 
-/// An override, understood but not yet applied.
+/// A parsed override.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Override {
-    /// What it does.
+    /// Action.
     pub(crate) action: Action,
-    /// The key or the group, as written.
+    /// Key or group as written.
     pub(crate) key: String,
-    /// The whole of it, as written.
+    /// Override as written.
     pub(crate) text: String,
 }
 
-/// What an override does.
+/// Action of an override.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// `key=value`: choose an option or set a key that exists. The text of the value is kept for options.
+    /// `key=value`: chooses an option or sets an existing key. `plain` is the unparsed value, for options.
     Set { value: Node, plain: String },
-    /// `+key=value`: add a key; `++key=value`: add it or set it.
+    /// `+key=value`: adds a key; `++key=value`: adds or sets it.
     Add { value: Node, or_set: bool },
-    /// `~key`: take a key out.
+    /// `~key`: removes a key.
     Remove,
 }
 
 impl Override {
-    /// The origin of what it sets.
+    /// Returns the origin of its value.
     pub(crate) fn origin(&self) -> Origin {
         Origin::Override {
             text: self.text.clone(),
         }
     }
 
-    /// Parse one override.
+    /// Parses one override.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
         let wrong = |why: &str| ConfigError::Override {
             text: text.to_owned(),
@@ -43,9 +43,9 @@ impl Override {
             text: text.to_owned(),
         };
         if let Some(key) = text.strip_prefix('~') {
-            // Hydra also takes `~key=value`; the value only repeats what is there.
+            // Hydra also accepts `~key=value`; the value is ignored.
             let key = key.split_once('=').map_or(key, |(key, _)| key);
-            check_key(key).map_err(|why| wrong(&why))?;
+            check_key(key).map_err(|error| wrong(&error.0))?;
             return Ok(Self {
                 action: Action::Remove,
                 key: key.to_owned(),
@@ -60,13 +60,13 @@ impl Override {
             (None, Some(key)) => (1, key),
             (None, None) => (0, key),
         };
-        check_key(key).map_err(|why| wrong(&why))?;
-        let value = Reader {
+        check_key(key).map_err(|error| wrong(&error.0))?;
+        let value = ValueParser {
             rest: value_text.trim(),
             origin: &origin,
         }
         .whole()
-        .map_err(|why| wrong(&why))?;
+        .map_err(|error| wrong(&error.0))?;
         let action = match pluses {
             0 => Action::Set {
                 value,
@@ -85,30 +85,39 @@ impl Override {
     }
 }
 
-fn check_key(key: &str) -> Result<(), String> {
+/// Reason against a malformed override.
+struct Malformed(String);
+
+impl Malformed {
+    fn err<T>(why: impl Into<String>) -> Result<T, Malformed> {
+        Err(Malformed(why.into()))
+    }
+}
+
+fn check_key(key: &str) -> Result<(), Malformed> {
     let bad = |c: char| !(c.is_ascii_alphanumeric() || "_-./".contains(c));
     if key.is_empty() {
-        Err("the key is empty".to_owned())
+        Malformed::err("the key is empty")
     } else if let Some(c) = key.chars().find(|c| bad(*c)) {
-        Err(format!("a key cannot hold {c:?}"))
+        Malformed::err(format!("a key cannot contain {c:?}"))
     } else if key.split(['.', '/']).any(str::is_empty) {
-        Err("a name between the points of the key is empty".to_owned())
+        Malformed::err("a part of the key is empty")
     } else {
         Ok(())
     }
 }
 
-/// Reads a value: null, true, numbers, text, quoted text, `[a, b]`, `{a: 1, b: 2}`.
-struct Reader<'a> {
+/// Parser of a value: null, true, numbers, text, quoted text, `[a, b]`, `{a: 1, b: 2}`.
+struct ValueParser<'a> {
     rest: &'a str,
     origin: &'a Origin,
 }
 
-impl Reader<'_> {
-    /// The value that all of the text is.
-    fn whole(&mut self) -> Result<Node, String> {
+impl ValueParser<'_> {
+    /// Parses the whole text as one value.
+    fn whole(&mut self) -> Result<Node, Malformed> {
         if !self.rest.starts_with(['[', '{', '"', '\'']) {
-            // A plain value at the top may hold commas, brackets and blanks: `trace=cuda,nvtx`.
+            // A plain value may contain commas, brackets and blanks: `trace=cuda,nvtx`.
             return Ok(self.node(plain(self.rest)));
         }
         let node = self.value(0)?;
@@ -116,7 +125,7 @@ impl Reader<'_> {
         if self.rest.is_empty() {
             Ok(node)
         } else {
-            Err(format!("{:?} follows the value", self.rest))
+            Malformed::err(format!("unexpected {:?} after the value", self.rest))
         }
     }
 
@@ -139,15 +148,15 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, String> {
+    fn value(&mut self, depth: usize) -> Result<Node, Malformed> {
         if depth > 32 {
-            return Err("the value is nested too deeply".to_owned());
+            return Malformed::err("the value is nested too deeply");
         }
         if self.take('[') {
             let mut items = Vec::new();
             while !self.take(']') {
                 if !items.is_empty() && !self.take(',') {
-                    return Err("expected , or ] in the list".to_owned());
+                    return Malformed::err("expected , or ] in the list");
                 }
                 items.push(self.value(depth + 1)?);
             }
@@ -157,15 +166,15 @@ impl Reader<'_> {
             let mut map = Map::default();
             while !self.take('}') {
                 if !map.is_empty() && !self.take(',') {
-                    return Err("expected , or } in the map".to_owned());
+                    return Malformed::err("expected , or } in the map");
                 }
                 let key = match self.scalar(":,]}")?.value {
                     Value::Text(text) => text,
                     Value::Int(number) => number.to_string(),
-                    _ => return Err("expected a name in the map".to_owned()),
+                    _ => return Malformed::err("expected a name in the map"),
                 };
                 if !self.take(':') {
-                    return Err(format!("expected : after {key:?} in the map"));
+                    return Malformed::err(format!("expected : after {key:?} in the map"));
                 }
                 let value = self.value(depth + 1)?;
                 map.insert(&key, value);
@@ -175,13 +184,13 @@ impl Reader<'_> {
         self.scalar(",]}")
     }
 
-    fn scalar(&mut self, ends: &str) -> Result<Node, String> {
+    fn scalar(&mut self, ends: &str) -> Result<Node, Malformed> {
         self.skip_blanks();
         let Some(quote) = self.rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
             let end = self.rest.find(|c| ends.contains(c)).unwrap_or(self.rest.len());
             let (text, rest) = self.rest.split_at(end);
             if text.trim().is_empty() {
-                return Err("a value is missing".to_owned());
+                return Malformed::err("a value is missing");
             }
             self.rest = rest;
             return Ok(self.node(plain(text.trim())));
@@ -190,7 +199,7 @@ impl Reader<'_> {
         let mut chars = self.rest.char_indices().skip(1).peekable();
         while let Some((at, c)) = chars.next() {
             match c {
-                // As in Hydra, only the quote itself and a backslash before it are escaped.
+                // As in Hydra, only the quote and the backslash can be escaped.
                 '\\' if chars
                     .peek()
                     .is_some_and(|(_, next)| *next == quote || *next == '\\') =>
@@ -204,11 +213,11 @@ impl Reader<'_> {
                 c => text.push(c),
             }
         }
-        Err("a quote is not closed".to_owned())
+        Malformed::err("a quote is not closed")
     }
 }
 
-/// What a value without quotes is.
+/// Interprets a value without quotes.
 fn plain(text: &str) -> Value {
     match text.to_ascii_lowercase().as_str() {
         "null" => return Value::Null,
@@ -219,7 +228,7 @@ fn plain(text: &str) -> Value {
     if let Ok(number) = text.parse::<i64>() {
         return Value::Int(number);
     }
-    // `nan` and `inf` are words here: no key takes them as numbers.
+    // `nan` and `inf` are text: no key accepts them as numbers.
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && text.contains(|c: char| c.is_ascii_digit()) => {
             Value::Float(number)

@@ -1,63 +1,18 @@
-//! The presets built into the binary, and those in a user's folder.
+//! Presets: those built into the binary and those in a user's folder.
 
 use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
-use super::layer;
-use super::nearest::nearest;
+use super::layer::{self, nearest};
 use super::tree::{Map, Node, Origin, Value};
 use super::yaml;
 
-macro_rules! presets {
-    ($($file:literal),* $(,)?) => {
-        /// Every preset file: its path among the presets, and its text.
-        const FILES: &[(&str, &str)] = &[$(($file, include_str!(concat!("../../presets/", $file)))),*];
-    };
-}
+// `FILES`: path and text of every file below `presets`, listed by build.rs.
+include!(concat!(env!("OUT_DIR"), "/presets.rs"));
 
-presets![
-    "config.yaml",
-    "hardware/_base.yaml",
-    "hardware/auto.yaml",
-    "model/_base.yaml",
-    "model/alt.yaml",
-    "model/auto.yaml",
-    "model/deepseek_ocr.yaml",
-    "model/deepseek_ocr2.yaml",
-    "model/deepseek_v2_lite.yaml",
-    "model/gpt_oss_120b.yaml",
-    "model/gpt_oss_20b.yaml",
-    "model/llama3_8b.yaml",
-    "model/qwen3_0_6b.yaml",
-    "model/qwen3_14b.yaml",
-    "model/qwen3_1_7b.yaml",
-    "model/qwen3_30b_a3b.yaml",
-    "model/qwen3_32b.yaml",
-    "model/qwen3_4b.yaml",
-    "model/qwen3_8b.yaml",
-    "profiling/ncu/_base.yaml",
-    "profiling/ncu/deep.yaml",
-    "profiling/ncu/light.yaml",
-    "profiling/nsys/_base.yaml",
-    "profiling/nsys/deep.yaml",
-    "profiling/nsys/gated.yaml",
-    "profiling/nsys/light.yaml",
-    "profiling/torch/_base.yaml",
-    "profiling/torch/deep.yaml",
-    "profiling/torch/light.yaml",
-    "runner/_base.yaml",
-    "runner/deep.yaml",
-    "runner/light.yaml",
-    "runner/timeline.yaml",
-    "runner/unwatched.yaml",
-    "workload/_base.yaml",
-    "workload/command.yaml",
-    "workload/embedded.yaml",
-    "workload/hf.yaml",
-    "workload/hydra.yaml",
-];
+const NOT_A_MAP: &str = "expected keys with values";
 
-/// The groups, in the order they are shown.
+/// Groups in display order.
 pub(crate) const GROUPS: &[&str] = &[
     "workload",
     "model",
@@ -68,14 +23,14 @@ pub(crate) const GROUPS: &[&str] = &[
     "hardware",
 ];
 
-/// A group and what can be chosen in it.
+/// A group of options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Name, as in `name=option`.
     pub name: String,
-    /// What it is about.
+    /// Description.
     pub about: String,
-    /// What can be chosen.
+    /// Options.
     pub options: Vec<PresetOption>,
 }
 
@@ -84,30 +39,30 @@ pub struct Group {
 pub struct PresetOption {
     /// Name, as in `group=name`.
     pub name: String,
-    /// Its first comment.
+    /// Description: the first comment of the file.
     pub about: String,
-    /// Where it is defined.
+    /// Source.
     pub source: OptionSource,
 }
 
-/// Where an option is defined.
+/// Source of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OptionSource {
-    /// In the binary.
+    /// Built in.
     Builtin,
-    /// In the user's folder.
+    /// A file of the user's folder.
     User(PathBuf),
-    /// In the binary, with a file of the user's folder over it.
+    /// Built in, extended by a file of the user's folder.
     Both(PathBuf),
 }
 
-/// The presets of the binary and of a user's folder.
+/// Built-in presets and those of a user's folder.
 #[derive(Debug, Default)]
 pub(crate) struct Presets {
     folder: Option<PathBuf>,
 }
 
-/// The groups and their options, those of a user's folder included.
+/// Lists the groups and their options.
 pub fn list(config_dir: Option<&Path>) -> Result<Vec<Group>, ConfigError> {
     let presets = Presets::open(config_dir)?;
     GROUPS
@@ -126,7 +81,7 @@ pub fn list(config_dir: Option<&Path>) -> Result<Vec<Group>, ConfigError> {
 }
 
 impl Presets {
-    /// Check the user's folder: each file in it must belong to a group.
+    /// Opens the user's folder, where each file must belong to a group.
     pub(crate) fn open(folder: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(folder) = folder else {
             return Ok(Self::default());
@@ -156,7 +111,7 @@ impl Presets {
         })
     }
 
-    /// The base: every key there is, with its default, groups included, and `defaults` taken out beside it.
+    /// Builds the base: every key with its default value, and the default option of each group.
     pub(crate) fn base(&self) -> Result<(Node, Vec<(String, Node)>), ConfigError> {
         let mut tree = read_builtin("config.yaml")?;
         let mut defaults = layer::take_defaults(&mut tree)?;
@@ -172,7 +127,7 @@ impl Presets {
         Ok((tree, defaults))
     }
 
-    /// What an option sets, without the group's base.
+    /// Returns the values of an option, without the base of its group.
     pub(crate) fn option(&self, group: &str, option: &str, origin: &Origin) -> Result<Node, ConfigError> {
         let file = format!("{group}/{option}.yaml");
         let hidden = option.starts_with('_') || option.contains(['/', '\\']) || option.contains("..");
@@ -253,16 +208,16 @@ impl Presets {
     }
 }
 
-/// Read a file of the user's as a map.
+/// Reads a user file as a map.
 pub(crate) fn read_user_file(path: &Path) -> Result<Node, ConfigError> {
     let text = read_file(path)?;
     let node = yaml::read(&text, path, &|line| Origin::File {
         path: path.to_owned(),
         line,
     })?;
-    as_map(node).map_err(|why| ConfigError::Yaml {
+    as_map(node).ok_or_else(|| ConfigError::Yaml {
         file: path.to_owned(),
-        why,
+        why: NOT_A_MAP.to_owned(),
     })
 }
 
@@ -285,24 +240,24 @@ fn read_builtin(file: &str) -> Result<Node, ConfigError> {
         file: file.to_owned(),
         why,
     };
-    let text = builtin(file).ok_or_else(|| broken("it is not there".to_owned()))?;
+    let text = builtin(file).ok_or_else(|| broken("missing".to_owned()))?;
     let node = yaml::read(text, Path::new(file), &|_| Origin::Builtin {
         file: file.to_owned(),
     })
     .map_err(|error| broken(error.to_string()))?;
-    as_map(node).map_err(broken)
+    as_map(node).ok_or_else(|| broken(NOT_A_MAP.to_owned()))
 }
 
-/// A file with nothing but comments is an empty map.
-fn as_map(node: Node) -> Result<Node, String> {
+/// Converts a file to a map; a file with comments only is empty.
+fn as_map(node: Node) -> Option<Node> {
     match node.value {
-        Value::Map(_) => Ok(node),
-        Value::Null => Ok(Node::new(Value::Map(Map::default()), node.origin)),
-        _ => Err("expected keys with values".to_owned()),
+        Value::Map(_) => Some(node),
+        Value::Null => Some(Node::new(Value::Map(Map::default()), node.origin)),
+        _ => None,
     }
 }
 
-/// The first comment of a preset.
+/// Returns the first comment of a preset.
 fn about(text: &str) -> String {
     text.lines()
         .next()
@@ -345,18 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_names_every_file_of_the_folder() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("presets");
-        let mut files = Vec::new();
-        yaml_files(&folder, Path::new(""), 0, &mut files).unwrap();
-        let mut listed: Vec<PathBuf> = FILES.iter().map(|(file, _)| PathBuf::from(file)).collect();
-        listed.sort();
-        files.sort();
-        assert_eq!(files, listed);
-    }
-
-    #[test]
-    fn every_option_says_what_it_is() {
+    fn every_option_has_a_description() {
         for group in list(None).unwrap() {
             assert!(!group.about.is_empty(), "{}", group.name);
             for option in group.options {

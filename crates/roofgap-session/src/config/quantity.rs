@@ -1,12 +1,13 @@
-//! Amounts as people write them: `5m`, `1h30m`, `2GB`.
+//! Times and sizes as users write them: `5m`, `1h30m`, `2GB`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A span of time: seconds, or text such as `90s`, `5m`, `1h30m`.
+/// A time: seconds, or text such as `90s`, `5m`, `1h30m`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span(pub Duration);
 
@@ -14,37 +15,38 @@ pub struct Span(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
 
-impl FromStr for Span {
-    type Err = String;
+/// Error from parsing a time or size.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected}, found {found:?}")]
+pub struct QuantityError {
+    expected: &'static str,
+    found: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("expected a time such as 90, 90s, 5m or 1h30m, found {text:?}");
-        let mut rest = text.trim();
-        if rest.is_empty() {
-            return Err(wrong());
+impl QuantityError {
+    fn new(expected: &'static str, found: &str) -> Self {
+        QuantityError {
+            expected,
+            found: found.to_owned(),
         }
-        let mut total = 0.0;
-        while !rest.is_empty() {
-            let digits = rest
-                .find(|c: char| !c.is_ascii_digit() && c != '.')
-                .unwrap_or(rest.len());
-            let (number, tail) = rest.split_at(digits);
-            let number: f64 = number.parse().map_err(|_| wrong())?;
-            let letters = tail
-                .find(|c: char| !c.is_ascii_alphabetic())
-                .unwrap_or(tail.len());
-            let (unit, tail) = tail.split_at(letters);
-            total += number
-                * match unit {
-                    "" | "s" => 1.0,
-                    "ms" => 1e-3,
-                    "m" | "min" => 60.0,
-                    "h" => 3600.0,
-                    _ => return Err(wrong()),
-                };
-            rest = tail.trim_start();
-        }
-        Duration::try_from_secs_f64(total).map(Span).map_err(|_| wrong())
+    }
+}
+
+const TIME: &str = "a time such as 90, 90s, 5m or 1h30m";
+const SIZE: &str = "a size such as 1000000, 500MB or 2GiB";
+
+impl FromStr for Span {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let duration = match text.trim().parse::<f64>() {
+            Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+            Err(_) => text
+                .parse::<SignedDuration>()
+                .ok()
+                .and_then(|duration| Duration::try_from(duration).ok()),
+        };
+        duration.map(Span).ok_or_else(|| QuantityError::new(TIME, text))
     }
 }
 
@@ -60,10 +62,11 @@ impl fmt::Display for Span {
 }
 
 impl FromStr for Size {
-    type Err = String;
+    type Err = QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("expected a size such as 1000000, 500MB or 2GiB, found {text:?}");
+    // By hand: `bytesize` neither refuses values above 2^53 nor is a dependency already.
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let wrong = || QuantityError::new(SIZE, text);
         let text_trimmed = text.trim();
         let digits = text_trimmed
             .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -83,7 +86,7 @@ impl FromStr for Size {
             _ => return Err(wrong()),
         };
         let bytes = number * factor;
-        // The largest whole number that a float still holds exactly; no disk is that large.
+        // The largest integer that a float represents exactly.
         if bytes <= 9_007_199_254_740_992.0 {
             Ok(Size(bytes as u64))
         } else {
@@ -92,9 +95,10 @@ impl FromStr for Size {
     }
 }
 
+/// Visitor of a number or text.
 struct Amount<T>(std::marker::PhantomData<T>, &'static str);
 
-impl<T: FromStr<Err = String>> de::Visitor<'_> for Amount<T> {
+impl<T: FromStr<Err = QuantityError>> de::Visitor<'_> for Amount<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,19 +120,13 @@ impl<T: FromStr<Err = String>> de::Visitor<'_> for Amount<T> {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Amount(
-            std::marker::PhantomData,
-            "a time such as 90, 90s, 5m or 1h30m",
-        ))
+        deserializer.deserialize_any(Amount(std::marker::PhantomData, TIME))
     }
 }
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Amount(
-            std::marker::PhantomData,
-            "a size such as 1000000, 500MB or 2GiB",
-        ))
+        deserializer.deserialize_any(Amount(std::marker::PhantomData, SIZE))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The typed configuration.
+//! The typed values of a configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,62 +10,72 @@ use roofgap_collect::nsys::GraphTrace;
 
 use super::quantity::{Size, Span};
 
-/// A whole configuration, checked.
+/// A complete, checked configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// What the run does as a whole.
+    /// `run`.
     pub run: Run,
-    /// Where results go.
+    /// `artifacts`.
     pub artifacts: Artifacts,
-    /// What the program is given.
+    /// `inputs`.
     pub inputs: Inputs,
-    /// Results of an earlier run.
+    /// `stage1`.
     pub stage1: Stage1,
-    /// Stages beside or instead of the built-in ones: name to range patterns.
+    /// Stages to add or replace: name to range patterns.
     #[serde(deserialize_with = "stage_patterns")]
     pub stages: BTreeMap<String, Vec<String>>,
-    /// The tools.
+    /// `profiling`.
     pub profiling: Profiling,
-    /// What is kept of older runs.
+    /// `retention`.
     pub retention: Retention,
-    /// Which phases are asked for.
+    /// `runner`.
     pub runner: Runner,
-    /// What is profiled.
+    /// `workload`.
     pub workload: Workload,
-    /// The model.
+    /// `model`.
     pub model: Model,
-    /// The roof.
+    /// `hardware`.
     pub hardware: Hardware,
 }
 
-/// How much is measured.
+/// Amount of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Everything.
+    /// All counters, kernels and operators.
     Deep,
-    /// Fewer counters and kernels, no operators run.
+    /// Fewer counters and kernels, no operators.
     Light,
+}
+
+impl Mode {
+    /// Returns the name used in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Deep => "deep",
+            Mode::Light => "light",
+        }
+    }
 }
 
 /// `run`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// How much is measured.
+    /// Amount of measurement.
     pub mode: Mode,
-    /// Most kernel strata of a stage that go to ncu.
+    /// Maximum number of launch groups per stage for ncu.
     pub top_n_kernels: u32,
-    /// Share of a stage's kernel time at which the selection stops.
+    /// Share of a stage's kernel time at which the selection stops, %.
     pub kernel_time_pct: f64,
-    /// Time that the counters run may take.
+    /// Time budget of the counters phase.
     pub counter_budget: Span,
-    /// Longest that the program may run in a phase.
+    /// Time limit of the program in a phase.
     pub timeout: Span,
-    /// Time between asking a child to end and making it.
+    /// Time between a request to stop and a kill.
     pub grace: Span,
-    /// Free disk room that a session needs.
+    /// Free disk space below which a session warns.
     pub min_free_bytes: Size,
 }
 
@@ -89,7 +99,7 @@ pub struct Inputs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage1 {
-    /// Outputs of an earlier run.
+    /// Folder of an earlier run.
     pub run_dir: Option<PathBuf>,
 }
 
@@ -97,27 +107,27 @@ pub struct Stage1 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retention {
-    /// Runs kept whole.
+    /// Number of runs kept uncompressed.
     pub keep: u32,
-    /// Cap on the size of one run.
+    /// Maximum size of a run.
     pub max_run_bytes: Size,
 }
 
-/// `runner`: the phases asked for.
+/// `runner`: the requested phases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Runner {
-    /// The program unwatched.
+    /// Baseline run.
     pub baseline: bool,
-    /// A timeline.
+    /// Timeline.
     pub timeline: bool,
-    /// Operators by torch.profiler.
+    /// Operators from torch.profiler.
     pub operators: bool,
-    /// Counters by ncu.
+    /// Counters from ncu.
     pub counters: bool,
-    /// Overhead above which the report names the lighter way.
+    /// Profiler overhead above which a lighter setup is suggested, %.
     pub overhead_limit_pct: f64,
-    /// A lower limit than `run.top_n_kernels`.
+    /// Limit below `run.top_n_kernels`.
     pub max_kernels: Option<u32>,
 }
 
@@ -125,23 +135,23 @@ pub struct Runner {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profiling {
-    /// What records the timeline.
+    /// Tool for the timeline.
     pub timeline: TimelineTool,
-    /// The native collector.
+    /// `profiling.native`.
     pub native: Native,
-    /// Nsight Systems.
+    /// `profiling.nsys`.
     pub nsys: Nsys,
-    /// Nsight Compute.
+    /// `profiling.ncu`.
     pub ncu: Ncu,
-    /// torch.profiler.
+    /// `profiling.torch`.
     pub torch: Torch,
 }
 
-/// What records the timeline.
+/// Tool for the timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimelineTool {
-    /// nsys where it is found (native in light mode), else native.
+    /// nsys (in light mode native) where it is available, else the other.
     Auto,
     /// Nsight Systems.
     Nsys,
@@ -153,7 +163,7 @@ pub enum TimelineTool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Native {
-    /// Record copies and sets; by default in deep mode only.
+    /// Records copies and sets; by default in deep mode only.
     pub copies: Option<bool>,
     /// CUDA graphs.
     pub graph: GraphTrace,
@@ -163,9 +173,9 @@ pub struct Native {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nsys {
-    /// The executable.
+    /// Path of the executable.
     pub path: Option<PathBuf>,
-    /// What is traced.
+    /// Traced APIs.
     #[serde(deserialize_with = "words")]
     pub trace: Vec<String>,
     /// CPU sampling.
@@ -174,25 +184,25 @@ pub struct Nsys {
     pub cpuctxsw: String,
     /// CUDA graphs.
     pub cuda_graph_trace: GraphTrace,
-    /// Record CUDA events.
+    /// Records CUDA events.
     pub cuda_event_trace: bool,
-    /// Record only inside this range, `[domain@]name`.
+    /// Range to record, `[domain@]name`.
     pub nvtx_capture: Option<String>,
-    /// What happens when that range ends.
+    /// Action at the end of that range.
     pub capture_range_end: RangeEnd,
-    /// Write the tool's own kernel summary.
+    /// Writes the kernel summary of nsys.
     pub stats: bool,
-    /// More arguments.
+    /// Additional arguments.
     pub extra_args: Vec<String>,
 }
 
-/// What happens when the range of a gated recording ends.
+/// Action at the end of the range of a gated recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RangeEnd {
-    /// The program goes on, unrecorded.
+    /// Continue the program without recording.
     Stop,
-    /// The program is ended.
+    /// Stop the program.
     StopShutdown,
 }
 
@@ -200,14 +210,14 @@ pub enum RangeEnd {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ncu {
-    /// The executable.
+    /// Path of the executable.
     pub path: Option<PathBuf>,
-    /// A set of sections.
+    /// Section set.
     pub set: Option<String>,
-    /// More sections.
+    /// Additional sections.
     #[serde(deserialize_with = "words")]
     pub sections: Vec<String>,
-    /// More metrics; `auto` stands for those that verdicts and a roofline need on the device at hand.
+    /// Additional metrics; `auto` stands for those of verdicts and roofline on this device.
     #[serde(deserialize_with = "words")]
     pub metrics: Vec<String>,
     /// Clock policy.
@@ -216,19 +226,19 @@ pub struct Ncu {
     pub cache_control: CacheControl,
     /// Replay mode.
     pub replay_mode: ReplayMode,
-    /// Which processes.
+    /// Target processes.
     pub target_processes: TargetProcesses,
-    /// Launches measured of each stratum.
+    /// Launches measured per launch group.
     pub launch_count: u32,
-    /// Estimated seconds of one measured launch.
+    /// Estimated time of one measured launch, s.
     pub seconds_per_launch: f64,
     /// Estimated passes of one measured launch.
     pub passes_per_launch: u32,
-    /// Estimated seconds that a pass takes longer for each GB of weights.
+    /// Estimated additional time of a pass per GB of weights, s.
     pub seconds_per_pass_and_gb: f64,
-    /// Estimated seconds of start and end under ncu.
+    /// Estimated time of start and end under ncu, s.
     pub startup_seconds: f64,
-    /// More arguments.
+    /// Additional arguments.
     pub extra_args: Vec<String>,
 }
 
@@ -236,59 +246,71 @@ pub struct Ncu {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Torch {
-    /// Keep the trace.
+    /// Keeps the trace.
     pub trace: bool,
 }
 
-/// What kind of program is profiled.
+/// Kind of the profiled program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkloadKind {
-    /// The model inside this binary.
+    /// The embedded model.
     Embedded,
     /// A Hugging Face model through torch.
     Hf,
     /// A Python module configured by Hydra.
     Hydra,
-    /// Whatever stands after `--`.
+    /// The program after `--`.
     Command,
+}
+
+impl WorkloadKind {
+    /// Returns the name used in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkloadKind::Embedded => "embedded",
+            WorkloadKind::Hf => "hf",
+            WorkloadKind::Hydra => "hydra",
+            WorkloadKind::Command => "command",
+        }
+    }
 }
 
 /// `workload`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// What kind of program.
+    /// Kind.
     pub kind: WorkloadKind,
-    /// Tokens of text in the prompt.
+    /// Text tokens of the prompt.
     pub prompt_tokens: u32,
     /// Tokens to generate.
     pub tokens: u32,
     /// Text of the prompt.
     pub prompt: Option<String>,
-    /// Sequences at once.
+    /// Batch size.
     pub batch: u32,
     /// Measured repeats.
     pub repeats: u32,
-    /// Repeats before those.
+    /// Warm-up repeats.
     pub warmup: u32,
     /// Seed of weights and inputs.
     pub seed: u64,
-    /// dtype of the weights; the model's when absent.
+    /// dtype of the weights; by default that of the model.
     pub dtype: Option<String>,
     /// `auto`, `cpu`, `cuda`, `cuda:1`.
     pub device: String,
-    /// torch.compile.
+    /// Uses torch.compile.
     pub compile: bool,
     /// CUDA graphs.
     pub cuda_graphs: bool,
-    /// Side of the image that is made.
+    /// Side of the generated image, pixels.
     pub image_size: Option<u32>,
     /// Size of the embedded model.
     pub size: String,
     /// Threads of the embedded model.
     pub threads: Option<u32>,
-    /// The Python that runs it.
+    /// Python interpreter.
     pub python: String,
     /// Hydra module.
     pub module: Option<String>,
@@ -296,9 +318,9 @@ pub struct Workload {
     pub overrides: Vec<String>,
     /// Program and arguments.
     pub program: Vec<String>,
-    /// Add NVTX ranges to a Python program.
+    /// Adds NVTX ranges to a Python program.
     pub annotate: bool,
-    /// Wait for the GPU between the stages.
+    /// Waits for the GPU between stages.
     pub annotate_sync: bool,
     /// Working directory.
     pub cwd: Option<PathBuf>,
@@ -307,7 +329,7 @@ pub struct Workload {
     pub env: BTreeMap<String, String>,
 }
 
-/// What a model does.
+/// Task of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
@@ -327,23 +349,23 @@ pub struct Model {
     pub preset: Option<String>,
     /// A `config.json`.
     pub config: Option<PathBuf>,
-    /// Local folder or name of the weights.
+    /// Local folder of the weights, or a preset.
     pub target: Option<String>,
     /// Revision of the weights.
     pub revision: Option<String>,
     /// dtype of the weights.
     pub dtype: String,
-    /// transformers' name of the architecture.
+    /// Architecture name in transformers.
     pub model_type: Option<String>,
-    /// What it does.
+    /// Task.
     pub task: Task,
     /// Attention implementation of transformers.
     pub attention: Option<String>,
     /// Experts implementation of transformers.
     pub experts: Option<String>,
-    /// Let transformers run code that comes with the weights.
+    /// Lets transformers run code from the weights.
     pub trust_remote_code: bool,
-    /// Keys of the configuration to change.
+    /// Keys of `config.json` to change.
     pub set: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -351,14 +373,14 @@ pub struct Model {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
-    /// Dense peak in TFLOP/s.
+    /// Dense peak, TFLOP/s.
     pub peak_tflops: Option<f64>,
-    /// Memory bandwidth in GB/s.
+    /// Memory bandwidth, GB/s.
     pub bandwidth_gbs: Option<f64>,
 }
 
 impl Config {
-    /// What is wrong though each value by itself is right: the key and why.
+    /// Finds a value that is out of range or contradicts another. Returns its key and the reason.
     pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
         let workload = &self.workload;
         let model = &self.model;
@@ -370,7 +392,7 @@ impl Config {
         if self.run.top_n_kernels == 0 {
             return wrong(
                 "run.top_n_kernels",
-                "expected at least 1; runner.counters=false leaves counters out",
+                "expected at least 1; runner.counters=false disables counters",
             );
         }
         if !positive(self.hardware.peak_tflops) {
@@ -409,22 +431,19 @@ impl Config {
             WorkloadKind::Embedded | WorkloadKind::Hf | WorkloadKind::Hydra
                 if !workload.program.is_empty() =>
             {
-                wrong(
-                    "workload.program",
-                    "a program after -- goes with workload=command only",
-                )
+                wrong("workload.program", "a program after -- requires workload=command")
             }
             _ => None,
         }
     }
 }
 
-/// A list of words, or one text with commas between them.
+/// Reads a list of words, or one text with commas.
 fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(
         untagged,
-        expecting = "expected a list of words, or words with commas between them"
+        expecting = "expected a list of words, or words separated by commas"
     )]
     enum Words {
         List(Vec<String>),
@@ -441,7 +460,7 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
     })
 }
 
-/// Names with text; numbers and booleans are taken as they were written.
+/// Reads names with text. Numbers and booleans become text.
 fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let map = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
     map.into_iter()
@@ -454,7 +473,7 @@ fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
         .collect()
 }
 
-/// Stage names with a pattern or a list of them.
+/// Reads stage names with a pattern or a list of patterns.
 fn stage_patterns<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<String>>, D::Error> {

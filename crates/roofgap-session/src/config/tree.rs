@@ -1,29 +1,29 @@
-//! The untyped configuration: a tree of values, each with the place it came from.
+//! The untyped configuration: a tree of values with their origins.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A preset built into the binary, by its path among the presets.
+    /// A built-in preset.
     Builtin {
         /// `group/option.yaml`.
         file: String,
     },
-    /// A file of the user's: a preset in `--config-dir`, or the file given by `--config`.
+    /// A preset in `--config-dir`, or the file given by `--config`.
     File {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// The line of the value, from 1.
+        /// Line of the value, from 1.
         line: usize,
     },
     /// An override on the command line.
     Override {
-        /// The override as it was written.
+        /// Override as written.
         text: String,
     },
-    /// What stands after `--`.
+    /// The program after `--`.
     Program,
 }
 
@@ -38,12 +38,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and where it came from.
+/// A value with its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// The value.
+    /// Value.
     pub value: Value,
-    /// Where it came from.
+    /// Origin.
     pub origin: Origin,
 }
 
@@ -73,7 +73,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
     }
@@ -86,38 +86,38 @@ impl Map {
             .map(|(_, node)| node)
     }
 
-    /// Set a key, keeping its place where it exists.
+    /// Sets a key; an existing key keeps its position.
     pub fn insert(&mut self, key: &str, node: Node) {
         match self.get_mut(key) {
-            Some(place) => *place = node,
+            Some(existing) => *existing = node,
             None => self.entries.push((key.to_owned(), node)),
         }
     }
 
-    /// Take a key out.
+    /// Removes a key.
     pub fn remove(&mut self, key: &str) -> Option<Node> {
         let at = self.entries.iter().position(|(k, _)| k == key)?;
         Some(self.entries.remove(at).1)
     }
 
-    /// Keys and values in order.
+    /// Iterates over keys and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.entries.iter().map(|(key, node)| (key.as_str(), node))
     }
 
-    /// Whether there is no key.
+    /// Returns true where there is no key.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
 impl Node {
-    /// A node of the given origin.
+    /// Creates a node.
     pub fn new(value: Value, origin: Origin) -> Self {
         Self { value, origin }
     }
 
-    /// The map, if it is one.
+    /// Returns the map, if it is one.
     pub fn as_map(&self) -> Option<&Map> {
         match &self.value {
             Value::Map(map) => Some(map),
@@ -125,7 +125,7 @@ impl Node {
         }
     }
 
-    /// The text, if it is text.
+    /// Returns the text, if it is text.
     pub fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -133,7 +133,7 @@ impl Node {
         }
     }
 
-    /// The value as JSON; a number that JSON cannot hold is null.
+    /// Converts the value to JSON; a number that JSON cannot represent becomes null.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Null => serde_json::Value::Null,
@@ -146,12 +146,12 @@ impl Node {
         }
     }
 
-    /// The value at a path of keys; the node itself for an empty path.
+    /// Returns the value at a path of keys; the node itself for an empty path.
     pub fn at(&self, path: &[&str]) -> Option<&Node> {
         path.iter().try_fold(self, |node, key| node.as_map()?.get(key))
     }
 
-    /// Put a value at a path of keys, making the maps on the way.
+    /// Sets the value at a path of keys and creates missing maps.
     pub fn set(&mut self, path: &[&str], node: Node) {
         let Some((first, rest)) = path.split_first() else {
             *self = node;
@@ -172,7 +172,7 @@ impl Node {
         }
     }
 
-    /// Take out the value at a path of keys.
+    /// Removes the value at a path of keys.
     pub fn remove(&mut self, path: &[&str]) -> Option<Node> {
         let (first, rest) = path.split_first()?;
         let Value::Map(map) = &mut self.value else {
@@ -185,13 +185,13 @@ impl Node {
         }
     }
 
-    /// Lay another tree over this one: maps merge key by key, anything else replaces.
+    /// Merges another tree over this one: maps merge key by key, other values are replaced.
     pub fn lay_over(&mut self, upper: Node) {
         match (&mut self.value, upper.value) {
             (Value::Map(lower), Value::Map(upper_map)) => {
                 for (key, node) in upper_map.entries {
                     match lower.get_mut(&key) {
-                        Some(place) => place.lay_over(node),
+                        Some(existing) => existing.lay_over(node),
                         None => lower.insert(&key, node),
                     }
                 }
@@ -200,7 +200,7 @@ impl Node {
         }
     }
 
-    /// Every leaf with its dotted key; an empty map is a leaf.
+    /// Lists the leaves with their dotted keys; an empty map is a leaf.
     pub fn leaves(&self) -> Vec<(String, &Node)> {
         let mut found = Vec::new();
         self.collect_leaves(String::new(), &mut found);
@@ -220,24 +220,6 @@ impl Node {
                 }
             }
             _ => found.push((key, self)),
-        }
-    }
-}
-
-impl From<&Node> for serde_json::Value {
-    fn from(node: &Node) -> Self {
-        match &node.value {
-            Value::Null => Self::Null,
-            Value::Bool(value) => Self::Bool(*value),
-            Value::Int(value) => Self::from(*value),
-            Value::Float(value) => serde_json::Number::from_f64(*value).map_or(Self::Null, Self::Number),
-            Value::Text(value) => Self::String(value.clone()),
-            Value::List(items) => Self::Array(items.iter().map(Self::from).collect()),
-            Value::Map(map) => Self::Object(
-                map.iter()
-                    .map(|(key, node)| (key.to_owned(), Self::from(node)))
-                    .collect(),
-            ),
         }
     }
 }

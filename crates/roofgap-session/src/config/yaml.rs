@@ -1,4 +1,4 @@
-//! YAML in and out. Reading keeps the line of each value; writing is ours, so that the origin can stand beside a value.
+//! Reads and writes YAML. Reading keeps the line of each value. Writing is by hand, so that a comment can name the origin.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use super::error::ConfigError;
 use super::tree::{Map, Node, Origin, Value};
 
-/// Read one YAML document. `origin` gives the origin of a value by its line.
+/// Reads one YAML document. `origin` maps the line of a value to its origin.
 pub fn read(text: &str, file: &Path, origin: &dyn Fn(usize) -> Origin) -> Result<Node, ConfigError> {
     let documents = MarkedYaml::load_from_str(text).map_err(|error| ConfigError::Yaml {
         file: file.to_owned(),
@@ -20,7 +20,7 @@ pub fn read(text: &str, file: &Path, origin: &dyn Fn(usize) -> Origin) -> Result
     if documents.next().is_some() {
         return Err(ConfigError::Yaml {
             file: file.to_owned(),
-            why: "found more than one document; keep one in a file".to_owned(),
+            why: "found several documents; keep one per file".to_owned(),
         });
     }
     convert(&first, file, origin)
@@ -68,7 +68,7 @@ fn convert(
     Ok(Node::new(value, origin(line)))
 }
 
-/// Write a tree as YAML in block style; `note` may give a comment for a leaf.
+/// Writes a tree as YAML in block style. `note` may return a comment for a leaf.
 pub fn write(node: &Node, note: &dyn Fn(&Node) -> Option<String>) -> String {
     let mut out = String::new();
     match node.as_map() {
@@ -106,7 +106,7 @@ fn write_map(map: &Map, depth: usize, note: &dyn Fn(&Node) -> Option<String>, ou
     }
 }
 
-/// A value on one line.
+/// Writes a value on one line.
 pub(crate) fn inline(node: &Node) -> String {
     match &node.value {
         Value::Null => "null".to_owned(),
@@ -125,7 +125,7 @@ pub(crate) fn inline(node: &Node) -> String {
     }
 }
 
-/// A float as YAML reads it back: always with a point or an exponent, so that it stays a float.
+/// Writes a float with a point or an exponent, so that it reads back as a float.
 fn float_text(value: f64) -> String {
     if value.is_nan() {
         ".nan".to_owned()
@@ -140,17 +140,17 @@ fn float_text(value: f64) -> String {
     }
 }
 
-/// Text as a plain scalar where every reader takes it as that text, quoted otherwise.
+/// Writes text as a plain scalar where every reader reads it as that text, quoted otherwise.
 fn scalar_text(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./@+".contains(c))
         && matches!(Scalar::parse_from_cow(text.into()), Scalar::String(_))
-        // Booleans of YAML 1.1, which other readers still take as such.
+        // Booleans of YAML 1.1, which some readers still accept.
         && !["y", "n", "yes", "no", "on", "off"].contains(&text.to_ascii_lowercase().as_str());
     if plain { text.to_owned() } else { quoted(text) }
 }
 
-/// A double-quoted scalar; JSON's escapes are YAML's, but for what YAML does not take as printable.
+/// Writes a double-quoted scalar. Characters that are not printable in YAML are escaped.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -285,7 +285,7 @@ mod tests {
             let node = Node::new(Value::Map(map), origin(1));
             let text = write(&node, &|_| Some("a note".to_owned()));
             let back = read(&text, Path::new("x.yaml"), &|_| origin(1)).unwrap();
-            prop_assert_eq!(serde_json::Value::from(&back), serde_json::Value::from(&node), "{}", text);
+            prop_assert_eq!(back.to_json(), node.to_json(), "{}", text);
         }
     }
 }

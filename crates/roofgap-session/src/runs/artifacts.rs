@@ -1,79 +1,77 @@
-//! What files a run has.
+//! The files of a run.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use super::error::RunsError;
-use super::place::RunPlace;
+use crate::run_dir::RunRef;
 
-/// The schema of the list.
+/// Schema of the list.
 pub const SCHEMA: &str = "roofgap.artifacts/1";
 
-/// What files a run has.
+/// The files of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArtifactList {
     /// Always [`SCHEMA`].
     pub schema: &'static str,
-    /// Name of the run.
+    /// Id of the run.
     pub run_id: String,
-    /// Its folder.
+    /// Folder.
     pub path: PathBuf,
-    /// Whether it is still being written.
+    /// State of the run directory.
     pub state: RunState,
-    /// Its files, by path.
+    /// Files by path.
     pub artifacts: Vec<Artifact>,
-    /// Room on the disk; a file under two names counts once.
+    /// Disk usage, bytes. A file with two names counts once.
     pub bytes: u64,
 }
 
 /// A file of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Artifact {
-    /// Path below the run's folder.
+    /// Path below the folder of the run.
     pub path: String,
-    /// What it is for.
+    /// Purpose.
     pub kind: &'static str,
-    /// Its size.
+    /// Size, bytes.
     pub bytes: u64,
-    /// SHA-256 of its bytes in hexadecimal; `None` for a file that vanished or changed meanwhile.
+    /// SHA-256 in hexadecimal; `None` for a file that disappeared meanwhile.
     pub sha256: Option<String>,
 }
 
-/// A file found below a run's folder.
+/// A file below the folder of a run.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
-    /// Below the folder.
+pub(super) struct FoundFile {
+    /// Path below the folder.
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
-    /// The same, or 0 where another name of the same file was counted already.
+    /// Size, or 0 where another name of the file was counted before.
     pub(super) own_bytes: u64,
-    /// Seconds since it was last written.
+    /// Time since the last write, s.
     pub(super) age_s: u64,
 }
 
-impl Found {
-    /// The path as text, with `/`.
+impl FoundFile {
+    /// Returns the path as text.
     pub(super) fn name(&self) -> String {
         self.path.to_string_lossy().into_owned()
     }
 }
 
-/// All plain files of a run, by path. Links are not followed: they lead out of it.
-pub(super) fn files(root: &Path) -> Result<Vec<Found>, RunsError> {
+/// Lists the regular files of a run by path. Links are not followed, because they lead out of it.
+pub(super) fn files(root: &Path) -> Result<Vec<FoundFile>, RunsError> {
     let mut found = Vec::new();
     let mut known = HashSet::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
-            // A folder may go while another process cleans up.
+            // Another process may remove a folder meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder != root => continue,
             Err(source) => return Err(RunsError::io("list", &folder)(source)),
         };
@@ -88,7 +86,7 @@ pub(super) fn files(root: &Path) -> Result<Vec<Found>, RunsError> {
             } else if facts.is_file() {
                 let first = known.insert((facts.dev(), facts.ino()));
                 let age = facts.modified().ok().and_then(|time| time.elapsed().ok());
-                found.push(Found {
+                found.push(FoundFile {
                     path: path.strip_prefix(root).unwrap_or(&path).to_owned(),
                     bytes: facts.len(),
                     own_bytes: if first { facts.len() } else { 0 },
@@ -101,11 +99,11 @@ pub(super) fn files(root: &Path) -> Result<Vec<Found>, RunsError> {
     Ok(found)
 }
 
-/// What files a run has, with their hashes.
-pub fn artifacts(run: &RunPlace) -> Result<ArtifactList, RunsError> {
+/// Lists the files of a run with their hashes.
+pub fn artifacts(run: &RunRef) -> Result<ArtifactList, RunsError> {
     let found = files(&run.path)?;
     let bytes = found.iter().map(|file| file.own_bytes).sum();
-    let artifact = |file: Found| Artifact {
+    let artifact = |file: FoundFile| Artifact {
         kind: kind(&file.path),
         bytes: file.bytes,
         sha256: sha256(&run.path.join(&file.path)).ok(),
@@ -125,25 +123,13 @@ pub fn artifacts(run: &RunPlace) -> Result<ArtifactList, RunsError> {
     })
 }
 
-/// SHA-256 of a file in hexadecimal.
+/// Computes the SHA-256 of a file in hexadecimal.
 pub(crate) fn sha256(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0u8; 1 << 17];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            n => hasher.update(buffer.get(..n).unwrap_or_default()),
-        }
-    }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    let hash = roofgap_collect::provenance::InputFile::read(path)?.sha256;
+    Ok(hash.trim_start_matches("sha256:").to_owned())
 }
 
-/// A file under the name it has before it is whole.
+/// Returns true for the name of a file in the middle of a write.
 pub(super) fn is_temporary(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy());
     name.is_some_and(|name| {
@@ -151,7 +137,7 @@ pub(super) fn is_temporary(path: &Path) -> bool {
     })
 }
 
-/// What a file is for.
+/// Names the purpose of a file.
 fn kind(path: &Path) -> &'static str {
     let name = path.to_string_lossy();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
@@ -161,19 +147,17 @@ fn kind(path: &Path) -> &'static str {
         "config.yaml" => "configuration",
         "inputs.yaml" => "inputs",
         "metrics.json" => "analysis",
-        "ncu/plan.json" => "plan of the counters",
-        ".running.json" => "marker of a run under way",
+        "ncu/plan.json" => "plan for ncu",
+        ".running.json" => "marker of a run in progress",
         _ if plain.ends_with(".md") || plain.ends_with(".html") => "report",
-        _ if plain.ends_with(".nsys-rep") => "report of nsys",
+        _ if plain.ends_with(".nsys-rep") => "nsys report",
         _ if plain.ends_with(".sqlite") => "timeline (nsys)",
         _ if plain.ends_with(".rgcap") => "timeline (native)",
         _ if plain.starts_with("torch/trace") => "timeline (torch)",
-        _ if plain.ends_with(".ncu-rep") => "report of ncu",
+        _ if plain.ends_with(".ncu-rep") => "ncu report",
         _ if plain.starts_with("ncu/") && plain.ends_with(".csv") => "counters",
-        _ if plain.starts_with("nsys/") && plain.ends_with(".csv") => "summary of nsys",
-        _ if plain.ends_with("workload.json") || plain.ends_with("operators.json") => {
-            "account of the program"
-        }
+        _ if plain.starts_with("nsys/") && plain.ends_with(".csv") => "nsys summary",
+        _ if plain.ends_with("workload.json") || plain.ends_with("operators.json") => "workload account",
         _ if plain.ends_with(".log") => "log",
         _ if plain.starts_with("scripts/") => "script",
         _ => "other",
@@ -194,7 +178,7 @@ mod tests {
         fs::write(root.join(".metrics.json.1-1.tmp"), "half").unwrap();
         fs::hard_link(root.join("session.json"), root.join("again.json")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", root.join("link")).unwrap();
-        let list = artifacts(&RunPlace::at(&root)).unwrap();
+        let list = artifacts(&RunRef::at(&root)).unwrap();
         let names: Vec<(&str, &str)> = list.artifacts.iter().map(|a| (a.path.as_str(), a.kind)).collect();
         assert_eq!(
             names,

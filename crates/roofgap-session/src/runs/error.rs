@@ -1,84 +1,45 @@
-//! Why something about runs cannot be done.
+//! Errors of the commands on runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::exit::Exit;
+use crate::run_dir::LocateError;
 
-/// Why something about runs cannot be done.
+/// Error of a command on runs.
 #[derive(Debug, thiserror::Error)]
 pub enum RunsError {
-    /// A file or folder could not be read or written.
-    #[error("could not {what} {}: {source}", path.display())]
+    /// A file or folder operation failed.
+    #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
-        what: &'static str,
-        /// On what.
+        /// Attempted action.
+        action: &'static str,
+        /// File or folder.
         path: PathBuf,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
-    /// There are no runs.
-    #[error("no runs in {}; `roofgap profile` makes one, artifacts.stage2_dir says where they are", base.display())]
-    None {
-        /// Where they were looked for.
-        base: PathBuf,
-    },
-    /// No run has that name.
-    #[error("no run {wanted:?} in {}; the last ones are {last}", base.display())]
-    Unknown {
-        /// What was asked for.
-        wanted: String,
-        /// Where.
-        base: PathBuf,
-        /// Names of some that are there.
-        last: String,
-    },
-    /// Several runs have that name.
-    #[error("{wanted:?} is the beginning of {count} runs: {some}; write more of it")]
-    Ambiguous {
-        /// What was asked for.
-        wanted: String,
-        /// How many begin so.
-        count: usize,
-        /// Names of some of them.
-        some: String,
-    },
-    /// A run is being written.
-    #[error("the run {run} is still under way; wait for its end")]
-    UnderWay {
-        /// Its name.
+    /// No run was found.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// The run is in progress.
+    #[error("the run {run} is in progress; wait until it ends")]
+    InProgress {
+        /// Id of the run.
         run: String,
     },
-    /// A run has no analysis.
-    #[error("the run in {} has no metrics.json; `roofgap report {}` writes it", path.display(), path.display())]
-    NoMetrics {
-        /// Its folder.
-        path: PathBuf,
-    },
-    /// A document is not what is expected.
-    #[error("cannot understand {}: {why}", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// A capture could not be read.
-    #[error(transparent)]
-    Read(#[from] roofgap_trace::ReadError),
-    /// Something private is still in a file after it was scrubbed.
-    #[error("{} still holds {what} after scrubbing; nothing was packed", path.display())]
+    /// A file still holds private data after scrubbing.
+    #[error("{} still holds {what} after scrubbing; no archive was written", path.display())]
     NotClean {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// Of what kind, never the thing itself.
+        /// Kind of the data, never the data itself.
         what: String,
     },
 }
 
 impl RunsError {
-    /// How to end.
+    /// Returns the exit status.
     pub fn exit(&self) -> Exit {
         match self {
             RunsError::NotClean { .. } => Exit::Partial,
@@ -86,9 +47,9 @@ impl RunsError {
         }
     }
 
-    /// A function that wraps what the system said.
-    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunsError + use<> {
+    /// Returns a function that wraps a system error.
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunsError + use<> {
         let path = path.to_owned();
-        move |source| RunsError::Io { what, path, source }
+        move |source| RunsError::Io { action, path, source }
     }
 }

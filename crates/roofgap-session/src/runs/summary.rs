@@ -1,104 +1,103 @@
-//! One run in a line, and in a page.
+//! Summaries of runs: one line for a list, one page for a single run.
 
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::rundir::{RunState, run_state};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::artifacts::files;
 use super::error::RunsError;
-use super::facts::{self, Environment, Metrics};
-use super::place::{self, RunPlace};
-use crate::record::{SessionRecord, SessionState};
+use crate::run_dir::environment::Environment;
+use crate::run_dir::{Layout, PhaseRecord, RunRef, SessionRecord, SessionState, locate};
 
-/// One run in a line.
+/// Summary of a run for a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// Its name.
+    /// Id.
     pub run_id: String,
-    /// Its folder.
+    /// Folder.
     pub path: PathBuf,
-    /// What came of it: `done`, `partial`, `failed`, `interrupted`, `under_way`, `abandoned` or `unreadable`.
+    /// Status: `done`, `partial`, `failed`, `interrupted`, `under_way`, `abandoned` or `unreadable`.
     pub status: String,
-    /// Its exit status.
+    /// Exit status.
     pub exit_status: Option<u8>,
-    /// When it began.
+    /// Start time (RFC 3339, UTC).
     pub started: Option<String>,
-    /// When it ended.
+    /// End time (RFC 3339, UTC).
     pub finished: Option<String>,
     /// `deep` or `light`.
     pub mode: Option<String>,
-    /// What was profiled.
+    /// Workload kind.
     pub workload: Option<String>,
-    /// The model, as far as the program said.
+    /// Model, as named by the program.
     pub model: Option<String>,
-    /// The GPUs, or the processor it ran on.
+    /// GPUs, or the processor of the program.
     pub devices: Vec<String>,
-    /// Its stages.
+    /// Stages.
     pub stages: Vec<StageLine>,
-    /// Room on the disk.
+    /// Disk usage, bytes.
     pub bytes: u64,
-    /// Whether its traces are compressed.
+    /// True where recordings are compressed.
     pub compressed: bool,
-    /// What is wrong with it.
+    /// Error from reading the run.
     pub problem: Option<String>,
 }
 
-/// A stage in a line, one instance.
+/// Mean times of one instance of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageLine {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Time on the CPU.
+    /// Wall time, ns.
     pub wall_ns: i64,
-    /// Time in which the GPU worked.
+    /// GPU busy time, ns.
     pub busy_ns: Option<i64>,
 }
 
-/// One run in a page.
+/// Details of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunDetails {
-    /// The line.
+    /// Summary.
     #[serde(flatten)]
     pub summary: RunSummary,
-    /// Version that made it.
+    /// roofgap version.
     pub roofgap_version: Option<String>,
-    /// How to have it again.
+    /// Command that repeats the run.
     pub repeat_command: Option<String>,
-    /// What was asked for and is missing.
+    /// Requested results that are missing.
     pub missing: Vec<String>,
-    /// Its phases.
+    /// Phases.
     pub phases: Vec<PhaseSummary>,
-    /// What to do first.
+    /// Titles of the first findings.
     pub findings: Vec<String>,
-    /// How many files there are.
+    /// Number of files.
     pub files: usize,
 }
 
-/// A phase in a line.
+/// Summary of a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PhaseSummary {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What came of it.
+    /// Status.
     pub status: &'static str,
-    /// Why, where it is not ok.
+    /// Reason, where the status is not ok.
     pub why: Option<String>,
-    /// What did the work.
+    /// Tool.
     pub tool: Option<String>,
-    /// How long it took.
+    /// Wall time, ns.
     pub wall_ns: Option<u64>,
 }
 
-/// Every run below `base`, oldest first.
+/// Lists the runs below `base`, oldest first.
 pub fn list(base: &Path) -> Result<Vec<RunSummary>, RunsError> {
-    place::all(base)?.iter().map(|run| Ok(summary(run)?.0)).collect()
+    locate::all(base)?.iter().map(|run| Ok(summary(run)?.0)).collect()
 }
 
-/// One run.
-pub fn show(run: &RunPlace) -> Result<RunDetails, RunsError> {
+/// Shows one run.
+pub fn show(run: &RunRef) -> Result<RunDetails, RunsError> {
     let (summary, record, metrics, files) = summary(run)?;
-    let phase = |phase: &crate::record::PhaseRecord| PhaseSummary {
+    let phase = |phase: &PhaseRecord| PhaseSummary {
         name: phase.name.as_str(),
         status: phase.status.word(),
         why: phase.status.why().map(str::to_owned),
@@ -107,17 +106,14 @@ pub fn show(run: &RunPlace) -> Result<RunDetails, RunsError> {
     };
     Ok(RunDetails {
         summary,
-        roofgap_version: record.as_ref().map(|record| record.roofgap_version.clone()),
-        repeat_command: record.as_ref().map(|record| record.repeat_command.clone()),
-        missing: record
-            .as_ref()
-            .map(|record| record.missing.clone())
-            .unwrap_or_default(),
         phases: record
             .iter()
             .flat_map(|record| &record.phases)
             .map(phase)
             .collect(),
+        roofgap_version: record.as_ref().map(|record| record.roofgap_version.clone()),
+        repeat_command: record.as_ref().map(|record| record.repeat_command.clone()),
+        missing: record.map(|record| record.missing).unwrap_or_default(),
         findings: metrics
             .findings
             .into_iter()
@@ -128,9 +124,10 @@ pub fn show(run: &RunPlace) -> Result<RunDetails, RunsError> {
     })
 }
 
-fn summary(run: &RunPlace) -> Result<(RunSummary, Option<SessionRecord>, Metrics, usize), RunsError> {
+fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, usize), RunsError> {
+    let layout = Layout::of(&run.path);
     let files = files(&run.path)?;
-    let metrics: Metrics = facts::read(&run.path.join("metrics.json"));
+    let metrics: Metrics = Metrics::read(&layout);
     let (record, problem) = match SessionRecord::read(&run.path) {
         Ok(record) => (Some(record), None),
         Err(error) => (None, Some(error.to_string())),
@@ -144,7 +141,7 @@ fn summary(run: &RunPlace) -> Result<(RunSummary, Option<SessionRecord>, Metrics
         (_, Some(SessionState::Failed)) => "failed",
         (_, Some(SessionState::Interrupted)) => "interrupted",
     };
-    let stage = |stage: &facts::StageTime| {
+    let stage = |stage: &StageTotal| {
         let instances = i64::try_from(stage.instances.max(1)).unwrap_or(1);
         StageLine {
             name: stage.name.clone(),
@@ -165,7 +162,7 @@ fn summary(run: &RunPlace) -> Result<(RunSummary, Option<SessionRecord>, Metrics
             .workload
             .as_ref()
             .and_then(|workload| workload.model.clone()),
-        devices: devices(run, &metrics),
+        devices: devices(&layout, &metrics),
         stages: metrics.stages.iter().map(stage).collect(),
         bytes: files.iter().map(|file| file.own_bytes).sum(),
         compressed: files.iter().any(|file| super::prune::is_packed_trace(&file.path)),
@@ -174,11 +171,13 @@ fn summary(run: &RunPlace) -> Result<(RunSummary, Option<SessionRecord>, Metrics
     Ok((summary, record, metrics, files.len()))
 }
 
-/// GPUs of the trace, else what the program says it ran on, else the GPUs of the machine.
-fn devices(run: &RunPlace, metrics: &Metrics) -> Vec<String> {
-    let names =
-        |list: &[facts::Named]| -> Vec<String> { list.iter().filter_map(|d| d.name.clone()).collect() };
-    let traced = names(&metrics.devices);
+/// Names the GPUs of the trace, else the device of the program, else the GPUs of the machine.
+fn devices(layout: &Layout, metrics: &Metrics) -> Vec<String> {
+    let traced: Vec<String> = metrics
+        .devices
+        .iter()
+        .filter_map(|device| device.name.clone())
+        .collect();
     if !traced.is_empty() {
         return traced;
     }
@@ -189,6 +188,52 @@ fn devices(run: &RunPlace, metrics: &Metrics) -> Vec<String> {
     {
         return vec![device];
     }
-    let environment: Environment = facts::read(&run.path.join("env.json"));
-    environment.gpus.map(|gpus| names(&gpus.gpus)).unwrap_or_default()
+    Environment::read(layout).gpu_names()
+}
+
+/// The part of `metrics.json` that a summary needs. Missing keys are skipped.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Metrics {
+    devices: Vec<DeviceName>,
+    stages: Vec<StageTotal>,
+    findings: Vec<FindingTitle>,
+    workload: Option<WorkloadNames>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct DeviceName {
+    name: Option<String>,
+}
+
+/// Times over all instances of a stage, ns.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct StageTotal {
+    name: String,
+    wall_ns: i64,
+    busy_ns: Option<i64>,
+    instances: u64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct FindingTitle {
+    title: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct WorkloadNames {
+    model: Option<String>,
+    device: Option<String>,
+}
+
+impl Metrics {
+    /// Reads the document; an unreadable one is empty.
+    fn read(layout: &Layout) -> Self {
+        let bytes = std::fs::read(layout.metrics()).unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
 }

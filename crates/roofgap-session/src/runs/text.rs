@@ -1,4 +1,4 @@
-//! Everything about runs for a terminal.
+//! Renders the answers of the commands on runs as text.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::prune::{Action, PruneOutcome, PrunePlan};
 use super::scrub::ScrubOutcome;
 use super::summary::{RunDetails, RunSummary, StageLine};
 
-/// What stands for "not known".
+/// Placeholder for an unknown value.
 const NONE: &str = "–";
 
 fn or_none(text: Option<&String>) -> String {
@@ -26,13 +26,13 @@ fn stages(stages: &[StageLine]) -> String {
     }
 }
 
-/// Every run in a line, newest last.
+/// Renders a list of runs, newest last.
 pub fn list(runs: &[RunSummary]) -> String {
     if runs.is_empty() {
-        return "no runs yet; `roofgap profile` makes one\n".to_owned();
+        return "no runs yet; `roofgap profile` creates one\n".to_owned();
     }
     let row = |run: &RunSummary| {
-        let packed = if run.compressed { " (compressed)" } else { "" };
+        let compressed = if run.compressed { " (compressed)" } else { "" };
         [
             run.run_id.clone(),
             run.status.clone(),
@@ -44,7 +44,7 @@ pub fn list(runs: &[RunSummary]) -> String {
             },
             or_none(run.mode.as_ref()),
             stages(&run.stages),
-            format!("{}{packed}", size(run.bytes)),
+            format!("{}{compressed}", size(run.bytes)),
         ]
     };
     columns(
@@ -53,7 +53,7 @@ pub fn list(runs: &[RunSummary]) -> String {
     )
 }
 
-/// One run in a page.
+/// Renders one run.
 pub fn show(run: &RunDetails) -> String {
     let summary = &run.summary;
     let mut facts: Vec<[String; 2]> = Vec::new();
@@ -81,7 +81,7 @@ pub fn show(run: &RunDetails) -> String {
         Some(format!("{} in {} files", size(summary.bytes), run.files)),
     );
     fact("roofgap", run.roofgap_version.clone());
-    fact("again", run.repeat_command.clone());
+    fact("repeat", run.repeat_command.clone());
     let mut out = columns(["", ""], facts).trim_start().to_owned();
     let mut section = |title: &str, text: String| {
         if !text.is_empty() {
@@ -119,7 +119,7 @@ pub fn show(run: &RunDetails) -> String {
     out
 }
 
-/// What files a run has.
+/// Renders the files of a run.
 pub fn artifacts(list: &ArtifactList) -> String {
     let rows = list.artifacts.iter().map(|file| {
         [
@@ -129,35 +129,35 @@ pub fn artifacts(list: &ArtifactList) -> String {
             file.kind.to_owned(),
         ]
     });
-    let mut out = columns(["file", "size>", "sha256", "what"], rows);
+    let mut out = columns(["file", "size>", "sha256", "purpose"], rows);
     let _ = writeln!(out, "{} files, {}", list.artifacts.len(), size(list.bytes));
     out
 }
 
-/// What pruning would do.
+/// Renders a plan of pruning.
 pub fn plan(plan: &PrunePlan) -> String {
     let mut rows = Vec::new();
     for run in &plan.runs {
         if let Some(why) = &run.left_alone {
             rows.push([
                 run.run_id.clone(),
-                "leave".into(),
+                "keep".into(),
                 size(run.bytes),
                 String::new(),
                 why.clone(),
             ]);
         }
-        for deed in &run.deeds {
+        for step in &run.steps {
             rows.push([
-                format!("{}/{}", run.run_id, deed.path.display()),
-                action(deed.action).to_owned(),
-                size(deed.bytes),
-                size(deed.wins_bytes),
-                deed.why.clone(),
+                format!("{}/{}", run.run_id, step.path.display()),
+                action(step.action).to_owned(),
+                size(step.bytes),
+                size(step.wins_bytes),
+                step.why.clone(),
             ]);
         }
         if run.over_cap_bytes > 0 {
-            let why = "over the cap, and what is left cannot be made again".to_owned();
+            let why = "over the limit; no file left can be regenerated".to_owned();
             rows.push([
                 run.run_id.clone(),
                 "note".into(),
@@ -167,10 +167,10 @@ pub fn plan(plan: &PrunePlan) -> String {
             ]);
         }
     }
-    let mut out = columns(["what", "would", "size>", "wins about>", "why"], rows);
+    let mut out = columns(["file", "action", "size>", "saves about>", "reason"], rows);
     let _ = writeln!(
         out,
-        "{} runs take {}; about {} would be won",
+        "{} runs take {}; about {} would be saved",
         plan.runs.len(),
         size(plan.bytes),
         size(plan.wins_bytes)
@@ -185,7 +185,7 @@ fn action(action: Action) -> &'static str {
     }
 }
 
-/// What pruning did.
+/// Renders the result of pruning.
 pub fn pruned(outcome: &PruneOutcome) -> String {
     let done = outcome.done.iter().map(|done| {
         [
@@ -197,48 +197,48 @@ pub fn pruned(outcome: &PruneOutcome) -> String {
     });
     let failed = outcome.failed.iter().map(|left| {
         let what = format!("{}/{}", left.run_id, left.path.display());
-        [what, "left".to_owned(), String::new(), left.why.clone()]
+        [what, "kept".to_owned(), String::new(), left.why.clone()]
     });
     let rows: Vec<[String; 4]> = done.chain(failed).collect();
     let mut out = if rows.is_empty() {
         String::new()
     } else {
-        columns(["what", "was", "won>", "why"], rows)
+        columns(["file", "action", "saved>", "reason"], rows)
     };
     if outcome.interrupted {
-        out.push_str("ended before it was through; the rest is as it was\n");
+        out.push_str("interrupted; the other files are unchanged\n");
     }
-    let _ = writeln!(out, "{} won", size(outcome.won_bytes));
+    let _ = writeln!(out, "{} saved", size(outcome.won_bytes));
     out
 }
 
-/// What scrubbing did.
+/// Renders the result of scrubbing.
 pub fn scrubbed(outcome: &ScrubOutcome) -> String {
     let mut out = format!("{}: {} files changed\n", outcome.run_id, outcome.changed.len());
     for (what, times) in &outcome.removed {
-        let _ = writeln!(out, "  took out {what}, {times} times");
+        let _ = writeln!(out, "  removed {what}, {times} times");
     }
     if !outcome.dropped_tables.is_empty() {
         let _ = writeln!(
             out,
-            "  left out of the timeline: {}",
+            "  tables removed from the timeline: {}",
             outcome.dropped_tables.join(", ")
         );
     }
     if !outcome.not_clean.is_empty() {
-        out.push_str("not clean, and not to be shared:\n");
-        for kept in &outcome.not_clean {
-            let _ = writeln!(out, "  {}: {}", kept.path.display(), kept.why);
+        out.push_str("not clean, do not share:\n");
+        for file in &outcome.not_clean {
+            let _ = writeln!(out, "  {}: {}", file.path.display(), file.why);
         }
     }
-    if let Some(pack) = &outcome.pack {
-        let hash = pack.sha256.as_deref().unwrap_or(NONE);
+    if let Some(archive) = &outcome.pack {
+        let hash = archive.sha256.as_deref().unwrap_or(NONE);
         let _ = writeln!(
             out,
             "{}: {} files, {}, sha256 {hash}",
-            pack.path.display(),
-            pack.files,
-            size(pack.bytes)
+            archive.path.display(),
+            archive.files,
+            size(archive.bytes)
         );
     }
     out

@@ -1,4 +1,4 @@
-//! Kernel names as the compiler made them. All tools agree on these to the letter; on readable names they do not.
+//! Mangled kernel names. All tools agree on these; on readable names they do not.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use roofgap_trace::ReadError;
 use roofgap_trace::native;
 use roofgap_trace::sqlite::Database;
 
-/// Readable name to mangled names, from an nsys export. One readable name may stand for several.
+/// Maps readable to mangled names of an nsys export. One readable name may have several.
 pub fn from_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, ReadError> {
     const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
     let database = Database::open(sqlite)?;
@@ -47,7 +47,7 @@ pub fn from_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, ReadErro
     Ok(names)
 }
 
-/// Readable name to mangled names, from the captures of the native collector.
+/// Maps readable to mangled names of native captures.
 pub fn from_native(captures: &[PathBuf]) -> Result<HashMap<String, Vec<String>>, ReadError> {
     let mut names: HashMap<String, Vec<String>> = HashMap::new();
     for capture in captures {

@@ -1,12 +1,12 @@
-//! Which kernels go to ncu, what that will cost, and what came back.
+//! Selects the kernels for ncu within a time budget.
 //!
-//! - [`strata`]: kernel x grid x block of each stage, by time;
-//! - [`mangled`]: the names ncu is asked by;
-//! - [`plan`]: the choice among them, within a budget: `ncu/plan.json`.
+//! - [`mod@launch_groups`]: launches grouped by stage, kernel, grid and block;
+//! - [`plan`]: the selection and its result, `ncu/plan.json`;
+//! - [`mangled`]: kernel names that ncu and the timeline share.
 
+pub mod launch_groups;
 pub mod mangled;
 pub mod plan;
-pub mod strata;
 
-pub use plan::{LeftOut, Limits, Plan, Planned, Policies, StageCover, choose};
-pub use strata::Stratum;
+pub use launch_groups::{LaunchGroup, launch_groups};
+pub use plan::{LeftOut, Limits, Measured, Plan, PlannedGroup, Policies, StageCover, choose};

@@ -1,7 +1,7 @@
-//! The plan for ncu: pure, from strata and limits.
+//! The plan for ncu, a pure function of launch groups and limits.
 //!
-//! ncu filters by kernel name and measures each launch shape of a name once. So a name is the unit that is bought, and its
-//! price is the number of its launch shapes in the stages measured, not only the shape that made it interesting.
+//! ncu filters by kernel name and measures each launch shape of a name once. So names are selected, and the cost of a name is
+//! the number of all its launch shapes in the measured stages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,31 +9,31 @@ use std::time::Duration;
 use roofgap_analyze::is_communication;
 use serde::{Deserialize, Serialize};
 
-use super::strata::Stratum;
+use super::launch_groups::LaunchGroup;
 
-/// The schema of `ncu/plan.json`.
+/// Schema of `ncu/plan.json`.
 pub const SCHEMA: &str = "roofgap.plan/1";
 
-/// What a plan must keep to.
+/// Limits of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Most strata of a stage.
+    /// Maximum number of launch groups per stage.
     pub top_n: usize,
-    /// Share of a stage's kernel time at which the selection stops.
+    /// Share of a stage's kernel time at which the selection stops, %.
     pub time_pct: f64,
-    /// Time for the whole ncu run.
+    /// Time budget of the whole ncu run.
     pub budget: Duration,
-    /// Time of the run without any measured launch: start, the program itself, end.
+    /// Time of the run without a measured launch.
     pub startup: Duration,
     /// Time of one measured launch.
     pub per_launch: Duration,
     /// Passes of one measured launch.
     pub passes_per_launch: u32,
-    /// Launches measured of each stratum.
+    /// Launches measured per group.
     pub launch_count: u32,
 }
 
-/// What ncu does to clocks, caches and the program.
+/// Clock, cache and replay policies of ncu.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Policies {
     /// `none` or `base`.
@@ -44,119 +44,116 @@ pub struct Policies {
     pub replay_mode: String,
 }
 
-/// `ncu/plan.json`: what is asked of ncu, and beside it what came back.
+/// `ncu/plan.json`: the plan for ncu and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// What of each stage is covered.
+    /// Coverage of each stage.
     pub stages: Vec<StageCover>,
-    /// The strata asked for, most time first within a stage.
-    pub strata: Vec<Planned>,
+    /// Planned launch groups, most time first within a stage.
+    #[serde(rename = "strata")]
+    pub groups: Vec<PlannedGroup>,
     /// Kernel names to measure.
     pub kernels: Vec<String>,
-    /// Ranges to measure inside of, as `domain@name`; empty for the whole program.
+    /// Ranges to measure, as `domain@name`; empty for the whole program.
     pub ranges: Vec<String>,
-    /// Launches that will be measured, those of other shapes of the same names included.
+    /// Expected measured launches, including other shapes of the same kernels.
     pub expected_launches: u64,
     /// Launches of the stages in the timeline.
     pub timeline_launches: u64,
-    /// The former as % of the latter.
+    /// Measured launches as % of the launches in the timeline.
     pub replayed_pct: f64,
-    /// Passes over all of them.
+    /// Expected passes over all launches.
     pub expected_passes: u64,
-    /// Seconds of the whole ncu run.
+    /// Expected time of the whole ncu run, s.
     pub expected_seconds: f64,
-    /// Seconds it may take.
+    /// Time budget, s.
     pub budget_seconds: f64,
-    /// What was interesting and is not asked for.
+    /// Launch groups that are left out.
     pub left_out: Vec<LeftOut>,
-    /// What ncu does to clocks, caches and the program.
+    /// Clock, cache and replay policies of ncu.
     pub policies: Policies,
     /// Launches measured; null before the counters run.
     pub measured_launches: Option<u64>,
 }
 
-/// What the plan covers of a stage.
+/// Coverage of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageCover {
-    /// The stage.
+    /// Stage.
     pub name: String,
-    /// Its kernel time.
+    /// Kernel time, ns.
     pub kernel_ns: i64,
-    /// Of that, in strata that are asked for or ride along with their names.
+    /// Kernel time of the measured kernels, ns.
     pub covered_ns: i64,
-    /// The same as %.
+    /// Kernel time of the measured kernels, %.
     pub covered_pct: f64,
-    /// Strata it has.
-    pub strata: u64,
+    /// Number of launch groups.
+    #[serde(rename = "strata")]
+    pub groups: u64,
 }
 
-/// A stratum that is asked for.
+/// A planned launch group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Planned {
-    /// The stage.
+pub struct PlannedGroup {
+    /// Stage.
     pub stage: String,
     /// Kernel name.
     pub kernel: String,
-    /// Blocks.
+    /// Grid, blocks.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Block, threads.
     pub block: [u32; 3],
-    /// Time in the timeline.
+    /// Kernel time in the timeline, ns.
     pub total_ns: i64,
-    /// Share of the stage's kernel time.
+    /// Share of the stage's kernel time, %.
     pub share_pct: f64,
     /// Launches in the timeline.
     pub launches: u64,
-    /// Launches that will be measured.
+    /// Expected measured launches.
     pub expected_launches: u64,
-    /// Passes they need.
+    /// Expected passes.
     pub expected_passes: u64,
-    /// Seconds they need.
+    /// Expected time, s.
     pub expected_seconds: f64,
     /// Launches measured; null before the counters run.
     pub measured_launches: Option<u64>,
-    /// Where none was measured in this stage: another where the same kernel and shape was, since ncu measures each once.
+    /// Stage in which the group was measured instead, because ncu measures each kernel and shape once.
     #[serde(default)]
     pub measured_in: Option<String>,
 }
 
-/// A stratum or kernel that is not asked for, and why.
+/// A kernel that is left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// The stage.
+    /// Stage.
     pub stage: String,
     /// Kernel name.
     pub kernel: String,
-    /// Time in the timeline.
+    /// Kernel time in the timeline, ns.
     pub total_ns: i64,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
-/// A kernel name over all stages: its price.
-#[derive(Debug, Default, Clone, Copy)]
-struct Price {
-    launches: u64,
-}
-
-/// Choose strata stage by stage, and cut the choice to the budget.
-pub fn choose(strata: &[Stratum], ranges: &[String], limits: &Limits, policies: Policies) -> Plan {
+/// Selects launch groups stage by stage, within the budget.
+pub fn choose(groups: &[LaunchGroup], ranges: &[String], limits: &Limits, policies: Policies) -> Plan {
     let per_shape = u64::from(limits.launch_count.max(1));
-    let mut prices: BTreeMap<&str, Price> = BTreeMap::new();
-    for (name, launches) in shapes(strata) {
-        prices.entry(name).or_default().launches += launches.min(per_shape);
+    let mut costs: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, launches) in shapes(groups) {
+        *costs.entry(name).or_default() += launches.min(per_shape);
     }
-    let stages = stages(strata);
+    let cost_of = |group: &LaunchGroup| costs.get(group.kernel.as_str()).copied().unwrap_or(per_shape);
+    let stages = stages(groups);
     let mut left_out = Vec::new();
-    let mut wanted: Vec<&Stratum> = Vec::new();
+    let mut wanted: Vec<&LaunchGroup> = Vec::new();
     for stage in &stages {
-        wanted.extend(wanted_of(strata, stage, limits, &mut left_out));
+        wanted.extend(wanted_of(groups, stage, limits, &mut left_out));
     }
-    // The budget goes to what takes most of the program's time, whichever stage it is in; but the first of each stage
-    // comes before the second of any, so that no stage is left without a measurement.
-    let mut order: Vec<(usize, &Stratum)> = Vec::new();
+    // The first group of each stage comes before the second of any, so that every stage has a measurement; then the most
+    // time wins, whatever its stage.
+    let mut order: Vec<(usize, &LaunchGroup)> = Vec::new();
     for stage in &stages {
         order.extend(
             wanted
@@ -168,26 +165,24 @@ pub fn choose(strata: &[Stratum], ranges: &[String], limits: &Limits, policies: 
     }
     order.sort_by_key(|(rank, s)| (*rank, std::cmp::Reverse(s.total_ns)));
     let affordable = affordable_launches(limits);
-    let mut bought: Vec<&str> = Vec::new();
+    let mut selected: Vec<&str> = Vec::new();
     let mut spent = 0;
-    let mut over_budget: Vec<&Stratum> = Vec::new();
-    for (_, stratum) in order {
-        let name = stratum.kernel.as_str();
-        if bought.contains(&name) {
+    let mut over_budget: Vec<&LaunchGroup> = Vec::new();
+    for (_, group) in order {
+        let name = group.kernel.as_str();
+        if selected.contains(&name) {
             continue;
         }
-        let price = prices.get(name).map_or(per_shape, |price| price.launches);
-        if spent + price <= affordable {
-            spent += price;
-            bought.push(name);
+        let cost = cost_of(group);
+        if spent + cost <= affordable {
+            spent += cost;
+            selected.push(name);
         } else {
-            over_budget.push(stratum);
+            over_budget.push(group);
         }
     }
     for first in distinct(&over_budget) {
-        let price = prices
-            .get(first.kernel.as_str())
-            .map_or(per_shape, |price| price.launches);
+        let cost = cost_of(first);
         let same = over_budget
             .iter()
             .filter(|s| s.stage == first.stage && s.kernel == first.kernel);
@@ -196,26 +191,26 @@ pub fn choose(strata: &[Stratum], ranges: &[String], limits: &Limits, policies: 
             kernel: first.kernel.clone(),
             total_ns: same.map(|s| s.total_ns).sum(),
             why: format!(
-                "its {price} launch shapes would take {:.0} s, beyond the budget; raise run.counter_budget",
-                seconds(price, limits)
+                "its {cost} launch shapes would take {:.0} s, beyond the budget; raise run.counter_budget",
+                seconds(cost, limits)
             ),
         });
     }
-    let planned: Vec<Planned> = wanted
+    let planned: Vec<PlannedGroup> = wanted
         .iter()
-        .filter(|s| bought.contains(&s.kernel.as_str()))
+        .filter(|s| selected.contains(&s.kernel.as_str()))
         .map(|s| planned_of(s, &stages, limits))
         .collect();
     let covers = stages
         .iter()
-        .map(|stage| cover_of(strata, stage, &bought))
+        .map(|stage| cover_of(groups, stage, &selected))
         .collect();
-    let timeline_launches: u64 = strata.iter().map(|s| s.launches).sum();
+    let timeline_launches: u64 = groups.iter().map(|s| s.launches).sum();
     Plan {
         schema: SCHEMA.to_owned(),
         stages: covers,
-        strata: planned,
-        kernels: bought.iter().map(|name| (*name).to_owned()).collect(),
+        groups: planned,
+        kernels: selected.iter().map(|name| (*name).to_owned()).collect(),
         ranges: ranges.to_vec(),
         expected_launches: spent,
         timeline_launches,
@@ -230,11 +225,10 @@ pub fn choose(strata: &[Stratum], ranges: &[String], limits: &Limits, policies: 
 }
 
 impl Plan {
-    /// Note what came back: a launch measured for each entry of `measured` (stage, kernel, grid, block).
-    /// `same_kernel` tells whether a name of the counters is a name of the plan.
-    pub fn came_back(&mut self, measured: &[Measured], same_kernel: impl Fn(&str, &str) -> bool) {
+    /// Adds the measured launches. `same_kernel` compares a name in the counters with a name in the plan.
+    pub fn add_result(&mut self, measured: &[Measured], same_kernel: impl Fn(&str, &str) -> bool) {
         self.measured_launches = Some(measured.len() as u64);
-        for planned in &mut self.strata {
+        for planned in &mut self.groups {
             let alike: Vec<&Measured> = measured
                 .iter()
                 .filter(|m| m.grid == planned.grid && m.block == planned.block)
@@ -247,56 +241,57 @@ impl Plan {
         }
     }
 
-    /// How many strata asked for did not come back.
-    pub fn unmet(&self) -> usize {
-        let lost = |planned: &&Planned| planned.measured_launches == Some(0) && planned.measured_in.is_none();
-        self.strata.iter().filter(lost).count()
+    /// Counts the planned launch groups that were not measured.
+    pub fn unmeasured(&self) -> usize {
+        let lost =
+            |planned: &&PlannedGroup| planned.measured_launches == Some(0) && planned.measured_in.is_none();
+        self.groups.iter().filter(lost).count()
     }
 }
 
-/// A launch that ncu measured.
+/// A launch measured by ncu.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
-    /// The stage, where the report tells it.
+    /// Stage, where the report names it.
     pub stage: Option<String>,
-    /// Kernel name as ncu has it.
+    /// Kernel name in the report.
     pub kernel: String,
-    /// Blocks.
+    /// Grid, blocks.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Block, threads.
     pub block: [u32; 3],
 }
 
-/// A stage in numbers.
+/// Totals of a stage.
 #[derive(Debug)]
 struct StageSum {
     name: String,
     kernel_ns: i64,
-    strata: u64,
+    groups: u64,
 }
 
-fn stages(strata: &[Stratum]) -> Vec<StageSum> {
+fn stages(groups: &[LaunchGroup]) -> Vec<StageSum> {
     let mut sums: Vec<StageSum> = Vec::new();
-    for stratum in strata {
-        match sums.iter_mut().find(|sum| sum.name == stratum.stage) {
+    for group in groups {
+        match sums.iter_mut().find(|sum| sum.name == group.stage) {
             Some(sum) => {
-                sum.kernel_ns += stratum.total_ns;
-                sum.strata += 1;
+                sum.kernel_ns += group.total_ns;
+                sum.groups += 1;
             }
             None => sums.push(StageSum {
-                name: stratum.stage.clone(),
-                kernel_ns: stratum.total_ns,
-                strata: 1,
+                name: group.stage.clone(),
+                kernel_ns: group.total_ns,
+                groups: 1,
             }),
         }
     }
     sums
 }
 
-/// Distinct launch shapes with their launches over all stages: ncu counts them once, whichever stage they occur in.
-fn shapes(strata: &[Stratum]) -> Vec<(&str, u64)> {
+/// Lists the distinct launch shapes with their launches over all stages. ncu measures a shape once, whatever its stage.
+fn shapes(groups: &[LaunchGroup]) -> Vec<(&str, u64)> {
     let mut by_shape: BTreeMap<(&str, [u32; 3], [u32; 3]), u64> = BTreeMap::new();
-    for s in strata {
+    for s in groups {
         *by_shape.entry((&s.kernel, s.grid, s.block)).or_default() += s.launches;
     }
     by_shape
@@ -305,14 +300,14 @@ fn shapes(strata: &[Stratum]) -> Vec<(&str, u64)> {
         .collect()
 }
 
-/// The strata of a stage worth measuring, most time first.
+/// Lists the launch groups of a stage that are worth measuring, most time first.
 fn wanted_of<'a>(
-    strata: &'a [Stratum],
+    groups: &'a [LaunchGroup],
     stage: &StageSum,
     limits: &Limits,
     left_out: &mut Vec<LeftOut>,
-) -> Vec<&'a Stratum> {
-    let mut own: Vec<&Stratum> = strata
+) -> Vec<&'a LaunchGroup> {
+    let mut own: Vec<&LaunchGroup> = groups
         .iter()
         .filter(|s| s.stage == stage.name && s.total_ns > 0)
         .collect();
@@ -322,53 +317,53 @@ fn wanted_of<'a>(
     let target = stage.kernel_ns as f64 * limits.time_pct / 100.0;
     let mut sum = 0.0;
     let mut wanted = Vec::new();
-    for stratum in own {
+    for group in own {
         if sum >= target || wanted.len() >= limits.top_n {
             break;
         }
-        sum += stratum.total_ns as f64;
-        if is_communication(&stratum.kernel) {
+        sum += group.total_ns as f64;
+        if is_communication(&group.kernel) {
             left_out.push(LeftOut {
-                stage: stratum.stage.clone(),
-                kernel: stratum.kernel.clone(),
-                total_ns: stratum.total_ns,
-                why: "it communicates with other GPUs; replayed alone it would wait for ever".to_owned(),
+                stage: group.stage.clone(),
+                kernel: group.kernel.clone(),
+                total_ns: group.total_ns,
+                why: "it communicates with other GPUs; replayed alone it would never end".to_owned(),
             });
         } else {
-            wanted.push(stratum);
+            wanted.push(group);
         }
     }
     wanted
 }
 
-/// The first stratum of each kernel in each stage.
-fn distinct<'a>(strata: &[&'a Stratum]) -> Vec<&'a Stratum> {
-    let mut firsts: Vec<&Stratum> = Vec::new();
-    for stratum in strata {
+/// Returns the first launch group of each kernel in each stage.
+fn distinct<'a>(groups: &[&'a LaunchGroup]) -> Vec<&'a LaunchGroup> {
+    let mut firsts: Vec<&LaunchGroup> = Vec::new();
+    for group in groups {
         if !firsts
             .iter()
-            .any(|first| first.stage == stratum.stage && first.kernel == stratum.kernel)
+            .any(|first| first.stage == group.stage && first.kernel == group.kernel)
         {
-            firsts.push(stratum);
+            firsts.push(group);
         }
     }
     firsts
 }
 
-fn planned_of(stratum: &Stratum, stages: &[StageSum], limits: &Limits) -> Planned {
+fn planned_of(group: &LaunchGroup, stages: &[StageSum], limits: &Limits) -> PlannedGroup {
     let stage_ns = stages
         .iter()
-        .find(|sum| sum.name == stratum.stage)
+        .find(|sum| sum.name == group.stage)
         .map_or(0, |sum| sum.kernel_ns);
-    let expected_launches = stratum.launches.min(u64::from(limits.launch_count.max(1)));
-    Planned {
-        stage: stratum.stage.clone(),
-        kernel: stratum.kernel.clone(),
-        grid: stratum.grid,
-        block: stratum.block,
-        total_ns: stratum.total_ns,
-        share_pct: percent(stratum.total_ns as f64, stage_ns as f64),
-        launches: stratum.launches,
+    let expected_launches = group.launches.min(u64::from(limits.launch_count.max(1)));
+    PlannedGroup {
+        stage: group.stage.clone(),
+        kernel: group.kernel.clone(),
+        grid: group.grid,
+        block: group.block,
+        total_ns: group.total_ns,
+        share_pct: percent(group.total_ns as f64, stage_ns as f64),
+        launches: group.launches,
         expected_launches,
         expected_passes: expected_launches * u64::from(limits.passes_per_launch),
         expected_seconds: seconds(expected_launches, limits),
@@ -377,17 +372,17 @@ fn planned_of(stratum: &Stratum, stages: &[StageSum], limits: &Limits) -> Planne
     }
 }
 
-fn cover_of(strata: &[Stratum], stage: &StageSum, bought: &[&str]) -> StageCover {
-    let own = strata
+fn cover_of(groups: &[LaunchGroup], stage: &StageSum, selected: &[&str]) -> StageCover {
+    let own = groups
         .iter()
-        .filter(|s| s.stage == stage.name && bought.contains(&s.kernel.as_str()));
+        .filter(|s| s.stage == stage.name && selected.contains(&s.kernel.as_str()));
     let covered_ns = own.map(|s| s.total_ns).sum();
     StageCover {
         name: stage.name.clone(),
         kernel_ns: stage.kernel_ns,
         covered_ns,
         covered_pct: percent(covered_ns as f64, stage.kernel_ns as f64),
-        strata: stage.strata,
+        groups: stage.groups,
     }
 }
 
@@ -415,8 +410,8 @@ mod tests {
 
     use super::*;
 
-    fn stratum(stage: &str, kernel: &str, x: u32, total_ns: i64, launches: u64) -> Stratum {
-        Stratum {
+    fn group(stage: &str, kernel: &str, x: u32, total_ns: i64, launches: u64) -> LaunchGroup {
+        LaunchGroup {
             stage: stage.to_owned(),
             kernel: kernel.to_owned(),
             grid: [x, 1, 1],
@@ -438,20 +433,20 @@ mod tests {
         }
     }
 
-    fn plan(strata: &[Stratum], limits: &Limits) -> Plan {
-        choose(strata, &[], limits, Policies::default())
+    fn plan(groups: &[LaunchGroup], limits: &Limits) -> Plan {
+        choose(groups, &[], limits, Policies::default())
     }
 
     #[test]
     fn stops_at_the_share_of_each_stage() {
-        let strata = [
-            stratum("prefill", "gemm", 8, 900, 10),
-            stratum("prefill", "norm", 8, 100, 10),
-            stratum("decode", "gemv", 1, 600, 100),
-            stratum("decode", "attn", 1, 350, 100),
-            stratum("decode", "norm", 1, 50, 100),
+        let groups = [
+            group("prefill", "gemm", 8, 900, 10),
+            group("prefill", "norm", 8, 100, 10),
+            group("decode", "gemv", 1, 600, 100),
+            group("decode", "attn", 1, 350, 100),
+            group("decode", "norm", 1, 50, 100),
         ];
-        let plan = plan(&strata, &limits());
+        let plan = plan(&groups, &limits());
         assert_eq!(plan.kernels, ["gemm", "gemv", "attn"]);
         let covered: Vec<(String, f64)> = plan
             .stages
@@ -470,10 +465,10 @@ mod tests {
 
     #[test]
     fn stops_at_top_n() {
-        let strata: Vec<Stratum> = (0..50)
-            .map(|i| stratum("decode", &format!("k{i:02}"), 1, 100, 1))
+        let groups: Vec<LaunchGroup> = (0..50)
+            .map(|i| group("decode", &format!("k{i:02}"), 1, 100, 1))
             .collect();
-        let plan = plan(&strata, &Limits { top_n: 3, ..limits() });
+        let plan = plan(&groups, &Limits { top_n: 3, ..limits() });
         assert_eq!(
             plan.kernels,
             ["k00", "k01", "k02"],
@@ -482,14 +477,14 @@ mod tests {
     }
 
     #[test]
-    fn the_price_of_a_name_is_all_its_shapes() {
+    fn the_cost_of_a_name_is_all_its_shapes() {
         // An attention kernel whose grid grows with every token.
-        let mut strata: Vec<Stratum> = (1..=600).map(|x| stratum("decode", "attn", x, 10, 1)).collect();
-        strata.push(stratum("decode", "gemv", 1, 4000, 600));
-        let plan = plan(&strata, &limits());
+        let mut groups: Vec<LaunchGroup> = (1..=600).map(|x| group("decode", "attn", x, 10, 1)).collect();
+        groups.push(group("decode", "gemv", 1, 4000, 600));
+        let plan = plan(&groups, &limits());
         assert_eq!(plan.kernels, ["gemv"]);
         assert_eq!(plan.left_out.len(), 1);
-        assert_eq!(plan.left_out[0].total_ns, 190, "of the strata that were wanted");
+        assert_eq!(plan.left_out[0].total_ns, 190, "of the selected groups");
         assert!(
             plan.left_out[0]
                 .why
@@ -500,76 +495,69 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_in_two_stages_is_paid_once() {
-        let strata = [
-            stratum("prefill", "k", 1, 10, 5),
-            stratum("decode", "k", 1, 10, 5),
-        ];
-        let plan = plan(&strata, &limits());
+    fn a_shape_in_two_stages_counts_once() {
+        let groups = [group("prefill", "k", 1, 10, 5), group("decode", "k", 1, 10, 5)];
+        let plan = plan(&groups, &limits());
         assert_eq!(plan.expected_launches, 1);
-        assert_eq!(plan.strata.len(), 2);
+        assert_eq!(plan.groups.len(), 2);
     }
 
     #[test]
     fn every_stage_gets_its_first_kernel_before_any_gets_its_second() {
-        let strata = [
-            stratum("prefill", "small", 1, 10, 1),
-            stratum("decode", "a", 1, 1000, 1),
-            stratum("decode", "b", 1, 900, 1),
-            stratum("decode", "c", 1, 800, 1),
+        let groups = [
+            group("prefill", "small", 1, 10, 1),
+            group("decode", "a", 1, 1000, 1),
+            group("decode", "b", 1, 900, 1),
+            group("decode", "c", 1, 800, 1),
         ];
         let tight = Limits {
             budget: Duration::from_secs(61),
             ..limits()
         };
-        assert_eq!(plan(&strata, &tight).kernels, ["a", "small"]);
+        assert_eq!(plan(&groups, &tight).kernels, ["a", "small"]);
     }
 
     #[test]
-    fn communication_is_left_out_and_said_so() {
-        let strata = [
-            stratum("decode", "ncclDevKernel_AllReduce", 1, 500, 10),
-            stratum(
+    fn communication_is_left_out() {
+        let groups = [
+            group("decode", "ncclDevKernel_AllReduce", 1, 500, 10),
+            group(
                 "decode",
                 "void deep_ep::internode::dispatch<false, 8>(int4*)",
                 1,
                 500,
                 10,
             ),
-            stratum("decode", "gemv", 1, 500, 10),
+            group("decode", "gemv", 1, 500, 10),
         ];
-        let plan = plan(&strata, &limits());
+        let plan = plan(&groups, &limits());
         assert_eq!(plan.kernels, ["gemv"]);
         assert_eq!(plan.left_out.len(), 2);
-        assert!(
-            plan.left_out
-                .iter()
-                .all(|left| left.why.contains("wait for ever"))
-        );
+        assert!(plan.left_out.iter().all(|left| left.why.contains("communicates")));
     }
 
     #[test]
     fn nothing_to_measure_is_an_empty_plan() {
         let plan = plan(&[], &limits());
-        assert!(plan.kernels.is_empty() && plan.strata.is_empty());
+        assert!(plan.kernels.is_empty() && plan.groups.is_empty());
         assert_eq!(plan.replayed_pct, 0.0);
     }
 
     #[test]
-    fn what_came_back_stands_beside_what_was_asked() {
-        let strata = [
-            stratum("decode", "a", 1, 500, 10),
-            stratum("decode", "b", 2, 500, 10),
-            stratum("decode", "c", 1, 500, 10),
+    fn what_add_result_stands_beside_what_was_asked() {
+        let groups = [
+            group("decode", "a", 1, 500, 10),
+            group("decode", "b", 2, 500, 10),
+            group("decode", "c", 1, 500, 10),
         ];
-        let mut plan = plan(&strata, &limits());
+        let mut plan = plan(&groups, &limits());
         let measured = |kernel: &str, stage: Option<&str>| Measured {
             stage: stage.map(str::to_owned),
             kernel: kernel.to_owned(),
             grid: [1, 1, 1],
             block: [128, 1, 1],
         };
-        plan.came_back(
+        plan.add_result(
             &[
                 measured("a", Some("decode")),
                 measured("a", Some("prefill")),
@@ -578,14 +566,14 @@ mod tests {
             |a, b| a == b,
         );
         assert_eq!(plan.measured_launches, Some(3));
-        let came = |name: &str| {
-            let planned = plan.strata.iter().find(|planned| planned.kernel == name).unwrap();
+        let result = |name: &str| {
+            let planned = plan.groups.iter().find(|planned| planned.kernel == name).unwrap();
             (planned.measured_launches, planned.measured_in.as_deref())
         };
-        assert_eq!(came("a"), (Some(1), None));
-        assert_eq!(came("b"), (Some(0), None));
-        assert_eq!(came("c"), (Some(0), Some("prefill")));
-        assert_eq!(plan.unmet(), 1);
+        assert_eq!(result("a"), (Some(1), None));
+        assert_eq!(result("b"), (Some(0), None));
+        assert_eq!(result("c"), (Some(0), Some("prefill")));
+        assert_eq!(plan.unmeasured(), 1);
     }
 
     proptest! {
@@ -595,13 +583,13 @@ mod tests {
             budget in 0u64..400,
             launch_count in 1u32..4,
         ) {
-            let strata: Vec<Stratum> =
-                rows.iter().map(|(s, k, x, ns, n)| stratum(&format!("s{s}"), &format!("k{k}"), *x, *ns, *n)).collect();
+            let groups: Vec<LaunchGroup> =
+                rows.iter().map(|(s, k, x, ns, n)| group(&format!("s{s}"), &format!("k{k}"), *x, *ns, *n)).collect();
             let limits = Limits { budget: Duration::from_secs(budget), launch_count, ..limits() };
-            let plan = plan(&strata, &limits);
+            let plan = plan(&groups, &limits);
             prop_assert!(plan.kernels.is_empty() || plan.expected_seconds <= plan.budget_seconds);
             prop_assert!(plan.stages.iter().all(|s| (0.0..=100.0 + 1e-9).contains(&s.covered_pct)));
-            prop_assert!(plan.strata.iter().all(|s| plan.kernels.contains(&s.kernel)));
+            prop_assert!(plan.groups.iter().all(|s| plan.kernels.contains(&s.kernel)));
         }
     }
 }

@@ -7,11 +7,11 @@ use crate::printer::Printer;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::child::Cancel;
+use roofgap_collect::rundir::write_whole;
 use roofgap_collect::tool::Search;
 use roofgap_report::parquet::{self, Partition};
 use roofgap_report::{Bundle, chrome, json, text};
-use roofgap_session::inputs::{Exporter, Given, is_report, load};
-use roofgap_session::session::Loaded;
+use roofgap_session::load::{Exporter, Loaded, Overrides, is_report, load};
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
@@ -35,7 +35,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
         std::fs::create_dir_all(dir).map_err(|e| write(dir, e))?;
         for file in roofgap_report::files(bundle(&loaded)) {
             let path = dir.join(file.name);
-            std::fs::write(&path, file.bytes).map_err(|e| write(&path, e))?;
+            write_whole(&path, &file.bytes).map_err(|e| write(&path, e))?;
             printer.progress(&format_args!("wrote {}", path.display()));
         }
     }
@@ -132,8 +132,8 @@ fn part_name(inputs: &[PathBuf]) -> String {
 }
 
 /// What the user states beside the inputs.
-pub(super) fn given(stated: &Stated) -> Result<Given, Failure> {
-    Ok(Given {
+pub(super) fn given(stated: &Stated) -> Result<Overrides, Failure> {
+    Ok(Overrides {
         stages: stated.stage.clone(),
         model: stated.model.as_deref().map(model).transpose()?,
         tokens: Tokens {

@@ -4,12 +4,11 @@ use super::analyze::{exporter, given};
 use crate::args::{Compare, CompareFormat};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_analyze::compare::{CompareOptions, Gate, Side, SideFacts, compare};
-use roofgap_analyze::{Options, StageSet};
+use roofgap_analyze::compare::{CompareOptions, Gate, Side, compare};
 use roofgap_report::{compare as print, text::Look};
-use roofgap_session::inputs::{Exporter, Given, InputError, is_report, load};
-use roofgap_session::runs::{LoadedSide, gate_exit, load_side};
-use std::path::{Path, PathBuf};
+use roofgap_session::exit::Exit;
+use roofgap_session::load::{LoadedSide, load_side};
+use std::path::PathBuf;
 
 pub(super) fn run(args: Compare, printer: &Printer) -> Result<u8, Failure> {
     let mut gates = Vec::new();
@@ -19,7 +18,7 @@ pub(super) fn run(args: Compare, printer: &Printer) -> Result<u8, Failure> {
     let given = given(&args.stated)?;
     let sides = [PathBuf::from(&args.before), PathBuf::from(&args.after)];
     let exporter = exporter(&sides, args.nsys)?;
-    let side = |wanted: &str| one_side(&args.base.dir, wanted, &given, &exporter);
+    let side = |wanted: &str| load_side(&args.base.dir, wanted, &given, &exporter);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
     let options = CompareOptions {
         gates,
@@ -37,7 +36,7 @@ pub(super) fn run(args: Compare, printer: &Printer) -> Result<u8, Failure> {
         CompareFormat::Html => print::html(&comparison),
     };
     printer.answer(&answer).map_err(Failure::Print)?;
-    Ok(gate_exit(comparison.verdict()).code())
+    Ok(Exit::from(comparison.verdict()).code())
 }
 
 fn as_side(loaded: &LoadedSide) -> Side<'_> {
@@ -45,28 +44,4 @@ fn as_side(loaded: &LoadedSide) -> Side<'_> {
         analysis: &loaded.analysis,
         facts: &loaded.facts,
     }
-}
-
-fn one_side(base: &Path, wanted: &str, given: &Given, exporter: &Exporter) -> Result<LoadedSide, Failure> {
-    if is_report(Path::new(wanted)) {
-        return Ok(LoadedSide {
-            analysis: load(&[PathBuf::from(wanted)], given, exporter)?.analysis,
-            facts: SideFacts {
-                title: wanted.to_owned(),
-                ..SideFacts::default()
-            },
-        });
-    }
-    let mut stages = StageSet::default();
-    for stage in &given.stages {
-        stages.set(stage).map_err(InputError::Stage)?;
-    }
-    let options = Options {
-        stages,
-        model: given.model.clone(),
-        tokens: given.tokens.clone(),
-        limits: given.limits,
-        ..Options::default()
-    };
-    Ok(load_side(base, wanted, &options)?)
 }

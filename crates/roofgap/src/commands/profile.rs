@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_collect::child::Cancel;
 use roofgap_report::text;
-use roofgap_session::record::PhaseStatus;
-use roofgap_session::session::{Event, ProfileProps, dry_run, profile};
+use roofgap_session::run::{Event, ProfileProps, dry_run, profile};
+use roofgap_session::run_dir::PhaseStatus;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<u8, Failure> {
         executable,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect::<Vec<PathBuf>>(),
-        native: roofgap_session::native::library(),
+        native: roofgap_session::run::native::library(),
     };
     if args.dry_run {
         return dry(&props, printer);

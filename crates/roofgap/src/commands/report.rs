@@ -3,11 +3,11 @@
 use crate::args::Report;
 use crate::failure::{Failure, PARTIAL};
 use crate::printer::Printer;
+use roofgap_session::run::write_reports;
 use roofgap_session::runs::resolve;
-use roofgap_session::session::report;
 
 pub(super) fn run(args: Report, printer: &Printer) -> Result<u8, Failure> {
-    let rendered = report(&resolve(&args.base.dir, &args.run)?.path)?;
+    let rendered = write_reports(&resolve(&args.base.dir, &args.run)?.path)?;
     for why in &rendered.unreadable {
         printer.warning(why);
     }

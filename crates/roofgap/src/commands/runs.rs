@@ -5,9 +5,9 @@ use super::profile::cancel;
 use crate::args::{Composition, Format, OneRun, Runs};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_session::runs::scrub::Surroundings;
+use roofgap_session::runs::scrub::HostFacts;
 use roofgap_session::runs::{
-    PruneProps, ScrubProps, artifacts, carry_out, list, plan, resolve, scrub, show, text,
+    PruneProps, ScrubProps, artifacts, execute, list, plan, resolve, scrub, show, text,
 };
 use serde::Serialize;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<u8, Failure> {
         Runs::Scrub { run, pack } => {
             let OneRun { run, base, format } = run;
             let props = ScrubProps {
-                surroundings: Surroundings::here(),
+                host: HostFacts::here(),
                 pack,
             };
             let outcome = scrub(&resolve(&base.dir, &run)?, &props)?;
@@ -58,7 +58,7 @@ fn prune(dry_run: bool, composition: Composition, format: Format, printer: &Prin
         answer(&plan, text::plan(&plan), format, printer)?;
         return Ok(0);
     }
-    let outcome = carry_out(&plan, &cancel()?, &mut |run, deed| {
+    let outcome = execute(&plan, &cancel()?, &mut |run, deed| {
         printer.detail(&format_args!("{run}: {}", deed.path.display()));
     });
     answer(&outcome, text::pruned(&outcome), format, printer)?;

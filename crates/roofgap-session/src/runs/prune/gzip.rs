@@ -1,4 +1,4 @@
-//! One file compressed: written beside it under another name, read back, renamed; only then does the original go.
+//! Compresses one file in place: written beside it, read back, renamed, and only then the original is deleted.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -9,19 +9,14 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-/// The name of a file once it is compressed.
-pub(super) fn packed_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".gz");
-    PathBuf::from(name)
-}
+use crate::run_dir::layout::packed_name;
 
-/// Compresses a file in its place and returns how large it is now.
+/// Compresses a file in place and returns its new size, bytes.
 pub(super) fn pack(path: &Path) -> io::Result<u64> {
     pack_through(path, |file| file)
 }
 
-/// The same with something between the bytes and the disk.
+/// Compresses a file through a wrapper of the output file.
 pub(super) fn pack_through<W: Write>(path: &Path, wrap: impl FnOnce(File) -> W) -> io::Result<u64> {
     let target = packed_name(path);
     let temporary = temporary_name(&target)?;
@@ -34,7 +29,7 @@ pub(super) fn pack_through<W: Write>(path: &Path, wrap: impl FnOnce(File) -> W) 
         let _ = fs::remove_file(&temporary);
         return written;
     }
-    // From here on the compressed file is whole and has its name.
+    // The compressed file is complete and has its final name.
     fs::remove_file(path)?;
     sync_folder(path)?;
     written
@@ -52,15 +47,17 @@ fn write<W: Write>(path: &Path, temporary: &Path, wrap: impl FnOnce(File) -> W) 
         .map_err(|error| error.into_error())?
         .flush()?;
     to_sync.sync_all()?;
-    // A disk can lie and memory can rot: what cannot be read back does not replace anything.
+    // A file that does not read back the same replaces nothing.
     let mut back = GzDecoder::new(BufReader::new(File::open(temporary)?));
     if copy_hashed(&mut back, &mut io::sink())? != original {
-        return Err(io::Error::other("what was written does not read back the same"));
+        return Err(io::Error::other(
+            "the compressed file does not read back the same",
+        ));
     }
     Ok(fs::metadata(temporary)?.len())
 }
 
-/// Copies and returns the length and the hash of what was copied.
+/// Copies a stream and returns its length and SHA-256.
 fn copy_hashed(from: &mut impl Read, to: &mut impl Write) -> io::Result<(u64, Vec<u8>)> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; 1 << 17];
@@ -91,12 +88,12 @@ fn temporary_name(target: &Path) -> io::Result<PathBuf> {
     )))
 }
 
-/// Makes a change of names outlast a power cut.
+/// Syncs a folder, so that a rename survives a power cut.
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// What a file would come to, as a share of its size, from up to three pieces of it.
+/// Estimates the compressed share of a file from up to three samples.
 pub(super) fn estimate(path: &Path, size: u64) -> io::Result<f64> {
     const PIECE: u64 = 1 << 20;
     let mut file = File::open(path)?;
@@ -119,7 +116,7 @@ pub(super) fn estimate(path: &Path, size: u64) -> io::Result<f64> {
     })
 }
 
-/// Counts what is written to it.
+/// A writer that counts bytes.
 struct Counted(u64);
 
 impl Write for Counted {

@@ -1,16 +1,16 @@
-//! Making room: older runs are compressed, large ones cut to what cannot be made again. Reports stay as they are.
+//! Frees disk space: compresses old runs and drops the files of large runs that can be regenerated. Reports are kept.
 //!
-//! - [`plan`]: what would be done, and how much it wins; nothing is touched;
-//! - [`carry`]: doing it, one file after another, each step such that a kill loses nothing;
-//! - `gzip`: one file compressed.
+//! - [`mod@plan`]: plans the steps without touching a file;
+//! - [`mod@execute`]: executes them file by file, so that a kill loses nothing;
+//! - `gzip`: compresses one file in place.
 
-pub mod carry;
+pub mod execute;
 pub mod plan;
 
 mod gzip;
 
-pub use carry::{PruneOutcome, carry_out};
-pub use plan::{Action, Deed, PrunePlan, PruneProps, RunPlan, plan};
+pub use execute::{FailedFile, PruneOutcome, PrunedFile, execute};
+pub use plan::{Action, PrunePlan, PruneProps, PruneStep, RunPlan, plan};
 
 pub(super) use plan::is_packed_trace;
 

@@ -1,95 +1,96 @@
-//! What pruning would do, and how much it wins.
+//! Plans the steps of pruning without touching a file.
 
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
 
-use super::super::artifacts::{Found, files, is_temporary};
+use super::super::artifacts::{FoundFile, files, is_temporary};
 use super::super::error::RunsError;
-use super::super::place::{self, RunPlace};
 use super::gzip;
+use crate::run_dir::{RunRef, locate};
 
-/// What pruning is told.
+/// Settings of pruning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PruneProps {
-    /// The folder of the runs.
+    /// Folder of the runs.
     pub base: PathBuf,
-    /// How many of the last runs are kept as they are (`retention.keep`).
+    /// Number of latest runs to keep uncompressed (`retention.keep`).
     pub keep: usize,
-    /// The most one run may take (`retention.max_run_bytes`).
+    /// Maximum size of a run, bytes (`retention.max_run_bytes`).
     pub max_run_bytes: u64,
 }
 
-/// What would be done.
+/// The plan for all runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PrunePlan {
-    /// Run by run, oldest first.
+    /// Plans by run, oldest first.
     pub runs: Vec<RunPlan>,
-    /// Room that all runs take now.
+    /// Disk usage of all runs, bytes.
     pub bytes: u64,
-    /// Room that would be won; compression is estimated from pieces of the files.
+    /// Expected saving, bytes. Compression is estimated from samples.
     pub wins_bytes: u64,
 }
 
-/// What would be done to one run.
+/// The plan for one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunPlan {
-    /// Its name.
+    /// Id of the run.
     pub run_id: String,
-    /// Its folder.
+    /// Folder.
     pub path: PathBuf,
-    /// Room that it takes now.
+    /// Disk usage, bytes.
     pub bytes: u64,
-    /// Room that would be won.
+    /// Expected saving, bytes.
     pub wins_bytes: u64,
-    /// Why it is left alone, where it is.
+    /// Reason to leave the run unchanged.
     pub left_alone: Option<String>,
-    /// What would be done, in this order.
-    pub deeds: Vec<Deed>,
-    /// What it would still take beyond the cap, all of which cannot be made again.
+    /// Steps in order.
+    #[serde(rename = "deeds")]
+    pub steps: Vec<PruneStep>,
+    /// Bytes over the limit after all steps, in files that cannot be regenerated.
     pub over_cap_bytes: u64,
 }
 
-/// What happens to a file.
+/// Action on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It is compressed; everything that reads it reads it so too.
+    /// Compress; every reader accepts the compressed file.
     Compress,
-    /// It goes.
+    /// Delete.
     Drop,
 }
 
-/// What would be done to one file.
+/// One step: an action on a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Deed {
-    /// What.
+pub struct PruneStep {
+    /// Action.
     pub action: Action,
-    /// Path below the run's folder.
+    /// Path below the folder of the run.
     pub path: PathBuf,
-    /// Its size now.
+    /// Size, bytes.
     pub bytes: u64,
-    /// Room that would be won.
+    /// Expected saving, bytes.
     pub wins_bytes: u64,
-    /// Why, and for what goes, how it can be had again.
+    /// Reason, and for a deleted file the way to regenerate it.
     pub why: String,
-    /// What it can be made from again; it goes only while that is there.
+    /// Source to regenerate it from, which must exist when it is deleted.
     pub made_from: Option<PathBuf>,
 }
 
-/// What is not worth compressing.
+/// Minimum size to compress, bytes.
 const SMALL: u64 = 4 << 10;
 
-/// Compressed to more than this share, a file stays as it is.
+/// Maximum compressed share; above it a file is not compressed.
 const NOT_WORTH: f64 = 0.9;
 
-/// A file that was being written and is older than this was left by a kill.
+/// Age above which an unfinished file is a leftover, s.
 const LEFT_BEHIND_S: u64 = 3600;
 
-/// Plans, without touching anything.
+/// Plans the steps for all runs.
 pub fn plan(props: &PruneProps) -> Result<PrunePlan, RunsError> {
-    let runs = place::all(&props.base)?;
+    let runs = locate::all(&props.base)?;
     let states: Vec<RunState> = runs.iter().map(|run| run_state(&run.path)).collect();
     let ended = states
         .iter()
@@ -99,7 +100,7 @@ pub fn plan(props: &PruneProps) -> Result<PrunePlan, RunsError> {
     let mut plans = Vec::new();
     for (run, state) in runs.iter().zip(states) {
         if state == RunState::UnderWay {
-            plans.push(left_alone(run, "it is under way")?);
+            plans.push(left_alone(run, "the run is in progress")?);
             continue;
         }
         let old = older > 0;
@@ -113,89 +114,89 @@ pub fn plan(props: &PruneProps) -> Result<PrunePlan, RunsError> {
     })
 }
 
-fn left_alone(run: &RunPlace, why: &str) -> Result<RunPlan, RunsError> {
+fn left_alone(run: &RunRef, why: &str) -> Result<RunPlan, RunsError> {
     Ok(RunPlan {
         run_id: run.id.clone(),
         path: run.path.clone(),
         bytes: files(&run.path)?.iter().map(|file| file.own_bytes).sum(),
         wins_bytes: 0,
         left_alone: Some(why.to_owned()),
-        deeds: Vec::new(),
+        steps: Vec::new(),
         over_cap_bytes: 0,
     })
 }
 
-fn of_run(run: &RunPlace, old: bool, cap: u64) -> Result<RunPlan, RunsError> {
+fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, RunsError> {
     let found = files(&run.path)?;
     let bytes: u64 = found.iter().map(|file| file.own_bytes).sum();
-    let mut deeds: Vec<Deed> = found.iter().filter_map(left_behind).collect();
-    let over = |deeds: &[Deed]| {
-        let wins: u64 = deeds.iter().map(|deed| deed.wins_bytes).sum();
+    let mut steps: Vec<PruneStep> = found.iter().filter_map(left_behind).collect();
+    let over = |steps: &[PruneStep]| {
+        let wins: u64 = steps.iter().map(|step| step.wins_bytes).sum();
         bytes.saturating_sub(wins).saturating_sub(cap)
     };
-    if old || over(&deeds) > 0 {
+    if old || over(&steps) > 0 {
         let why = if old {
-            "older than the runs that are kept whole"
+            "older than the runs that are kept uncompressed"
         } else {
-            "the run is larger than a run may be"
+            "the run exceeds retention.max_run_bytes"
         };
-        deeds.extend(found.iter().filter_map(|file| compress(&run.path, file, why)));
+        steps.extend(found.iter().filter_map(|file| compress(&run.path, file, why)));
     }
-    for (file, made_from, how) in again(&found) {
-        if over(&deeds) == 0 {
+    for (file, made_from, how) in regenerable(&found) {
+        if over(&steps) == 0 {
             break;
         }
-        // What would be compressed and still is too much goes whole.
-        let planned = deeds.iter().position(|deed| deed.path == file.path);
+        // Compression was not enough; the file is deleted.
+        let planned = steps.iter().position(|step| step.path == file.path);
         if let Some(at) = planned {
-            deeds.remove(at);
+            steps.remove(at);
         }
-        deeds.push(Deed {
+        steps.push(PruneStep {
             action: Action::Drop,
             path: file.path.clone(),
             bytes: file.bytes,
             wins_bytes: file.own_bytes,
-            why: format!("the run is larger than a run may be; {how}"),
+            why: format!("the run exceeds retention.max_run_bytes; {how}"),
             made_from: Some(made_from),
         });
     }
-    let wins_bytes = deeds.iter().map(|deed| deed.wins_bytes).sum();
+    let wins_bytes = steps.iter().map(|step| step.wins_bytes).sum();
     Ok(RunPlan {
         run_id: run.id.clone(),
         path: run.path.clone(),
         bytes,
         wins_bytes,
-        left_alone: deeds.is_empty().then(|| {
+        left_alone: steps.is_empty().then(|| {
             if old {
-                "nothing in it is left to compress".to_owned()
+                "nothing left to compress".to_owned()
             } else {
-                "it is one of those kept whole".to_owned()
+                "one of the latest runs".to_owned()
             }
         }),
-        over_cap_bytes: over(&deeds),
-        deeds,
+        over_cap_bytes: over(&steps),
+        steps,
     })
 }
 
-/// A file that was never finished.
-fn left_behind(file: &Found) -> Option<Deed> {
-    (is_temporary(&file.path) && file.age_s > LEFT_BEHIND_S).then(|| Deed {
+/// Plans to delete an unfinished file.
+fn left_behind(file: &FoundFile) -> Option<PruneStep> {
+    (is_temporary(&file.path) && file.age_s > LEFT_BEHIND_S).then(|| PruneStep {
         action: Action::Drop,
         path: file.path.clone(),
         bytes: file.bytes,
         wins_bytes: file.own_bytes,
-        why: "left half written by something that was killed".to_owned(),
+        why: "unfinished, left by a killed process".to_owned(),
         made_from: None,
     })
 }
 
-/// Compressing a file, where that is worth something.
-fn compress(root: &Path, file: &Found, why: &str) -> Option<Deed> {
+/// Plans to compress a file, where that saves enough.
+fn compress(root: &Path, file: &FoundFile, why: &str) -> Option<PruneStep> {
     if file.bytes < SMALL || !is_trace(&file.path) || is_temporary(&file.path) {
         return None;
     }
     let share = gzip::estimate(&root.join(&file.path), file.bytes).ok()?;
-    (share <= NOT_WORTH).then(|| Deed {
+    (share <= NOT_WORTH).then(|| PruneStep {
         action: Action::Compress,
         path: file.path.clone(),
         bytes: file.bytes,
@@ -205,27 +206,27 @@ fn compress(root: &Path, file: &Found, why: &str) -> Option<Deed> {
     })
 }
 
-/// Endings of what the tools recorded.
+/// Suffixes of recordings.
 const TRACES: [&str; 6] = [".sqlite", ".rgcap", ".nsys-rep", ".ncu-rep", ".csv", ".log"];
 
-/// Whether a file is what a tool recorded, and no report for people.
+/// Returns true for a recording or log.
 fn is_trace(path: &Path) -> bool {
     let name = path.to_string_lossy();
     TRACES.iter().any(|ending| name.ends_with(ending)) || name == "torch/trace.json"
 }
 
-/// Whether a file is a compressed trace.
+/// Returns true for a compressed recording.
 pub(in super::super) fn is_packed_trace(path: &Path) -> bool {
     let name = path.to_string_lossy();
-    // torch writes its trace compressed to begin with.
+    // torch.profiler writes its trace compressed.
     name.strip_suffix(".gz")
         .is_some_and(|plain| plain != "torch/trace.json" && is_trace(Path::new(plain)))
 }
 
-/// What can be made again: the file, from what, and how; what is missed least first.
-fn again(found: &[Found]) -> Vec<(&Found, PathBuf, &'static str)> {
+/// Lists the files that can be regenerated, with source and command, least useful first.
+fn regenerable(found: &[FoundFile]) -> Vec<(&FoundFile, PathBuf, &'static str)> {
     let there = |plain: &str| {
-        let is = |file: &&Found| {
+        let is = |file: &&FoundFile| {
             let name = file.name();
             file.bytes > 0 && (name == plain || name.strip_suffix(".gz") == Some(plain))
         };
@@ -233,22 +234,22 @@ fn again(found: &[Found]) -> Vec<(&Found, PathBuf, &'static str)> {
     };
     let nsys = there("nsys/run.nsys-rep");
     let ncu = there("ncu/plan.ncu-rep");
-    let mut list: Vec<(u8, &Found, PathBuf, &'static str)> = Vec::new();
+    let mut list: Vec<(u8, &FoundFile, PathBuf, &'static str)> = Vec::new();
     for file in found {
         let name = file.name();
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
         let from_nsys = nsys.clone().filter(|from| *from != file.path);
         let from_ncu = ncu.clone().filter(|from| *from != file.path);
         let entry = if plain.starts_with("nsys/") && plain.ends_with(".qdstrm") {
-            from_nsys.map(|from| (0, from, "the report of nsys was made from it"))
+            from_nsys.map(|from| (0, from, "the nsys report has its content"))
         } else if plain.starts_with("nsys/summary_") && plain.ends_with(".csv") {
-            from_nsys.map(|from| (1, from, "`nsys stats` makes it again"))
+            from_nsys.map(|from| (1, from, "`nsys stats` regenerates it"))
         } else if plain.starts_with("ncu/") && plain.ends_with(".ncu-rep") {
-            from_ncu.map(|from| (2, from, "it is a part of the report of the whole plan"))
+            from_ncu.map(|from| (2, from, "the report of the whole plan has its content"))
         } else if plain.starts_with("ncu/") && plain.ends_with(".csv") {
-            from_ncu.map(|from| (3, from, "`ncu --import` makes it again"))
+            from_ncu.map(|from| (3, from, "`ncu --import` regenerates it"))
         } else if plain == "nsys/run.sqlite" {
-            from_nsys.map(|from| (4, from, "`nsys export` makes it again"))
+            from_nsys.map(|from| (4, from, "`nsys export` regenerates it"))
         } else {
             None
         };

@@ -40,7 +40,7 @@ fn props(base: &Path, keep: usize, max_run_bytes: u64) -> PruneProps {
 }
 
 fn done(plan: &PrunePlan) -> PruneOutcome {
-    carry_out(plan, &Cancel::new(), &mut |_, _| {})
+    execute(plan, &Cancel::new(), &mut |_, _| {})
 }
 
 fn unpacked(path: &Path) -> Vec<u8> {
@@ -62,10 +62,7 @@ fn older_runs_are_compressed_and_reports_stay() {
     let new = run(base.path(), "20260102-000000", &[("nsys/run.sqlite", 64)]);
     let plan = plan(&props(base.path(), 1, u64::MAX)).unwrap();
     assert!(old.join("nsys/run.sqlite").is_file(), "planning touches nothing");
-    assert_eq!(
-        plan.runs[1].left_alone.as_deref(),
-        Some("it is one of those kept whole")
-    );
+    assert_eq!(plan.runs[1].left_alone.as_deref(), Some("one of the latest runs"));
     let outcome = done(&plan);
     assert_eq!(outcome.done.len(), 2);
     assert!(outcome.failed.is_empty());
@@ -84,7 +81,7 @@ fn older_runs_are_compressed_and_reports_stay() {
 }
 
 #[test]
-fn a_run_under_way_is_left_alone() {
+fn a_run_in_progress_is_left_alone() {
     let base = tempfile::tempdir().unwrap();
     let live = RunDir::create(base.path()).unwrap();
     live.write("nsys.csv", &trace(64)).unwrap();
@@ -95,17 +92,17 @@ fn a_run_under_way_is_left_alone() {
         .iter()
         .find(|run| run.run_id == live.id().as_str())
         .unwrap();
-    assert_eq!(own.left_alone.as_deref(), Some("it is under way"));
+    assert_eq!(own.left_alone.as_deref(), Some("the run is in progress"));
     // It may also begin after the plan was made.
     let mut late = plan.clone();
     late.runs[0].path = live.path().to_owned();
     let outcome = done(&late);
     assert!(outcome.done.is_empty());
-    assert!(outcome.failed.iter().all(|left| left.why.contains("under way")));
+    assert!(outcome.failed.iter().all(|left| left.why.contains("in progress")));
 }
 
 #[test]
-fn over_the_cap_goes_what_can_be_made_again() {
+fn over_the_limit_regenerable_files_are_deleted() {
     let base = tempfile::tempdir().unwrap();
     let path = run(
         base.path(),
@@ -120,9 +117,9 @@ fn over_the_cap_goes_what_can_be_made_again() {
     // Room for everything but the export, even compressed.
     let plan = plan(&props(base.path(), 5, 80 << 10)).unwrap();
     let what: Vec<(Action, &str)> = plan.runs[0]
-        .deeds
+        .steps
         .iter()
-        .map(|deed| (deed.action, deed.path.to_str().unwrap()))
+        .map(|step| (step.action, step.path.to_str().unwrap()))
         .collect();
     assert_eq!(
         what,
@@ -138,7 +135,7 @@ fn over_the_cap_goes_what_can_be_made_again() {
     let outcome = done(&orphan);
     assert!(path.join("nsys/run.sqlite").is_file());
     assert!(
-        outcome.failed.iter().all(|left| left.why.contains("is gone")),
+        outcome.failed.iter().all(|left| left.why.contains("is missing")),
         "{outcome:?}"
     );
     fs::rename(path.join("elsewhere"), path.join("nsys/run.nsys-rep.gz")).unwrap();
@@ -148,7 +145,7 @@ fn over_the_cap_goes_what_can_be_made_again() {
 }
 
 #[test]
-fn what_cannot_be_made_again_stays_and_is_said() {
+fn files_that_cannot_be_regenerated_are_kept() {
     let base = tempfile::tempdir().unwrap();
     let path = run(base.path(), "20260101-000000", &[("nsys/run.sqlite", 256)]);
     let plan = plan(&props(base.path(), 5, 10 << 10)).unwrap();
@@ -167,21 +164,21 @@ fn a_file_under_two_names_counts_once() {
 }
 
 #[test]
-fn a_file_that_changed_since_stays() {
+fn a_changed_file_is_kept() {
     let base = tempfile::tempdir().unwrap();
     let path = run(base.path(), "20260101-000000", &[("nsys/run.sqlite", 64)]);
     let plan = plan(&props(base.path(), 0, u64::MAX)).unwrap();
     fs::write(path.join("nsys/run.sqlite"), trace(65)).unwrap();
     let outcome = done(&plan);
     assert!(
-        outcome.failed[0].why.contains("something is writing it"),
+        outcome.failed[0].why.contains("another process is writing it"),
         "{outcome:?}"
     );
     assert_eq!(fs::read(path.join("nsys/run.sqlite")).unwrap(), trace(65));
 }
 
 #[test]
-fn a_request_to_end_ends_it_between_two_files() {
+fn a_cancellation_stops_between_two_files() {
     let base = tempfile::tempdir().unwrap();
     run(
         base.path(),
@@ -190,7 +187,7 @@ fn a_request_to_end_ends_it_between_two_files() {
     );
     let plan = plan(&props(base.path(), 0, u64::MAX)).unwrap();
     let cancel = Cancel::new();
-    let outcome = carry_out(&plan, &cancel, &mut |_, _| cancel.request());
+    let outcome = execute(&plan, &cancel, &mut |_, _| cancel.request());
     assert!(outcome.interrupted);
     assert_eq!(outcome.done.len(), 1);
 }

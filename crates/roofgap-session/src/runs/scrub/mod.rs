@@ -1,22 +1,22 @@
-//! Making a run fit to be shared: what belongs to the machine and its people is taken out, and the result is searched for it.
+//! Removes host names, user names, home paths and secrets from a run, and checks the result for them.
 //!
-//! - [`surroundings`]: what this machine would not want to be known for: variables, host, user, home;
-//! - `private`: things to be taken out, found in the run and in the surroundings, and the search for them;
-//! - `sqlite`: a timeline of nsys written anew with what a report needs, and nothing else;
-//! - `text`: documents, logs and pages;
-//! - [`run`]: a whole run;
-//! - `pack`: one archive of what is clean.
+//! - [`run`]: scrubs a whole run;
+//! - [`host`]: variables, host name, user name and home of this machine;
+//! - `private`: private data to remove, and the search for it;
+//! - `sqlite`: rewrites an nsys export with the tables a report needs;
+//! - `text`: cleans documents, logs and pages;
+//! - `pack`: writes one archive of the clean files.
 
+pub mod host;
 pub mod run;
-pub mod surroundings;
 
 mod pack;
 mod private;
 mod sqlite;
 mod text;
 
-pub use run::{Kept, ScrubOutcome, ScrubProps, scrub};
-pub use surroundings::Surroundings;
+pub use host::HostFacts;
+pub use run::{Archive, ScrubOutcome, ScrubProps, UncleanFile, scrub};
 
 #[cfg(test)]
 mod tests;

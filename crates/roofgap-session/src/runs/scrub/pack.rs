@@ -1,4 +1,4 @@
-//! One archive of what is clean.
+//! Writes one archive of the clean files.
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use super::super::error::RunsError;
 use super::private::Private;
 use super::text::is_packed;
 
-/// Packs files of a run below a folder of the run's name, and searches what came of it.
+/// Packs files below a folder named after the run, and searches the archive for private data.
 pub(super) fn pack(
     root: &Path,
     run_id: &str,
@@ -31,7 +31,7 @@ pub(super) fn pack(
     let io = || RunsError::io("write", target);
     archive.as_file().sync_all().map_err(io())?;
     archive.as_file_mut().seek(SeekFrom::Start(0)).map_err(io())?;
-    // Once more over every byte as it will be unpacked, names included.
+    // A last search over every unpacked byte, file names included.
     let mut whole = MultiGzDecoder::new(BufReader::new(archive.as_file()));
     if let Some(what) = private.found_in(&mut whole).map_err(io())? {
         return Err(RunsError::NotClean {
@@ -40,7 +40,7 @@ pub(super) fn pack(
         });
     }
     use std::os::unix::fs::PermissionsExt;
-    // A temporary file is for its owner alone; this one is to be handed on.
+    // A temporary file is readable by its owner only; this one is to be shared.
     archive
         .as_file()
         .set_permissions(fs::Permissions::from_mode(0o644))
@@ -66,7 +66,7 @@ fn write(
         let io = || RunsError::io("pack", &path);
         let mut file = File::open(&path).map_err(io())?;
         let facts = file.metadata().map_err(io())?;
-        // No owner and no group: they have names.
+        // No owner and group: they have names.
         let mut header = tar::Header::new_gnu();
         header.set_size(facts.len());
         header.set_mode(0o644);
@@ -82,7 +82,7 @@ fn write(
     encoder.finish().map_err(io())?.flush().map_err(io())
 }
 
-/// What private thing is in a file, also where it is compressed.
+/// Searches a file, plain or compressed, for private data. Returns its kind.
 pub(super) fn still_in(path: &Path, private: &Private) -> Result<Option<String>, RunsError> {
     let io = || RunsError::io("search", path);
     let packed = is_packed(path).map_err(io())?;

@@ -1,4 +1,4 @@
-//! Things to be taken out, and the search for them.
+//! Private data to remove, and the search for it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -6,26 +6,26 @@ use std::io::{self, Read};
 use memchr::memmem::Finder;
 use roofgap_collect::provenance::variables;
 
-use super::surroundings::Surroundings;
+use super::host::HostFacts;
 
-/// What stands in the place of what was taken out.
-pub(super) const GONE: &str = "<removed>";
+/// Placeholder for removed text.
+pub(super) const REMOVED: &str = "<removed>";
 
-/// What stands for a home.
+/// Placeholder for a home path.
 const HOME: &str = "~";
 
-/// Things to be taken out.
+/// Private data to remove.
 #[derive(Debug, Default)]
 pub(super) struct Private {
-    /// The thing, and what it is, such as "the variable HF_TOKEN". Longest first.
-    things: Vec<(String, String)>,
-    /// Names of people and machines: only as whole words.
+    /// Secrets with their description, such as "the variable HF_TOKEN". Longest first.
+    secrets: Vec<(String, String)>,
+    /// User and host names, removed as whole words only.
     words: Vec<(String, String)>,
-    /// Homes beside the usual places.
+    /// Home paths outside `/home` and `/Users`.
     homes: Vec<String>,
 }
 
-/// A variable with such a word in its name holds a secret, however it looks.
+/// Words in the name of a variable that holds a secret.
 const SECRET_NAMES: [&str; 10] = [
     "KEY",
     "TOKEN",
@@ -39,11 +39,11 @@ const SECRET_NAMES: [&str; 10] = [
     "PROXY",
 ];
 
-/// A variable whose name ends so holds a place, which is not a secret; a secret may well begin with a slash.
-const PLACES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];
+/// Suffixes of variables that hold a path, which is not a secret.
+const PATH_SUFFIXES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];
 
-/// Names that say nothing about anybody.
-const NOBODY: [&str; 12] = [
+/// User and host names that identify nobody.
+const GENERIC_NAMES: [&str; 12] = [
     "root",
     "user",
     "admin",
@@ -58,12 +58,12 @@ const NOBODY: [&str; 12] = [
     "home",
 ];
 
-/// Whether the value of a variable is worth taking out wherever it stands. Short and common values are not: to take out
-/// every "1" or "bfloat16" would leave nothing.
+/// Returns true where the value of a variable must be removed everywhere. Short and common values such as "1" or "bfloat16"
+/// are kept.
 fn is_secret(name: &str, value: &str) -> bool {
     let harmless = variables::allowed([(name.to_owned(), value.to_owned())]).contains_key(name);
     let upper = name.to_ascii_uppercase();
-    if harmless || PLACES.iter().any(|ending| upper.ends_with(ending)) {
+    if harmless || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {
         return false;
     }
     if SECRET_NAMES.iter().any(|word| upper.contains(word)) {
@@ -78,40 +78,40 @@ fn is_secret(name: &str, value: &str) -> bool {
 }
 
 impl Private {
-    /// Those of the surroundings.
-    pub(super) fn of(surroundings: &Surroundings) -> Self {
+    /// Collects the private data of a machine.
+    pub(super) fn of(host: &HostFacts) -> Self {
         let mut private = Private::default();
-        for (name, value) in &surroundings.variables {
+        for (name, value) in &host.variables {
             private.variable(name, value);
         }
-        if let Some(host) = &surroundings.host {
-            private.word(host, "the name of the machine");
+        if let Some(name) = &host.host {
+            private.word(name, "the host name");
         }
-        if let Some(user) = &surroundings.user {
-            private.word(user, "the name of the user");
+        if let Some(user) = &host.user {
+            private.word(user, "the user name");
         }
-        if let Some(home) = surroundings.home.as_ref().and_then(|home| home.to_str()) {
+        if let Some(home) = host.home.as_ref().and_then(|home| home.to_str()) {
             private.home(home);
         }
         private
     }
 
-    /// A variable, where its value is one to be taken out.
+    /// Adds a variable, where its value is private.
     pub(super) fn variable(&mut self, name: &str, value: &str) {
         match name {
             "HOME" => self.home(value),
-            "USER" | "LOGNAME" | "SUDO_USER" => self.word(value, "the name of the user"),
-            "HOSTNAME" | "HOST" => self.word(value, "the name of the machine"),
-            // Within a longer number it is none of the secret.
+            "USER" | "LOGNAME" | "SUDO_USER" => self.word(value, "the user name"),
+            "HOSTNAME" | "HOST" => self.word(value, "the host name"),
+            // Digits of a longer number are not the secret.
             _ if is_secret(name, value) && value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.word(value, &format!("the variable {name}"));
             }
-            _ if is_secret(name, value) => self.thing(value, &format!("the variable {name}")),
+            _ if is_secret(name, value) => self.secret(value, &format!("the variable {name}")),
             _ => {}
         }
     }
 
-    /// `NAME=value` pairs in text, one after another.
+    /// Adds the variables of `NAME=value` pairs in a text.
     pub(super) fn variables_in(&mut self, text: &str, between: char) {
         for pair in text.split([between, '\0', '\n']) {
             if let Some((name, value)) = pair.trim().split_once('=')
@@ -122,10 +122,10 @@ impl Private {
         }
     }
 
-    /// The name of a machine or a person.
+    /// Adds a user or host name.
     pub(super) fn word(&mut self, word: &str, what: &str) {
         let known = self.words.iter().any(|(known, _)| known == word);
-        if word.len() >= 3 && !known && !NOBODY.contains(&word) {
+        if word.len() >= 3 && !known && !GENERIC_NAMES.contains(&word) {
             self.words.push((word.to_owned(), what.to_owned()));
         }
     }
@@ -137,33 +137,33 @@ impl Private {
         }
     }
 
-    fn thing(&mut self, thing: &str, what: &str) {
-        // As it stands, and as a document writes it.
-        let quoted = serde_json::to_string(thing).unwrap_or_default();
+    fn secret(&mut self, secret: &str, what: &str) {
+        // Plain, and escaped as in JSON.
+        let quoted = serde_json::to_string(secret).unwrap_or_default();
         let inside = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let inside = inside.unwrap_or_default().to_owned();
-        for form in [thing.to_owned(), inside] {
-            if !form.is_empty() && !self.things.iter().any(|(known, _)| *known == form) {
-                self.things.push((form, what.to_owned()));
+        for form in [secret.to_owned(), inside] {
+            if !form.is_empty() && !self.secrets.iter().any(|(known, _)| *known == form) {
+                self.secrets.push((form, what.to_owned()));
             }
         }
-        self.things
-            .sort_by_key(|(thing, _)| std::cmp::Reverse(thing.len()));
+        self.secrets
+            .sort_by_key(|(secret, _)| std::cmp::Reverse(secret.len()));
     }
 
-    /// Text without them; `None` where there was none in it. Counts what was taken out by kind.
+    /// Removes private data from a text and counts it by kind; `None` where there was none.
     pub(super) fn clean(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
         let mut clean = std::borrow::Cow::Borrowed(text);
-        for (thing, what) in &self.things {
-            let times = clean.matches(thing.as_str()).count();
+        for (secret, what) in &self.secrets {
+            let times = clean.matches(secret.as_str()).count();
             if times > 0 {
-                clean = clean.replace(thing.as_str(), GONE).into();
+                clean = clean.replace(secret.as_str(), REMOVED).into();
                 *count.entry(what.clone()).or_default() += times as u64;
             }
         }
-        if let Some((text, times)) = homeless(&clean, &self.homes) {
+        if let Some((text, times)) = replace_homes(&clean, &self.homes) {
             clean = text.into();
-            *count.entry("paths of homes".to_owned()).or_default() += times;
+            *count.entry("home paths".to_owned()).or_default() += times;
         }
         for (word, what) in &self.words {
             if let Some((text, times)) = without_word(&clean, word) {
@@ -177,7 +177,7 @@ impl Private {
         }
     }
 
-    /// What is still in these bytes, by kind; never the thing itself.
+    /// Searches bytes for private data. Returns its kind, never the data itself.
     pub(super) fn found_in(&self, source: &mut dyn Read) -> io::Result<Option<String>> {
         let needles = self.needles();
         let longest = needles
@@ -187,7 +187,7 @@ impl Private {
             .unwrap_or(0);
         let mut buffer = Vec::new();
         loop {
-            // The end of the last piece stays: a thing may lie across two.
+            // The end of the last piece is kept, because a match may span two.
             let keep = buffer.len().saturating_sub(longest + 1);
             buffer.drain(..keep);
             let before = buffer.len();
@@ -201,31 +201,31 @@ impl Private {
         }
     }
 
-    /// What bytes are searched for. Short words are not: among so many bytes they turn up by chance.
+    /// Lists the search terms. Short words are left out, because they occur by chance in binary data.
     fn needles(&self) -> Vec<Needle<'_>> {
-        let needle = |text, what, alone| Needle {
+        let needle = |text, what, whole_word| Needle {
             finder: Finder::new(text),
             what,
-            alone,
+            whole_word,
         };
-        let things = self
-            .things
+        let secrets = self
+            .secrets
             .iter()
-            .map(|(thing, what)| needle(thing, what.as_str(), false));
+            .map(|(secret, what)| needle(secret, what.as_str(), false));
         let words = self.words.iter().filter(|(word, _)| word.len() >= 6);
         let words = words.map(|(word, what)| needle(word, what.as_str(), true));
         let homes = self.homes.iter().filter(|home| home.len() >= 8);
-        let homes = homes.map(|home| needle(home, "the path of a home", true));
-        things.chain(words).chain(homes).collect()
+        let homes = homes.map(|home| needle(home, "a home path", true));
+        secrets.chain(words).chain(homes).collect()
     }
 }
 
-/// Something to be searched for.
+/// A search term.
 struct Needle<'a> {
     finder: Finder<'a>,
     what: &'a str,
-    /// Only where no letter or digit stands beside it.
-    alone: bool,
+    /// True for a term that matches whole words only.
+    whole_word: bool,
 }
 
 impl Needle<'_> {
@@ -234,7 +234,7 @@ impl Needle<'_> {
         let length = self.finder.needle().len();
         self.finder.find_iter(bytes).any(|at| {
             let before = at.checked_sub(1).and_then(|at| bytes.get(at));
-            !self.alone || !(part(before) || part(bytes.get(at + length)))
+            !self.whole_word || !(part(before) || part(bytes.get(at + length)))
         })
     }
 }
@@ -247,15 +247,15 @@ fn is_name(name: &str) -> bool {
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Text in which homes are `~`, and how many there were.
-fn homeless(text: &str, homes: &[String]) -> Option<(String, u64)> {
+/// Replaces home paths by `~` and counts them.
+fn replace_homes(text: &str, homes: &[String]) -> Option<(String, u64)> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut times = 0;
     while let Some(at) = rest.find('/') {
         let (before, from) = rest.split_at(at);
         out.push_str(before);
-        // A home begins a path: what stands before it is no part of one.
+        // A home path is the start of a path.
         let begins =
             !out.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.' || c == '~' || c == '-');
         match home_at(from, homes).filter(|_| begins) {
@@ -274,7 +274,7 @@ fn homeless(text: &str, homes: &[String]) -> Option<(String, u64)> {
     (times > 0).then_some((out, times))
 }
 
-/// The length of the home that the text begins with.
+/// Returns the length of the home path at the start of a text.
 fn home_at(text: &str, homes: &[String]) -> Option<usize> {
     let ends = |length: usize| {
         let next = text.get(length..).and_then(|rest| rest.chars().next());
@@ -298,7 +298,7 @@ fn home_at(text: &str, homes: &[String]) -> Option<usize> {
     None
 }
 
-/// Text without a word, and how often it stood there by itself.
+/// Removes a whole word and counts it.
 fn without_word(text: &str, word: &str) -> Option<(String, u64)> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let mut out = String::with_capacity(text.len());
@@ -308,7 +308,7 @@ fn without_word(text: &str, word: &str) -> Option<(String, u64)> {
             && !text.get(at + found.len()..).unwrap_or_default().starts_with(part);
         if alone {
             out.push_str(text.get(from..at).unwrap_or_default());
-            out.push_str(GONE);
+            out.push_str(REMOVED);
             from = at + found.len();
             times += 1;
         }
@@ -334,7 +334,7 @@ mod tests {
             ("PATH", "/usr/bin:/opt/x/bin"),
             ("HOME", "/data/people/anna"),
         ];
-        Private::of(&Surroundings {
+        Private::of(&HostFacts {
             variables: variables
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into(),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_homes_and_names_go() {
+    fn secrets_homes_and_names_are_removed() {
         assert_eq!(clean("token=hf_abcdef;"), "token=<removed>;");
         assert_eq!(clean("id plainvalue42xyz!"), "id <removed>!");
         assert_eq!(clean("x /slash/first y"), "x <removed> y");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nobodys_stays() {
+    fn public_text_is_kept() {
         for text in [
             "kernel<bfloat16, 4>",
             "/tmp/agent",
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_across_two_reads_is_found() {
+    fn a_match_across_two_reads_is_found() {
         let private = private();
         let mut bytes = vec![b'x'; (1 << 20) - 4];
         bytes.extend_from_slice(b"hf_abcdef and more");
@@ -399,7 +399,10 @@ mod tests {
         private.variables_in("A=1;SECRET_KEY=swordfish1;_=x", ';');
         private.variables_in("LANG=C\nDB_PASSWORD=\"hunter22\"", ' ');
         for text in ["swordfish1", "hunter22"] {
-            assert_eq!(private.clean(text, &mut BTreeMap::new()).as_deref(), Some(GONE));
+            assert_eq!(
+                private.clean(text, &mut BTreeMap::new()).as_deref(),
+                Some(REMOVED)
+            );
         }
     }
 }

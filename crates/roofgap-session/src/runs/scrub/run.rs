@@ -1,4 +1,4 @@
-//! A whole run made fit to be shared.
+//! Scrubs a whole run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,61 +11,60 @@ use flate2::write::GzEncoder;
 use roofgap_collect::rundir::{RunState, run_state, write_whole};
 use serde::Serialize;
 
-use super::super::artifacts::{Found, files, is_temporary, sha256};
+use super::super::artifacts::{FoundFile, files, is_temporary, sha256};
 use super::super::error::RunsError;
-use super::super::place::RunPlace;
+use super::host::HostFacts;
 use super::private::Private;
-use super::surroundings::Surroundings;
 use super::{pack, sqlite, text};
 use crate::exit::Exit;
-use crate::record::SessionRecord;
+use crate::run_dir::{RunRef, SessionRecord};
 
-/// The schema of the outcome.
+/// Schema of the result.
 pub const SCHEMA: &str = "roofgap.scrub/1";
 
-/// What scrubbing is told.
+/// Settings of scrubbing.
 #[derive(Debug, Clone, Default)]
 pub struct ScrubProps {
-    /// What may have leaked into the files.
-    pub surroundings: Surroundings,
-    /// Where to write one archive of what is clean.
+    /// Facts of this machine.
+    pub host: HostFacts,
+    /// Archive to write with the clean files.
     pub pack: Option<PathBuf>,
 }
 
-/// What came of it.
+/// Result of scrubbing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScrubOutcome {
     /// Always [`SCHEMA`].
     pub schema: &'static str,
-    /// The run.
+    /// Id of the run.
     pub run_id: String,
-    /// Files that were changed.
+    /// Changed files.
     pub changed: Vec<PathBuf>,
-    /// What was taken out of texts, and how often. Names of variables, never their values.
+    /// Number of removals by kind. Variables are named, their values never.
     pub removed: BTreeMap<String, u64>,
-    /// Tables of the timeline that were left out.
+    /// Tables removed from the timeline.
     pub dropped_tables: Vec<String>,
-    /// Files that still may hold what should not be shared, and why. They are in no archive.
-    pub not_clean: Vec<Kept>,
-    /// The archive.
-    pub pack: Option<Packed>,
+    /// Files that may still hold private data. They are in no archive.
+    pub not_clean: Vec<UncleanFile>,
+    /// Archive.
+    pub pack: Option<Archive>,
 }
 
-/// A file that stays as it is and is not shared.
+/// A file that is unchanged and must not be shared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Kept {
-    /// Path below the run's folder.
+pub struct UncleanFile {
+    /// Path below the folder of the run.
     pub path: PathBuf,
-    /// Why.
+    /// Reason.
     pub why: String,
-    /// Whether files of its kind can never be cleaned; otherwise something went wrong with this one.
+    /// True for a kind of file that can never be cleaned, false for an error on this file.
     pub by_kind: bool,
 }
 
 impl ScrubOutcome {
-    /// How to end: a report of nsys that cannot be cleaned is no failure, a timeline that should have been is.
+    /// Returns the exit status. A file that can never be cleaned is not a failure.
     pub fn exit(&self) -> Exit {
-        if self.not_clean.iter().all(|kept| kept.by_kind) {
+        if self.not_clean.iter().all(|file| file.by_kind) {
             Exit::Done
         } else {
             Exit::Partial
@@ -73,38 +72,38 @@ impl ScrubOutcome {
     }
 }
 
-/// The archive.
+/// An archive of clean files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Packed {
-    /// Where it is.
+pub struct Archive {
+    /// Path.
     pub path: PathBuf,
-    /// Its size.
+    /// Size, bytes.
     pub bytes: u64,
-    /// Its hash.
+    /// SHA-256 in hexadecimal.
     pub sha256: Option<String>,
-    /// How many files are in it.
+    /// Number of files.
     pub files: usize,
 }
 
-/// How a file is dealt with.
+/// Treatment of a file.
 enum Treatment {
-    /// Written anew as a timeline.
+    /// Rewrite as a timeline.
     Timeline,
-    /// Cleaned as text.
+    /// Clean as text.
     Text,
-    /// Searched and not changed: a capture of the native collector holds names and times only.
+    /// Search only: a native capture holds nothing but names and times.
     Search,
-    /// Left out.
+    /// Leave out.
     LeaveOut(&'static str),
 }
 
-/// Takes out of a run what belongs to the machine and its people.
+/// Removes host names, user names, home paths and secrets from a run.
 ///
-/// Each file is replaced whole, and what tells what to look for (the record, then the timelines) comes last, so that a run whose
-/// scrubbing was cut short can be scrubbed again.
-pub fn scrub(run: &RunPlace, props: &ScrubProps) -> Result<ScrubOutcome, RunsError> {
+/// Each file is replaced atomically. The record and the timelines, which tell what to look for, come last, so that an
+/// interrupted scrub can be repeated.
+pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError> {
     if run_state(&run.path) == RunState::UnderWay {
-        return Err(RunsError::UnderWay { run: run.id.clone() });
+        return Err(RunsError::InProgress { run: run.id.clone() });
     }
     let mut outcome = ScrubOutcome {
         schema: SCHEMA,
@@ -115,14 +114,14 @@ pub fn scrub(run: &RunPlace, props: &ScrubProps) -> Result<ScrubOutcome, RunsErr
         not_clean: Vec::new(),
         pack: None,
     };
-    sweep(&run.path)?;
-    let mut found: Vec<Found> = files(&run.path)?;
+    remove_leftovers(&run.path)?;
+    let mut found: Vec<FoundFile> = files(&run.path)?;
     found.retain(|file| !is_hidden(&file.path));
     let private = gather(run, &found, props, &mut outcome);
-    found.sort_by_key(|file| (last(&file.path), file.path.clone()));
+    found.sort_by_key(|file| (order(&file.path), file.path.clone()));
     let mut clean = Vec::new();
     for file in &found {
-        if outcome.not_clean.iter().any(|kept| kept.path == file.path) {
+        if outcome.not_clean.iter().any(|unclean| unclean.path == file.path) {
             continue;
         }
         let (why, by_kind) = match treatment(&file.path) {
@@ -132,10 +131,10 @@ pub fn scrub(run: &RunPlace, props: &ScrubProps) -> Result<ScrubOutcome, RunsErr
                     clean.push(file.path.clone());
                     continue;
                 }
-                Err(why) => (why, false),
+                Err(error) => (error.to_string(), false),
             },
         };
-        outcome.not_clean.push(Kept {
+        outcome.not_clean.push(UncleanFile {
             path: file.path.clone(),
             why,
             by_kind,
@@ -149,7 +148,7 @@ pub fn scrub(run: &RunPlace, props: &ScrubProps) -> Result<ScrubOutcome, RunsErr
         clean.push(PathBuf::from(NOTE));
         clean.sort();
         let bytes = pack::pack(&run.path, &run.id, &clean, target, &private)?;
-        outcome.pack = Some(Packed {
+        outcome.pack = Some(Archive {
             path: target.clone(),
             bytes,
             sha256: sha256(target).ok(),
@@ -159,14 +158,14 @@ pub fn scrub(run: &RunPlace, props: &ScrubProps) -> Result<ScrubOutcome, RunsErr
     Ok(outcome)
 }
 
-/// What was done, in the run itself.
+/// File in the run that holds the result.
 const NOTE: &str = "scrubbed.json";
 
-/// The beginning of the names of folders to work in.
+/// Prefix of the work folders.
 const WORK: &str = ".scrub-";
 
-/// Takes away what a scrubbing that was killed left behind: it is as private as what it was made from.
-fn sweep(root: &Path) -> Result<(), RunsError> {
+/// Deletes the leftovers of a killed scrub, which hold private data.
+fn remove_leftovers(root: &Path) -> Result<(), RunsError> {
     for file in files(root)? {
         let path = root.join(&file.path);
         let work = path.ancestors().find(|folder| {
@@ -179,7 +178,7 @@ fn sweep(root: &Path) -> Result<(), RunsError> {
             None => continue,
         };
         match gone {
-            // Its folder went with an earlier file of it.
+            // Its folder was deleted with an earlier file.
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(RunsError::io("remove", &path)(error));
             }
@@ -189,8 +188,8 @@ fn sweep(root: &Path) -> Result<(), RunsError> {
     Ok(())
 }
 
-/// What tells what to look for is changed last.
-fn last(path: &Path) -> u8 {
+/// Orders the files: those that tell what to look for come last.
+fn order(path: &Path) -> u8 {
     let name = path.to_string_lossy();
     if is_timeline(&name) {
         2
@@ -203,7 +202,7 @@ fn is_timeline(name: &str) -> bool {
     name.strip_suffix(".gz").unwrap_or(name).ends_with(".sqlite")
 }
 
-/// Markers, files half written, and folders of work.
+/// Returns true for markers, unfinished files and work folders.
 fn is_hidden(path: &Path) -> bool {
     is_temporary(path)
         || path
@@ -211,9 +210,9 @@ fn is_hidden(path: &Path) -> bool {
             .any(|part| part.as_os_str().to_string_lossy().starts_with('.'))
 }
 
-/// Everything to look for: in the surroundings, in the record of the session, in the timelines.
-fn gather(run: &RunPlace, found: &[Found], props: &ScrubProps, outcome: &mut ScrubOutcome) -> Private {
-    let mut private = Private::of(&props.surroundings);
+/// Collects the private data of the machine, the record and the timelines.
+fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut ScrubOutcome) -> Private {
+    let mut private = Private::of(&props.host);
     if let Ok(record) = SessionRecord::read(&run.path) {
         for command in record.phases.iter().flat_map(|phase| &phase.commands) {
             for (name, value) in &command.env {
@@ -224,13 +223,13 @@ fn gather(run: &RunPlace, found: &[Found], props: &ScrubProps, outcome: &mut Scr
         }
     }
     for file in found.iter().filter(|file| is_timeline(&file.name())) {
-        let looked = with_plain(&run.path.join(&file.path), |plain, _| {
-            sqlite::look(plain, &mut private).map_err(|error| error.to_string())
+        let collected = with_plain(&run.path.join(&file.path), |plain, _| {
+            Ok(sqlite::collect(plain, &mut private)?)
         });
-        if let Err(why) = looked {
-            outcome.not_clean.push(Kept {
+        if let Err(error) = collected {
+            outcome.not_clean.push(UncleanFile {
                 path: file.path.clone(),
-                why: format!("it cannot be read: {why}"),
+                why: format!("not readable: {error}"),
                 by_kind: false,
             });
         }
@@ -242,38 +241,38 @@ fn treatment(path: &Path) -> Treatment {
     let name = path.to_string_lossy();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
     if name.starts_with("program/") {
-        return Treatment::LeaveOut("written by the program itself: what is in it is not known");
+        return Treatment::LeaveOut("written by the program, content unknown");
     }
     match plain.rsplit('.').next().unwrap_or_default() {
         "sqlite" => Treatment::Timeline,
         "nsys-rep" | "qdstrm" => {
-            Treatment::LeaveOut("a report of nsys holds the environment of the machine and cannot be changed")
+            Treatment::LeaveOut("an nsys report holds the environment of the machine and cannot be changed")
         }
-        "ncu-rep" => Treatment::LeaveOut(
-            "a report of ncu holds paths and modules of the program and cannot be changed",
-        ),
+        "ncu-rep" => {
+            Treatment::LeaveOut("an ncu report holds paths and modules of the program and cannot be changed")
+        }
         "json" | "yaml" | "yml" | "md" | "html" | "csv" | "log" | "txt" | "py" => Treatment::Text,
         "rgcap" => Treatment::Search,
         "parquet" => {
-            Treatment::LeaveOut("compressed inside; `roofgap report` makes it again from what is clean")
+            Treatment::LeaveOut("compressed inside; `roofgap report` regenerates it from the clean files")
         }
-        _ => Treatment::LeaveOut("of a kind that is not known"),
+        _ => Treatment::LeaveOut("unknown kind of file"),
     }
 }
 
-/// Deals with one file; an error says why it is not clean.
+/// Cleans one file.
 fn treat(
     root: &Path,
     name: &Path,
     treatment: &Treatment,
     private: &Private,
     outcome: &mut ScrubOutcome,
-) -> Result<(), String> {
+) -> Result<(), ScrubError> {
     let path = root.join(name);
     match treatment {
         Treatment::LeaveOut(_) | Treatment::Search => {}
         Treatment::Text => {
-            if text::clean(&path, private, &mut outcome.removed).map_err(|error| error.to_string())? {
+            if text::clean(&path, private, &mut outcome.removed)? {
                 outcome.changed.push(name.to_owned());
             }
         }
@@ -283,62 +282,70 @@ fn treat(
             outcome.changed.push(name.to_owned());
         }
     }
-    match pack::still_in(&path, private) {
-        Ok(None) => Ok(()),
-        Ok(Some(what)) => Err(format!("it still holds {what}")),
-        Err(error) => Err(error.to_string()),
+    check_clean(&path, private)
+}
+
+fn check_clean(path: &Path, private: &Private) -> Result<(), ScrubError> {
+    match pack::still_in(path, private)? {
+        None => Ok(()),
+        Some(what) => Err(ScrubError::NotClean { what }),
     }
 }
 
-/// Writes a timeline anew in its place.
+/// Error from cleaning one file.
+#[derive(Debug, thiserror::Error)]
+enum ScrubError {
+    #[error("still holds {what}")]
+    NotClean { what: String },
+    #[error(transparent)]
+    Search(#[from] RunsError),
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Rewrites a timeline in place. Returns the dropped tables.
 fn timeline(
     path: &Path,
     private: &Private,
     count: &mut BTreeMap<String, u64>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, ScrubError> {
     with_plain(path, |plain, work| {
         let (between, clean) = (work.join(".between.tmp"), work.join(".clean.tmp"));
-        let rewritten =
-            sqlite::rewrite(plain, &between, &clean, private, count).map_err(|error| error.to_string())?;
-        let replace = || -> io::Result<()> {
-            let ready = if text::is_packed(path)? {
-                let packed = work.join(".packed.tmp");
-                let mut encoder = GzEncoder::new(BufWriter::new(File::create(&packed)?), Compression::new(6));
-                io::copy(&mut File::open(&clean)?, &mut encoder)?;
-                encoder.finish()?.flush()?;
-                packed
-            } else {
-                clean.clone()
-            };
-            File::open(&ready)?.sync_all()?;
-            fs::rename(&ready, path)
+        let dropped = sqlite::rewrite(plain, &between, &clean, private, count)?;
+        // Searched before it replaces the original.
+        check_clean(&clean, private)?;
+        let ready = if text::is_packed(path)? {
+            let packed = work.join(".packed.tmp");
+            let mut encoder = GzEncoder::new(BufWriter::new(File::create(&packed)?), Compression::new(6));
+            io::copy(&mut File::open(&clean)?, &mut encoder)?;
+            encoder.finish()?.flush()?;
+            packed
+        } else {
+            clean
         };
-        // Searched before it replaces anything.
-        match pack::still_in(&clean, private) {
-            Ok(None) => {}
-            Ok(Some(what)) => return Err(format!("written anew it still holds {what}")),
-            Err(error) => return Err(error.to_string()),
-        }
-        replace().map_err(|error| error.to_string())?;
-        Ok(rewritten.dropped)
+        File::open(&ready)?.sync_all()?;
+        fs::rename(&ready, path)?;
+        Ok(dropped)
     })
 }
 
-/// Gives a file that may be compressed as a plain one, and a folder to work in beside it, which goes afterwards.
-fn with_plain<T>(path: &Path, work: impl FnOnce(&Path, &Path) -> Result<T, String>) -> Result<T, String> {
-    let said = |error: io::Error| error.to_string();
+/// Unpacks a file where it is compressed, and passes it on with a temporary work folder beside it.
+fn with_plain<T>(
+    path: &Path,
+    work: impl FnOnce(&Path, &Path) -> Result<T, ScrubError>,
+) -> Result<T, ScrubError> {
     let folder = tempfile::Builder::new()
         .prefix(WORK)
-        .tempdir_in(path.parent().unwrap_or(Path::new(".")))
-        .map_err(said)?;
-    if !text::is_packed(path).map_err(said)? {
+        .tempdir_in(path.parent().unwrap_or(Path::new(".")))?;
+    if !text::is_packed(path)? {
         return work(path, folder.path());
     }
     let plain = folder.path().join(".plain.tmp");
-    let mut source = MultiGzDecoder::new(BufReader::new(File::open(path).map_err(said)?));
-    let mut target = BufWriter::new(File::create(&plain).map_err(said)?);
-    io::copy(&mut source, &mut target)
-        .and_then(|_| target.flush())
-        .map_err(said)?;
+    let mut source = MultiGzDecoder::new(BufReader::new(File::open(path)?));
+    let mut target = BufWriter::new(File::create(&plain)?);
+    io::copy(&mut source, &mut target)?;
+    target.flush()?;
     work(&plain, folder.path())
 }

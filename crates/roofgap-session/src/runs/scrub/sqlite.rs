@@ -1,26 +1,16 @@
-//! A timeline of nsys written anew: what a report needs is taken over, nothing else is, and the new file has no free pages.
+//! Rewrites an nsys export with the tables and rows that a report needs, without free pages.
 //!
-//! An export holds the environment of the program three times over, the names of all processes of the machine, its host and
-//! user, and what the program printed. So this goes by what is let through, not by what is held back.
+//! An export holds the environment of the program three times, the names of all processes, host and user names, and the output
+//! of the program. So tables are kept by an allow-list.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, Error, OpenFlags};
 
 use super::private::Private;
 
-/// Why a timeline could not be written anew.
-pub(super) type Failure = rusqlite::Error;
-
-/// What came of it.
-#[derive(Debug, Default)]
-pub(super) struct Rewritten {
-    /// Tables that were left out.
-    pub(super) dropped: Vec<String>,
-}
-
-/// Beginnings of the names of tables that hold times, names of functions, and devices.
+/// Prefixes of the tables with times, function names and devices.
 const KEPT: [&str; 14] = [
     "CUPTI_ACTIVITY_KIND_",
     "NVTX_EVENTS",
@@ -38,7 +28,7 @@ const KEPT: [&str; 14] = [
     "UnwindMethodType",
 ];
 
-/// Tables of which some rows are kept.
+/// Tables of which only some rows are kept.
 const IN_PART: [&str; 5] = [
     "StringIds",
     "PROCESSES",
@@ -47,10 +37,10 @@ const IN_PART: [&str; 5] = [
     "EXPORT_META_DATA",
 ];
 
-/// Rows about the export that say with what it was made.
+/// Rows with the versions of the export.
 const VERSIONS: &str = "name LIKE 'EXPORT_PRODUCT_%' OR name LIKE 'EXPORT_SCHEMA_%' OR name IN ('EXPORT_ARCH', 'EXPORT_PLATFORM')";
 
-/// Columns that point into the strings, where the table does not say so itself.
+/// Columns that refer to `StringIds` without a declared reference.
 const POINTERS: [&str; 6] = [
     "nameId",
     "textId",
@@ -60,7 +50,7 @@ const POINTERS: [&str; 6] = [
     "jsonTextId",
 ];
 
-/// A table of the old file.
+/// A table of the source file.
 struct Table {
     name: String,
     sql: String,
@@ -72,24 +62,24 @@ impl Table {
         self.columns.iter().any(|own| own == column)
     }
 
-    /// Its columns that point into the strings.
+    /// Lists the columns that refer to `StringIds`.
     fn pointers(&self) -> Vec<&String> {
-        let said = |column: &str| {
+        let declared = |column: &str| {
             self.sql.lines().any(|line| {
                 line.contains("REFERENCES StringIds") && line.split_whitespace().next() == Some(column)
             })
         };
         self.columns
             .iter()
-            .filter(|column| POINTERS.contains(&column.as_str()) || said(column))
+            .filter(|column| POINTERS.contains(&column.as_str()) || declared(column))
             .collect()
     }
 }
 
-/// Notes what is private in a timeline.
-pub(super) fn look(path: &Path, private: &mut Private) -> Result<(), Failure> {
+/// Collects the private data of an export.
+pub(super) fn collect(path: &Path, private: &mut Private) -> Result<(), Error> {
     let old = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let there = |name: &str| -> Result<bool, Failure> {
+    let there = |name: &str| -> Result<bool, Error> {
         let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1";
         old.query_row(sql, [name], |row| row.get::<_, i64>(0))
             .map(|count| count > 0)
@@ -113,9 +103,9 @@ pub(super) fn look(path: &Path, private: &mut Private) -> Result<(), Failure> {
                 "ENVIRONMENT_VARIABLE" => private.variables_in(&value, '\0'),
                 "DeviceEnvironment" => private.variables_in(&value, ';'),
                 "Hostname" | "EXPORT_HOST" | "DEVICE_DISPLAY_NAME" => {
-                    private.word(&value, "the name of the machine");
+                    private.word(&value, "the host name");
                 }
-                "USER_NAME" | "EXPORT_USER" => private.word(&value, "the name of the user"),
+                "USER_NAME" | "EXPORT_USER" => private.word(&value, "the user name"),
                 _ => {}
             }
         }
@@ -131,18 +121,18 @@ pub(super) fn look(path: &Path, private: &mut Private) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a timeline anew into `target`, which must not be there; `between` is a file on the way there.
+/// Rewrites an export to `target`, which must not exist, through the temporary file `between`. Returns the dropped tables.
 pub(super) fn rewrite(
     source: &Path,
     between: &Path,
     target: &Path,
     private: &Private,
     count: &mut BTreeMap<String, u64>,
-) -> Result<Rewritten, Failure> {
+) -> Result<Vec<String>, Error> {
     let new = Connection::open(between)?;
     new.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA secure_delete = ON;")?;
     new.execute("ATTACH DATABASE ?1 AS old", [source.to_string_lossy()])?;
-    let mut rewritten = Rewritten::default();
+    let mut dropped = Vec::new();
     let mut whole = Vec::new();
     let mut in_part = Vec::new();
     for table in tables(&new)? {
@@ -151,7 +141,7 @@ pub(super) fn rewrite(
         } else if KEPT.iter().any(|kept| table.name.starts_with(kept)) {
             whole.push(table);
         } else {
-            rewritten.dropped.push(table.name);
+            dropped.push(table.name);
         }
     }
     for table in &whole {
@@ -199,11 +189,11 @@ pub(super) fn rewrite(
     clean(&new, &whole, &in_part, private, count)?;
     new.execute_batch("DETACH DATABASE old; DROP TABLE temp.own; DROP TABLE temp.used;")?;
     new.execute("VACUUM INTO ?1", [target.to_string_lossy()])?;
-    Ok(rewritten)
+    Ok(dropped)
 }
 
-/// Tables of the old file.
-fn tables(new: &Connection) -> Result<Vec<Table>, Failure> {
+/// Lists the tables of the source file.
+fn tables(new: &Connection) -> Result<Vec<Table>, Error> {
     let mut rows = new.prepare(
         "SELECT name, sql FROM old.sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%' AND name NOT LIKE 'sqlite_%'",
     )?;
@@ -221,8 +211,8 @@ fn tables(new: &Connection) -> Result<Vec<Table>, Failure> {
     Ok(tables)
 }
 
-/// Makes a table in the new file and takes rows over.
-fn copy(new: &Connection, table: &Table, which: &str) -> Result<(), Failure> {
+/// Creates a table in the new file and copies rows.
+fn copy(new: &Connection, table: &Table, which: &str) -> Result<(), Error> {
     new.execute_batch(&table.sql)?;
     let name = quoted(&table.name);
     new.execute(
@@ -232,14 +222,14 @@ fn copy(new: &Connection, table: &Table, which: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Cleans the texts that were taken over.
+/// Cleans the copied texts.
 fn clean(
     new: &Connection,
     whole: &[Table],
     in_part: &[Table],
     private: &Private,
     count: &mut BTreeMap<String, u64>,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let texts = [
         ("StringIds", "value"),
         ("NVTX_EVENTS", "text"),
@@ -258,7 +248,7 @@ fn clean(
         let mut rows = rows.query([])?;
         while let Some(row) = rows.next()? {
             let text: String = row.get(0)?;
-            // A program is known by its name; where it lies says who runs it.
+            // The path of a program may name its user.
             let short = if table == "PROCESSES" {
                 text.rsplit('/').next().unwrap_or(&text)
             } else {

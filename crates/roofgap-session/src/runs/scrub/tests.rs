@@ -8,9 +8,9 @@ use roofgap_collect::rundir::RunDir;
 use rusqlite::Connection;
 
 use super::super::error::RunsError;
-use super::super::place::RunPlace;
 use super::*;
 use crate::exit::Exit;
+use crate::run_dir::RunRef;
 
 const TOKEN: &str = "hf_PlantedSecretToken0123456789";
 const PLAIN: &str = "planted-plain-value-4711";
@@ -93,9 +93,9 @@ fn run(base: &Path) -> PathBuf {
 
 fn props(pack: Option<PathBuf>) -> ScrubProps {
     ScrubProps {
-        surroundings: Surroundings {
+        host: HostFacts {
             user: Some("annabelle".into()),
-            ..Surroundings::default()
+            ..HostFacts::default()
         },
         pack,
     }
@@ -130,7 +130,7 @@ fn no_byte_of_what_was_planted_is_in_the_pack() {
     let root = run(base.path());
     assert!(holds(&fs::read(root.join("nsys/run.sqlite")).unwrap(), TOKEN));
     let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunPlace::at(&root), &props(Some(target.clone()))).unwrap();
+    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
     let bytes = every_byte(&target);
     for private in [TOKEN, PLAIN, "annabelle", "gpubox-seven"] {
         assert!(!holds(&bytes, private), "{private}");
@@ -186,7 +186,7 @@ fn no_byte_of_what_was_planted_is_in_the_pack() {
 fn once_more_changes_nothing() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
-    let place = RunPlace::at(&root);
+    let place = RunRef::at(&root);
     scrub(&place, &props(None)).unwrap();
     let before = fs::read(root.join("nsys/run.sqlite")).unwrap();
     let again = scrub(&place, &props(Some(base.path().join("x.tar.gz")))).unwrap();
@@ -207,7 +207,7 @@ fn a_timeline_says_the_same_afterwards() {
         analysis
     };
     let before = measure();
-    scrub(&RunPlace::at(&root), &props(None)).unwrap();
+    scrub(&RunRef::at(&root), &props(None)).unwrap();
     assert_eq!(measure(), before);
 }
 
@@ -218,7 +218,7 @@ fn a_compressed_timeline_stays_compressed() {
     fs::create_dir_all(root.join("nsys")).unwrap();
     let packed = root.join("nsys/run.sqlite.gz");
     fs::copy(fixture("nsys-versions/nsys-2022.4.2-cpu-nvtx.sqlite.gz"), &packed).unwrap();
-    let outcome = scrub(&RunPlace::at(&root), &props(None)).unwrap();
+    let outcome = scrub(&RunRef::at(&root), &props(None)).unwrap();
     assert!(outcome.not_clean.is_empty(), "{:?}", outcome.not_clean);
     assert!(outcome.dropped_tables.contains(&"ProcessStreams".to_owned()));
     let input = roofgap_trace::read(&[packed]).unwrap();
@@ -229,8 +229,8 @@ fn a_compressed_timeline_stays_compressed() {
 fn a_run_under_way_is_not_touched() {
     let base = tempfile::tempdir().unwrap();
     let live = RunDir::create(base.path()).unwrap();
-    let error = scrub(&RunPlace::at(live.path()), &props(None)).unwrap_err();
-    assert!(matches!(error, RunsError::UnderWay { .. }), "{error}");
+    let error = scrub(&RunRef::at(live.path()), &props(None)).unwrap_err();
+    assert!(matches!(error, RunsError::InProgress { .. }), "{error}");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_damaged_timeline_is_named_and_left_out() {
     let bytes = fs::read(&sqlite).unwrap();
     fs::write(&sqlite, bytes.get(..5000).unwrap()).unwrap();
     let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunPlace::at(&root), &props(Some(target.clone()))).unwrap();
+    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
     assert!(
         outcome
             .not_clean
@@ -258,7 +258,7 @@ fn an_archive_that_cannot_be_written_leaves_nothing() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
     let target = base.path().join("missing/share.tar.gz");
-    let error = scrub(&RunPlace::at(&root), &props(Some(target)))
+    let error = scrub(&RunRef::at(&root), &props(Some(target)))
         .unwrap_err()
         .to_string();
     assert!(error.contains("missing"), "{error}");
@@ -268,7 +268,7 @@ fn an_archive_that_cannot_be_written_leaves_nothing() {
 #[test]
 fn scrub_as_a_child() {
     if let Some(root) = std::env::var_os("ROOFGAP_TEST_SCRUB_CHILD") {
-        let _ = scrub(&RunPlace::at(Path::new(&root)), &props(None));
+        let _ = scrub(&RunRef::at(Path::new(&root)), &props(None));
     }
 }
 
@@ -280,7 +280,7 @@ fn ends_clean(base: &Path, root: &Path) {
         .ranges;
     assert_eq!(ranges.rows.len(), 18, "the timeline is whole at every moment");
     let target = base.join("share.tar.gz");
-    let outcome = scrub(&RunPlace::at(root), &props(Some(target.clone()))).unwrap();
+    let outcome = scrub(&RunRef::at(root), &props(Some(target.clone()))).unwrap();
     assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.not_clean);
     let bytes = every_byte(&target);
     for private in [TOKEN, PLAIN, "annabelle", "gpubox-seven"] {
@@ -369,7 +369,7 @@ fn a_real_capture_is_clean() {
     command(&["export", "--type=sqlite", "-o", "run.sqlite", "run.nsys-rep"]);
     assert!(holds(&fs::read(root.join("nsys/run.sqlite")).unwrap(), TOKEN));
     let target = base.path().join("share.tar.gz");
-    let outcome = scrub(&RunPlace::at(&root), &props(Some(target.clone()))).unwrap();
+    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
     let bytes = every_byte(&target);
     assert!(!holds(&bytes, TOKEN) && !holds(&bytes, PLAIN));
     assert!(names(&target).contains(&"20260101-000000/nsys/run.sqlite".to_owned()));

@@ -1,4 +1,4 @@
-//! Documents, logs and pages, plain or compressed.
+//! Cleans documents, logs and pages, plain or compressed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,10 +12,10 @@ use roofgap_collect::rundir::write_whole;
 
 use super::private::Private;
 
-/// The largest document that is cleaned; larger ones are named as not cleaned.
+/// Maximum size of a document, bytes. Larger ones are reported as not clean.
 const LARGEST: u64 = 4 << 30;
 
-/// Cleans a text file in its place; bytes that are no text are left as they are. Whether it changed.
+/// Cleans a text file in place. Bytes that are not UTF-8 are kept. Returns true where it changed.
 pub(super) fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String, u64>) -> io::Result<bool> {
     let packed = is_packed(path)?;
     let mut bytes = Vec::new();
@@ -27,9 +27,9 @@ pub(super) fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String,
     };
     (&mut source).take(LARGEST).read_to_end(&mut bytes)?;
     if bytes.len() as u64 == LARGEST {
-        return Err(io::Error::other("it is too large to be cleaned"));
+        return Err(io::Error::other("too large to clean"));
     }
-    // Logs may hold anything: what is no text stands between pieces of text, and stays.
+    // Logs may hold any bytes; only the text between them is cleaned.
     let mut clean = Vec::with_capacity(bytes.len());
     let mut changed = false;
     for chunk in bytes.utf8_chunks() {
@@ -44,7 +44,7 @@ pub(super) fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String,
     }
     if changed {
         if is_json(&bytes) && !is_json(&clean) {
-            return Err(io::Error::other("it would be no JSON any more"));
+            return Err(io::Error::other("cleaning would break its JSON"));
         }
         if packed {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::new(6));
@@ -61,7 +61,7 @@ fn is_json(bytes: &[u8]) -> bool {
     matches!(starts, Some(b'{' | b'[')) && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
 }
 
-/// Whether a file is compressed, by its first bytes.
+/// Returns true for a file compressed with gzip.
 pub(super) fn is_packed(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(2).read_to_end(&mut start)?;

@@ -1,0 +1,126 @@
+//! Workload accounts of a run: the program's own times, and profiler overhead from them.
+
+use std::path::PathBuf;
+
+use roofgap_analyze::{Operator, Overhead};
+use roofgap_trace::account::{self, Account};
+
+use crate::run_dir::Layout;
+use crate::run_dir::layout::stored;
+
+/// Reads a workload account, plain or compressed.
+pub(crate) fn account_at(path: PathBuf) -> Option<Account> {
+    let path = stored(path)?;
+    let plain = account::read(&path).ok();
+    plain.or_else(|| roofgap_trace::read(&[path]).ok()?.account)
+}
+
+/// Reads the first account of a run, the one of the baseline before those under a profiler.
+pub(super) fn program_account(layout: &Layout) -> Option<Account> {
+    [
+        layout.baseline_account(),
+        layout.nsys_account(),
+        layout.native_account(),
+        layout.torch_account(),
+    ]
+    .into_iter()
+    .find_map(account_at)
+}
+
+/// Reads the operators recorded by torch.profiler, else those of the program's own account.
+pub(super) fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
+    let torch = account_at(layout.torch_account());
+    let account = torch
+        .as_ref()
+        .or(own)
+        .filter(|account| !account.operators.is_empty())?;
+    Some(roofgap_analyze::operators_of(account))
+}
+
+/// Computes the profiler overhead of each stage, for every tool that ran.
+pub(super) fn overheads(layout: &Layout) -> Vec<Overhead> {
+    let Some(base) = account_at(layout.baseline_account()) else {
+        return Vec::new();
+    };
+    let profiled = [
+        ("nsys", layout.nsys_account()),
+        ("native", layout.native_account()),
+        ("torch.profiler", layout.torch_account()),
+        ("ncu", layout.ncu_account()),
+    ];
+    let mut found = Vec::new();
+    for (tool, path) in profiled {
+        if let Some(account) = account_at(path) {
+            found.extend(
+                ratios(&base, &account)
+                    .into_iter()
+                    .map(|(stage, ratio)| Overhead {
+                        tool: tool.to_owned(),
+                        stage,
+                        ratio,
+                    }),
+            );
+        }
+    }
+    found
+}
+
+/// Divides the profiled by the unprofiled time of each stage in both accounts.
+fn ratios(base: &Account, profiled: &Account) -> Vec<(String, f64)> {
+    let base = fastest(base);
+    fastest(profiled)
+        .into_iter()
+        .filter_map(|(stage, profiled_ns)| {
+            let (_, base_ns) = base.iter().find(|(name, ns)| *name == stage && *ns > 0)?;
+            Some((stage.to_owned(), profiled_ns as f64 / *base_ns as f64))
+        })
+        .collect()
+}
+
+/// Finds the fastest measured time of each stage, ns, in order of first occurrence. Other load on the machine only ever
+/// adds to a time.
+fn fastest(account: &Account) -> Vec<(&str, i64)> {
+    let mut fastest: Vec<(&str, i64)> = Vec::new();
+    let measured = account.repeats.iter().filter(|repeat| !repeat.warmup);
+    for stage in measured.flat_map(|repeat| &repeat.stages) {
+        match fastest.iter_mut().find(|(name, _)| *name == stage.name) {
+            Some((_, best)) => *best = (*best).min(stage.wall_ns),
+            None => fastest.push((&stage.name, stage.wall_ns)),
+        }
+    }
+    fastest
+}
+
+#[cfg(test)]
+mod tests {
+    use roofgap_trace::account::{Repeat, StageTime};
+
+    use super::*;
+
+    fn account(times: &[(bool, &str, i64)]) -> Account {
+        let repeat = |(warmup, name, wall_ns): &(bool, &str, i64)| Repeat {
+            warmup: *warmup,
+            stages: vec![StageTime {
+                name: (*name).to_owned(),
+                wall_ns: *wall_ns,
+                ..StageTime::default()
+            }],
+        };
+        Account {
+            repeats: times.iter().map(repeat).collect(),
+            ..Account::default()
+        }
+    }
+
+    #[test]
+    fn overhead_is_of_the_fastest_measured_repeats() {
+        let base = account(&[
+            (true, "decode", 1),
+            (false, "decode", 120),
+            (false, "decode", 100),
+        ]);
+        let profiled = account(&[(false, "decode", 150), (false, "decode", 170), (false, "new", 5)]);
+        assert_eq!(ratios(&base, &profiled), [("decode".to_owned(), 1.5)]);
+        assert_eq!(ratios(&account(&[(false, "decode", 0)]), &profiled), []);
+    }
+}

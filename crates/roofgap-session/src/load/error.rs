@@ -1,0 +1,120 @@
+//! Errors from loading inputs.
+
+use std::io;
+use std::path::PathBuf;
+
+use roofgap_analyze::StageError;
+use roofgap_trace::ReadError;
+
+use crate::config::ConfigError;
+use crate::exit::Exit;
+use crate::run_dir::{LocateError, RecordError};
+
+/// Error from loading captures or a run.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file is not readable.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A stage is malformed.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// The record of a run is not readable.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The configuration of a run is not readable.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No run was found.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// A run directory was given with other inputs.
+    #[error(
+        "{}: a run directory has its own timeline and counters and cannot be joined with {}; analyse it alone, or compare \
+         the two with `roofgap compare`",
+        path.display(),
+        other.display()
+    )]
+    NotAlone {
+        /// Run directory.
+        path: PathBuf,
+        /// Other input.
+        other: PathBuf,
+    },
+    /// No nsys is available to export a report.
+    #[error(
+        "{}: a report of nsys {made_by}, which only nsys can export, and {why}; install Nsight Systems, name it with --nsys, or \
+         export it elsewhere with `nsys export --type=sqlite` and give the .sqlite",
+        path.display()
+    )]
+    NoNsys {
+        /// Report.
+        path: PathBuf,
+        /// Version of nsys that wrote the report.
+        made_by: String,
+        /// Reason.
+        why: String,
+    },
+    /// nsys failed to export a report.
+    #[error(
+        "{}: a report of nsys {made_by} that {} failed to export: {why}; an older nsys cannot read the report of a newer one",
+        path.display(),
+        nsys.display()
+    )]
+    Export {
+        /// Report.
+        path: PathBuf,
+        /// Version of nsys that wrote the report.
+        made_by: String,
+        /// nsys that failed.
+        nsys: PathBuf,
+        /// Output of nsys.
+        why: String,
+    },
+    /// The user interrupted an export.
+    #[error("interrupted while nsys exported {}", path.display())]
+    Interrupted {
+        /// Report.
+        path: PathBuf,
+    },
+    /// A temporary copy failed.
+    #[error("cannot write a temporary copy of {}: {source}; set TMPDIR to a folder with space", path.display())]
+    Temporary {
+        /// Input.
+        path: PathBuf,
+        /// System error.
+        source: io::Error,
+    },
+    /// A run has no analysis.
+    #[error("the run in {} has no metrics.json; `roofgap report {}` writes it", path.display(), path.display())]
+    NoMetrics {
+        /// Run directory.
+        path: PathBuf,
+    },
+    /// An analysis is not readable.
+    #[error("cannot read {}: {source}", path.display())]
+    Analysis {
+        /// File.
+        path: PathBuf,
+        /// System error.
+        source: io::Error,
+    },
+    /// An analysis does not follow the schema.
+    #[error("cannot parse {}: {why}", path.display())]
+    Malformed {
+        /// File.
+        path: PathBuf,
+        /// Parse error, or the schema found.
+        why: String,
+    },
+}
+
+impl LoadError {
+    /// Returns the exit status.
+    pub fn exit(&self) -> Exit {
+        match self {
+            LoadError::Interrupted { .. } => Exit::Interrupted,
+            _ => Exit::Usage,
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Loads a run directory. Everything comes from disk, so that an interrupted or an old run is loaded like a new one.
+
+use std::path::{Path, PathBuf};
+
+use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::{Analysis, Options, Reason, StageError, StageSet, analyze};
+use roofgap_report::{Context, PhaseLine};
+
+use super::accounts::{account_at, operators, overheads, program_account};
+use super::capture::read_each;
+use super::error::LoadError;
+use super::loaded::Loaded;
+use super::overrides::Overrides;
+use crate::config::model::architecture;
+use crate::config::{Config, ConfigProps, compose};
+use crate::run_dir::environment::Environment;
+use crate::run_dir::layout::stored;
+use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord};
+
+/// A run directory with its record and configuration.
+#[derive(Debug)]
+pub struct Run {
+    /// Files.
+    pub layout: Layout,
+    /// Record of the session.
+    pub record: SessionRecord,
+    /// Configuration.
+    pub config: Config,
+}
+
+impl Run {
+    /// Opens a run directory.
+    pub fn open(run_dir: &Path) -> Result<Self, LoadError> {
+        let layout = Layout::of(run_dir);
+        let record = SessionRecord::read(run_dir)?;
+        let composed = compose(&ConfigProps {
+            config: Some(layout.config()),
+            ..ConfigProps::default()
+        })?;
+        Ok(Run {
+            layout,
+            record,
+            config: composed.config,
+        })
+    }
+
+    /// Reads and analyses the files of the run.
+    pub fn load(&self, overrides: &Overrides) -> Loaded {
+        load(&self.layout, &self.config, &self.record, overrides)
+    }
+}
+
+/// Builds the stage set of a configuration.
+pub(crate) fn stages(config: &Config) -> Result<StageSet, StageError> {
+    let mut set = StageSet::default();
+    for (name, patterns) in &config.stages {
+        set.set(&format!("{name}={}", patterns.join(",")))?;
+    }
+    Ok(set)
+}
+
+/// Reads and analyses a run directory under its configuration and the overrides.
+pub(crate) fn load(
+    layout: &Layout,
+    config: &Config,
+    record: &SessionRecord,
+    overrides: &Overrides,
+) -> Loaded {
+    let mut unreadable = Vec::new();
+    let files = recordings(layout, record, &mut unreadable);
+    let input = read_each(&files, &mut unreadable);
+    // The pages of one ncu report each describe a part of every launch.
+    let counters = input.counters.into_iter().reduce(|mut whole, page| {
+        whole.absorb(page);
+        whole
+    });
+    let account = program_account(layout);
+    let mut stages = stages(config).unwrap_or_else(|error| {
+        unreadable.push(format!("stages: {error}"));
+        StageSet::default()
+    });
+    if let Err(error) = overrides.add_stages(&mut stages) {
+        unreadable.push(format!("stages: {error}"));
+    }
+    let model = overrides.model.clone().or_else(|| {
+        architecture(config).unwrap_or_else(|error| {
+            unreadable.push(format!("model: {error}"));
+            None
+        })
+    });
+    let options = Options {
+        stages,
+        counters: counters.into_iter().collect(),
+        model,
+        limits: UserLimits {
+            peak_tflops: overrides.limits.peak_tflops.or(config.hardware.peak_tflops),
+            bandwidth_gbs: overrides.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
+        },
+        tokens: overrides.tokens.clone(),
+        operators: operators(layout, account.as_ref()),
+        overhead: overheads(layout),
+        account,
+    };
+    let mut analyzed = analyze(&input.trace, &options);
+    add_reasons(&mut analyzed.analysis, layout, config, record, &unreadable);
+    Loaded {
+        trace: input.trace,
+        analysis: analyzed.analysis,
+        stages: analyzed.stages,
+        context: context(record, layout, config),
+        unreadable,
+    }
+}
+
+/// Lists the recordings of a run.
+fn recordings(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<String>) -> Vec<PathBuf> {
+    let timeline = record.phase(PhaseName::Timeline);
+    let tool = timeline.and_then(|phase| phase.tool.as_deref());
+    let native = layout.native_captures();
+    let export = stored(layout.nsys_sqlite());
+    let mut files: Vec<PathBuf> = match tool {
+        Some("native") => native,
+        Some(_) => export.into_iter().collect(),
+        // The phase did not end; any complete recording is used.
+        None => export.map_or(native, |export| vec![export]),
+    };
+    if files.is_empty() && timeline.is_some_and(|phase| phase.status == PhaseStatus::Ok) {
+        let remedy = match stored(layout.nsys_report()) {
+            Some(report) => format!("; analyse {} instead, where nsys is installed", report.display()),
+            None => String::new(),
+        };
+        unreadable.push(format!("the recorded timeline is missing{remedy}"));
+    }
+    files.extend(
+        [layout.ncu_raw(), layout.ncu_details()]
+            .into_iter()
+            .filter_map(stored),
+    );
+    files
+}
+
+/// Adds the session's reasons for empty tables. They replace those of the analysis on the same subject, because the session
+/// knows the cause.
+fn add_reasons(
+    analysis: &mut Analysis,
+    layout: &Layout,
+    config: &Config,
+    record: &SessionRecord,
+    unreadable: &[String],
+) {
+    let reason = |about: &str, why: String| Reason {
+        about: about.to_owned(),
+        why,
+    };
+    let subjects = [
+        (PhaseName::Baseline, "overhead"),
+        (PhaseName::Timeline, "kernels"),
+        (PhaseName::Operators, "operators"),
+        (PhaseName::Counters, "counters"),
+    ];
+    let mut known: Vec<Reason> = subjects
+        .into_iter()
+        .filter_map(|(name, about)| Some(reason(about, absence(record.phase(name)?)?)))
+        .collect();
+    let baseline = record.phase(PhaseName::Baseline);
+    if baseline.is_some_and(|phase| phase.status == PhaseStatus::Ok)
+        && account_at(layout.baseline_account()).is_none()
+    {
+        let why = "the program writes no stage times, so profiler overhead cannot be computed";
+        known.push(reason("overhead", why.to_owned()));
+    }
+    let replaced = |reason: &Reason| known.iter().any(|own| own.about == reason.about);
+    analysis.reasons.retain(|reason| !replaced(reason));
+    analysis.reasons.extend(known);
+    let heavy = overhead_warnings(analysis, config.runner.overhead_limit_pct);
+    analysis
+        .reasons
+        .extend(heavy.into_iter().map(|why| reason("overhead", why)));
+    analysis
+        .reasons
+        .extend(unreadable.iter().map(|why| reason("sources", why.clone())));
+}
+
+/// Describes why a phase has no result.
+fn absence(phase: &PhaseRecord) -> Option<String> {
+    let name = phase.name;
+    match &phase.status {
+        PhaseStatus::Ok => None,
+        PhaseStatus::Pending => Some(format!("the session ended before its {name} phase")),
+        PhaseStatus::Running => Some(format!("the session ended during its {name} phase")),
+        PhaseStatus::Skipped { why } => Some(format!("the {name} phase was skipped: {why}")),
+        PhaseStatus::Failed { why, .. } => Some(format!("the {name} phase failed: {why}")),
+    }
+}
+
+/// Lists the tools whose overhead exceeds the limit, each with a lighter alternative.
+pub(crate) fn overhead_warnings(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
+    let warning = |overhead: &roofgap_analyze::Overhead| {
+        let more_pct = (overhead.ratio - 1.0) * 100.0;
+        let lighter = match overhead.tool.as_str() {
+            "nsys" => "profiling.timeline=native or run.mode=light has less overhead",
+            "native" => "use the kernel times, and take wall time from the baseline",
+            // ncu replays kernels and torch.profiler has its own run; their times are never shown as the program's.
+            _ => return None,
+        };
+        (more_pct > limit_pct).then(|| {
+            format!(
+                "profiler overhead: {} made {} {more_pct:.0} % slower; {lighter}",
+                overhead.tool, overhead.stage
+            )
+        })
+    };
+    analysis.overhead.iter().filter_map(warning).collect()
+}
+
+/// Builds the title, environment and phases for a report.
+pub(crate) fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Context {
+    let line = |phase: &PhaseRecord| PhaseLine {
+        name: phase.name.to_string(),
+        status: phase.status.word().to_owned(),
+        why: match phase.status.why() {
+            Some(why) => Some(why.to_owned()),
+            None => (!phase.notes.is_empty()).then(|| phase.notes.join("; ")),
+        },
+        seconds: phase.wall_ns.map(|ns| ns as f64 / 1e9),
+    };
+    let mut environment: Vec<(String, String)> = [
+        ("run", &record.run_id),
+        ("started", &record.started),
+        ("mode", &record.mode),
+        ("workload", &record.workload),
+        ("roofgap", &record.roofgap_version),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.clone()))
+    .into();
+    environment.extend(Environment::read(layout).lines());
+    if let Some(folder) = &config.stage1.run_dir {
+        environment.push(("stage 1 run".to_owned(), folder.display().to_string()));
+    }
+    Context {
+        title: record.run_id.clone(),
+        environment,
+        phases: record.phases.iter().map(line).collect(),
+        repeat: Some(record.repeat_command.clone()),
+    }
+}

@@ -1,0 +1,143 @@
+//! Errors of a session.
+
+use std::io;
+use std::path::PathBuf;
+
+use roofgap_analyze::StageError;
+use roofgap_collect::child::Outcome;
+use roofgap_collect::program::hydra::HydraError;
+use roofgap_collect::rundir::RunDirError;
+
+use crate::config::model::ModelError;
+use crate::exit::Exit;
+use crate::load::LoadError;
+use crate::run_dir::PhaseStatus;
+
+/// Error that prevents a session, or the reports of a run.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The run directory is not writable.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// The run is not readable.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A stage of the configuration is malformed.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// The program cannot run.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
+
+impl SessionError {
+    /// Returns the exit status.
+    pub fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+/// Error that prevents the program from running as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// `workload.cwd` is missing.
+    #[error("workload.cwd is {}, which is not a folder", .0.display())]
+    Cwd(PathBuf),
+    /// A file of the configuration is missing.
+    #[error("{key} is {}, which is not a file", path.display())]
+    NotAFile {
+        /// Key of the configuration.
+        key: &'static str,
+        /// Value.
+        path: PathBuf,
+    },
+    /// The executable is missing.
+    #[error("the program {0} was not found; check that it is installed and on the PATH")]
+    NotFound(String),
+    /// The file is not executable.
+    #[error("{0} is not executable; run chmod +x on it, or name its interpreter")]
+    NotExecutable(String),
+    /// The Python interpreter failed.
+    #[error("{0}")]
+    Python(String),
+    /// A Python package is missing.
+    #[error(
+        "{} lacks {}; install with `{} -m pip install {}`, or set workload.python",
+        python.display(), packages.join(" and "), python.display(), packages.join(" ")
+    )]
+    Packages {
+        /// Python interpreter.
+        python: PathBuf,
+        /// Missing packages.
+        packages: Vec<&'static str>,
+    },
+    /// `stage1.run_dir` is not usable.
+    #[error("stage1.run_dir: {}: {why}", path.display())]
+    Stage1 {
+        /// Folder or file.
+        path: PathBuf,
+        /// Reason.
+        why: String,
+    },
+    /// The model is not usable.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A required key is not set.
+    #[error("{0}")]
+    Unset(&'static str),
+    /// `profiling.nsys.nvtx_capture` is malformed.
+    #[error("profiling.nsys.nvtx_capture is {0:?}; write it as [domain@]name")]
+    Range(String),
+    /// A Hydra module refuses its configuration.
+    #[error(transparent)]
+    Hydra(#[from] HydraError),
+    /// The scripts of the program cannot be written.
+    #[error("cannot write the scripts to {}: {source}", folder.display())]
+    Scripts {
+        /// Folder.
+        folder: PathBuf,
+        /// System error.
+        source: io::Error,
+    },
+    /// A file for the program cannot be written.
+    #[error(transparent)]
+    Write(#[from] RunDirError),
+}
+
+/// Failure of an attempt to run a phase: the reason, and the last lines of the log of the failed command.
+///
+/// It is built from any error by `?`, so it is not an error type itself.
+#[derive(Debug)]
+pub(crate) struct AttemptError {
+    pub(crate) why: String,
+    pub(crate) log_tail: Option<String>,
+}
+
+impl AttemptError {
+    /// Creates a failure without a log.
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        AttemptError {
+            why: why.into(),
+            log_tail: None,
+        }
+    }
+
+    /// Creates a failure with the log of a command.
+    pub(crate) fn after(why: impl Into<String>, outcome: &Outcome) -> Self {
+        AttemptError {
+            why: why.into(),
+            log_tail: Some(outcome.last_words().to_owned()),
+        }
+    }
+
+    /// Converts the failure to the status of the phase.
+    pub(crate) fn status(&self) -> PhaseStatus {
+        PhaseStatus::failed(&self.why, self.log_tail.as_deref())
+    }
+}
+
+impl<E: std::error::Error> From<E> for AttemptError {
+    fn from(error: E) -> Self {
+        AttemptError::new(error.to_string())
+    }
+}

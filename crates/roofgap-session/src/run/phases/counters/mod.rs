@@ -1,0 +1,296 @@
+//! Measures the plan with one ncu run inside a time budget.
+//!
+//! - `request`: the ncu options for a plan;
+//! - `result`: the measured launches, split by stage.
+
+mod request;
+mod result;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use roofgap_analyze::StageSet;
+use roofgap_analyze::counters::canonical;
+use roofgap_collect::child::{Outcome, Watch, Watcher};
+use roofgap_collect::ncu::{self, NameBase, Page, Profiled};
+use roofgap_collect::program::Phase;
+use roofgap_collect::tool::Ncu;
+use roofgap_trace::ncu::CounterSet;
+
+use super::requested::Requested;
+use super::select::not_requested;
+use super::timeline::Timeline;
+use crate::config::Config;
+use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
+use crate::run::error::{AttemptError, ProgramError};
+use crate::run::program::Program;
+use crate::run::tools::Tools;
+use crate::run_dir::{Layout, PhaseName, PhaseStatus};
+use crate::select::Plan;
+use crate::select::plan::Measured;
+use request::{base_options, request};
+use result::{split_by_stage, stages_of_launches};
+
+const PHASE: PhaseName = PhaseName::Counters;
+
+/// The commands of a measurement.
+struct NcuCommands {
+    measure: PhaseCommand,
+    import_raw: PhaseCommand,
+    import_details: PhaseCommand,
+    /// Options that this ncu does not support.
+    left_out: Vec<String>,
+}
+
+/// Describes the commands of a measurement.
+fn commands(
+    config: &Config,
+    layout: &Layout,
+    tool: &Ncu,
+    program: &Program,
+    options: &ncu::Plan,
+) -> Result<NcuCommands, ProgramError> {
+    let planned = options.command(tool, &program.command(Phase::Counters, &layout.ncu_account())?);
+    let command = |line, log, limit| PhaseCommand::new(PHASE, line, layout.ncu(), log, limit);
+    let import = |page, log| {
+        command(
+            ncu::import(tool, &options.report(), page),
+            log,
+            Duration::from_secs(600),
+        )
+    };
+    // The watcher stops the program at the budget; this limit is for a program without output.
+    let limit = config.run.counter_budget.0 + Duration::from_secs(60);
+    Ok(NcuCommands {
+        measure: command(planned.command, "ncu", limit).profiler(),
+        import_raw: import(Page::Raw, "import-raw").stdout_to(layout.ncu_raw()),
+        import_details: import(Page::Details, "import-details").stdout_to(layout.ncu_details()),
+        left_out: planned.left_out,
+    })
+}
+
+/// Describes the phase before a timeline exists.
+pub(crate) fn describe(
+    config: &Config,
+    layout: &Layout,
+    tools: &Tools,
+    program: &Program,
+) -> Result<PhaseDescription, ProgramError> {
+    let tool = match &tools.ncu {
+        Ok(tool) => tool,
+        Err(error) => {
+            return Ok(PhaseDescription {
+                commands: Vec::new(),
+                notes: vec![error.to_string()],
+            });
+        }
+    };
+    let commands = commands(config, layout, tool, program, &base_options(config, layout))?;
+    let mut notes = commands.left_out;
+    notes.push("kernel names, NVTX ranges and metrics are added from the timeline".to_owned());
+    Ok(PhaseDescription {
+        commands: vec![commands.measure, commands.import_raw, commands.import_details],
+        notes,
+    })
+}
+
+/// Runs the phase.
+pub(crate) fn run(
+    context: &mut PhaseContext<'_>,
+    tools: &Tools,
+    program: &Program,
+    timeline: Option<&Timeline>,
+    plan: Option<Plan>,
+    stages: &StageSet,
+    requested: Requested,
+) {
+    if let Some(why) = not_requested(context.config, requested) {
+        context.skip(PHASE, false, why);
+        return;
+    }
+    let (tool, timeline, plan) = match (&tools.gpu, timeline, plan, &tools.ncu) {
+        (Ok(()), Some(timeline), Some(plan), Ok(tool)) => (tool, timeline, plan),
+        (gpu, timeline, plan, tool) => {
+            let why = match (gpu, timeline, plan, tool) {
+                (Err(error), ..) => error.to_string(),
+                (_, None, ..) => "there is no timeline to select kernels from".to_owned(),
+                (_, _, None, _) => no_plan(context),
+                (.., Err(error)) => error.to_string(),
+                (Ok(()), Some(_), Some(_), Ok(_)) => String::new(),
+            };
+            context.skip(PHASE, true, why);
+            return;
+        }
+    };
+    context.begin(PHASE);
+    context.record.tool(PHASE, "ncu");
+    let status = match attempt(context, tool, program, timeline, plan, stages) {
+        Ok(()) => PhaseStatus::Ok,
+        Err(error) => error.status(),
+    };
+    context.end(PHASE, status);
+}
+
+fn no_plan(context: &PhaseContext<'_>) -> String {
+    let select = context.record.record().phase(PhaseName::Select);
+    let why = select
+        .and_then(|phase| phase.status.why())
+        .unwrap_or("it was not written");
+    format!("there is no plan to measure: {why}")
+}
+
+fn attempt(
+    context: &mut PhaseContext<'_>,
+    tool: &Ncu,
+    program: &Program,
+    timeline: &Timeline,
+    mut plan: Plan,
+    stages: &StageSet,
+) -> Result<(), AttemptError> {
+    let folder = context.run_dir.folder("ncu")?;
+    let request = request(context.config, &context.layout, tool, timeline, &plan, stages);
+    let commands = commands(context.config, &context.layout, tool, program, &request.options)?;
+    for note in request.notes.iter().chain(&commands.left_out) {
+        context.record.note(PHASE, note.clone());
+    }
+    // By function name ncu also measures kernels outside the plan, so their count says nothing about the plan.
+    let expected = (request.options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
+    let watcher = until_complete(expected, context.config.run.counter_budget.0);
+    let outcome = context.run_watched(&commands.measure, Some(watcher))?;
+    let report = request.options.report();
+    if !context.output(PHASE, &report) {
+        return Err(nothing_measured(&folder, &outcome));
+    }
+    context.output(PHASE, &context.layout.ncu_account());
+    let raw = context.layout.ncu_raw();
+    import(context, &commands.import_raw, &raw)?;
+    // The details page only adds ncu's rules.
+    if let Err(error) = import(context, &commands.import_details, &context.layout.ncu_details()) {
+        context.record.note(PHASE, error.why);
+    }
+    let counters = roofgap_trace::read(std::slice::from_ref(&raw))?.counters;
+    let counters = counters
+        .first()
+        .filter(|counters| !counters.launches.is_empty())
+        .ok_or_else(|| AttemptError::after("the ncu report has no launches", &outcome))?;
+    let stage_of = stages_of_launches(counters, &timeline.input.trace, stages, &plan);
+    plan.add_result(&measured(counters, &stage_of), |counted, planned| {
+        canonical(counted) == canonical(planned)
+    });
+    let written = context.run_dir.write_json("ncu/plan.json", &plan);
+    context.note_output(PHASE, written);
+    split_by_stage(context, &raw, &report, &stage_of, &plan);
+    note_coverage(context, &plan);
+    Ok(())
+}
+
+/// Lists the measured launches with their stages.
+fn measured(counters: &CounterSet, stage_of: &[Option<String>]) -> Vec<Measured> {
+    let launches = counters.launches.iter().zip(stage_of);
+    launches
+        .filter_map(|(launch, stage)| {
+            Some(Measured {
+                stage: stage.clone(),
+                kernel: launch.kernel.clone(),
+                grid: launch.grid?,
+                block: launch.block?,
+            })
+        })
+        .collect()
+}
+
+/// Notes the parts of the plan that were not measured, or measured in another stage.
+fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
+    let (unmeasured, all) = (plan.unmeasured(), plan.groups.len());
+    if unmeasured > 0 {
+        let note = format!(
+            "{unmeasured} of {all} planned launch groups were not measured; ncu/plan.json names them"
+        );
+        context.record.note(PHASE, note);
+    }
+    let shared = plan
+        .groups
+        .iter()
+        .filter(|group| group.measured_in.is_some())
+        .count();
+    if shared > 0 {
+        let note = format!(
+            "{shared} of {all} planned launch groups run in several stages; ncu measures each once, so the measurement in one \
+             stage stands for the others (measured_in in ncu/plan.json)"
+        );
+        context.record.note(PHASE, note);
+    }
+}
+
+/// Stops the program once the plan is complete or the budget is used up.
+fn until_complete(expected: Option<u64>, budget: Duration) -> Watcher {
+    let began = Instant::now();
+    let mut measured = 0;
+    Box::new(move |line| {
+        if Profiled::read(line).is_some() {
+            measured += 1;
+        }
+        if expected.is_some_and(|expected| measured >= expected) || began.elapsed() > budget {
+            Watch::Enough
+        } else {
+            Watch::Continue
+        }
+    })
+}
+
+/// Explains why there is no report.
+fn nothing_measured(folder: &Path, outcome: &Outcome) -> AttemptError {
+    let output = ["ncu.out.log", "ncu.err.log"]
+        .iter()
+        .filter_map(|log| std::fs::read(folder.join(log)).ok())
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .collect::<String>();
+    let why = match ncu::complaint(&output) {
+        Some(complaint) => format!(
+            "ncu measured nothing: {}; {}",
+            describe_complaint(&complaint),
+            complaint.remedy()
+        ),
+        None => format!("ncu left no report: it {}", outcome.describe()),
+    };
+    AttemptError::after(why, outcome)
+}
+
+fn describe_complaint(complaint: &ncu::Complaint) -> String {
+    use ncu::Complaint;
+    match complaint {
+        Complaint::Permission => "no permission to read the counters (ERR_NVGPUCTRPERM)".to_owned(),
+        Complaint::NothingProfiled => "no kernel was profiled".to_owned(),
+        Complaint::UnknownName(line)
+        | Complaint::Driver(line)
+        | Complaint::Busy(line)
+        | Complaint::Other(line) => line.trim_start_matches("==ERROR==").trim().to_owned(),
+    }
+}
+
+/// Writes a page of the report as CSV.
+fn import(context: &mut PhaseContext<'_>, command: &PhaseCommand, csv: &Path) -> Result<(), AttemptError> {
+    let outcome = context.run(command)?;
+    if context.output(PHASE, csv) {
+        return Ok(());
+    }
+    let why = format!("ncu wrote no {}: it {}", csv.display(), outcome.describe());
+    Err(AttemptError::after(why, &outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_stopped_once_the_plan_is_complete() {
+        let mut watch = until_complete(Some(2), Duration::from_secs(1000));
+        let line = "==PROF== Profiling \"k\" - 0: 0%....50%....100% - 9 passes";
+        assert_eq!(watch("something"), Watch::Continue);
+        assert_eq!(watch(line), Watch::Continue);
+        assert_eq!(watch(line), Watch::Enough);
+        let mut spent = until_complete(None, Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(spent("anything"), Watch::Enough);
+    }
+}

@@ -1,0 +1,292 @@
+//! Checks the program, tools, GPU and disk space before anything runs, and records the environment and the inputs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use roofgap_collect::child::budget::free_bytes;
+use roofgap_collect::command::{find_on_path, is_executable};
+use roofgap_collect::program::Scripts;
+use roofgap_collect::provenance::InputFile;
+
+use super::requested::Requested;
+use super::stage1;
+use crate::config::settings::WorkloadKind;
+use crate::config::tree::{Map, Node, Origin, Value};
+use crate::config::{Config, model, read_yaml, write_yaml};
+use crate::run::context::PhaseContext;
+use crate::run::environment::{Environment, PythonResult, python_of};
+use crate::run::error::{AttemptError, ProgramError};
+use crate::run::program::{Program, ProgramFiles};
+use crate::run::props::ProfileProps;
+use crate::run::tools::{GpuFacts, Tools};
+use crate::run_dir::{Layout, PhaseName, PhaseStatus};
+
+const PHASE: PhaseName = PhaseName::Preflight;
+
+/// Checks that the session is possible before a run directory is created, so that a wrong name leaves nothing behind. Returns
+/// the Python of the program, because asking it takes time.
+pub(crate) fn check(props: &ProfileProps) -> Result<Option<PythonResult>, ProgramError> {
+    let config = &props.composed.config;
+    let layout = Layout::of(Path::new(""));
+    let files = ProgramFiles::planned(config, &layout)?;
+    Program::of(config, &props.executable, &layout, &files)?;
+    check_files(config)?;
+    check_executable(config, &props.search_path)?;
+    let python = python_of(config);
+    if let Some(python) = &python {
+        check_packages(config, python)?;
+    }
+    Ok(python)
+}
+
+/// Runs the phase. `None` where the session cannot start.
+pub(crate) fn run(
+    context: &mut PhaseContext<'_>,
+    props: &ProfileProps,
+    python: Option<&PythonResult>,
+    requested: Requested,
+) -> Option<(Tools, Program)> {
+    context.begin(PHASE);
+    match attempt(context, props, python, requested) {
+        Ok(ready) => {
+            context.end(PHASE, PhaseStatus::Ok);
+            Some(ready)
+        }
+        Err(error) => {
+            context.end(PHASE, error.status());
+            None
+        }
+    }
+}
+
+fn attempt(
+    context: &mut PhaseContext<'_>,
+    props: &ProfileProps,
+    python: Option<&PythonResult>,
+    requested: Requested,
+) -> Result<(Tools, Program), AttemptError> {
+    warn_about_disk_space(context);
+    let gpus = GpuFacts::query(context.config, &props.search_path);
+    let tools = if requested.needs_tools() {
+        Tools::find(props, gpus.usable.clone())
+    } else {
+        Tools::not_needed(props, gpus.usable.clone())
+    };
+    let needed = requested.needs_tools().then_some(&tools);
+    if let Some(tools) = needed {
+        warn_about_tools(context, tools, requested);
+    }
+    let environment = Environment::gather(props, needed, &gpus, python);
+    let written = context.run_dir.write_json("env.json", &environment);
+    context.note_output(PHASE, written);
+    write_inputs(context);
+    let files = write_program_files(context)?;
+    let mut program = Program::of(context.config, &props.executable, &context.layout, &files)?;
+    drop_refused_overrides(context, &mut program)?;
+    Ok((tools, program))
+}
+
+/// Warns about little disk space. The session continues: commands are stopped before the disk is full.
+fn warn_about_disk_space(context: &mut PhaseContext<'_>) {
+    let wanted = context.config.run.min_free_bytes.0;
+    let free = free_bytes(context.run_dir.path());
+    if let Some(free) = free.filter(|free| *free < wanted) {
+        let note = format!(
+            "{:.1} GB are free at {}, less than run.min_free_bytes ({:.1} GB); free disk space, or set artifacts.stage2_dir",
+            free as f64 / 1e9,
+            context.run_dir.path().display(),
+            wanted as f64 / 1e9
+        );
+        context.warn(PHASE, note);
+    }
+}
+
+fn warn_about_tools(context: &mut PhaseContext<'_>, tools: &Tools, requested: Requested) {
+    let mut missing: Vec<String> = Vec::new();
+    missing.extend(tools.gpu.as_ref().err().map(ToString::to_string));
+    if requested.timeline {
+        missing.extend(tools.nsys.as_ref().err().map(ToString::to_string));
+    }
+    if requested.counters {
+        missing.extend(tools.ncu.as_ref().err().map(ToString::to_string));
+    }
+    for line in missing {
+        context.warn(PHASE, line);
+    }
+}
+
+/// Writes `inputs.yaml`: the input files with size and hash.
+fn write_inputs(context: &mut PhaseContext<'_>) {
+    let mut items = Vec::new();
+    for path in input_files(context.config) {
+        match InputFile::read(&path) {
+            Ok(file) => items.push(input_node(&file)),
+            Err(error) => {
+                let note = format!("cannot read the input {}: {error}", path.display());
+                context.record.note(PHASE, note);
+            }
+        }
+    }
+    let mut map = Map::default();
+    map.insert("schema", text("roofgap.inputs/1"));
+    map.insert("inputs", node(Value::List(items)));
+    let yaml = write_yaml(&node(Value::Map(map)), &|_| None);
+    let written = context.run_dir.write("inputs.yaml", yaml.as_bytes());
+    context.note_output(PHASE, written);
+}
+
+/// Lists the input files of a configuration.
+fn input_files(config: &Config) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    if let Some(manifest) = &config.inputs.manifest {
+        paths.push(manifest.clone());
+        paths.extend(manifest_files(manifest));
+    }
+    paths.extend(config.model.config.clone());
+    if config.workload.kind == WorkloadKind::Command {
+        let folder = config.workload.cwd.clone().unwrap_or_default();
+        // Files among the arguments are usually the script and its data.
+        let words = config.workload.program.iter().map(|word| folder.join(word));
+        paths.extend(words.filter(|path| path.is_file()));
+    }
+    paths
+}
+
+fn node(value: Value) -> Node {
+    Node::new(value, Origin::Program)
+}
+
+fn text(value: &str) -> Node {
+    node(Value::Text(value.to_owned()))
+}
+
+fn input_node(file: &InputFile) -> Node {
+    let bytes = i64::try_from(file.bytes).unwrap_or(i64::MAX);
+    let mut map = Map::default();
+    map.insert("path", text(&file.path.display().to_string()));
+    map.insert("bytes", node(Value::Int(bytes)));
+    map.insert("sha256", text(&file.sha256));
+    node(Value::Map(map))
+}
+
+/// Lists the files named anywhere in a manifest, relative to its folder.
+fn manifest_files(manifest: &Path) -> Vec<PathBuf> {
+    fn collect(node: &Node, folder: &Path, found: &mut Vec<PathBuf>) {
+        match &node.value {
+            Value::Text(text) => found.extend(Some(folder.join(text)).filter(|path| path.is_file())),
+            Value::List(items) => items.iter().for_each(|item| collect(item, folder, found)),
+            Value::Map(map) => map.iter().for_each(|(_, item)| collect(item, folder, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    let folder = manifest.parent().unwrap_or(Path::new(""));
+    if let Ok(content) = std::fs::read_to_string(manifest)
+        && let Ok(tree) = read_yaml(&content, manifest, &|_| Origin::Program)
+    {
+        collect(&tree, folder, &mut found);
+    }
+    found
+}
+
+/// Checks the files and folders of a configuration.
+fn check_files(config: &Config) -> Result<(), ProgramError> {
+    if let Some(folder) = config.workload.cwd.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(ProgramError::Cwd(folder.clone()));
+    }
+    for (key, path) in [
+        ("inputs.manifest", &config.inputs.manifest),
+        ("model.config", &config.model.config),
+    ] {
+        if let Some(path) = path.as_ref().filter(|path| !path.is_file()) {
+            return Err(ProgramError::NotAFile {
+                key,
+                path: path.clone(),
+            });
+        }
+    }
+    match &config.stage1.run_dir {
+        Some(folder) => stage1::read(folder).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the program exists and is executable.
+fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), ProgramError> {
+    let name = match config.workload.kind {
+        WorkloadKind::Embedded => return Ok(()),
+        WorkloadKind::Hf | WorkloadKind::Hydra => config.workload.python.as_str(),
+        WorkloadKind::Command => config.workload.program.first().map_or("", String::as_str),
+    };
+    let path = Path::new(name);
+    let has_folder = path.components().count() > 1;
+    let found = match &config.workload.cwd {
+        // A path with a slash is relative to the working directory of the program.
+        Some(folder) if has_folder => is_executable(&folder.join(path)),
+        _ => find_on_path(path, search_path).is_some(),
+    };
+    if found {
+        Ok(())
+    } else if has_folder && path.is_file() {
+        Err(ProgramError::NotExecutable(name.to_owned()))
+    } else {
+        Err(ProgramError::NotFound(name.to_owned()))
+    }
+}
+
+/// Checks that Python has the packages of the workload.
+fn check_packages(config: &Config, python: &PythonResult) -> Result<(), ProgramError> {
+    let needed: &[&str] = match config.workload.kind {
+        WorkloadKind::Hf => &["torch", "transformers"],
+        WorkloadKind::Hydra => &["hydra-core"],
+        WorkloadKind::Embedded | WorkloadKind::Command => return Ok(()),
+    };
+    let python = python
+        .as_ref()
+        .map_err(|error| ProgramError::Python(error.0.clone()))?;
+    let missing = needed
+        .iter()
+        .copied()
+        .filter(|name| python.package(name).is_none());
+    let packages: Vec<&str> = missing.collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    Err(ProgramError::Packages {
+        python: python.executable.clone(),
+        packages,
+    })
+}
+
+/// Drops the overrides that a Hydra module refuses.
+fn drop_refused_overrides(context: &mut PhaseContext<'_>, program: &mut Program) -> Result<(), ProgramError> {
+    let Some((module, output, setting)) = program.hydra() else {
+        return Ok(());
+    };
+    for text in module.settle(&output, &setting, Duration::from_secs(120))? {
+        let note = format!("the module does not accept {text}; it was left out");
+        context.record.note(PHASE, note);
+    }
+    Ok(())
+}
+
+/// Writes the files that the program needs.
+fn write_program_files(context: &PhaseContext<'_>) -> Result<ProgramFiles, ProgramError> {
+    let config = context.config;
+    let mut files = ProgramFiles::default();
+    let needs_scripts = match config.workload.kind {
+        WorkloadKind::Hf => true,
+        WorkloadKind::Command => config.workload.annotate,
+        WorkloadKind::Embedded | WorkloadKind::Hydra => false,
+    };
+    if needs_scripts {
+        let folder = context.layout.scripts();
+        let scripts = Scripts::install(&folder).map_err(|source| ProgramError::Scripts { folder, source })?;
+        files.scripts = Some(scripts);
+    }
+    if let Some(text) = model::config_json(config)? {
+        context.run_dir.folder("model")?;
+        files.model_config = Some(context.run_dir.write("model/config.json", text.as_bytes())?);
+    }
+    Ok(files)
+}

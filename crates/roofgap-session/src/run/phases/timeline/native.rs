@@ -1,0 +1,93 @@
+//! Records a timeline with the native collector, a library loaded into the program.
+
+use std::path::PathBuf;
+
+use roofgap_collect::nsys::GraphTrace;
+use roofgap_collect::program::Phase;
+use roofgap_trace::Input;
+
+use super::{PHASE, read};
+use crate::config::Config;
+use crate::config::settings::Mode;
+use crate::run::context::{PhaseCommand, PhaseContext};
+use crate::run::error::{AttemptError, ProgramError};
+use crate::run::native::NativeLibrary;
+use crate::run::program::Program;
+use crate::run_dir::Layout;
+use crate::runs::artifacts::sha256;
+
+/// Describes the command of a recording: the program with the collector loaded into it.
+pub(super) fn command(
+    config: &Config,
+    layout: &Layout,
+    program: &Program,
+) -> Result<PhaseCommand, ProgramError> {
+    let native = &config.profiling.native;
+    let copies = native.copies.unwrap_or(config.run.mode == Mode::Deep);
+    let graph = match native.graph {
+        GraphTrace::Node => "node",
+        GraphTrace::Graph => "graph",
+    };
+    let line = program
+        .command(Phase::Timeline, &layout.native_account())?
+        .env("CUDA_INJECTION64_PATH", layout.native_library())
+        .env("NVTX_INJECTION64_PATH", layout.native_library())
+        .env("ROOFGAP_NATIVE_DIR", layout.native())
+        .env("ROOFGAP_NATIVE_COPIES", if copies { "1" } else { "0" })
+        .env("ROOFGAP_NATIVE_GRAPH", graph);
+    let limit = config.run.timeout.0;
+    Ok(PhaseCommand::new(PHASE, line, layout.native(), "program", limit))
+}
+
+/// Records with the native collector.
+pub(super) fn record(
+    context: &mut PhaseContext<'_>,
+    library: &NativeLibrary,
+    program: &Program,
+) -> Result<Input, AttemptError> {
+    context.run_dir.folder("native")?;
+    write_library(context, library)?;
+    let command = command(context.config, &context.layout, program)?;
+    let outcome = context.run(&command)?;
+    // The record keeps the hash of the library.
+    let _ = std::fs::remove_file(context.layout.native_library());
+    let found = context.layout.native_captures();
+    let captures: Vec<PathBuf> = found
+        .into_iter()
+        .filter(|capture| context.output(PHASE, capture))
+        .collect();
+    if captures.is_empty() {
+        let how = if outcome.is_success() {
+            "used neither CUDA nor NVTX ranges".to_owned()
+        } else {
+            outcome.describe()
+        };
+        let why = format!("the native collector left no capture: the program {how}");
+        return Err(AttemptError::after(why, &outcome));
+    }
+    if !outcome.is_success() {
+        let note = format!("under the native collector the program {}", outcome.describe());
+        context.record.note(PHASE, note);
+    }
+    context.output(PHASE, &context.layout.native_account());
+    read(context, &captures)
+}
+
+/// Writes the library and checks its hash.
+fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Result<(), AttemptError> {
+    let path = context.layout.native_library();
+    context.run_dir.write(&path, library.bytes)?;
+    let found = sha256(&path)?;
+    if found != library.sha256 {
+        let why = format!(
+            "{} has SHA-256 {found}, expected {}",
+            path.display(),
+            library.sha256
+        );
+        return Err(AttemptError::new(why));
+    }
+    context
+        .record
+        .note(PHASE, format!("native collector, SHA-256 {found}"));
+    Ok(())
+}

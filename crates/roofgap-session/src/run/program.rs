@@ -1,0 +1,336 @@
+//! The profiled program, as a command line for each phase.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use roofgap_collect::command::CommandLine;
+use roofgap_collect::program::hf::Operators;
+use roofgap_collect::program::{
+    Annotation, HfDriver, HfModel, Hydra, Phase, Scripts, Setting, Verbatim, embedded,
+};
+
+use super::error::ProgramError;
+use crate::config::settings::{Task, Workload, WorkloadKind};
+use crate::config::{Config, model};
+use crate::run_dir::Layout;
+
+/// The profiled program.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    kind: Kind,
+    run_dir: PathBuf,
+    cwd: Option<PathBuf>,
+    env: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Embedded {
+        executable: PathBuf,
+        workload: Box<Workload>,
+    },
+    Hf {
+        driver: Box<HfDriver>,
+        operators: Operators,
+    },
+    Hydra {
+        module: Hydra,
+        outputs: PathBuf,
+    },
+    Command(Verbatim),
+}
+
+/// Files written for the program.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProgramFiles {
+    /// Python scripts embedded in this binary.
+    pub(crate) scripts: Option<Scripts>,
+    /// `config.json` of a preset.
+    pub(crate) model_config: Option<PathBuf>,
+}
+
+impl ProgramFiles {
+    /// Describes the files before they are written.
+    pub(crate) fn planned(config: &Config, layout: &Layout) -> Result<Self, ProgramError> {
+        let folder = layout.scripts();
+        Ok(ProgramFiles {
+            scripts: Some(Scripts {
+                driver: folder.join("hf_driver.py"),
+                annotate: folder.join("annotate"),
+            }),
+            model_config: model::config_json(config)?.map(|_| layout.model_config()),
+        })
+    }
+}
+
+impl Program {
+    /// Builds the program of a configuration.
+    pub(crate) fn of(
+        config: &Config,
+        executable: &Path,
+        layout: &Layout,
+        files: &ProgramFiles,
+    ) -> Result<Self, ProgramError> {
+        let workload = &config.workload;
+        let kind = match workload.kind {
+            WorkloadKind::Embedded => Kind::Embedded {
+                executable: executable.to_owned(),
+                workload: Box::new(workload.clone()),
+            },
+            WorkloadKind::Hf => Kind::Hf {
+                driver: Box::new(hf_driver(config, files)?),
+                operators: Operators {
+                    account: layout.torch_account(),
+                    trace: config.profiling.torch.trace.then(|| layout.torch_trace()),
+                },
+            },
+            WorkloadKind::Hydra => Kind::Hydra {
+                module: Hydra {
+                    python: workload.python.clone().into(),
+                    module: workload
+                        .module
+                        .clone()
+                        .ok_or(ProgramError::Unset("workload.module is not set"))?,
+                    mode: config.run.mode.as_str().to_owned(),
+                    manifest: config.inputs.manifest.clone().map(absolute),
+                    quiet: Hydra::lightest(),
+                    overrides: workload.overrides.clone(),
+                },
+                outputs: layout.program_outputs(),
+            },
+            WorkloadKind::Command => {
+                let scripts = files.scripts.as_ref().filter(|_| workload.annotate);
+                Kind::Command(Verbatim {
+                    words: workload.program.iter().map(OsString::from).collect(),
+                    annotation: scripts
+                        .map(|scripts| Annotation::here(&scripts.annotate, workload.annotate_sync)),
+                })
+            }
+        };
+        Ok(Program {
+            kind,
+            run_dir: layout.root().to_owned(),
+            cwd: workload.cwd.clone(),
+            env: workload
+                .env
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        })
+    }
+
+    /// Builds the command line of a phase. The program writes its account to `account`.
+    pub(crate) fn command(&self, phase: Phase, account: &Path) -> Result<CommandLine, ProgramError> {
+        let setting = self.setting(phase, account);
+        match &self.kind {
+            Kind::Embedded { executable, workload } => Ok(embedded::embedded(
+                executable,
+                &embedded_args(workload, phase),
+                &setting,
+            )),
+            Kind::Hf { driver, operators } => {
+                let mut driver = driver.as_ref().clone();
+                if phase == Phase::Operators {
+                    driver.operators = Some(operators.clone());
+                }
+                driver.repeats = driver.repeats.map(|repeats| repeats_in(repeats, phase));
+                if phase == Phase::Counters {
+                    driver.warmup = Some(0);
+                    driver.new_tokens = driver.new_tokens.map(|tokens| tokens.min(COUNTER_TOKENS));
+                }
+                Ok(driver.command(&setting))
+            }
+            Kind::Hydra { module, outputs } => Ok(module.command(&outputs.join(phase.as_str()), &setting)),
+            Kind::Command(verbatim) => verbatim
+                .command(&setting)
+                .ok_or(ProgramError::Unset("no program was given")),
+        }
+    }
+
+    fn setting(&self, phase: Phase, account: &Path) -> Setting {
+        Setting {
+            run_dir: self.run_dir.clone(),
+            phase,
+            account: account.to_owned(),
+            cwd: self.cwd.clone(),
+            env: self.env.clone(),
+        }
+    }
+
+    /// Returns the Hydra module, which is asked for the overrides it accepts.
+    pub(crate) fn hydra(&mut self) -> Option<(&mut Hydra, PathBuf, Setting)> {
+        let setting = self.setting(Phase::Baseline, &self.run_dir.join("unused.json"));
+        match &mut self.kind {
+            Kind::Hydra { module, outputs } => Some((module, outputs.join("check"), setting)),
+            _ => None,
+        }
+    }
+}
+
+/// Makes a path independent of the working directory.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Tokens generated under ncu. Each launch shape is measured once, and all steps have the same.
+const COUNTER_TOKENS: u32 = 8;
+
+/// Returns the repeats of a phase. Under ncu one repeat contains every launch shape.
+fn repeats_in(repeats: u32, phase: Phase) -> u32 {
+    if phase == Phase::Counters { 1 } else { repeats }
+}
+
+fn embedded_args(workload: &Workload, phase: Phase) -> Vec<String> {
+    let mut args = Vec::new();
+    let mut value = |name: &str, value: String| args.extend([name.to_owned(), value]);
+    value("--preset", workload.size.clone());
+    value("--seed", workload.seed.to_string());
+    value("--prompt-tokens", workload.prompt_tokens.to_string());
+    value("--new-tokens", workload.tokens.to_string());
+    value("--repeats", repeats_in(workload.repeats, phase).to_string());
+    value("--warmup", workload.warmup.to_string());
+    if let Some(size) = workload.image_size {
+        value("--image-size", size.to_string());
+    }
+    if let Some(threads) = workload.threads {
+        value("--threads", threads.to_string());
+    }
+    args
+}
+
+fn hf_driver(config: &Config, files: &ProgramFiles) -> Result<HfDriver, ProgramError> {
+    let (workload, model) = (&config.workload, &config.model);
+    let scripts = files.scripts.as_ref().ok_or(ProgramError::Unset(
+        "the driver for Hugging Face models was not written",
+    ))?;
+    let config_json = model.config.as_ref().or(files.model_config.as_ref());
+    let source = match (model::weights(&config.model), config_json, &model.model_type) {
+        (Some(folder), ..) => HfModel::Folder(absolute(folder)),
+        (None, Some(file), _) => HfModel::ConfigJson(absolute(file.clone())),
+        (None, None, Some(kind)) => HfModel::ModelType(kind.clone()),
+        (None, None, None) => {
+            return Err(ProgramError::Unset(
+                "no model: choose model=NAME, model.target or model.config",
+            ));
+        }
+    };
+    let mut extra = vec![format!(
+        "--task={}",
+        match model.task {
+            Task::Causal => "causal",
+            Task::ImageText => "image_text",
+        }
+    )];
+    extra.extend(model.attention.as_ref().map(|name| format!("--attention={name}")));
+    extra.extend(model.experts.as_ref().map(|name| format!("--experts={name}")));
+    extra.extend(model.trust_remote_code.then(|| "--trust-remote-code".to_owned()));
+    let plain = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Ok(HfDriver {
+        set: model
+            .set
+            .iter()
+            .map(|(key, value)| (key.clone(), plain(value)))
+            .collect(),
+        name: model.name.clone(),
+        revision: model.revision.clone(),
+        dtype: Some(workload.dtype.clone().unwrap_or_else(|| model.dtype.clone())),
+        device: Some(workload.device.clone()),
+        prompt_tokens: Some(workload.prompt_tokens),
+        new_tokens: Some(workload.tokens),
+        batch: Some(workload.batch),
+        repeats: Some(workload.repeats),
+        warmup: Some(workload.warmup),
+        seed: Some(workload.seed),
+        compile: workload.compile,
+        cuda_graphs: workload.cuda_graphs,
+        prompt: workload.prompt.clone(),
+        image_size: workload.image_size,
+        manifest: config.inputs.manifest.clone().map(absolute),
+        extra,
+        ..HfDriver::new(&workload.python, &scripts.driver, source)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigProps, compose};
+
+    fn program(overrides: &[&str]) -> Program {
+        let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+        let config = compose(&ConfigProps {
+            overrides,
+            ..ConfigProps::default()
+        })
+        .unwrap()
+        .config;
+        let files = ProgramFiles {
+            scripts: Some(Scripts {
+                driver: "/s/hf_driver.py".into(),
+                annotate: "/s/annotate".into(),
+            }),
+            model_config: None,
+        };
+        Program::of(
+            &config,
+            Path::new("/bin/roofgap"),
+            &Layout::of(Path::new("/r")),
+            &files,
+        )
+        .unwrap()
+    }
+
+    fn words(program: &Program, phase: Phase) -> Vec<String> {
+        program.command(phase, Path::new("/r/a.json")).unwrap().argv()
+    }
+
+    #[test]
+    fn a_model_by_its_type_and_its_options() {
+        let program = program(&[
+            "workload=hf",
+            "model=deepseek_ocr2",
+            "+model.set.num_hidden_layers=2",
+            "workload.tokens=8",
+        ]);
+        let argv = words(&program, Phase::Baseline);
+        for word in [
+            "--model-type=deepseek_ocr2",
+            "--set=num_hidden_layers=2",
+            "--new-tokens=8",
+            "--task=image_text",
+            "--repeats=3",
+        ] {
+            assert!(
+                argv.iter().any(|found| found == word),
+                "{word} is not in {argv:?}"
+            );
+        }
+        assert!(!argv.iter().any(|word| word.starts_with("--profile-operators")));
+        let argv = words(&program, Phase::Operators);
+        assert!(
+            argv.contains(&"--profile-operators=/r/torch/operators.json".to_owned()),
+            "{argv:?}"
+        );
+        let argv = words(&program, Phase::Counters);
+        for word in ["--repeats=1", "--warmup=0", "--new-tokens=8"] {
+            assert!(
+                argv.iter().any(|found| found == word),
+                "{word} is not in {argv:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_embedded_model_is_this_binary() {
+        let argv = words(
+            &program(&["workload.size=small", "workload.threads=2"]),
+            Phase::Baseline,
+        );
+        assert_eq!(argv[..2], ["/bin/roofgap", "workload"]);
+        assert!(
+            argv.windows(2).any(|pair| pair == ["--preset", "small"]),
+            "{argv:?}"
+        );
+        assert!(argv.windows(2).any(|pair| pair == ["--threads", "2"]), "{argv:?}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The directory of a run.
+//!
+//! - [`locate`]: finds a run by id, prefix, path or `latest`;
+//! - [`layout`]: paths of its files;
+//! - [`record`]: the document `session.json`;
+//! - [`writer`]: keeps that document on disk while a session runs;
+//! - [`environment`]: reads `env.json`.
+
+pub mod environment;
+pub mod layout;
+pub mod locate;
+pub mod record;
+pub mod writer;
+
+pub use layout::Layout;
+pub use locate::{LocateError, RunRef, resolve};
+pub use record::{
+    CommandRecord, OutputFile, PhaseName, PhaseRecord, PhaseStatus, RecordError, SessionRecord, SessionState,
+};
+pub use writer::RecordWriter;
