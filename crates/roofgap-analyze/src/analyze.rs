@@ -1,10 +1,10 @@
 //! The analysis of a trace.
 
-use crate::analysis::*;
 use crate::counters::{self, Timeline};
 use crate::gpu::{Dtype, UserLimits};
 use crate::model::{Architecture, Tokens};
 use crate::names::Naming;
+use crate::result::*;
 use crate::stages::{StageIndex, StageSet};
 use crate::timeline::{Activity, Contexts, Launches, NO_CALL, StageMeter, kernels, operators, range_table};
 use crate::{enrich, findings};
@@ -80,20 +80,20 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     );
     if kernels.is_empty() {
         reasons.push(Reason::new(
-            "kernels",
+            About::Kernels,
             "the capture holds no kernels: no GPU work was recorded",
         ));
     }
     reasons.extend(
         absent
             .into_iter()
-            .map(|stage| Reason::new(format!("stages.{}", stage.name), stage.why)),
+            .map(|stage| Reason::new(About::Stage(stage.name), stage.why)),
     );
     if let Some(account) = account.filter(|_| stages.is_empty()) {
         stages = enrich::stages_of(account);
     }
     if stages.is_empty() {
-        reasons.push(Reason::new("stages", no_stages(trace, summary_only)));
+        reasons.push(Reason::new(About::Stages, no_stages(trace, summary_only)));
     }
     reasons.extend(operator_reason);
     let mut analysis = Analysis {
@@ -129,7 +129,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     if options.counters.is_empty() {
         analysis
             .reasons
-            .push(Reason::new("counters", "no counters were given"));
+            .push(Reason::new(About::Counters, "no counters were given"));
     } else {
         let timeline = Timeline::of_stages(trace, &index);
         let joined = counters::join(&options.counters, &timeline, &options.stages, gpu.as_ref().ok());
@@ -215,7 +215,7 @@ fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
 
 /// Takes the operators of the options, of the trace or of the program's account; without any, of the ranges.
 fn operator_table(trace: &Trace, index: &StageIndex, options: &Options) -> (Vec<Operator>, Option<Reason>) {
-    let reason = |why: &str| Some(Reason::new("operators", why));
+    let reason = |why: &str| Some(Reason::new(About::Operators, why));
     if let Some(operators) = options.operators.as_ref().filter(|o| !o.is_empty()) {
         return (operators.clone(), None);
     }

@@ -12,8 +12,8 @@ use super::names::canonical;
 use super::readings::Readings;
 use super::roofline::Roofline;
 use super::timeline::{Timeline, TimelineKernel};
-use crate::analysis::{CounterRow, Kernel};
 use crate::gpu::GpuFacts;
+use crate::result::{CounterRow, Kernel};
 use crate::stages::{NamedPlace, StageSet};
 
 /// Durations under ncu within this ratio of the timeline's are taken for the same behaviour.

@@ -472,7 +472,7 @@ fn tables_get_the_shape_with_the_most_time() {
         None,
     );
     let name = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT";
-    let kernel = |name: &str| crate::analysis::Kernel {
+    let kernel = |name: &str| crate::result::Kernel {
         name: name.to_owned(),
         ..Default::default()
     };

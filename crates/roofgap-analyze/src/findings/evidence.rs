@@ -1,6 +1,7 @@
 //! What the trace shows of a stage beside the analysis: launch shapes, waits, copies, chains of small kernels, overlap.
 
 use super::collect::{Collector, Kinds};
+use crate::names::Family;
 use crate::stages::{Span, StageIndex, StageSpans};
 use crate::timeline::IntervalSet;
 use roofgap_trace::{CallClass, NameId, Ns, ThreadId, Trace};
@@ -45,8 +46,8 @@ pub struct DeviceUse {
 pub struct ShapeUse {
     /// The kernel as the tool gave it.
     pub name: String,
-    /// Its family.
-    pub family: &'static str,
+    /// Kernel family.
+    pub family: Family,
     /// Multiprocessors of its device.
     pub sms: Option<u32>,
     /// Compute capability of its device.
