@@ -2,24 +2,24 @@
 //!
 //! [`analyze`] is the whole of it. It never touches a file or a clock.
 
-pub mod analysis;
 pub mod compare;
 pub mod counters;
 pub mod findings;
 pub mod gpu;
 pub mod model;
 pub mod names;
+mod result;
 pub mod stages;
 
+mod account;
 mod analyze;
-mod enrich;
 mod timeline;
 mod verdict;
 
-pub use analysis::*;
+pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};
-pub use enrich::operators_of;
-pub use names::{family, is_communication, short_name};
+pub use names::{Family, family, is_communication, short_name};
+pub use result::*;
 pub use stages::{NamedPlace, Pattern, Span, StageError, StageIndex, StageRule, StageSet, StageSpans};
 pub use timeline::{Contexts, IntervalSet, Launches, NO_CALL};
 pub use verdict::{Verdict, verdict};

@@ -1,7 +1,7 @@
 //! Small programs played through on made-up GPUs: what holds each back must be what is said first.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use roofgap_analyze::{Analysis, Finding, Options, Stage, analyze, verdict};
+use roofgap_analyze::{About, Analysis, Finding, Options, Stage, analyze, verdict};
 use roofgap_trace::{
     Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
     ThreadId, Trace,
@@ -442,7 +442,7 @@ fn a_model_that_is_not_known() {
     let reason = analysis
         .reasons
         .iter()
-        .find(|r| r.about == "stages.decode.mfu")
+        .find(|r| r.about == About::StageMfu("decode".into()))
         .unwrap();
     assert!(reason.why.contains("newmodel"), "{}", reason.why);
 }

@@ -2,7 +2,7 @@
 
 use crate::number::{NONE, count, ms, ms_or, percent, share, si, time};
 use crate::table::{Table, plain};
-use roofgap_analyze::{Analysis, Stage, verdict};
+use roofgap_analyze::{About, Analysis, Stage, verdict};
 use std::fmt::Write;
 
 /// How the text may look.
@@ -99,7 +99,7 @@ fn stages(analysis: &Analysis, look: Look, out: &mut String) {
         let why = analysis
             .reasons
             .iter()
-            .find(|r| r.about == "stages")
+            .find(|r| r.about == About::Stages)
             .map_or("none found", |r| &r.why);
         let _ = writeln!(out, "none: {why}");
         ranges(analysis, out);
@@ -299,7 +299,7 @@ fn kernels(analysis: &Analysis, look: Look, out: &mut String) {
     for kernel in analysis.kernels.iter().take(look.kernels) {
         let mut cells = vec![
             kernel.short_name.clone(),
-            kernel.family.clone(),
+            kernel.family.to_string(),
             ms(kernel.total_ns),
             percent(kernel.total_ns, analysis.totals.kernel_ns),
             count(kernel.calls),

@@ -1,12 +1,13 @@
 use super::*;
-use crate::analysis::*;
+use crate::names::Family;
+use crate::result::*;
 
 fn kernel(name: &str, total_ns: i64, calls: u64) -> Kernel {
     let mean_ns = total_ns / calls as i64;
     Kernel {
         name: name.into(),
         short_name: name.into(),
-        family: "gemm".into(),
+        family: Family::Gemm,
         device: Some(0),
         total_ns,
         calls,
@@ -45,7 +46,7 @@ fn analysis() -> Analysis {
                 Some(5.5),
             ),
             kernels: vec![kernel("gemm_64x8", 90_000, 20), kernel("sort_up", 30_000, 20)],
-            from: "timeline".into(),
+            from: Default::default(),
             ..Stage::default()
         }],
         workload: Some(WorkloadInfo {

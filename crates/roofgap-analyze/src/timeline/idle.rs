@@ -2,7 +2,7 @@
 
 use super::interval::IntervalSet;
 use super::launches::NO_CALL;
-use crate::analysis::{Idle, LaunchAfter};
+use crate::result::{Idle, LaunchAfter};
 use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,7 @@
 //! Operators of the framework, or ranges where there are none: own and total time on CPU and GPU.
 
 use super::launches::NO_CALL;
-use crate::analysis::Operator;
+use crate::result::Operator;
 use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 
@@ -103,12 +103,17 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
             Operator { name, ..sum }
         })
         .collect();
+    sort_operators(&mut operators);
+    operators
+}
+
+/// Sorts operators by their own GPU time, then CPU time, longest first.
+pub(crate) fn sort_operators(operators: &mut [Operator]) {
     operators.sort_by(|a, b| {
         (b.self_gpu_ns, b.self_cpu_ns)
             .cmp(&(a.self_gpu_ns, a.self_cpu_ns))
             .then_with(|| a.name.cmp(&b.name))
     });
-    operators
 }
 
 /// An operator that was entered and not left yet.

@@ -1,7 +1,7 @@
 //! The table of range names.
 
 use super::interval::Extent;
-use crate::analysis::RangeInfo;
+use crate::result::RangeInfo;
 use crate::stages::StageIndex;
 use roofgap_trace::{Ns, OpKind, RangeStyle, Trace};
 use rustc_hash::FxHashMap;

@@ -3,8 +3,8 @@
 use super::idle::{Activity, Near};
 use super::interval::{Extent, IntervalSet};
 use super::{kernels, steps};
-use crate::analysis::{Idle, LaunchAfter, Note, Stage, Steps};
 use crate::names::Naming;
+use crate::result::{Idle, LaunchAfter, Note, Stage, StageOrigin, Steps};
 use crate::stages::{Span, StageIndex};
 use roofgap_trace::{Ns, OpKind, Trace, range_name};
 
@@ -89,7 +89,7 @@ impl StageMeter<'_> {
             notes: self.notes(&spans.notes),
             mfu: None,
             mbu: None,
-            from: "timeline".into(),
+            from: StageOrigin::Timeline,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Steps of a stage in numbers.
 
 use super::kernels::divide;
-use crate::analysis::Steps;
+use crate::result::Steps;
 
 /// Mean and percentiles of step times; `None` without steps. A percentile is the smallest value that at least that share of the
 /// steps does not exceed.

@@ -3,7 +3,7 @@
 use super::markup::{escape, escape_cut};
 use crate::bundle::Bundle;
 use crate::number::{NONE, count, si, time};
-use roofgap_analyze::{Analysis, DeviceInfo, Stage, WorkloadInfo, verdict};
+use roofgap_analyze::{About, Analysis, DeviceInfo, Stage, StageOrigin, WorkloadInfo, verdict};
 use std::fmt::Write;
 
 /// Model, GPUs and a card for every stage.
@@ -45,7 +45,7 @@ pub(super) fn head(bundle: Bundle<'_>) -> String {
     }
     out.push_str("</div>");
     if analysis.stages.is_empty() {
-        let why = analysis.reasons.iter().find(|r| r.about == "stages");
+        let why = analysis.reasons.iter().find(|r| r.about == About::Stages);
         out.push_str(&super::absence(
             "No stages",
             why.map_or("none were found", |r| &r.why),
@@ -93,7 +93,7 @@ fn gpu(device: &DeviceInfo) -> String {
 
 fn card(analysis: &Analysis, stage: &Stage, out: &mut String) {
     let verdict = verdict(stage);
-    let from = if stage.from == "workload" {
+    let from = if stage.from == StageOrigin::Workload {
         " Times are the program's own."
     } else {
         ""
@@ -104,7 +104,7 @@ fn card(analysis: &Analysis, stage: &Stage, out: &mut String) {
             let about = format!("stages.{}.{key}", stage.name);
             // Where one is unknown for the same cause as the other, the cause is stated once.
             let other = format!("stages.{}.mfu", stage.name);
-            let reason = |path: &str| analysis.reasons.iter().find(|r| r.about == path);
+            let reason = |path: &str| analysis.reasons.iter().find(|r| r.about.to_string() == path);
             let why = reason(&about).or_else(|| reason(&other));
             let why = why.map_or("not known", |r| &r.why);
             format!(

@@ -3,7 +3,7 @@
 use super::class;
 use super::markup::{cut, escape, escape_cut, visible};
 use crate::number::{NONE, count, ms, percent};
-use roofgap_analyze::{Analysis, Kernel};
+use roofgap_analyze::{About, Analysis, Kernel};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -80,8 +80,11 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
                 names.push(Name {
                     short: show(&kernel.short_name, 200),
                     full: (kernel.name != kernel.short_name).then(|| show(&kernel.name, LONGEST)),
-                    family: families.iter().position(|f| *f == kernel.family).unwrap_or(0),
-                    color: class::css(&kernel.family),
+                    family: families
+                        .iter()
+                        .position(|f| *f == kernel.family.as_str())
+                        .unwrap_or(0),
+                    color: class::css(kernel.family.as_str()),
                     timeline: timeline.and_then(|t| t.get(&kernel.name).copied()),
                     stages: stages.get(kernel.name.as_str()).cloned().unwrap_or_default(),
                 });
@@ -147,7 +150,7 @@ fn stages_of(analysis: &Analysis) -> BTreeMap<&str, Vec<usize>> {
 /// The table with its first rows, or why there is none.
 pub(super) fn table(analysis: &Analysis) -> String {
     if analysis.kernels.is_empty() {
-        let why = analysis.reasons.iter().find(|r| r.about == "kernels");
+        let why = analysis.reasons.iter().find(|r| r.about == About::Kernels);
         return super::absence("No kernels", why.map_or("the run recorded none", |r| &r.why));
     }
     let mut out = String::from(include_str!("kernels.html"));
@@ -169,9 +172,9 @@ pub(super) fn table(analysis: &Analysis) -> String {
         let _ = write!(
             out,
             "<tr><th scope=\"row\"><i class=\"f-{}\"></i>{}</th><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
-            class::css(&kernel.family),
+            class::css(kernel.family.as_str()),
             escape_cut(&kernel.short_name, 200),
-            escape(&kernel.family),
+            escape(kernel.family.as_str()),
             escape(&in_stages),
             ms(kernel.total_ns),
             percent(kernel.total_ns, analysis.totals.kernel_ns),

@@ -2,7 +2,7 @@
 
 use super::markup::{escape, escape_cut};
 use crate::number::{count, ms, ms_or};
-use roofgap_analyze::Analysis;
+use roofgap_analyze::{About, Analysis};
 use std::fmt::Write;
 
 /// How many are shown.
@@ -10,7 +10,7 @@ const MOST: usize = 30;
 
 /// The table, or why there is none.
 pub(super) fn table(analysis: &Analysis) -> String {
-    let why = analysis.reasons.iter().find(|r| r.about == "operators");
+    let why = analysis.reasons.iter().find(|r| r.about == About::Operators);
     if analysis.operators.is_empty() {
         return super::absence("No operators", why.map_or("none were recorded", |r| &r.why));
     }

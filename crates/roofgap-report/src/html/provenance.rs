@@ -64,7 +64,12 @@ pub(super) fn provenance(bundle: Bundle<'_>) -> String {
         } else {
             ""
         };
-        [escape(&o.tool), escape(&o.stage), ratio, advice.to_owned()]
+        [
+            escape(o.tool.as_str()),
+            escape(&o.stage),
+            ratio,
+            advice.to_owned(),
+        ]
     });
     section(
         "Price of watching",
@@ -91,7 +96,7 @@ pub(super) fn provenance(bundle: Bundle<'_>) -> String {
     let reasons = analysis
         .reasons
         .iter()
-        .map(|r| [escape(&r.about), escape(&r.why)]);
+        .map(|r| [escape(&r.about.to_string()), escape(&r.why)]);
     section(
         "What is missing or stands in",
         &["What", "Why"],

@@ -4,7 +4,7 @@ use super::class;
 use super::markup::{cut, escape, escape_cut};
 use crate::number::{count, si, time};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, lookup};
-use roofgap_analyze::{Analysis, CounterRow, DeviceInfo, family, short_name};
+use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, family, short_name};
 use std::fmt::Write;
 
 const WIDTH: f64 = 900.0;
@@ -16,7 +16,7 @@ const PLOT: (f64, f64, f64, f64) = (70.0, 16.0, 884.0, 412.0);
 pub(super) fn roofline(analysis: &Analysis) -> String {
     let dots = dots(analysis);
     if dots.is_empty() {
-        let why = match analysis.reasons.iter().find(|r| r.about == "counters") {
+        let why = match analysis.reasons.iter().find(|r| r.about == About::Counters) {
             Some(reason) => reason.why.clone(),
             None if analysis.counters.is_empty() => "no counters were measured".into(),
             None => "the counters that were measured hold no floating-point work beside DRAM traffic".into(),
@@ -296,7 +296,7 @@ impl Dot<'_> {
         let _ = write!(
             out,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" class=\"f-{}\" data-kernel=\"{}\"><title>{}</title></circle>",
-            class::css(family(&row.kernel)),
+            class::css(family(&row.kernel).as_str()),
             escape_cut(&short, 300),
             about.join("\n")
         );
@@ -304,7 +304,7 @@ impl Dot<'_> {
 }
 
 fn families(dots: &[Dot<'_>], out: &mut String) {
-    let mut seen: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel)).collect();
+    let mut seen: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
     seen.sort_unstable();
     seen.dedup();
     out.push_str("<ul class=\"legend\">");

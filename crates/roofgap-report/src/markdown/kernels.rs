@@ -4,7 +4,7 @@ use super::sections::{reason, stage_of};
 use crate::bundle::Bundle;
 use crate::number::{NONE, count, ms, percent};
 use crate::table::{Table, escape};
-use roofgap_analyze::Kernel;
+use roofgap_analyze::{About, Kernel};
 use std::fmt::Write;
 
 /// The most rows of a table; what is left out is said.
@@ -18,7 +18,7 @@ pub fn kernels(bundle: Bundle<'_>) -> String {
         let _ = writeln!(
             out,
             "No kernels: {}",
-            reason(analysis, "kernels", "the run recorded no kernels")
+            reason(analysis, &About::Kernels, "the run recorded no kernels")
         );
         return out;
     }
@@ -76,7 +76,7 @@ pub(super) fn table(bundle: Bundle<'_>, kernels: &[Kernel], whole_ns: i64) -> Ta
             format!("{:.6}", kernel.mean_ns as f64 / 1e6),
             percent(kernel.total_ns, whole_ns),
             stage_of(analysis, kernel),
-            kernel.family.clone(),
+            kernel.family.to_string(),
             kernel
                 .counters
                 .as_ref()

@@ -4,7 +4,7 @@ use super::sections::reason;
 use crate::bundle::Bundle;
 use crate::number::{count, ms, ms_or};
 use crate::table::{Table, escape};
-use roofgap_analyze::Operator;
+use roofgap_analyze::{About, Operator};
 use std::fmt::Write;
 
 /// The most rows of the table.
@@ -18,11 +18,11 @@ pub fn operators(bundle: Bundle<'_>) -> String {
         let _ = writeln!(
             out,
             "No operators: {}.",
-            reason(analysis, "operators", "none were recorded")
+            reason(analysis, &About::Operators, "none were recorded")
         );
         return out;
     }
-    if let Some(why) = analysis.reasons.iter().find(|r| r.about == "operators") {
+    if let Some(why) = analysis.reasons.iter().find(|r| r.about == About::Operators) {
         let _ = writeln!(out, "{}.\n", escape(&why.why));
     }
     out.push_str(&table(&analysis.operators[..analysis.operators.len().min(MOST)]).markdown());

@@ -5,6 +5,7 @@ use super::{kernels, operators};
 use crate::bundle::Bundle;
 use crate::number::{NONE, count, ms, ms_or, percent, si};
 use crate::table::{Table, escape};
+use roofgap_analyze::About;
 use std::fmt::Write;
 
 /// How many kernels a stage lists.
@@ -34,7 +35,7 @@ pub fn report(bundle: Bundle<'_>) -> String {
     counters(bundle, &mut out);
     out.push_str("\n## Operators\n\n");
     if analysis.operators.is_empty() {
-        let why = sections::reason(analysis, "operators", "none were recorded");
+        let why = sections::reason(analysis, &About::Operators, "none were recorded");
         let _ = writeln!(out, "None: {}.", escape_line(why));
     } else {
         out.push_str(&operators::table(&analysis.operators[..analysis.operators.len().min(TOP)]).markdown());
@@ -105,7 +106,7 @@ fn counters(bundle: Bundle<'_>, out: &mut String) {
     let analysis = bundle.analysis;
     out.push_str("\n## Counters\n\n");
     if analysis.counters.is_empty() {
-        let why = sections::reason(analysis, "counters", "no counters were measured");
+        let why = sections::reason(analysis, &About::Counters, "no counters were measured");
         let _ = writeln!(out, "None: {}.", escape_line(why));
         return;
     }
@@ -158,7 +159,7 @@ fn overhead(bundle: Bundle<'_>, out: &mut String) {
     if bundle.analysis.overhead.is_empty() {
         let why = sections::reason(
             bundle.analysis,
-            "overhead",
+            &About::Overhead,
             "there is no unwatched run to compare with",
         );
         let _ = writeln!(out, "Not known: {}.", escape_line(why));
@@ -166,7 +167,7 @@ fn overhead(bundle: Bundle<'_>, out: &mut String) {
     }
     let mut table = Table::new(&["tool", "stage", "watched / unwatched>"]);
     for o in &bundle.analysis.overhead {
-        table.row([o.tool.clone(), o.stage.clone(), format!("{:.2}", o.ratio)]);
+        table.row([o.tool.to_string(), o.stage.clone(), format!("{:.2}", o.ratio)]);
     }
     out.push_str(&table.markdown());
     merged(bundle, out);
@@ -189,7 +190,7 @@ fn merged(bundle: Bundle<'_>, out: &mut String) {
         .analysis
         .overhead
         .iter()
-        .filter(|o| o.is_of_the_timeline() && o.ratio > 0.0)
+        .filter(|o| o.tool.records_timeline() && o.ratio > 0.0)
     {
         let Some(stage) = bundle.analysis.stages.iter().find(|s| s.name == o.stage) else {
             continue;

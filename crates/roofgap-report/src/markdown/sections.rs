@@ -4,16 +4,12 @@ use crate::bundle::Bundle;
 use crate::number::{NONE, count, ms, ms_or, percent, plural, quantity, share, si, time, words};
 use crate::table::{Table, escape};
 use crate::text::{busy_percent, late, nothing_found};
-use roofgap_analyze::{Analysis, Kernel, verdict};
+use roofgap_analyze::{About, Analysis, Kernel, StageOrigin, verdict};
 use std::fmt::Write;
 
 /// Why `about` is empty, or `otherwise`.
-pub(super) fn reason<'a>(analysis: &'a Analysis, about: &str, otherwise: &'a str) -> &'a str {
-    analysis
-        .reasons
-        .iter()
-        .find(|r| r.about == about)
-        .map_or(otherwise, |r| &r.why)
+pub(super) fn reason<'a>(analysis: &'a Analysis, about: &About, otherwise: &'a str) -> &'a str {
+    analysis.reason(about).unwrap_or(otherwise)
 }
 
 /// The stages in which a kernel ran, the one with most of its time first.
@@ -113,7 +109,7 @@ pub(super) fn stages(bundle: Bundle<'_>, causes: bool) -> String {
     if analysis.stages.is_empty() {
         let mut out = format!(
             "No stages: {}.\n",
-            escape(reason(analysis, "stages", "none were found"))
+            escape(reason(analysis, &About::Stages, "none were found"))
         );
         if !analysis.ranges.is_empty() {
             let mut table = Table::new(&["domain", "range", "count>", "wall ms>", "kernels>"]);
@@ -170,7 +166,7 @@ pub(super) fn stages(bundle: Bundle<'_>, causes: bool) -> String {
     out.push('\n');
     for stage in &analysis.stages {
         let verdict = verdict(stage);
-        let from = if stage.from == "workload" {
+        let from = if stage.from == StageOrigin::Workload {
             " (times are the program's own)"
         } else {
             ""
@@ -271,11 +267,10 @@ pub(super) fn utilisation(bundle: Bundle<'_>) -> String {
     // One line a reason, however many numbers it takes away.
     let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
     for reason in &analysis.reasons {
-        let stage = reason
-            .about
-            .strip_prefix("stages.")
-            .and_then(|rest| rest.strip_suffix(".mfu").or_else(|| rest.strip_suffix(".mbu")));
-        let Some(stage) = stage else { continue };
+        let (About::StageMfu(stage) | About::StageMbu(stage)) = &reason.about else {
+            continue;
+        };
+        let stage = stage.as_str();
         let at = lines.iter().position(|(why, _)| *why == reason.why);
         let at = at.unwrap_or_else(|| {
             lines.push((&reason.why, Vec::new()));

@@ -6,7 +6,7 @@ use crate::bundle::Bundle;
 use crate::number::{ms, percent, plural};
 use crate::table::escape;
 use crate::text::nothing_found;
-use roofgap_analyze::verdict;
+use roofgap_analyze::{About, verdict};
 use std::fmt::Write;
 
 /// How many operators and kernels the summary lists.
@@ -39,7 +39,7 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
         let _ = writeln!(
             out,
             "No operators: {}.",
-            reason(analysis, "operators", "none were recorded")
+            reason(analysis, &About::Operators, "none were recorded")
         );
     } else {
         out.push_str(&operators::table(&analysis.operators[..analysis.operators.len().min(TOP)]).markdown());
@@ -49,7 +49,7 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
         let _ = writeln!(
             out,
             "No kernels: {}.",
-            reason(analysis, "kernels", "the run recorded no kernels")
+            reason(analysis, &About::Kernels, "the run recorded no kernels")
         );
     } else {
         out.push_str("The whole capture, loading and warm-up included.\n\n");
@@ -122,7 +122,7 @@ fn executive(bundle: Bundle<'_>) -> Vec<String> {
     if analysis.stages.is_empty() {
         lines.push(format!(
             "No stages: {}.",
-            escape_line(reason(analysis, "stages", "none were found"))
+            escape_line(reason(analysis, &About::Stages, "none were found"))
         ));
     }
     let (kernels, whole) = stage_kernels(bundle);
@@ -142,7 +142,7 @@ fn executive(bundle: Bundle<'_>) -> Vec<String> {
     for o in analysis.overhead.iter().filter(|o| o.ratio > 1.25) {
         lines.push(format!(
             "Watching with {} made {} {:.2} times as long; read its times with care.",
-            escape(&o.tool),
+            escape(o.tool.as_str()),
             escape(&o.stage),
             o.ratio
         ));

@@ -38,7 +38,7 @@ impl<'a> Tables<'a> {
             };
             if let Some(slot @ None) = short.get_mut(id.index()) {
                 let name = trace.names.get(id);
-                *slot = Some((text(&short_name(name)), text(family(name))));
+                *slot = Some((text(&short_name(name)), text(family(name).as_str())));
             }
         }
         Self {

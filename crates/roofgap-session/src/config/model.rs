@@ -62,7 +62,7 @@ pub(crate) fn config_json(config: &Config) -> Result<Option<&'static str>, Model
         return Ok(None);
     };
     match (preset_config(name), &model.target) {
-        (Ok((_, text)), _) => Ok(Some(text)),
+        (Ok(text), _) => Ok(Some(text)),
         (Err(source), Some(target)) => Err(ModelError::Target {
             target: target.clone(),
             source,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roofgap_analyze::{Operator, Overhead};
+use roofgap_analyze::{Operator, Overhead, Profiler};
 use roofgap_trace::account::{self, Account};
 
 use crate::run_dir::Layout;
@@ -34,7 +34,7 @@ pub(super) fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Op
         .as_ref()
         .or(own)
         .filter(|account| !account.operators.is_empty())?;
-    Some(roofgap_analyze::operators_of(account))
+    Some(roofgap_analyze::account_operators(account))
 }
 
 /// Computes the profiler overhead of each stage, for every tool that ran.
@@ -43,10 +43,10 @@ pub(super) fn overheads(layout: &Layout) -> Vec<Overhead> {
         return Vec::new();
     };
     let profiled = [
-        ("nsys", layout.nsys_account()),
-        ("native", layout.native_account()),
-        ("torch.profiler", layout.torch_account()),
-        ("ncu", layout.ncu_account()),
+        (Profiler::Nsys, layout.nsys_account()),
+        (Profiler::Native, layout.native_account()),
+        (Profiler::Torch, layout.torch_account()),
+        (Profiler::Ncu, layout.ncu_account()),
     ];
     let mut found = Vec::new();
     for (tool, path) in profiled {
@@ -54,11 +54,7 @@ pub(super) fn overheads(layout: &Layout) -> Vec<Overhead> {
             found.extend(
                 ratios(&base, &account)
                     .into_iter()
-                    .map(|(stage, ratio)| Overhead {
-                        tool: tool.to_owned(),
-                        stage,
-                        ratio,
-                    }),
+                    .map(|(stage, ratio)| Overhead { tool, stage, ratio }),
             );
         }
     }

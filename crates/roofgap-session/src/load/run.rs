@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::gpu::UserLimits;
-use roofgap_analyze::{Analysis, Options, Reason, StageError, StageSet, analyze};
+use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, StageSet, analyze};
 use roofgap_report::{Context, PhaseLine};
 
 use super::accounts::{account_at, operators, overheads, program_account};
@@ -148,26 +148,22 @@ fn add_reasons(
     record: &SessionRecord,
     unreadable: &[String],
 ) {
-    let reason = |about: &str, why: String| Reason {
-        about: about.to_owned(),
-        why,
-    };
     let subjects = [
-        (PhaseName::Baseline, "overhead"),
-        (PhaseName::Timeline, "kernels"),
-        (PhaseName::Operators, "operators"),
-        (PhaseName::Counters, "counters"),
+        (PhaseName::Baseline, About::Overhead),
+        (PhaseName::Timeline, About::Kernels),
+        (PhaseName::Operators, About::Operators),
+        (PhaseName::Counters, About::Counters),
     ];
     let mut known: Vec<Reason> = subjects
         .into_iter()
-        .filter_map(|(name, about)| Some(reason(about, absence(record.phase(name)?)?)))
+        .filter_map(|(name, about)| Some(Reason::new(about, absence(record.phase(name)?)?)))
         .collect();
     let baseline = record.phase(PhaseName::Baseline);
     if baseline.is_some_and(|phase| phase.status == PhaseStatus::Ok)
         && account_at(layout.baseline_account()).is_none()
     {
         let why = "the program writes no stage times, so profiler overhead cannot be computed";
-        known.push(reason("overhead", why.to_owned()));
+        known.push(Reason::new(About::Overhead, why));
     }
     let replaced = |reason: &Reason| known.iter().any(|own| own.about == reason.about);
     analysis.reasons.retain(|reason| !replaced(reason));
@@ -175,10 +171,10 @@ fn add_reasons(
     let heavy = overhead_warnings(analysis, config.runner.overhead_limit_pct);
     analysis
         .reasons
-        .extend(heavy.into_iter().map(|why| reason("overhead", why)));
+        .extend(heavy.into_iter().map(|why| Reason::new(About::Overhead, why)));
     analysis
         .reasons
-        .extend(unreadable.iter().map(|why| reason("sources", why.clone())));
+        .extend(unreadable.iter().map(|why| Reason::new(About::Sources, why.clone())));
 }
 
 /// Describes why a phase has no result.
@@ -197,9 +193,9 @@ fn absence(phase: &PhaseRecord) -> Option<String> {
 pub(crate) fn overhead_warnings(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
     let warning = |overhead: &roofgap_analyze::Overhead| {
         let more_pct = (overhead.ratio - 1.0) * 100.0;
-        let lighter = match overhead.tool.as_str() {
-            "nsys" => "profiling.timeline=native or run.mode=light has less overhead",
-            "native" => "use the kernel times, and take wall time from the baseline",
+        let lighter = match overhead.tool {
+            Profiler::Nsys => "profiling.timeline=native or run.mode=light has less overhead",
+            Profiler::Native => "use the kernel times, and take wall time from the baseline",
             // ncu replays kernels and torch.profiler has its own run; their times are never shown as the program's.
             _ => return None,
         };

@@ -1,6 +1,6 @@
 use super::*;
-use crate::analysis::{Kernel, Stage, Steps};
 use crate::counters::{self, Timeline};
+use crate::result::{Kernel, Stage, Steps};
 use crate::stages::StageSet;
 use crate::{Analyzed, Options, analyze, family, short_name};
 use roofgap_trace::Trace;
@@ -139,7 +139,7 @@ fn a_kernel_table_and_a_wall_time_are_enough() {
             let name = row[8].to_owned();
             Kernel {
                 short_name: short_name(&name),
-                family: family(&name).into(),
+                family: family(&name),
                 total_ns: row[1].parse().unwrap(),
                 calls: row[2].parse().unwrap(),
                 name,

@@ -70,16 +70,10 @@ mod tests {
             other => panic!("{other}"),
         };
         assert_eq!(path_of(read(folder.path()).unwrap_err()), folder.path());
-        let decode = Stage {
-            name: "decode".into(),
-            wall_ns: 300,
-            instances: 3,
-            ..Stage::default()
-        };
-        let analysis = Analysis {
-            stages: vec![decode],
-            ..Analysis::default()
-        };
+        let mut decode = Stage::default();
+        (decode.name, decode.wall_ns, decode.instances) = ("decode".into(), 300, 3);
+        let mut analysis = Analysis::default();
+        analysis.stages.push(decode);
         std::fs::write(
             folder.path().join("metrics.json"),
             serde_json::to_vec(&analysis).unwrap(),
