@@ -8,7 +8,7 @@ use std::time::Duration;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens};
 use roofgap_analyze::{Options, StageError, StageSet};
-use roofgap_collect::child::{Cancel, Job, Sink, run};
+use roofgap_collect::child::{Cancel, Job, OutputTarget, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_report::Context;
@@ -233,7 +233,7 @@ impl Export {
             why,
         };
         let command = nsys::export(&tool, &report, &sqlite);
-        let memory = || Sink::Memory { cap: 1 << 20 };
+        let memory = || OutputTarget::Memory { max_bytes: 1 << 20 };
         let mut job = Job::new(&command, memory(), memory());
         job.budget.time = Some(EXPORT_LIMIT);
         job.cancel = exporter.cancel.clone();
@@ -246,7 +246,7 @@ impl Export {
         // Status 0 proves nothing without the file; and a file is not whole where the export broke off.
         let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
         if size == 0 || !outcome.is_success() {
-            let said = last_line(outcome.last_words());
+            let said = last_line(outcome.output_tail());
             return Err(failed(format!("it {} and said: {said}", outcome.describe())));
         }
         Ok(Some(Export {

@@ -1,14 +1,13 @@
 //! What files a run has.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use roofgap_collect::file::hash_file;
 use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use super::error::RunsError;
 use super::place::RunPlace;
@@ -127,20 +126,7 @@ pub fn artifacts(run: &RunPlace) -> Result<ArtifactList, RunsError> {
 
 /// SHA-256 of a file in hexadecimal.
 pub(crate) fn sha256(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0u8; 1 << 17];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            n => hasher.update(buffer.get(..n).unwrap_or_default()),
-        }
-    }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(hash_file(path)?.sha256)
 }
 
 /// A file under the name it has before it is whole.

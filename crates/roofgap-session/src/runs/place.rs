@@ -32,7 +32,7 @@ impl RunPlace {
 
 /// All runs below `base`, oldest first; none where the folder is missing.
 pub fn all(base: &Path) -> Result<Vec<RunPlace>, RunsError> {
-    match rundir::runs(base) {
+    match rundir::list_runs(base) {
         Ok(runs) => {
             let place = |(id, path): (RunId, PathBuf)| RunPlace {
                 id: id.as_str().to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roofgap_collect::child::Ended;
+use roofgap_collect::child::EndReason;
 use roofgap_collect::program::Phase;
 use roofgap_trace::account::{self, Account};
 
@@ -83,12 +83,12 @@ fn attempt(desk: &mut Desk<'_>, program: &Program) -> Result<Baseline, (Exit, Ph
     let outcome = desk.run(PHASE, errand).map_err(ours)?;
     if !outcome.is_success() {
         let (exit, hint) = match outcome.ended {
-            Ended::TimeBudget { .. } => (Exit::ProgramFailed, "; raise run.timeout if it needs longer"),
-            Ended::DiskBudget { .. } => (Exit::Partial, "; free some room, or set artifacts.stage2_dir"),
+            EndReason::TimeBudget { .. } => (Exit::ProgramFailed, "; raise run.timeout if it needs longer"),
+            EndReason::DiskBudget { .. } => (Exit::Partial, "; free some room, or set artifacts.stage2_dir"),
             _ => (Exit::ProgramFailed, ""),
         };
         let why = format!("the program {}{hint}", outcome.describe());
-        return Err((exit, PhaseStatus::failed(why, Some(outcome.last_words()))));
+        return Err((exit, PhaseStatus::failed(why, Some(outcome.output_tail()))));
     }
     let account = match account::read(&account_path) {
         Ok(account) => {

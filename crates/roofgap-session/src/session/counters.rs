@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use roofgap_analyze::StageSet;
 use roofgap_analyze::counters::canonical;
 use roofgap_collect::child::{Outcome, Watch, Watcher};
-use roofgap_collect::ncu::{self, NameBase, Page, Profiled};
+use roofgap_collect::ncu::{self, NameBase, NcuFailure, Page, ProfiledLaunch};
 use roofgap_collect::program::Phase;
 use roofgap_collect::tool::Ncu;
 
@@ -96,7 +96,7 @@ fn attempt(
     if counters.launches.is_empty() {
         return Err(PhaseStatus::failed(
             "the report of ncu holds no launch",
-            Some(outcome.last_words()),
+            Some(outcome.output_tail()),
         ));
     }
     let stage_of = stages_of_launches(&counters, &timeline.input.trace, stages, &plan);
@@ -157,11 +157,11 @@ fn until_met(expected: Option<u64>, budget: Duration) -> Watcher {
     let began = Instant::now();
     let mut measured = 0;
     Box::new(move |line| {
-        if Profiled::read(line).is_some() {
+        if ProfiledLaunch::parse(line).is_some() {
             measured += 1;
         }
         if expected.is_some_and(|expected| measured >= expected) || began.elapsed() > budget {
-            Watch::Enough
+            Watch::Stop
         } else {
             Watch::Continue
         }
@@ -175,27 +175,11 @@ fn nothing_measured(folder: &Path, outcome: &Outcome) -> PhaseStatus {
         .filter_map(|log| std::fs::read(folder.join(log)).ok())
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .collect::<String>();
-    let why = match ncu::complaint(&said) {
-        Some(complaint) => format!(
-            "ncu measured nothing: {}; {}",
-            describe(&complaint),
-            complaint.remedy()
-        ),
+    let why = match NcuFailure::find(&said) {
+        Some(failure) => format!("ncu measured nothing: {failure}; {}", failure.remedy()),
         None => format!("ncu left no report: it {}", outcome.describe()),
     };
-    PhaseStatus::failed(why, Some(outcome.last_words()))
-}
-
-fn describe(complaint: &ncu::Complaint) -> String {
-    use ncu::Complaint;
-    match complaint {
-        Complaint::Permission => "the counters are closed to this user (ERR_NVGPUCTRPERM)".to_owned(),
-        Complaint::NothingProfiled => "no kernel was profiled".to_owned(),
-        Complaint::UnknownName(line)
-        | Complaint::Driver(line)
-        | Complaint::Busy(line)
-        | Complaint::Other(line) => line.trim_start_matches("==ERROR==").trim().to_owned(),
-    }
+    PhaseStatus::failed(why, Some(outcome.output_tail()))
 }
 
 fn import(desk: &mut Desk<'_>, ncu: &Ncu, report: &Path, page: Page, csv: &Path) -> Result<(), PhaseStatus> {
@@ -220,7 +204,7 @@ fn import(desk: &mut Desk<'_>, ncu: &Ncu, report: &Path, page: Page, csv: &Path)
             report.display(),
             outcome.describe()
         );
-        return Err(PhaseStatus::failed(why, Some(outcome.last_words())));
+        return Err(PhaseStatus::failed(why, Some(outcome.output_tail())));
     }
     Ok(())
 }
@@ -235,9 +219,9 @@ mod tests {
         let line = "==PROF== Profiling \"k\" - 0: 0%....50%....100% - 9 passes";
         assert_eq!(watch("something"), Watch::Continue);
         assert_eq!(watch(line), Watch::Continue);
-        assert_eq!(watch(line), Watch::Enough);
+        assert_eq!(watch(line), Watch::Stop);
         let mut spent = until_met(None, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(1));
-        assert_eq!(spent("anything"), Watch::Enough);
+        assert_eq!(spent("anything"), Watch::Stop);
     }
 }

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_collect::child::{self, Budget, Cancel, DiskBudget, Job, Outcome, Sink, StopPlan, Watcher};
+use roofgap_collect::child::{
+    self, Budget, Cancel, DiskBudget, Job, Outcome, OutputTarget, StopPlan, Watcher,
+};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::rundir::RunDir;
 
@@ -65,16 +67,16 @@ impl Desk<'_> {
         });
         let (folder, name) = errand.log;
         let stdout = match errand.stdout_to {
-            Some(path) => Sink::File {
+            Some(path) => OutputTarget::File {
                 path: path.to_owned(),
-                cap: CSV_CAP,
+                max_bytes: CSV_CAP,
             },
-            None => Sink::file(folder.join(format!("{name}.out.log"))),
+            None => OutputTarget::file(folder.join(format!("{name}.out.log"))),
         };
         let mut job = Job::new(
             errand.line,
             stdout,
-            Sink::file(folder.join(format!("{name}.err.log"))),
+            OutputTarget::file(folder.join(format!("{name}.err.log"))),
         );
         job.budget = Budget {
             time: Some(errand.time),
@@ -146,7 +148,7 @@ impl Desk<'_> {
 /// How a child is ended: the program gets the grace of the configuration, a profiler at least what its report needs.
 fn stop_plan(profiler: bool, grace: Duration) -> StopPlan {
     if profiler {
-        let patient = StopPlan::patient();
+        let patient = StopPlan::for_profiler();
         StopPlan {
             interrupt: patient.interrupt.max(grace),
             ..patient

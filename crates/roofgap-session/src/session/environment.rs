@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::command::find_on_path;
-use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, gpu, variables};
+use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, variables, visible_gpus};
 use serde::{Deserialize, Serialize};
 
 use super::props::ProfileProps;
@@ -51,7 +51,7 @@ impl GpuFacts {
     /// Ask `nvidia-smi`.
     pub(super) fn here(config: &Config, search_path: &[PathBuf]) -> Self {
         let gpus = match find_on_path(Path::new("nvidia-smi"), search_path) {
-            Some(smi) => Gpus::ask(&smi).map_err(|why| format!("nvidia-smi does not answer: {why}")),
+            Some(smi) => Gpus::query(&smi).map_err(|why| format!("nvidia-smi does not answer: {why}")),
             None => Err("no GPU: nvidia-smi was not found".to_owned()),
         };
         let own = config.workload.env.get("CUDA_VISIBLE_DEVICES").cloned();
@@ -59,7 +59,7 @@ impl GpuFacts {
         let usable = match &gpus {
             Err(why) => Err(why.clone()),
             Ok(found) if found.gpus.is_empty() => Err("no GPU: nvidia-smi lists none".to_owned()),
-            Ok(found) if gpu::visible(&found.gpus, value.as_deref()).is_empty() && found.mig.is_empty() => {
+            Ok(found) if visible_gpus(&found.gpus, value.as_deref()).is_empty() && found.mig.is_empty() => {
                 Err(format!(
                     "no GPU: CUDA_VISIBLE_DEVICES is {:?}, which names none of the {} there",
                     value.unwrap_or_default(),
@@ -87,7 +87,7 @@ pub(super) fn python_of(config: &Config) -> Option<Result<Python, String>> {
                 .then(|| first.to_owned())?
         }
     };
-    Some(Python::ask(&interpreter))
+    Some(Python::query(&interpreter).map_err(|error| error.to_string()))
 }
 
 impl Environment {
@@ -107,11 +107,11 @@ impl Environment {
             tools: tools.map(tool_facts).unwrap_or_default(),
             gpus: gpus.gpus.as_ref().ok().cloned(),
             no_gpu_because: gpus.usable.as_ref().err().cloned(),
-            machine: Machine::here(),
+            machine: Machine::current(),
             python: python.and_then(|python| python.as_ref().ok().cloned()),
             no_python_because: python.and_then(|python| python.as_ref().err().cloned()),
             workload_revision: folder.as_deref().and_then(Revision::of),
-            variables: variables::here(),
+            variables: variables::current(),
         }
     }
 }

@@ -63,7 +63,7 @@ fn attempt(desk: &mut Desk<'_>, program: &Program) -> Result<PhaseStatus, PhaseS
     match operators {
         Ok(0) => Err(PhaseStatus::failed(
             "torch.profiler recorded no operator",
-            Some(outcome.last_words()),
+            Some(outcome.output_tail()),
         )),
         Ok(_) => {
             if !outcome.is_success() {
@@ -76,7 +76,7 @@ fn attempt(desk: &mut Desk<'_>, program: &Program) -> Result<PhaseStatus, PhaseS
         }
         Err(error) => {
             let why = format!("{error}; under torch.profiler the program {}", outcome.describe());
-            Err(PhaseStatus::failed(why, Some(outcome.last_words())))
+            Err(PhaseStatus::failed(why, Some(outcome.output_tail())))
         }
     }
 }

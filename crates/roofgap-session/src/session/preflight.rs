@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use roofgap_collect::child::budget::free_bytes;
+use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
+use roofgap_collect::file::{FileHash, hash_file};
 use roofgap_collect::program::Scripts as ProgramScripts;
-use roofgap_collect::provenance::{InputFile, Python};
+use roofgap_collect::provenance::Python;
 
 use super::desk::Desk;
 use super::environment::{Environment, GpuFacts, python_of};
@@ -154,8 +155,8 @@ fn write_inputs(desk: &mut Desk<'_>) {
     }
     let mut items = Vec::new();
     for path in paths {
-        match InputFile::read(&path) {
-            Ok(file) => items.push(input_node(&file)),
+        match hash_file(&path) {
+            Ok(file) => items.push(input_node(&path, &file)),
             Err(error) => desk.ledger.note(
                 PHASE,
                 format!("cannot read the input {}: {error}", path.display()),
@@ -182,14 +183,14 @@ fn text(value: &str) -> Node {
     node(Value::Text(value.to_owned()))
 }
 
-fn input_node(file: &InputFile) -> Node {
+fn input_node(path: &Path, file: &FileHash) -> Node {
     let mut map = Map::default();
-    map.insert("path", text(&file.path.display().to_string()));
+    map.insert("path", text(&path.display().to_string()));
     map.insert(
         "bytes",
         node(Value::Int(i64::try_from(file.bytes).unwrap_or(i64::MAX))),
     );
-    map.insert("sha256", text(&file.sha256));
+    map.insert("sha256", text(&format!("sha256:{}", file.sha256)));
     node(Value::Map(map))
 }
 
@@ -291,7 +292,7 @@ fn settle_hydra(desk: &mut Desk<'_>, program: &mut Program) -> Result<(), String
         return Ok(());
     };
     let dropped = module
-        .settle(&output, &setting, Duration::from_secs(120))
+        .drop_rejected_overrides(&output, &setting, Duration::from_secs(120))
         .map_err(|error| error.to_string())?;
     for text in dropped {
         desk.ledger

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::program::hf::Operators;
 use roofgap_collect::program::{
-    Annotation, HfDriver, HfModel, Hydra, Phase, Scripts, Setting, Verbatim, embedded,
+    Annotation, HfDriver, HfModel, HydraModule, OperatorOutputs, Phase, ProgramContext, Scripts, UserCommand,
+    embedded_command,
 };
 
 use super::layout::Layout;
@@ -31,13 +31,13 @@ enum Kind {
     },
     Hf {
         driver: Box<HfDriver>,
-        operators: Operators,
+        operators: OperatorOutputs,
     },
     Hydra {
-        module: Hydra,
+        module: HydraModule,
         outputs: PathBuf,
     },
-    Command(Verbatim),
+    Command(UserCommand),
 }
 
 /// The files that a program needs beside itself.
@@ -79,28 +79,28 @@ impl Program {
             },
             WorkloadKind::Hf => Kind::Hf {
                 driver: Box::new(hf_driver(config, beside)?),
-                operators: Operators {
+                operators: OperatorOutputs {
                     account: layout.torch_account(),
                     trace: config.profiling.torch.trace.then(|| layout.torch_trace()),
                 },
             },
             WorkloadKind::Hydra => Kind::Hydra {
-                module: Hydra {
+                module: HydraModule {
                     python: workload.python.clone().into(),
                     module: workload.module.clone().ok_or("workload.module is not set")?,
                     mode: mode_word(config).to_owned(),
                     manifest: config.inputs.manifest.clone().map(absolute),
-                    quiet: Hydra::lightest(),
+                    light_overrides: HydraModule::default_light_overrides(),
                     overrides: workload.overrides.clone(),
                 },
                 outputs: layout.program_outputs(),
             },
             WorkloadKind::Command => {
                 let scripts = beside.scripts.as_ref().filter(|_| workload.annotate);
-                Kind::Command(Verbatim {
+                Kind::Command(UserCommand {
                     words: workload.program.iter().map(OsString::from).collect(),
                     annotation: scripts
-                        .map(|scripts| Annotation::here(&scripts.annotate, workload.annotate_sync)),
+                        .map(|scripts| Annotation::from_env(&scripts.annotate, workload.annotate_sync)),
                 })
             }
         };
@@ -118,7 +118,7 @@ impl Program {
 
     /// The command line of a phase; the program writes its account to `account`.
     pub(super) fn command(&self, phase: Phase, account: &Path) -> Result<CommandLine, String> {
-        let setting = Setting {
+        let setting = ProgramContext {
             run_dir: self.run_dir.clone(),
             phase,
             account: account.to_owned(),
@@ -126,7 +126,7 @@ impl Program {
             env: self.env.clone(),
         };
         match &self.kind {
-            Kind::Embedded { executable, workload } => Ok(embedded::embedded(
+            Kind::Embedded { executable, workload } => Ok(embedded_command(
                 executable,
                 &embedded_args(workload, phase),
                 &setting,
@@ -151,8 +151,8 @@ impl Program {
     }
 
     /// A Hydra module, to be asked which overrides it takes.
-    pub(super) fn hydra(&mut self) -> Option<(&mut Hydra, PathBuf, Setting)> {
-        let setting = Setting {
+    pub(super) fn hydra(&mut self) -> Option<(&mut HydraModule, PathBuf, ProgramContext)> {
+        let setting = ProgramContext {
             run_dir: self.run_dir.clone(),
             phase: Phase::Baseline,
             account: self.run_dir.join("unused.json"),

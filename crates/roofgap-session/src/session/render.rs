@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Analysis;
-use roofgap_collect::rundir::{RunDirError, write_whole};
+use roofgap_collect::file::write_atomic;
+use roofgap_collect::rundir::RunDirError;
 use roofgap_report::Context;
 use roofgap_trace::Trace;
 
@@ -59,7 +60,7 @@ pub fn report(run_dir: &Path) -> Result<Rendered, SessionError> {
     let mut files = Vec::new();
     for file in bundle::reports(&reading, &run.record, &run.layout, &run.config) {
         let path = run_dir.join(file.name);
-        write_whole(&path, &file.bytes).map_err(|source| RunDirError::Write {
+        write_atomic(&path, &file.bytes).map_err(|source| RunDirError::Write {
             path: path.clone(),
             source,
         })?;

@@ -2,7 +2,7 @@
 
 use roofgap_analyze::StageSet;
 use roofgap_analyze::counters::light_metrics;
-use roofgap_collect::ncu::{self, NameBase, Sampling};
+use roofgap_collect::ncu::{self, NameBase};
 use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Ncu;
 use roofgap_trace::Trace;
@@ -15,7 +15,7 @@ use crate::select::{Plan, mangled};
 
 /// A request, and what is worth knowing about it.
 pub(super) struct Request {
-    pub(super) plan: ncu::Plan,
+    pub(super) plan: ncu::NcuProfile,
     pub(super) notes: Vec<String>,
 }
 
@@ -33,10 +33,10 @@ pub(super) fn request(
     let (kernels, name_base) = names(layout, timeline.tool, plan, &mut notes);
     let capability = trace.devices.iter().find_map(|device| device.compute_capability);
     let wanted = metrics(&config.profiling.ncu, capability);
-    let chip = capability.and_then(|(major, minor)| ncu::metrics::chip(major, minor));
+    let chip = capability.and_then(|(major, minor)| ncu::chip_name(major, minor));
     let (metrics, lacking) = match chip.map(|chip| tool.metrics_of(chip)) {
         // ncu measures nothing at all where one name is unknown to it.
-        Some(Ok(known)) => ncu::metrics::existing(wanted, &known),
+        Some(Ok(known)) => ncu::split_supported(wanted, &known),
         Some(Err(_)) | None => (wanted, Vec::new()),
     };
     if !lacking.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn request(
             lacking.join(", ")
         ));
     }
-    let plan = ncu::Plan {
+    let plan = ncu::NcuProfile {
         kernels,
         name_base,
         ranges: plan
@@ -53,7 +53,7 @@ pub(super) fn request(
             .iter()
             .filter_map(|range| NvtxRange::parse(range))
             .collect(),
-        except: warmups(trace, stages),
+        excluded_ranges: warmups(trace, stages),
         metrics,
         ..blank(config, layout)
     };
@@ -61,12 +61,10 @@ pub(super) fn request(
 }
 
 /// A request before kernels, ranges and metrics are known.
-pub(super) fn blank(config: &Config, layout: &Layout) -> ncu::Plan {
+pub(super) fn blank(config: &Config, layout: &Layout) -> ncu::NcuProfile {
     let settings = &config.profiling.ncu;
-    ncu::Plan {
-        sampling: Sampling::PerLaunchConfig {
-            count: settings.launch_count.max(1),
-        },
+    ncu::NcuProfile {
+        launches_per_config: settings.launch_count.max(1),
         set: settings.set.clone(),
         sections: settings.sections.clone(),
         metrics: metrics(settings, None),
@@ -74,9 +72,8 @@ pub(super) fn blank(config: &Config, layout: &Layout) -> ncu::Plan {
         cache: settings.cache_control,
         replay: settings.replay_mode,
         processes: settings.target_processes,
-        end_when_met: false,
         extra: settings.extra_args.clone(),
-        ..ncu::Plan::to(layout.ncu_base())
+        ..ncu::NcuProfile::new(layout.ncu_base())
     }
 }
 

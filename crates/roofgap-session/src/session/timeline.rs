@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use roofgap_collect::child::Outcome;
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::nsys::{self, CaptureEnd, Gate, Profile};
+use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::program::Phase;
 use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Nsys;
@@ -67,7 +67,7 @@ impl Setback {
     fn of(why: impl Into<String>, outcome: &Outcome) -> Self {
         Setback {
             why: why.into(),
-            log_tail: Some(outcome.last_words().to_owned()),
+            log_tail: Some(outcome.output_tail().to_owned()),
         }
     }
 }
@@ -182,11 +182,11 @@ fn degraded(
 }
 
 /// What nsys is asked to record.
-pub(super) fn profile_of(config: &Config, layout: &Layout) -> Result<Profile, String> {
+pub(super) fn profile_of(config: &Config, layout: &Layout) -> Result<NsysProfile, String> {
     let settings = &config.profiling.nsys;
-    let gate = match &settings.nvtx_capture {
+    let capture_range = match &settings.nvtx_capture {
         None => None,
-        Some(text) => Some(Gate {
+        Some(text) => Some(CaptureRange {
             range: NvtxRange::parse(text).ok_or_else(|| {
                 format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name")
             })?,
@@ -196,15 +196,15 @@ pub(super) fn profile_of(config: &Config, layout: &Layout) -> Result<Profile, St
             },
         }),
     };
-    Ok(Profile {
+    Ok(NsysProfile {
         trace: settings.trace.clone(),
         sample: settings.sample.clone(),
         cpuctxsw: settings.cpuctxsw.clone(),
         graph: settings.cuda_graph_trace,
         events: settings.cuda_event_trace,
-        gate,
+        capture_range,
         extra: settings.extra_args.clone(),
-        ..Profile::to(layout.nsys_base())
+        ..NsysProfile::new(layout.nsys_base())
     })
 }
 
@@ -212,10 +212,12 @@ fn with_nsys(desk: &mut Desk<'_>, nsys: &Nsys, program: &Program) -> Result<Inpu
     let profile = profile_of(desk.config, &desk.layout)?;
     let settings = &desk.config.profiling.nsys;
     match record_with_nsys(desk, nsys, program, &profile, "nsys") {
-        Err(setback) if profile.gate.is_some() && !profile.report().exists() && !desk.is_cancelled() => {
+        Err(setback)
+            if profile.capture_range.is_some() && !profile.report().exists() && !desk.is_cancelled() =>
+        {
             // Nothing was recorded: the range never opened. What did occur is only known from an ungated recording.
-            let ungated = Profile {
-                gate: None,
+            let ungated = NsysProfile {
+                capture_range: None,
                 ..profile.clone()
             };
             let input = record_with_nsys(desk, nsys, program, &ungated, "nsys-ungated")?;
@@ -236,7 +238,7 @@ fn record_with_nsys(
     desk: &mut Desk<'_>,
     nsys: &Nsys,
     program: &Program,
-    profile: &Profile,
+    profile: &NsysProfile,
     log: &str,
 ) -> Result<Input, Setback> {
     let folder = desk.run_dir.folder("nsys").map_err(|error| error.to_string())?;

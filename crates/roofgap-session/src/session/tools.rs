@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roofgap_collect::tool::{Ncu, Nsys, Rejected, Search};
+use roofgap_collect::tool::{Ncu, Nsys, RejectedCandidate, Search};
 
 use super::props::{NativeLibrary, ProfileProps};
 
@@ -49,7 +49,7 @@ fn find_nsys(search: &Search) -> Result<Nsys, String> {
     let nsys = found
         .tool
         .ok_or_else(|| absent("nsys", "Nsight Systems", search, &found.rejected))?;
-    match nsys.import.remedy() {
+    match nsys.importer.remedy() {
         Some(remedy) => Err(format!(
             "{} cannot import what it records; {remedy}",
             nsys.path.display()
@@ -65,7 +65,7 @@ fn find_ncu(search: &Search) -> Result<Ncu, String> {
         .ok_or_else(|| absent("ncu", "Nsight Compute", search, &found.rejected))
 }
 
-fn absent(tool: &str, product: &str, search: &Search, rejected: &[Rejected]) -> String {
+fn absent(tool: &str, product: &str, search: &Search, rejected: &[RejectedCandidate]) -> String {
     let tried: Vec<String> = rejected
         .iter()
         .map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why))

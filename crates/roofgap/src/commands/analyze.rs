@@ -83,7 +83,7 @@ pub(super) fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Expo
         Cancel::new()
     };
     Ok(Exporter {
-        search: Search::here(nsys),
+        search: Search::from_env(nsys),
         cancel,
     })
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use sha2::{Digest, Sha256};
+use roofgap_collect::file::copy_hashed;
 
 /// The name of a file once it is compressed.
 pub(super) fn packed_name(path: &Path) -> PathBuf {
@@ -58,23 +58,6 @@ fn write<W: Write>(path: &Path, temporary: &Path, wrap: impl FnOnce(File) -> W) 
         return Err(io::Error::other("what was written does not read back the same"));
     }
     Ok(fs::metadata(temporary)?.len())
-}
-
-/// Copies and returns the length and the hash of what was copied.
-fn copy_hashed(from: &mut impl Read, to: &mut impl Write) -> io::Result<(u64, Vec<u8>)> {
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0u8; 1 << 17];
-    let mut length = 0u64;
-    loop {
-        let n = from.read(&mut buffer)?;
-        if n == 0 {
-            return Ok((length, hasher.finalize().to_vec()));
-        }
-        let part = buffer.get(..n).unwrap_or_default();
-        hasher.update(part);
-        to.write_all(part)?;
-        length += n as u64;
-    }
 }
 
 fn temporary_name(target: &Path) -> io::Result<PathBuf> {

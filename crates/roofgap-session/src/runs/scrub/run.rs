@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use roofgap_collect::rundir::{RunState, run_state, write_whole};
+use roofgap_collect::file::write_atomic;
+use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
 
 use super::super::artifacts::{Found, files, is_temporary, sha256};
@@ -143,7 +144,7 @@ pub fn scrub(run: &RunPlace, props: &ScrubProps) -> Result<ScrubOutcome, RunsErr
     }
     let note = serde_json::to_vec_pretty(&outcome).unwrap_or_default();
     let path = run.path.join(NOTE);
-    write_whole(&path, &note).map_err(RunsError::io("write", &path))?;
+    write_atomic(&path, &note).map_err(RunsError::io("write", &path))?;
     if let Some(target) = &props.pack {
         clean.retain(|file| file != Path::new(NOTE));
         clean.push(PathBuf::from(NOTE));
