@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs any causal or image-text model of transformers as a workload to be profiled.
+"""Runs a causal or image-text model of transformers as the profiled workload.
 
-One prefill, then one forward pass a token with a KV cache, greedily, inside NVTX ranges; the account of the run goes to the file named by
---account or ROOFGAP_WORKLOAD_JSON. `--self-check` says what is installed; it and `--help` need no torch.
+One prefill, then greedy decoding with a KV cache, one forward pass per token, inside NVTX ranges. The account of the run goes to the file
+named by --account or ROOFGAP_WORKLOAD_JSON. `--self-check` prints installed versions; it and `--help` need no torch.
 """
 
 import argparse
@@ -12,93 +12,77 @@ import sys
 import traceback
 
 import roofgap_probe as probe
-
-# Exit statuses of failures that a user can do something about.
-EXIT_USAGE = 2
-EXIT_NO_TORCH = 10
-EXIT_NO_CUDA = 11
-EXIT_NO_MODEL = 12
-EXIT_OUT_OF_MEMORY = 13
-EXIT_FAILED = 14
-
-DTYPES = {
-    "bf16": "bfloat16",
-    "bfloat16": "bfloat16",
-    "fp16": "float16",
-    "float16": "float16",
-    "half": "float16",
-    "fp32": "float32",
-    "f32": "float32",
-    "float32": "float32",
-}
-
-
-class DriverError(Exception):
-    """A failure with one line to say about it."""
-
-    def __init__(self, status, message):
-        super().__init__(message)
-        self.status = status
-
+from hf_common import (
+    DTYPES,
+    EXIT_FAILED,
+    EXIT_NO_CUDA,
+    EXIT_NO_MODEL,
+    EXIT_NO_TORCH,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_USAGE,
+    DriverError,
+    one_line,
+    report,
+)
 
 def parser():
-    """The command line."""
+    """Builds the parser of the command line."""
     top = argparse.ArgumentParser(prog="hf_driver.py", description=__doc__.partition("\n")[0])
-    model = top.add_argument_group("the model (one of the first three)")
+    model = top.add_argument_group("model (one of the first three)")
     model.add_argument("--model", metavar="DIR", help="a local folder with config.json and weights")
-    model.add_argument("--config-json", metavar="FILE", help="a config.json; the weights are random")
-    model.add_argument("--model-type", metavar="NAME", help="a model type of transformers at its default sizes; the weights are random")
+    model.add_argument("--config-json", metavar="FILE", help="a config.json; random weights")
+    model.add_argument("--model-type", metavar="NAME", help="a model type of transformers with default sizes; random weights")
     model.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
         default=[],
         dest="settings",
-        help="set a key of the configuration; dots go into parts of it",
+        help="set a configuration key; dots separate nested keys",
     )
     model.add_argument("--task", choices=("auto", "causal", "image_text"), default="auto")
-    model.add_argument("--name", help="what to call the model in the account")
+    model.add_argument("--name", help="name of the model in the account")
     model.add_argument("--revision", help="revision of the weights, for the account")
-    model.add_argument("--dtype", choices=sorted(DTYPES), help="type of the weights; the configuration's own, else bf16")
+    model.add_argument("--dtype", choices=sorted(DTYPES), help="data type of the weights (default: that of the configuration, else bf16)")
     model.add_argument("--attention", metavar="NAME", help="attention implementation (sdpa, eager, flash_attention_2, ...)")
     model.add_argument("--experts", metavar="NAME", help="experts implementation (grouped_mm, batched_mm, eager)")
-    model.add_argument("--trust-remote-code", action="store_true", help="run Python code found in the model's folder")
+    model.add_argument("--trust-remote-code", action="store_true", help="run Python code from the model folder")
 
-    run = top.add_argument_group("the run")
+    run = top.add_argument_group("run")
     run.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     run.add_argument(
-        "--prompt-tokens", type=positive, default=512, metavar="N", help="tokens of the prompt, image tokens included where they fit"
+        "--prompt-tokens", type=positive, default=512, metavar="N", help="prompt tokens, including image tokens if they fit"
     )
     run.add_argument("--new-tokens", type=positive, default=64, metavar="N", help="decode steps")
     run.add_argument("--batch", type=positive, default=1, metavar="N")
     run.add_argument("--repeats", type=positive, default=3, metavar="N")
     run.add_argument("--warmup", type=natural, default=1, metavar="N")
-    run.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of weights, prompt and image")
-    run.add_argument("--compile", action="store_true", help="torch.compile for decode, over a static cache")
-    run.add_argument("--cuda-graphs", action="store_true", help="replay decode as a CUDA graph, over a static cache")
+    run.add_argument("--seed", type=natural, default=0, metavar="N", help="seed for weights, prompt and image")
+    run.add_argument("--compile", action="store_true", help="use torch.compile for decode, with a static cache")
+    run.add_argument("--cuda-graphs", action="store_true", help="replay decode as a CUDA graph, with a static cache")
 
-    data = top.add_argument_group("what goes in")
-    data.add_argument("--prompt", help="text of the prompt; needs a tokenizer in the model's folder")
+    data = top.add_argument_group("input")
+    data.add_argument("--prompt", help="text of the prompt; needs a tokenizer in the model folder")
     data.add_argument(
-        "--image", metavar="made|none|FILE", default="auto", help="a made image, none, or a file; made where the model can see"
+        "--image", metavar="made|none|FILE", default="auto", help="a generated image, none, or a file (default: made if the model takes images)"
     )
-    data.add_argument("--image-size", type=positive, metavar="PIXELS", help="side of a made image; the model's own")
-    data.add_argument("--manifest", metavar="FILE", help="YAML list of images and prompts, taken in order to fill the batch")
+    data.add_argument("--image-size", type=positive, metavar="PIXELS", help="side of a generated image (default: that of the model)")
+    data.add_argument("--manifest", metavar="FILE", help="YAML list of images and prompts, repeated to fill the batch")
 
-    out = top.add_argument_group("what comes out")
+    out = top.add_argument_group("output")
     out.add_argument(
-        "--account", metavar="FILE", default=os.environ.get("ROOFGAP_WORKLOAD_JSON"), help="where the account goes (ROOFGAP_WORKLOAD_JSON)"
+        "--account", metavar="FILE", default=os.environ.get("ROOFGAP_WORKLOAD_JSON"), help="path of the account (default: ROOFGAP_WORKLOAD_JSON)"
     )
-    out.add_argument("--profile-operators", metavar="FILE", help="one repeat under torch.profiler; an account with its operators goes here")
-    out.add_argument("--trace-out", metavar="FILE.json.gz", help="with --profile-operators: the trace itself")
-    out.add_argument("--self-check", action="store_true", help="print what is installed, as JSON, and end")
+    out.add_argument("--profile-operators", metavar="FILE", help="profile one repeat with torch.profiler; write an account with operators here")
+    out.add_argument("--trace-out", metavar="FILE.json.gz", help="with --profile-operators: path of the trace")
+    out.add_argument("--self-check", action="store_true", help="print installed versions as JSON and exit")
     return top
 
 
 def positive(text):
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
     return value
 
 
@@ -110,7 +94,7 @@ def natural(text):
 
 
 def check(args):
-    """What the parser cannot check by itself."""
+    """Checks the arguments beyond the parser; returns the configuration settings."""
     given = [name for name in ("model", "config_json", "model_type") if getattr(args, name)]
     if len(given) != 1:
         raise DriverError(EXIT_USAGE, "give one of --model, --config-json and --model-type" + (f", not {len(given)}" if given else ""))
@@ -118,7 +102,7 @@ def check(args):
         raise DriverError(EXIT_USAGE, "--trace-out needs --profile-operators")
     if args.model and not os.path.isfile(os.path.join(args.model, "config.json")):
         raise DriverError(
-            EXIT_NO_MODEL, f"no such model: {args.model} has no config.json; --model takes a local folder, nothing is downloaded"
+            EXIT_NO_MODEL, f"no such model: {args.model} has no config.json; --model takes a local folder, models are not downloaded"
         )
     for path, option in ((args.config_json, "--config-json"), (args.manifest, "--manifest")):
         if path and not os.path.isfile(path):
@@ -129,7 +113,7 @@ def check(args):
 
 
 def parse_settings(settings):
-    """`a.b=v` pairs as nested dictionaries; a value is JSON where it can be read as such, else text."""
+    """Parses `a.b=v` pairs into nested dictionaries; a value is JSON if it parses, else text."""
     result = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -139,18 +123,18 @@ def parse_settings(settings):
             value = json.loads(text)
         except ValueError:
             value = text
-        place = result
+        node = result
         *parents, last = key.split(".")
         for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
-                raise DriverError(EXIT_USAGE, f"--set {setting}: {parent} is already a value")
-        place[last] = value
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise DriverError(EXIT_USAGE, f"--set {setting}: {parent} already has a value")
+        node[last] = value
     return result
 
 
 def self_check():
-    """Versions of what a run needs; null where it is missing."""
+    """Returns the versions of the packages a run needs; None if missing."""
     found = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "nvtx", "PIL", "yaml"):
         try:
@@ -166,13 +150,13 @@ def self_check():
 
 
 def load_torch():
-    """torch and transformers, or what to install."""
+    """Imports torch and transformers."""
     try:
         import torch
     except Exception as error:
         raise DriverError(
             EXIT_NO_TORCH,
-            f"torch cannot be imported by {sys.executable}: {error}; install it there, or name another Python with workload.python",
+            f"torch cannot be imported by {sys.executable}: {error}; install it, or set workload.python to another interpreter",
         ) from error
     try:
         import transformers
@@ -185,7 +169,7 @@ def load_torch():
 
 
 def pick_device(torch, wanted):
-    """The device to use; only `auto` falls back to the CPU."""
+    """Returns the device; only `auto` falls back to the CPU."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -194,14 +178,14 @@ def pick_device(torch, wanted):
         raise DriverError(EXIT_USAGE, f"--device {wanted}: {str(error).splitlines()[0]}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         why = "this torch was built without CUDA" if torch.version.cuda is None else "no usable GPU or driver was found"
-        raise DriverError(EXIT_NO_CUDA, f"no CUDA: {why}; use --device cpu or auto to run on the CPU")
+        raise DriverError(EXIT_NO_CUDA, f"no CUDA: {why}; use --device cpu or --device auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DriverError(EXIT_NO_CUDA, f"no such device {wanted}: there are {torch.cuda.device_count()}")
+        raise DriverError(EXIT_NO_CUDA, f"no such device {wanted}: this machine has {torch.cuda.device_count()}")
     return device
 
 
 def run(args):
-    """The whole of it: model, input, repeats, account."""
+    """Builds the model and its input, runs the repeats, and writes the account."""
     settings = check(args)
     torch, transformers = load_torch()
     import hf_loop
@@ -211,36 +195,31 @@ def run(args):
     if args.cuda_graphs and device.type != "cuda":
         raise DriverError(EXIT_NO_CUDA, "--cuda-graphs needs a CUDA device")
     try:
-        say(f"building the model on {device}")
+        report(f"building the model on {device}")
         model = hf_model.build(torch, transformers, args, settings, device)
-        say(f"{sum(p.numel() for p in model.parameters()):,} parameters; making the input")
+        report(f"{sum(p.numel() for p in model.parameters()):,} parameters; preparing the input")
         inputs = hf_model.inputs(torch, transformers, args, model, device)
-        account = hf_loop.measure(torch, args, model, inputs, device, say)
+        account = hf_loop.measure(torch, args, model, inputs, device)
     except torch.cuda.OutOfMemoryError as error:
         total = torch.cuda.get_device_properties(device).total_memory / 2**30
         raise DriverError(
             EXIT_OUT_OF_MEMORY,
-            f"out of memory on {device} ({total:.0f} GiB): {str(error).splitlines()[0]} Try a smaller batch, prompt or dtype.",
+            f"out of memory on {device} ({total:.0f} GiB): {str(error).splitlines()[0]} Use a smaller batch, prompt or dtype.",
         ) from error
     except MemoryError as error:
-        raise DriverError(EXIT_OUT_OF_MEMORY, "out of memory on the CPU; try a smaller model, batch or prompt") from error
+        raise DriverError(EXIT_OUT_OF_MEMORY, "out of memory on the CPU; use a smaller model, batch or prompt") from error
     except DriverError:
         raise
     except Exception as error:
-        # Nobody foresaw this one, so where it happened is worth more than a short message.
+        # Unexpected, so the traceback matters more than a short message.
         traceback.print_exc()
-        raise DriverError(EXIT_FAILED, f"{type(error).__name__} while running the model: {hf_model.one_line(error)}") from error
+        raise DriverError(EXIT_FAILED, f"{type(error).__name__} while running the model: {one_line(error)}") from error
     for path in dict.fromkeys(filter(None, (args.profile_operators, args.account))):
         try:
             probe.write_account(account, path)
         except OSError as error:
-            raise DriverError(EXIT_FAILED, f"could not write the account {path}: {error}") from error
+            raise DriverError(EXIT_FAILED, f"cannot write the account {path}: {error}") from error
     return account
-
-
-def say(text):
-    """Progress, on stderr so that stdout carries the answer alone."""
-    print(f"hf_driver: {text}", file=sys.stderr, flush=True)
 
 
 def main(argv=None):
@@ -251,14 +230,11 @@ def main(argv=None):
     try:
         account = run(args)
     except DriverError as error:
-        say(str(error))
+        report(str(error))
         return error.status
     print(account["token_hash"])
     return 0
 
 
 if __name__ == "__main__":
-    # The other modules import this one by name; under that name alone are its errors the same class for all of them.
-    import hf_driver
-
-    sys.exit(hf_driver.main())
+    sys.exit(main())

@@ -1,15 +1,14 @@
-"""Prefill and decode, written by hand so that each stage can be marked and timed. Needs torch, which is handed in."""
+"""Prefill and decode loops, written out so that each stage can be annotated and timed. The caller passes torch."""
 
 import inspect
 import time
 
 import roofgap_probe as probe
-from hf_driver import EXIT_FAILED, DriverError
-from hf_model import one_line
+from hf_common import EXIT_FAILED, DriverError, one_line, report
 
 
-def measure(torch, args, model, inputs, device, say):
-    """Runs warm-ups and repeats; gives the account."""
+def measure(torch, args, model, inputs, device):
+    """Runs warm-ups and repeats; returns the account."""
     ranges = probe.Ranges(torch)
     loop = Loop(torch, args, model, inputs, device, ranges)
     account = probe.new_account()
@@ -21,7 +20,7 @@ def measure(torch, args, model, inputs, device, say):
     account["tokens"] = {"prompt": inputs.prompt, "generated": args.new_tokens, "batch": args.batch, "vision": inputs.vision}
     account["notes"] = list(inputs.notes)
     if not args.model:
-        account["notes"].insert(0, f"the weights are random (seed {args.seed}): the tokens have no meaning, only their cost has")
+        account["notes"].insert(0, f"random weights (seed {args.seed}): the tokens are meaningless, only their cost counts")
     if ranges.note:
         account["notes"].append(ranges.note)
     if device.type == "cuda" and (args.compile or args.cuda_graphs):
@@ -38,21 +37,21 @@ def measure(torch, args, model, inputs, device, say):
             ranges.pop(probe.LLM)
             account["repeats"].append({"warmup": True, "stages": stages})
             hashes.append(probe.token_hash(tokens))
-            say(describe(f"warm-up {number + 1} of {args.warmup}", stages))
+            report(describe(f"warm-up {number + 1} of {args.warmup}", stages))
         if args.profile_operators:
-            stages, tokens, account["operators"] = profiled(torch, args, loop, device, say)
+            stages, tokens, account["operators"] = profiled(torch, args, loop, device)
             account["repeats"].append({"warmup": False, "stages": stages})
             hashes.append(probe.token_hash(tokens))
-            account["notes"].append("operators are of one repeat under torch.profiler, which slows it down")
+            account["notes"].append("operators come from one repeat under torch.profiler, which adds overhead")
         else:
             for number in range(args.repeats):
                 stages, tokens = loop.once()
                 account["repeats"].append({"warmup": False, "stages": stages})
                 hashes.append(probe.token_hash(tokens))
-                say(describe(f"repeat {number + 1} of {args.repeats}", stages))
+                report(describe(f"repeat {number + 1} of {args.repeats}", stages))
     account["token_hash"] = hashes[-1]
     if len(set(hashes)) > 1:
-        account["notes"].append(f"repeats gave {len(set(hashes))} different outputs; the hash is of the last")
+        account["notes"].append(f"repeats produced {len(set(hashes))} different outputs; the hash is that of the last")
     return account
 
 
@@ -61,7 +60,7 @@ def describe(what, stages):
 
 
 class Loop:
-    """One prompt, again and again."""
+    """Repeated generation from one prompt."""
 
     def __init__(self, torch, args, model, inputs, device, ranges):
         self.torch = torch
@@ -79,7 +78,7 @@ class Loop:
         self.graph = None
 
     def once(self):
-        """Prefill, then decode: the stages and the tokens of each sequence."""
+        """Runs prefill and decode; returns the stages and the tokens of each sequence."""
         torch, clock, ranges = self.torch, self.clock, self.ranges
         cache = self.static
         if cache is not None:
@@ -121,15 +120,15 @@ class Loop:
             self.torch.cuda.synchronize(self.device)
 
     def stepper(self, cache, token):
-        """A function from a token and the number of the step to the next token."""
+        """Returns a function from a token and a step number to the next token."""
         past = self.inputs.prompt
         mask = self.inputs.arguments.get("attention_mask")
-        # A mask without a zero changes nothing, and without it no mask has to grow with each token.
+        # A mask of ones has no effect; without it, no mask has to grow with each token.
         padded = mask is not None and bool((mask == 0).any())
         if self.args.cuda_graphs:
             if padded:
                 raise DriverError(
-                    EXIT_FAILED, "--cuda-graphs: prompts of different lengths in one batch cannot be replayed; give prompts of one length"
+                    EXIT_FAILED, "--cuda-graphs: a batch with prompts of different lengths cannot be replayed; use prompts of the same length"
                 )
             return self.replayed(cache, token, past)
         state = {"mask": mask}
@@ -148,7 +147,7 @@ class Loop:
         return self.torch.full((self.args.batch, 1), position, dtype=self.torch.long, device=self.device)
 
     def replayed(self, cache, token, past):
-        """The step as a CUDA graph, captured once; the cache is the same memory in every repeat."""
+        """Returns the step as a CUDA graph, captured once; the cache uses the same memory in every repeat."""
         if self.graph is None:
             self.capture(cache, token, past)
         graph, token_in, position_in, token_out = self.graph
@@ -166,7 +165,7 @@ class Loop:
         torch = self.torch
         length = past + self.args.new_tokens
         if any(getattr(layer, "is_sliding", False) and layer.max_cache_len < length for layer in cache.layers):
-            # Such a layer decides on the CPU where its window stands, which a replay would not repeat.
+            # Such a layer computes its window position on the CPU, which a replay would not repeat.
             raise DriverError(EXIT_FAILED, f"--cuda-graphs: {length} tokens do not fit the sliding window of this model; use fewer")
         token_in, position_in = token.clone(), self.positions(past)
         saved = [layer_state(layer) for layer in cache.layers]
@@ -176,13 +175,13 @@ class Loop:
             return out.logits[:, -1:].argmax(-1)
 
         try:
-            aside = torch.cuda.Stream()
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
                 for _ in range(2):
                     step()
                     restore(cache, saved)
-            torch.cuda.current_stream().wait_stream(aside)
+            torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 token_out = step()
@@ -192,21 +191,21 @@ class Loop:
             raise DriverError(
                 EXIT_FAILED,
                 f"decode of {type(self.model).__name__} cannot be captured in a CUDA graph: {one_line(error)}; "
-                "for a mixture of experts try --experts batched_mm, else leave --cuda-graphs out",
+                "for a mixture of experts try --experts batched_mm, otherwise omit --cuda-graphs",
             ) from error
-        # Capturing runs nothing on the device, but what a cache counts on the CPU has moved.
+        # Capturing runs nothing on the device, but it advances the counters of the cache on the CPU.
         restore(cache, saved)
         self.graph = graph, token_in, position_in, token_out
 
 
 def layer_state(layer):
-    """Where a cache layer stands: what a trial step will move."""
+    """Returns the length counters of a cache layer, which a trial step changes."""
     length = getattr(layer, "cumulative_length", None)
     return length.clone() if hasattr(length, "clone") else length, getattr(layer, "cumulative_length_int", None)
 
 
 def restore(cache, saved):
-    """Takes trial steps back. The keys they wrote lie beyond the length and are overwritten by the next step."""
+    """Reverts trial steps. The next step overwrites the keys they wrote."""
     for layer, (length, length_int) in zip(cache.layers, saved):
         if hasattr(length, "clone"):
             layer.cumulative_length.copy_(length)
@@ -227,26 +226,26 @@ def static_cache(model, length):
         ) from error
 
 
-def profiled(torch, args, loop, device, say):
-    """One repeat under torch.profiler: its stages, tokens and operators by stage."""
+def profiled(torch, args, loop, device):
+    """Runs one repeat under torch.profiler; returns stages, tokens and operators by stage."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
-    marked = Marked(loop.ranges, record_function)
-    outer, loop.ranges = loop.ranges, marked
+    profiler_ranges = ProfilerRanges(loop.ranges, record_function)
+    outer, loop.ranges = loop.ranges, profiler_ranges
     try:
         with profile(activities=activities, acc_events=True) as profiler:
             stages, tokens = loop.once()
     finally:
         loop.ranges = outer
-    say(describe("under torch.profiler", stages))
+    report(describe("under torch.profiler", stages))
     if args.trace_out:
         profiler.export_chrome_trace(args.trace_out)
     return stages, tokens, operators(profiler.events(), device.type == "cuda")
 
 
-class Marked:
-    """Opens a range of the profiler beside each NVTX range, so that operators can be told apart by stage."""
+class ProfilerRanges:
+    """NVTX ranges with a profiler range beside each, so that operators can be grouped by stage."""
 
     def __init__(self, ranges, record_function):
         self._ranges = ranges
@@ -270,7 +269,7 @@ STAGES = {"LLM@prefill": "prefill", "LLM@decode_all": "decode"}
 
 
 def operators(events, cuda):
-    """Sums of each operator in each stage, by time in itself."""
+    """Sums each operator by stage, sorted by self time."""
     on_cpu = [event for event in events if event.device_type.name == "CPU"]
     spans = [(event.time_range.start, event.time_range.end, STAGES[event.name]) for event in on_cpu if event.name in STAGES]
     sums = {}

@@ -1,13 +1,13 @@
-"""The model and what goes into it. Needs torch and transformers, which are handed in."""
+"""The model and its input. The caller passes torch and transformers."""
 
 import json
 import os
 
-from hf_driver import DTYPES, EXIT_FAILED, EXIT_NO_MODEL, EXIT_USAGE, DriverError
+from hf_common import DTYPES, EXIT_FAILED, EXIT_NO_MODEL, EXIT_USAGE, DriverError, one_line
 
 
 def build(torch, transformers, args, settings, device):
-    """The model on its device, ready to run."""
+    """Builds the model on its device."""
     config = configuration(transformers, args, settings)
     dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else own_dtype(torch, config)
     kind = model_class(transformers, config, args.task)
@@ -28,12 +28,12 @@ def build(torch, transformers, args, settings, device):
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
-        raise DriverError(EXIT_NO_MODEL, f"could not build {source_of(args)}: {one_line(error)}") from error
+        raise DriverError(EXIT_NO_MODEL, f"cannot build {source_of(args)}: {one_line(error)}") from error
     return model.eval().requires_grad_(False)
 
 
 def configuration(transformers, args, settings):
-    """The configuration with the user's settings laid over it."""
+    """Returns the configuration with the settings of the user."""
     auto = transformers.AutoConfig
     try:
         if args.model:
@@ -49,7 +49,7 @@ def configuration(transformers, args, settings):
         overlay(found, settings)
         kind = found.pop("model_type", None)
         if not kind:
-            raise ValueError("it names no model_type")
+            raise ValueError("it has no model_type")
         complete(found)
         return auto.for_model(kind, **found)
     except Exception as error:
@@ -57,7 +57,7 @@ def configuration(transformers, args, settings):
 
 
 def overlay(base, settings):
-    """Lays nested settings over a dictionary, in place."""
+    """Merges nested settings into a dictionary, in place."""
     for key, value in settings.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):
             overlay(base[key], value)
@@ -66,7 +66,7 @@ def overlay(base, settings):
 
 
 def complete(config):
-    """States per layer what published configurations state as a number of leading dense layers; DeepSeek-OCR-2 reads only the former."""
+    """Adds `mlp_layer_types`, which DeepSeek-OCR-2 needs; published configurations have only `first_k_dense_replace`."""
     text = config.get("text_config")
     if isinstance(text, dict) and "first_k_dense_replace" in text and not text.get("mlp_layer_types"):
         layers = text.get("num_hidden_layers", 0)
@@ -75,7 +75,7 @@ def complete(config):
 
 
 def own_dtype(torch, config):
-    """The dtype the configuration asks for, else bf16."""
+    """Returns the dtype of the configuration, else bf16."""
     for part in (config, getattr(config, "text_config", None)):
         dtype = getattr(part, "dtype", None)
         if isinstance(dtype, str):
@@ -86,12 +86,12 @@ def own_dtype(torch, config):
 
 
 def model_class(transformers, config, task):
-    """The auto class that knows this configuration."""
+    """Returns the auto class for this configuration."""
     from transformers.models.auto import modeling_auto
 
     causal = (transformers.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING)
-    seeing = (transformers.AutoModelForImageTextToText, modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
-    order = {"causal": [causal], "image_text": [seeing], "auto": [seeing, causal]}[task]
+    image_text = (transformers.AutoModelForImageTextToText, modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
+    order = {"causal": [causal], "image_text": [image_text], "auto": [image_text, causal]}[task]
     remote = getattr(config, "auto_map", None) or {}
     for auto, mapping in order:
         if type(config) in mapping or auto.__name__ in remote:
@@ -105,14 +105,8 @@ def source_of(args):
     return args.model or args.config_json or args.model_type
 
 
-def one_line(error):
-    """The first line of an error, no longer than a line."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return text if len(text) <= 300 else text[:300] + "..."
-
-
 class Inputs:
-    """What prefill takes, and facts about it."""
+    """Arguments of prefill, with token counts and notes."""
 
     def __init__(self, arguments, prompt, vision, notes):
         self.arguments = arguments
@@ -122,26 +116,26 @@ class Inputs:
 
 
 def inputs(torch, transformers, args, model, device):
-    """Token ids and pixels: from the manifest and the model's own processor where there are some, else made from the seed."""
+    """Prepares token ids and pixels: from the processor of the model if there is input for it, else generated from the seed."""
     items = read_manifest(args.manifest) if args.manifest else []
     if args.prompt is not None or args.image not in ("auto", "made", "none"):
         items.append({"prompt": args.prompt, "image": None if args.image in ("auto", "made", "none") else args.image})
     image_token = getattr(model.config, "image_token_id", getattr(model.config, "image_token_index", None))
-    sees = image_token is not None and getattr(model.config, "vision_config", None) is not None
+    takes_images = image_token is not None and getattr(model.config, "vision_config", None) is not None
     if args.image in ("none",):
-        sees = False
-    elif args.image == "made" and not sees:
+        takes_images = False
+    elif args.image == "made" and not takes_images:
         raise DriverError(EXIT_USAGE, f"--image made: {type(model).__name__} takes no image")
     batch = [items[i % len(items)] for i in range(args.batch)] if items else []
     if batch and args.model:
-        processed = with_processor(torch, transformers, args, model, batch, sees, device, image_token)
+        processed = with_processor(torch, transformers, args, model, batch, takes_images, device, image_token)
         if processed is not None:
             return processed
-    return made(torch, args, model, batch, sees, device, image_token)
+    return generated(torch, args, model, batch, takes_images, device, image_token)
 
 
 def read_manifest(path):
-    """A list of {image, prompt}; a bare text is an image if there is such a file, else a prompt."""
+    """Reads a list of {image, prompt}; a plain string is an image if that file exists, else a prompt."""
     import yaml
 
     with open(path, encoding="utf-8") as file:
@@ -170,10 +164,10 @@ def read_manifest(path):
     return items
 
 
-def with_processor(torch, transformers, args, model, batch, sees, device, image_token):
-    """The batch through the processor or tokenizer of the model's folder; None where there is none."""
+def with_processor(torch, transformers, args, model, batch, takes_images, device, image_token):
+    """Prepares the batch with the processor or tokenizer of the model folder; returns None if there is none."""
     try:
-        if sees and any(item["image"] for item in batch):
+        if takes_images and any(item["image"] for item in batch):
             processor = transformers.AutoProcessor.from_pretrained(
                 args.model, local_files_only=True, trust_remote_code=args.trust_remote_code
             )
@@ -181,17 +175,17 @@ def with_processor(torch, transformers, args, model, batch, sees, device, image_
             processor = transformers.AutoTokenizer.from_pretrained(
                 args.model, local_files_only=True, trust_remote_code=args.trust_remote_code
             )
-            sees = False
+            takes_images = False
     except Exception:
         return None
     try:
         texts = [item["prompt"] or "Free OCR." for item in batch]
-        if sees:
+        if takes_images:
             marker = getattr(processor, "image_token", "<image>")
             texts = [text if marker in text else f"{marker}\n{text}" for text in texts]
             found = processor(text=texts, images=[open_image(item["image"]) for item in batch], return_tensors="pt", padding=len(batch) > 1)
         else:
-            # What a decoder continues has to stand at the end.
+            # A decoder continues from the end, so padding goes left.
             processor.padding_side = "left"
             if processor.pad_token is None:
                 processor.pad_token = processor.eos_token
@@ -199,7 +193,7 @@ def with_processor(torch, transformers, args, model, batch, sees, device, image_
     except DriverError:
         raise
     except Exception as error:
-        raise DriverError(EXIT_FAILED, f"the processor of {args.model} did not take the input: {one_line(error)}") from error
+        raise DriverError(EXIT_FAILED, f"the processor of {args.model} rejected the input: {one_line(error)}") from error
     weights = next(model.parameters()).dtype
     arguments = {}
     for key, value in found.items():
@@ -208,51 +202,51 @@ def with_processor(torch, transformers, args, model, batch, sees, device, image_
         arguments[key] = value
     ids = arguments["input_ids"]
     if ids.shape[1] == 0:
-        # A folder without tokenizer files can still give a tokenizer, one that knows no word.
+        # A folder without tokenizer files can still yield a tokenizer with an empty vocabulary.
         return None
-    vision = int((ids == image_token).sum().item() // ids.shape[0]) if sees and image_token is not None else None
+    vision = int((ids == image_token).sum().item() // ids.shape[0]) if takes_images and image_token is not None else None
     return Inputs(arguments, ids.shape[1], vision, [])
 
 
-def made(torch, args, model, batch, sees, device, image_token):
-    """Input from the seed: token ids drawn at random, and pixels of a made image or of the images given."""
-    notes = ["the prompt is made of random tokens"]
+def generated(torch, args, model, batch, takes_images, device, image_token):
+    """Generates input from the seed: random token ids, and pixels of a generated image or of the given images."""
+    notes = ["the prompt consists of random tokens"]
     if any(item["prompt"] for item in batch):
-        notes.append("the prompt given was not used: there is no tokenizer beside the model")
+        notes.append("the given prompt was not used: the model folder has no tokenizer")
     text = model.config.get_text_config()
     generator = torch.Generator().manual_seed(args.seed)
     ids = torch.randint(0, text.vocab_size, (args.batch, args.prompt_tokens), generator=generator)
     arguments = {}
     vision = None
-    if sees:
-        # No random token may look like the mark of an image.
+    if takes_images:
+        # No random token may equal the image token.
         ids[ids == image_token] = (image_token + 1) % text.vocab_size
         size = args.image_size or image_size(model.config.vision_config)
         arguments["pixel_values"] = pixels(torch, args, batch, size, generator).to(device, next(model.parameters()).dtype)
         vision = image_tokens(torch, model, arguments["pixel_values"], args.batch)
-        # At least one token of text, the last, is what the answer continues from.
+        # The answer continues from at least one text token.
         if vision + 1 > args.prompt_tokens:
             notes.append(f"the prompt is {vision + 1} tokens, not {args.prompt_tokens}: the image alone takes {vision}")
             ids = torch.cat([ids, ids.new_zeros(args.batch, vision + 1 - args.prompt_tokens)], dim=1)
         ids[:, :vision] = image_token
-        notes.append(f"the image is {size} x {size} pixels, {'made' if not any(i['image'] for i in batch) else 'resized'}")
+        notes.append(f"the image is {size} x {size} pixels, {'generated' if not any(i['image'] for i in batch) else 'resized'}")
     arguments["input_ids"] = ids.to(device)
     return Inputs(arguments, ids.shape[1], vision, notes)
 
 
 def image_size(vision):
-    """The side the configuration of a vision tower names, wherever it does."""
+    """Returns the image side of a vision configuration, from wherever it is stored."""
     for part in (vision, getattr(vision, "sam_config", None), getattr(vision, "encoder_config", None)):
         size = getattr(part, "image_size", None)
         if isinstance(size, (list, tuple)):
             size = size[0]
         if isinstance(size, int):
             return size
-    raise DriverError(EXIT_USAGE, "the configuration does not say how large an image is: give --image-size")
+    raise DriverError(EXIT_USAGE, "the configuration has no image size: set --image-size")
 
 
 def pixels(torch, args, batch, size, generator):
-    """A batch of images, values near -1..1."""
+    """Returns a batch of images with values in about -1..1."""
     if not any(item["image"] for item in batch):
         return torch.rand((args.batch, 3, size, size), generator=generator) * 2 - 1
     rows = []
@@ -275,11 +269,11 @@ def open_image(path):
         with Image.open(path) as image:
             return image.convert("RGB")
     except OSError as error:
-        raise DriverError(EXIT_USAGE, f"could not read the image {path}: {one_line(error)}") from error
+        raise DriverError(EXIT_USAGE, f"cannot read the image {path}: {one_line(error)}") from error
 
 
 def image_tokens(torch, model, pixel_values, batch):
-    """How many tokens the model makes of one image: asked of the model itself."""
+    """Returns the number of tokens per image, from the vision part of the model."""
     try:
         with torch.inference_mode():
             features = model.get_image_features(pixel_values=pixel_values)

@@ -1,6 +1,6 @@
-"""What the driver and the annotation share: the account, NVTX ranges, clocks, and which modules are vision.
+"""The account, NVTX ranges, clocks and vision modules, shared by the driver and the annotation.
 
-Imports nothing but the standard library; torch is handed in by whoever has it.
+Imports only the standard library; the caller passes torch.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import time
 SCHEMA = "roofgap.workload/1"
 LLM = "LLM"
 
-# Attribute names of vision parts, most telling first. A generic tower counts only where it holds no telling part.
+# Attribute names of vision parts, most specific first. A generic tower counts only if it contains no specific part.
 _PARTS = (
     ("sam", ("sam_model", "sam_encoder", "sam")),
     ("vision_encoder", ("vision_encoder",)),
@@ -21,7 +21,7 @@ _TOWERS = ("vision_tower", "vision_model", "visual", "image_encoder", "vision_ba
 
 
 def new_account():
-    """An account in which nothing is known yet."""
+    """Returns an empty account."""
     return {
         "schema": SCHEMA,
         "model": {
@@ -44,7 +44,7 @@ def new_account():
 
 
 def write_account(account, path):
-    """Writes the account whole: under a temporary name beside it, then renamed."""
+    """Writes the account atomically: to a temporary file beside it, then a rename."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.tmp"
@@ -60,7 +60,7 @@ def write_account(account, path):
 
 
 def stage(name, wall_ns, steps_ns=None, notes=()):
-    """One stage of a repeat."""
+    """Returns one stage of a repeat."""
     return {
         "name": name,
         "wall_ns": int(wall_ns),
@@ -70,13 +70,13 @@ def stage(name, wall_ns, steps_ns=None, notes=()):
 
 
 def token_hash(sequences):
-    """SHA-256 of the token ids: decimal, commas between ids, semicolons between sequences."""
+    """Hashes the token ids with SHA-256: decimal, commas between ids, semicolons between sequences."""
     text = ";".join(",".join(str(int(token)) for token in sequence) for sequence in sequences)
     return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 class Ranges:
-    """NVTX ranges through the `nvtx` package, else torch's (default domain only), else none."""
+    """NVTX ranges from the `nvtx` package, else from torch (default domain only), else none."""
 
     def __init__(self, torch=None, nvtx=None):
         self.note = None
@@ -98,24 +98,24 @@ class Ranges:
             try:
                 return self._with_package(nvtx)
             except Exception as error:
-                self.note = f"the nvtx package did not work ({error})"
+                self.note = f"the nvtx package failed ({error})"
         if torch is not None:
             try:
                 torch.cuda.nvtx.range_push("roofgap")
                 torch.cuda.nvtx.range_pop()
-                self.note = "the Python package nvtx is missing: NVTX ranges are in the default domain (pip install nvtx)"
+                self.note = "the Python package nvtx is missing: NVTX ranges use the default domain (pip install nvtx)"
                 push, pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
                 return (lambda name, _domain: push(name)), (lambda _domain: pop())
             except Exception:
                 pass
-        self.note = "no NVTX ranges: neither the Python package nvtx nor torch's own NVTX is there (pip install nvtx)"
+        self.note = "no NVTX ranges: the Python package nvtx and the NVTX of torch are both missing (pip install nvtx)"
         return (lambda _name, _domain: None), (lambda _domain: None)
 
     @staticmethod
     def _with_package(nvtx):
         llm = nvtx.get_domain(LLM)
         if not hasattr(llm, "push_range"):
-            # Before 0.2.12 a domain is given by name, and the package looks its handle up.
+            # Before 0.2.12 a domain is passed by name.
             return (
                 lambda name, domain: nvtx.push_range(name, domain=domain),
                 lambda domain: nvtx.pop_range(domain=domain),
@@ -143,7 +143,7 @@ class Ranges:
 
 
 class Clock:
-    """Moments on the device's own time line: CUDA events where there are some, else the clock of the CPU."""
+    """Time stamps on the device: CUDA events if available, else the CPU clock."""
 
     def __init__(self, torch=None, cuda=False):
         self._event = torch.cuda.Event if cuda else None
@@ -156,14 +156,14 @@ class Clock:
         return event
 
     def between(self, start, end):
-        """Nanoseconds from one moment to another; the device must have been waited for."""
+        """Returns the nanoseconds between two time stamps; synchronize the device first."""
         if self._event is None:
             return end - start
         return int(start.elapsed_time(end) * 1e6)
 
 
 def vision_parts(model):
-    """(note name, module) of each part of the model that sees, outermost only."""
+    """Returns (note name, module) of each outermost vision part of the model."""
     found = []
     towers = []
     for path, module in model.named_modules():
@@ -176,9 +176,9 @@ def vision_parts(model):
         elif attribute in _TOWERS and not any(_inside(path, outer) for outer, _ in towers):
             towers.append((path, module))
     for path, module in towers:
-        telling = [p for p, name, _ in found if _inside(p, path) and name != "projector"]
-        if not telling:
-            # A projector inside the tower is part of it.
+        specific = [p for p, name, _ in found if _inside(p, path) and name != "projector"]
+        if not specific:
+            # A projector inside the tower belongs to it.
             found = [entry for entry in found if not _inside(entry[0], path)]
             name = "clip" if "clip" in type(module).__name__.lower() else "vision_encoder"
             found.append((path, name, module))
@@ -190,7 +190,7 @@ def _inside(path, outer):
 
 
 class VisionNotes:
-    """Opens a range around each vision part and keeps its times until asked for them."""
+    """NVTX ranges and times of the vision parts."""
 
     def __init__(self, model, ranges, clock):
         self._ranges = ranges
@@ -203,7 +203,7 @@ class VisionNotes:
             self._handles.append(module.register_forward_hook(self._after(name)))
 
     def take(self):
-        """(name, nanoseconds) of each part since the last call; the device must have been waited for."""
+        """Returns (name, nanoseconds) of each part since the last call; synchronize the device first."""
         closed, self._closed = self._closed, []
         self._open = []
         totals = {}
@@ -233,7 +233,7 @@ class VisionNotes:
 
 
 def describe_model(model):
-    """The facts of a transformers model that an account carries."""
+    """Returns the facts of a transformers model for the account."""
     config = model.config
     parameters = sum(parameter.numel() for parameter in model.parameters())
     first = next(iter(model.parameters()), None)
@@ -250,19 +250,19 @@ def describe_model(model):
     }
 
 
-# What transformers adds to every configuration and no architecture depends on.
+# Keys that transformers adds to every configuration and that do not affect the architecture.
 _NOISE = {"id2label", "label2id", "problem_type", "chunk_size_feed_forward", "output_hidden_states", "output_attentions", "return_dict"}
 
 
 def tidy(config):
-    """A configuration without what is unset and what every model has."""
+    """Removes unset and irrelevant keys from a configuration."""
     if isinstance(config, dict):
         return {key: tidy(value) for key, value in config.items() if value is not None and key not in _NOISE}
     return config
 
 
 def active_parameters(model, config):
-    """Parameters one decoded token uses: without the embedding table, vision and experts that are not picked."""
+    """Returns the parameters one decoded token uses: without the embedding table, vision and unused experts."""
     text = next((config[key] for key in ("text_config", "language_config") if isinstance(config.get(key), dict)), config)
     picked = _first(text, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts")
     of = _first(text, "n_routed_experts", "num_local_experts", "num_experts")
@@ -272,7 +272,7 @@ def active_parameters(model, config):
     for path, parameter in model.named_parameters():
         if id(parameter) in seen or "vision" in path:
             continue
-        # A tied table is also the head, and the head is used for every token.
+        # A tied table is also the head, which every token uses.
         if "embed" in path and not tied:
             continue
         if ".experts." in path and "shared" not in path:
@@ -289,13 +289,13 @@ def _first(mapping, *keys):
 
 
 def dtype_name(dtype):
-    """The short name of a torch dtype."""
+    """Returns the short name of a torch dtype."""
     name = str(dtype).rpartition(".")[2]
     return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}.get(name, name)
 
 
 def device_facts(torch, device):
-    """Kind and name of what a model runs on."""
+    """Returns kind and name of a device."""
     if str(device).startswith("cuda"):
         return {"kind": "cuda", "name": torch.cuda.get_device_name(device)}
     return {"kind": "cpu", "name": _cpu_name()}

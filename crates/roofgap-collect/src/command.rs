@@ -1,4 +1,4 @@
-//! A command line as a plain value: built in one place, shown, tested and run in others.
+//! Command lines as plain values: built in one place; shown, tested and run in others.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-/// A program, its arguments, its changes to the environment and the folder it runs in.
+/// A program with its arguments, environment changes and working folder.
 ///
-/// `Display` writes it so that a POSIX shell repeats it exactly.
+/// `Display` quotes it for a POSIX shell.
 ///
 /// ```
 /// use roofgap_collect::command::CommandLine;
@@ -18,18 +18,18 @@ use serde::{Serialize, Serializer};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommandLine {
-    /// What is run: a path, or a name looked up on the `PATH`.
+    /// Path of the program, or a name to look up on the `PATH`.
     pub program: PathBuf,
-    /// Its arguments, unquoted.
+    /// Arguments, unquoted.
     pub args: Vec<OsString>,
-    /// Variables set (`Some`) or removed (`None`), over the inherited environment; a later entry wins.
+    /// Variables to set (`Some`) or remove (`None`) in the inherited environment.
     pub env: Vec<(String, Option<OsString>)>,
-    /// The folder it runs in, where it is not the current one.
+    /// Working folder; the current one if `None`.
     pub cwd: Option<PathBuf>,
 }
 
 impl CommandLine {
-    /// A command line without arguments.
+    /// Creates a command line without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         CommandLine {
             program: program.into(),
@@ -78,14 +78,14 @@ impl CommandLine {
         self
     }
 
-    /// Runs in `folder`.
+    /// Sets the working folder.
     #[must_use]
     pub fn cwd(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cwd = Some(folder.into());
         self
     }
 
-    /// The value this command line gives a variable: `Some(None)` where it removes it, `None` where it leaves it alone.
+    /// Returns the value this command line gives a variable: `Some(None)` if removed, `None` if unchanged.
     pub fn env_value(&self, name: &str) -> Option<Option<&OsStr>> {
         self.env
             .iter()
@@ -94,8 +94,8 @@ impl CommandLine {
             .map(|(_, value)| value.as_deref())
     }
 
-    /// Puts `inner` behind this tool: `tool args... inner inner-args...`, in the inner folder, with both environments.
-    /// What the tool sets wins, because it needs it.
+    /// Appends `inner` to this tool: `tool args... inner inner-args...`, in the inner folder, with both environments.
+    /// Variables of the tool win.
     #[must_use]
     pub fn around(self, inner: &CommandLine) -> Self {
         let mut whole = CommandLine {
@@ -112,7 +112,7 @@ impl CommandLine {
         whole
     }
 
-    /// The first word a person reads in a message: the file name of the program.
+    /// Returns the file name of the program, for messages.
     pub fn name(&self) -> String {
         self.program
             .file_name()
@@ -121,7 +121,7 @@ impl CommandLine {
             .into_owned()
     }
 
-    /// The program and its arguments as text, for `session.json`.
+    /// Returns the program and its arguments as text.
     pub fn argv(&self) -> Vec<String> {
         std::iter::once(self.program.as_os_str())
             .chain(self.args.iter().map(OsString::as_os_str))
@@ -135,12 +135,12 @@ impl CommandLine {
     }
 }
 
-/// A command line, and what was asked for that could not go into it.
+/// A command line, and the requested options it had to leave out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Planned {
-    /// The command line.
+pub struct PlannedCommand {
+    /// Command line.
     pub command: CommandLine,
-    /// What was left out, and why, in words.
+    /// Options left out, each with its reason.
     pub left_out: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for CommandLine {
         }
         if !self.env.is_empty() {
             out.write_str("env ")?;
-            // `env` wants its options before the assignments.
+            // `env` expects options before assignments.
             for (name, _) in self.env.iter().filter(|(_, value)| value.is_none()) {
                 write!(out, "-u {} ", quote(OsStr::new(name)))?;
             }
@@ -190,8 +190,8 @@ impl Serialize for CommandLine {
     }
 }
 
-/// One word as a POSIX shell reads it back. A word that is not UTF-8 takes the `$'...'` form of bash and zsh.
-pub fn quote(word: &OsStr) -> String {
+/// Quotes one word for a POSIX shell. A word that is not UTF-8 uses the `$'...'` form of bash and zsh.
+fn quote(word: &OsStr) -> String {
     let Some(text) = word.to_str() else {
         return quote_bytes(word);
     };
@@ -220,7 +220,22 @@ fn quote_bytes(word: &OsStr) -> String {
     quoted
 }
 
-/// Where a program would be found: itself when it has a slash, else the first executable of that name on `path`.
+/// Appends a suffix to a path, without replacing an extension.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Escapes `%`, which nsys and ncu expand in output paths (`%p`, `%h`, `%q{...}`).
+pub(crate) fn escape_percent(path: &Path) -> OsString {
+    match path.to_str() {
+        Some(text) => text.replace('%', "%%").into(),
+        None => path.as_os_str().to_owned(),
+    }
+}
+
+/// Finds a program: a path with a slash as it is, else the first executable with that name on `path`.
 pub fn find_on_path(program: &Path, path: &[PathBuf]) -> Option<PathBuf> {
     if program.components().count() > 1 || program.is_absolute() {
         return is_executable(program).then(|| program.to_path_buf());
@@ -230,7 +245,14 @@ pub fn find_on_path(program: &Path, path: &[PathBuf]) -> Option<PathBuf> {
         .find(|candidate| is_executable(candidate))
 }
 
-/// Whether `path` is a file this user may run.
+/// Splits an environment variable such as `PATH` into folders.
+pub(crate) fn folders_in_variable(name: &str) -> Vec<PathBuf> {
+    std::env::var_os(name)
+        .map(|value| std::env::split_paths(&value).collect())
+        .unwrap_or_default()
+}
+
+/// Returns true when `path` is a file that this user may execute.
 pub fn is_executable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

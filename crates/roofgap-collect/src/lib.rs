@@ -1,11 +1,12 @@
 //! Finding the profilers, building their command lines, running children, and the run directory.
 //!
-//! This crate hands over files only: what it builds is a [`command::CommandLine`] (a plain value), what it runs is a
-//! [`child::Job`], and what it leaves is a [`rundir::RunDir`]. It knows nothing of what the files mean.
+//! This crate produces files and knows nothing of their contents. It builds [`command::CommandLine`] values, runs them as
+//! [`child::Job`]s, and writes into a [`rundir::RunDir`].
 
 pub mod child;
 pub mod command;
 pub mod doctor;
+pub mod file;
 pub mod ncu;
 pub mod nsys;
 mod process;
@@ -13,4 +14,6 @@ pub mod program;
 pub mod provenance;
 pub mod range;
 pub mod rundir;
+#[cfg(test)]
+mod test_support;
 pub mod tool;

@@ -1,8 +1,8 @@
-//! Processes as `/proc` has them.
+//! Processes in `/proc`.
 
 use std::path::Path;
 
-/// What `/proc/PID/stat` says of a process.
+/// A process in `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
@@ -10,23 +10,23 @@ pub(crate) struct Process {
     pub(crate) state: char,
     pub(crate) parent: i32,
     pub(crate) group: i32,
-    /// In clock ticks since the machine started: with the id, this names a process for good.
+    /// Start time, clock ticks since boot. With the process id, it identifies a process uniquely.
     pub(crate) start: u64,
 }
 
 impl Process {
-    /// It has ended and waits to be reaped.
+    /// Returns true when the process has ended and waits to be reaped.
     pub(crate) fn is_zombie(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// The process of that id, if there is one.
+/// Reads the process with this id.
 pub(crate) fn of(pid: i32) -> Option<Process> {
     parse(&std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)
 }
 
-/// All processes that can be seen.
+/// Lists all visible processes.
 pub(crate) fn all() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn all() -> Vec<Process> {
         .collect()
 }
 
-/// Whether the environment a process was started with has this `NAME=VALUE`.
+/// Returns true when the initial environment of a process has this `NAME=VALUE`.
 pub(crate) fn has_variable(pid: i32, assignment: &str) -> bool {
     let environment =
         std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap_or_default();
@@ -47,7 +47,7 @@ pub(crate) fn has_variable(pid: i32, assignment: &str) -> bool {
 }
 
 fn parse(stat: &str) -> Option<Process> {
-    // The name stands in brackets and may hold anything, brackets and spaces too: the last one closes it.
+    // The name is in parentheses and may contain parentheses and spaces: the last one closes it.
     let (head, rest) = stat.rsplit_once(") ")?;
     let (pid, name) = head.split_once(" (")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

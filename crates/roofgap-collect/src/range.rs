@@ -1,20 +1,20 @@
-//! An NVTX range by name, as both profilers want it written.
+//! NVTX range names in the syntax of nsys and ncu.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A push/pop range: its name and, where it is not the default one, its domain.
+/// A push/pop range, identified by domain and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NvtxRange {
-    /// The domain; `None` is the default one.
+    /// Domain; `None` for the default domain.
     pub domain: Option<String>,
-    /// The name of the range.
+    /// Name of the range.
     pub name: String,
 }
 
 impl NvtxRange {
-    /// Reads `[domain@]name`, the order this project uses.
+    /// Parses `[domain@]name`, the order this project uses.
     ///
     /// ```
     /// use roofgap_collect::range::NvtxRange;
@@ -34,7 +34,7 @@ impl NvtxRange {
         })
     }
 
-    /// `name@domain` for `nsys --nvtx-capture`; an `@` within a name is escaped.
+    /// Formats as `name@domain` for `nsys --nvtx-capture`; escapes `@` in names.
     pub fn for_nsys(&self) -> String {
         let name = self.name.replace('@', r"\@");
         match &self.domain {
@@ -43,7 +43,7 @@ impl NvtxRange {
         }
     }
 
-    /// `domain@name/` for `ncu --nvtx-include`: the other order, and the slash makes it a push/pop range.
+    /// Formats as `domain@name/` for `ncu --nvtx-include`; the slash means a push/pop range.
     pub fn for_ncu(&self) -> String {
         let name = escape_for_ncu(&self.name);
         match &self.domain {
@@ -62,7 +62,7 @@ impl fmt::Display for NvtxRange {
     }
 }
 
-/// What ncu gives a meaning in a range expression is taken literally behind a backslash.
+/// Escapes the characters that have a meaning in a range expression of ncu.
 fn escape_for_ncu(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range() {
+    fn invalid_ranges() {
         for text in ["", "@", "LLM@", "@prefill"] {
             assert_eq!(NvtxRange::parse(text), None, "{text}");
         }

@@ -1,27 +1,27 @@
-//! The run directory: a name nobody else has, files written whole, and a marker while the run is under way.
+//! The run directory: a unique name, atomic writes, and a marker while the run is in progress.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
+use crate::file::write_atomic;
 use crate::process;
 
-/// The name of a run: `YYYYMMDD-HHMMSS` in UTC, with `-2`, `-3`, ... where another run has the second already.
+/// Name of a run: `YYYYMMDD-HHMMSS` in UTC, with `-2`, `-3`, ... for further runs of the same second.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RunId(String);
 
 impl RunId {
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Reads a folder name back; `None` where it is not the name of a run.
+    /// Parses a folder name; `None` if it is not a run id.
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('-');
         let digits =
@@ -51,41 +51,39 @@ impl std::fmt::Display for RunId {
     }
 }
 
-/// Why a run directory could not be made or written.
+/// Failure to create or write a run directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
-    /// A folder could not be made.
-    #[error(
-        "could not make the run folder {path}: {source}; set artifacts.stage2_dir to a folder that can be written"
-    )]
+    /// A folder cannot be created.
+    #[error("cannot create the run folder {path}: {source}; set artifacts.stage2_dir to a writable folder")]
     Create {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// A file could not be written.
-    #[error("could not write {path}: {source}")]
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}")]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// Ten thousand runs within one second.
-    #[error("no free name for a run starting with {first} in {base}; remove old runs")]
+    /// All ten thousand names of this second are taken.
+    #[error("no free run name that starts with {first} in {base}; remove old runs")]
     NoName {
-        /// The first name tried.
+        /// First name tried.
         first: String,
-        /// Where.
+        /// Folder of all runs.
         base: PathBuf,
     },
 }
 
-/// The file that says a run is under way.
+/// Name of the file that marks a run in progress.
 const MARKER: &str = ".running.json";
 
-/// The folder of a run under way. The marker goes when this is dropped.
+/// Folder of a run in progress. Dropping this removes the marker.
 #[derive(Debug)]
 pub struct RunDir {
     id: RunId,
@@ -93,7 +91,7 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes a new run below `base`, which is made as well where it is missing.
+    /// Creates a new run below `base`. Creates `base` if it is missing.
     pub fn create(base: &Path) -> Result<Self, RunDirError> {
         Self::create_at(base, Timestamp::now())
     }
@@ -108,7 +106,7 @@ impl RunDir {
         for attempt in 1..10_000 {
             let id = RunId::at(now, attempt);
             let path = base.join(id.as_str());
-            // Making the folder is the one step that cannot succeed twice, so it decides who has the name.
+            // Creating a folder succeeds only once, so it reserves the name.
             match fs::create_dir(&path) {
                 Ok(()) => {
                     let run = RunDir { id, path };
@@ -125,22 +123,22 @@ impl RunDir {
         })
     }
 
-    /// Its name.
+    /// Returns the run id.
     pub fn id(&self) -> &RunId {
         &self.id
     }
 
-    /// Its absolute path.
+    /// Returns the absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a file or folder in it.
+    /// Returns the path of a file or folder in the run.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Makes a folder in it.
+    /// Creates a folder in the run.
     pub fn folder(&self, name: impl AsRef<Path>) -> Result<PathBuf, RunDirError> {
         let path = self.join(name);
         fs::create_dir_all(&path).map_err(|source| RunDirError::Create {
@@ -150,17 +148,17 @@ impl RunDir {
         Ok(path)
     }
 
-    /// Writes a file in it, whole or not at all.
+    /// Writes a file in the run atomically.
     pub fn write(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<PathBuf, RunDirError> {
         let path = self.join(name);
-        write_whole(&path, bytes).map_err(|source| RunDirError::Write {
+        write_atomic(&path, bytes).map_err(|source| RunDirError::Write {
             path: path.clone(),
             source,
         })?;
         Ok(path)
     }
 
-    /// Writes a value as JSON, whole or not at all.
+    /// Writes a value as JSON atomically.
     pub fn write_json(&self, name: impl AsRef<Path>, value: &impl Serialize) -> Result<PathBuf, RunDirError> {
         let path = self.join(&name);
         let mut bytes = serde_json::to_vec_pretty(value).map_err(|error| RunDirError::Write {
@@ -178,43 +176,17 @@ impl Drop for RunDir {
     }
 }
 
-/// Writes `path` whole or not at all: under another name in the same folder, flushed, then renamed.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::other("the path has no file name"))?;
-    let temporary = folder.join(format!(
-        ".{}.{}-{}.tmp",
-        name.to_string_lossy(),
-        std::process::id(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    ));
-    let written = File::create_new(&temporary)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            // Without this a power cut can leave the new name on an empty file.
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// Who is writing a run.
+/// Identity of the process that writes a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Marker {
     pid: i32,
-    /// In clock ticks since the machine started: ids are used again, this with it is not.
+    /// Start time, clock ticks since boot. Process ids are reused; an id with its start time is not.
     start_ticks: Option<u64>,
-    /// Which start of which machine.
+    /// Kernel boot id: identifies the machine and its boot.
     boot_id: Option<String>,
-    /// Which of its containers: they number their processes apart.
+    /// PID namespace: containers number their processes separately.
     pid_namespace: Option<String>,
-    /// When, for a reader on another machine.
+    /// Start of the run, Unix seconds, for readers on another machine.
     started_unix_s: i64,
 }
 
@@ -235,14 +207,14 @@ impl Marker {
             && self.boot_id == boot_id()
             && self.pid_namespace.is_some()
             && self.pid_namespace == pid_namespace();
-        let under_way = if here {
+        let running = if here {
             process::of(self.pid)
                 .is_some_and(|process| !process.is_zombie() && Some(process.start) == self.start_ticks)
         } else {
-            // Another machine or container over a shared disk: its processes cannot be seen from here, so a day's grace.
+            // Another machine or container on a shared disk: its processes are not visible here, so wait a day.
             now.as_second().saturating_sub(self.started_unix_s) < 24 * 3600
         };
-        if under_way {
+        if running {
             RunState::UnderWay
         } else {
             RunState::Abandoned
@@ -250,19 +222,19 @@ impl Marker {
     }
 }
 
-/// Whether a run is still being written.
+/// State of a run directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// A living process is writing it.
+    /// A running process is writing it.
     UnderWay,
-    /// Its writer is done.
+    /// The writer finished.
     Ended,
-    /// Its writer was killed before it was done; what is there is whole but not all.
+    /// The writer was killed. Files are complete, but some may be missing.
     Abandoned,
 }
 
-/// The state of the run in `folder`.
+/// Returns the state of the run in `folder`.
 pub fn run_state(folder: &Path) -> RunState {
     let Ok(text) = fs::read(folder.join(MARKER)) else {
         return RunState::Ended;
@@ -273,16 +245,8 @@ pub fn run_state(folder: &Path) -> RunState {
     }
 }
 
-/// Takes the marker of an abandoned run away, once that has been noted.
-pub fn clear_marker(folder: &Path) -> io::Result<()> {
-    match fs::remove_file(folder.join(MARKER)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// The runs below `base`, oldest first. A folder whose name is not that of a run is not one.
-pub fn runs(base: &Path) -> io::Result<Vec<(RunId, PathBuf)>> {
+/// Lists the runs below `base`, oldest first. Folders that are not named like a run are skipped.
+pub fn list_runs(base: &Path) -> io::Result<Vec<(RunId, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(base)? {
         let entry = entry?;
@@ -292,7 +256,7 @@ pub fn runs(base: &Path) -> io::Result<Vec<(RunId, PathBuf)>> {
             found.push((id, entry.path()));
         }
     }
-    // `-10` comes after `-9`, which plain text order does not know.
+    // Sorted by number: `-10` comes after `-9`.
     found.sort_by_key(|(id, _)| {
         let mut parts = id.0.splitn(3, '-');
         let second = (parts.next().map(str::to_owned), parts.next().map(str::to_owned));
@@ -369,7 +333,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), 16);
-        let listed = runs(&base.path().join("deep/er")).unwrap();
+        let listed = list_runs(&base.path().join("deep/er")).unwrap();
         assert_eq!(listed.len(), 16);
         assert_eq!(listed.first().unwrap().0, RunId::at(now, 1));
         assert_eq!(listed.last().unwrap().0, RunId::at(now, 16));
@@ -396,9 +360,6 @@ mod tests {
         assert_eq!(run_state(run.path()), RunState::Abandoned);
         run.write(MARKER, b"{ half").unwrap();
         assert_eq!(run_state(run.path()), RunState::Abandoned);
-        clear_marker(run.path()).unwrap();
-        clear_marker(run.path()).unwrap();
-        assert_eq!(run_state(run.path()), RunState::Ended);
     }
 
     #[test]
@@ -409,20 +370,6 @@ mod tests {
         assert_eq!(marker.state(now), RunState::UnderWay);
         marker.started_unix_s -= 25 * 3600;
         assert_eq!(marker.state(now), RunState::Abandoned);
-    }
-
-    #[test]
-    fn a_file_is_written_whole_and_leaves_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.json");
-        write_whole(&path, b"old").unwrap();
-        write_whole(&path, b"new").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        // The target is a folder, so the rename fails: the temporary file must go.
-        fs::create_dir(folder.path().join("b")).unwrap();
-        assert!(write_whole(&folder.path().join("b"), b"x").is_err());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use roofgap_collect::child::{
-    Cancel, ChildError, DiskBudget, Ended, Job, Outcome, Sink, StopPlan, Watch, run,
+    Cancel, ChildError, DiskBudget, EndReason, Job, Outcome, OutputTarget, StopPlan, Watch, run,
 };
 use roofgap_collect::command::CommandLine;
 
@@ -42,7 +42,11 @@ impl Stand {
     }
 
     fn job<'a>(&self, command: &'a CommandLine) -> Job<'a> {
-        let mut job = Job::new(command, Sink::file(self.out()), Sink::file(self.err()));
+        let mut job = Job::new(
+            command,
+            OutputTarget::file(self.out()),
+            OutputTarget::file(self.err()),
+        );
         job.stop = quick();
         job
     }
@@ -105,7 +109,7 @@ fn an_orderly_child_is_accounted_for() {
     let stand = Stand::new();
     let outcome = stand.run("echo out; echo err >&2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done");
     assert!(outcome.is_success());
-    assert_eq!(outcome.ended, Ended::Itself);
+    assert_eq!(outcome.ended, EndReason::Exited);
     assert_eq!(std::fs::read_to_string(stand.out()).unwrap(), "out\n");
     assert_eq!(std::fs::read_to_string(stand.err()).unwrap(), "err\n");
     assert!(outcome.usage.max_rss_bytes > 100_000, "{:?}", outcome.usage);
@@ -118,13 +122,13 @@ fn an_orderly_child_is_accounted_for() {
 }
 
 #[test]
-fn a_crash_is_told_with_the_last_words() {
+fn a_crash_is_told_with_the_output_tail() {
     let stand = Stand::new();
     let outcome = stand.run("echo 'out of luck' >&2; kill -SEGV $$");
     assert!(!outcome.is_success());
     assert_eq!((outcome.code, outcome.signal), (None, Some(11)));
     assert_eq!(outcome.describe(), "was killed by signal 11 (SIGSEGV)");
-    assert_eq!(outcome.last_words(), "out of luck");
+    assert_eq!(outcome.output_tail(), "out of luck");
     assert_eq!(stand.run("exit 3").describe(), "ended with status 3");
 }
 
@@ -134,7 +138,7 @@ fn a_tool_that_exits_0_with_nothing_is_seen_to_have_said_nothing() {
     let outcome = stand.run("exit 0");
     assert!(outcome.is_success());
     assert_eq!(
-        (outcome.stdout.bytes, outcome.stderr.bytes, outcome.last_words()),
+        (outcome.stdout.bytes, outcome.stderr.bytes, outcome.output_tail()),
         (0, 0, "")
     );
 }
@@ -150,7 +154,7 @@ fn a_hang_ends_with_its_time_budget() {
     let outcome = run(job, &mut |_| ticks += 1).unwrap();
     assert_eq!(
         outcome.ended,
-        Ended::TimeBudget {
+        EndReason::TimeBudget {
             limit_ns: 400_000_000
         }
     );
@@ -219,9 +223,9 @@ fn gigabytes_of_output_stay_within_the_cap() {
     let stand = Stand::new();
     let command = stand.bash("echo first; head -c 200000000 /dev/zero | tr '\\0' x; echo; echo last");
     let mut job = stand.job(&command);
-    job.stdout = Sink::File {
+    job.stdout = OutputTarget::File {
         path: stand.out(),
-        cap: 1_000_000,
+        max_bytes: 1_000_000,
     };
     let outcome = run(job, &mut |_| {}).unwrap();
     assert!(outcome.is_success());
@@ -240,9 +244,9 @@ fn a_full_disk_neither_hangs_the_child_nor_hides() {
     let command = stand.bash("head -c 5000000 /dev/zero | tr '\\0' x; echo; echo last");
     let mut job = stand.job(&command);
     // Every write to it fails as on a full disk.
-    job.stdout = Sink::File {
+    job.stdout = OutputTarget::File {
         path: "/dev/full".into(),
-        cap: 1_000_000,
+        max_bytes: 1_000_000,
     };
     let outcome = run(job, &mut |_| {}).unwrap();
     assert!(outcome.is_success());
@@ -262,7 +266,7 @@ fn filling_the_disk_is_stopped() {
     });
     let outcome = run(job, &mut |_| {}).unwrap();
     assert!(
-        matches!(outcome.ended, Ended::DiskBudget { .. }),
+        matches!(outcome.ended, EndReason::DiskBudget { .. }),
         "{:?}",
         outcome.ended
     );
@@ -284,7 +288,7 @@ fn the_cancel_flag_interrupts_first() {
         }
     })
     .unwrap();
-    assert_eq!((outcome.ended, outcome.code), (Ended::Cancelled, Some(7)));
+    assert_eq!((outcome.ended, outcome.code), (EndReason::Cancelled, Some(7)));
     assert_eq!(outcome.stdout.tail, "ready\nreport written\n");
 }
 
@@ -306,7 +310,7 @@ fn a_second_request_does_not_wait() {
         }
     })
     .unwrap();
-    assert_eq!((outcome.ended, outcome.signal), (Ended::Cancelled, Some(9)));
+    assert_eq!((outcome.ended, outcome.signal), (EndReason::Cancelled, Some(9)));
 }
 
 #[test]
@@ -321,12 +325,12 @@ fn a_watcher_that_has_seen_enough_ends_the_program_but_not_its_profiler() {
     let count = Arc::clone(&seen);
     job.watch = Some(Box::new(move |line| {
         let enough = line.starts_with("kernel") && count.fetch_add(1, Ordering::SeqCst) == 2;
-        if enough { Watch::Enough } else { Watch::Continue }
+        if enough { Watch::Stop } else { Watch::Continue }
     }));
     let outcome = run(job, &mut |_| {}).unwrap();
     assert_eq!(
         (outcome.ended.clone(), outcome.code),
-        (Ended::Enough, Some(0)),
+        (EndReason::StoppedByWatcher, Some(0)),
         "{outcome:?}"
     );
     assert!(outcome.stdout.tail.ends_with("report\n"));
@@ -338,7 +342,7 @@ fn a_program_that_is_not_there_says_so() {
     let missing = CommandLine::new("/no/such/program");
     let error = run(stand.job(&missing), &mut |_| {}).unwrap_err();
     assert!(matches!(error, ChildError::Start { .. }));
-    assert!(error.to_string().contains("/no/such/program") && error.to_string().contains("installed"));
+    assert!(error.to_string().contains("/no/such/program") && error.to_string().contains("install it"));
 
     let plain = stand.path().join("plain");
     std::fs::write(&plain, "no program").unwrap();
@@ -373,7 +377,7 @@ fn a_log_that_cannot_be_written_costs_no_run() {
     let mut job = stand.job(&command);
     // A folder of that name stands in the way: true for root as well, whom a read-only mode would not stop.
     std::fs::create_dir(stand.out()).unwrap();
-    job.stdout = Sink::file(stand.out());
+    job.stdout = OutputTarget::file(stand.out());
     let error = run(job, &mut |_| {}).unwrap_err();
     assert!(matches!(error, ChildError::Log { .. }), "{error}");
     assert!(!stand.path().join("ran").exists());

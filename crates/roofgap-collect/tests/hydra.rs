@@ -1,12 +1,12 @@
-//! A real Hydra program, where `ROOFGAP_TEST_HYDRA` names a Python that has hydra-core.
+//! A real Hydra program. `ROOFGAP_TEST_HYDRA` names a Python with hydra-core; run with `--ignored real_hydra`.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_collect::child::probe;
-use roofgap_collect::program::{Hydra, Phase, Setting};
+use roofgap_collect::program::{HydraModule, Phase, ProgramContext};
 
 const APP: &str = r#"
 import json, os
@@ -29,38 +29,36 @@ fn put(folder: &Path, files: &[(&str, &str)]) {
     }
 }
 
-fn module(folder: &Path, python: PathBuf) -> (Hydra, Setting) {
-    let hydra = Hydra {
+fn module(folder: &Path, python: PathBuf) -> (HydraModule, ProgramContext) {
+    let hydra = HydraModule {
         python,
         module: "app".to_owned(),
         mode: "deep".to_owned(),
         manifest: None,
-        quiet: Hydra::lightest(),
+        light_overrides: HydraModule::default_light_overrides(),
         overrides: vec!["device=cpu".to_owned()],
     };
-    let setting = Setting {
+    let context = ProgramContext {
         run_dir: folder.join("run"),
         phase: Phase::Timeline,
         account: folder.join("run/workload.json"),
         cwd: Some(folder.to_path_buf()),
         env: Vec::new(),
     };
-    (hydra, setting)
+    (hydra, context)
 }
 
-fn python() -> Option<PathBuf> {
-    let python = std::env::var_os("ROOFGAP_TEST_HYDRA").map(PathBuf::from);
-    if python.is_none() {
-        eprintln!("skipped: ROOFGAP_TEST_HYDRA names no Python");
-    }
-    python
+fn python() -> PathBuf {
+    std::env::var_os("ROOFGAP_TEST_HYDRA")
+        .expect("ROOFGAP_TEST_HYDRA must name a Python with hydra-core")
+        .into()
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_module_that_has_all_the_groups() {
-    let Some(python) = python() else { return };
+#[ignore = "needs hydra-core: set ROOFGAP_TEST_HYDRA"]
+fn real_hydra_module_with_all_groups() {
     let folder = tempfile::tempdir().unwrap();
     put(
         folder.path(),
@@ -75,9 +73,9 @@ fn a_module_that_has_all_the_groups() {
             ("conf/runners/stage1.no-static.yaml", "name: no-static\n"),
         ],
     );
-    let (mut hydra, setting) = module(folder.path(), python);
+    let (mut hydra, context) = module(folder.path(), python());
     let output = folder.path().join("out put, a=b (it's) \\${x}");
-    // Every character that means something to Hydra must arrive as it was.
+    // Every character with a meaning in Hydra must arrive unchanged.
     for odd in [
         "/data/in puts.yaml",
         "a=b,c",
@@ -93,19 +91,19 @@ fn a_module_that_has_all_the_groups() {
     ] {
         hydra.manifest = Some(odd.into());
         assert_eq!(
-            hydra.settle(&output, &setting, LIMIT).unwrap(),
+            hydra.drop_rejected_overrides(&output, &context, LIMIT).unwrap(),
             Vec::<String>::new()
         );
-        let answer = probe(&hydra.command(&folder.path().join("plain"), &setting), LIMIT).unwrap();
-        assert!(answer.ok, "{odd}: {}", answer.text());
-        let said: serde_json::Value = serde_json::from_str(answer.stdout.lines().last().unwrap()).unwrap();
-        assert_eq!(said["cfg"]["inputs"]["manifest"], odd);
-        assert_eq!(said["cfg"]["runners"]["name"], "no-static");
-        assert_eq!(said["cfg"]["run"]["mode"], "deep");
-        assert_eq!(said["cfg"]["pipeline"]["torch_profiler"]["enable"], false);
-        assert_eq!(said["phase"], "timeline");
+        let answer = probe(&hydra.command(&folder.path().join("plain"), &context), LIMIT).unwrap();
+        assert!(answer.success, "{odd}: {}", answer.text());
+        let result: serde_json::Value = serde_json::from_str(answer.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!(result["cfg"]["inputs"]["manifest"], odd);
+        assert_eq!(result["cfg"]["runners"]["name"], "no-static");
+        assert_eq!(result["cfg"]["run"]["mode"], "deep");
+        assert_eq!(result["cfg"]["pipeline"]["torch_profiler"]["enable"], false);
+        assert_eq!(result["phase"], "timeline");
         assert_eq!(
-            said["cwd"],
+            result["cwd"],
             folder
                 .path()
                 .join("plain")
@@ -118,43 +116,43 @@ fn a_module_that_has_all_the_groups() {
 }
 
 #[test]
-fn a_module_that_has_none_of_them_is_not_asked_for_them() {
-    let Some(python) = python() else { return };
+#[ignore = "needs hydra-core: set ROOFGAP_TEST_HYDRA"]
+fn real_hydra_module_without_the_groups() {
     let folder = tempfile::tempdir().unwrap();
     put(
         folder.path(),
         &[("app.py", APP), ("conf/config.yaml", "device: cuda:0\n")],
     );
-    let (mut hydra, setting) = module(folder.path(), python);
+    let (mut hydra, context) = module(folder.path(), python());
     let output = folder.path().join("out");
-    let mut dropped = hydra.settle(&output, &setting, LIMIT).unwrap();
+    let mut dropped = hydra.drop_rejected_overrides(&output, &context, LIMIT).unwrap();
     dropped.sort();
-    let mut all = Hydra::lightest();
+    let mut all = HydraModule::default_light_overrides();
     all.sort();
     assert_eq!(dropped, all);
-    assert!(probe(&hydra.command(&output, &setting), LIMIT).unwrap().ok);
+    assert!(probe(&hydra.command(&output, &context), LIMIT).unwrap().success);
 }
 
 #[test]
-fn a_wrong_override_of_the_user_is_his_to_mend() {
-    let Some(python) = python() else { return };
+#[ignore = "needs hydra-core: set ROOFGAP_TEST_HYDRA"]
+fn real_hydra_reports_a_wrong_override_of_the_user() {
     let folder = tempfile::tempdir().unwrap();
     put(
         folder.path(),
         &[("app.py", APP), ("conf/config.yaml", "device: cuda:0\n")],
     );
-    let (mut hydra, setting) = module(folder.path(), python);
+    let (mut hydra, context) = module(folder.path(), python());
     hydra.overrides = vec!["devise=cpu".to_owned()];
     let error = hydra
-        .settle(&folder.path().join("out"), &setting, LIMIT)
+        .drop_rejected_overrides(&folder.path().join("out"), &context, LIMIT)
         .unwrap_err()
         .to_string();
     assert!(error.contains("devise") && error.contains("--cfg job"), "{error}");
 }
 
 #[test]
-fn a_module_with_a_mode_and_a_manifest_of_its_own() {
-    let Some(python) = python() else { return };
+#[ignore = "needs hydra-core: set ROOFGAP_TEST_HYDRA"]
+fn real_hydra_module_with_its_own_mode_and_manifest() {
     let folder = tempfile::tempdir().unwrap();
     put(
         folder.path(),
@@ -166,17 +164,17 @@ fn a_module_with_a_mode_and_a_manifest_of_its_own() {
             ),
         ],
     );
-    let (mut hydra, setting) = module(folder.path(), python);
+    let (mut hydra, context) = module(folder.path(), python());
     hydra.manifest = Some("/data/pages.yaml".into());
     let output = folder.path().join("out");
-    let dropped = hydra.settle(&output, &setting, LIMIT).unwrap();
+    let dropped = hydra.drop_rejected_overrides(&output, &context, LIMIT).unwrap();
     assert!(
-        dropped.iter().any(|text| text.contains("run.mode of its own")),
+        dropped.iter().any(|text| text.contains("its own run.mode")),
         "{dropped:?}"
     );
-    let answer = probe(&hydra.command(&output, &setting), LIMIT).unwrap();
-    assert!(answer.ok, "{}", answer.text());
-    let said: serde_json::Value = serde_json::from_str(answer.stdout.trim()).unwrap();
-    assert_eq!(said["cfg"]["run"]["mode"], "fast");
-    assert_eq!(said["cfg"]["inputs"]["manifest"], "/data/pages.yaml");
+    let answer = probe(&hydra.command(&output, &context), LIMIT).unwrap();
+    assert!(answer.success, "{}", answer.text());
+    let result: serde_json::Value = serde_json::from_str(answer.stdout.trim()).unwrap();
+    assert_eq!(result["cfg"]["run"]["mode"], "fast");
+    assert_eq!(result["cfg"]["inputs"]["manifest"], "/data/pages.yaml");
 }

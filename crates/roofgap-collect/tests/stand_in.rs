@@ -1,16 +1,16 @@
-//! The whole way from finding a tool to its files, with the stand-ins of `tests/stand-in`.
+//! From finding a tool to its output files, with the fake tools of `tests/stand-in`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use roofgap_collect::child::{Cancel, Ended, Job, Outcome, Sink, StopPlan, Watch, run};
+use roofgap_collect::child::{Cancel, EndReason, Job, Outcome, OutputTarget, StopPlan, Watch, run};
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::ncu::{self, Complaint, Page, Plan, Profiled, complaint, metrics};
-use roofgap_collect::nsys::{self, CaptureEnd, Gate, Profile};
+use roofgap_collect::ncu::{self, NcuFailure, NcuProfile, Page, ProfiledLaunch, split_supported};
+use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::range::NvtxRange;
-use roofgap_collect::tool::{Ncu, Nsys, Place, Search};
+use roofgap_collect::tool::{Ncu, Nsys, Search, ToolLocation};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -65,8 +65,8 @@ impl Stage {
         let command = command.env("STANDIN_MODE", mode).cwd(self.folder.path());
         let mut job = Job::new(
             &command,
-            Sink::file(self.path("out.log")),
-            Sink::file(self.path("err.log")),
+            OutputTarget::file(self.path("out.log")),
+            OutputTarget::file(self.path("err.log")),
         );
         job.budget.time = Some(Duration::from_secs(60));
         job.stop = StopPlan {
@@ -83,29 +83,31 @@ impl Stage {
 fn they_are_found_and_recognised() {
     let nsys = nsys();
     assert_eq!(
-        (nsys.place, nsys.version.unwrap().to_string().as_str()),
-        (Place::Path, "2025.3.1.90")
+        (nsys.location, nsys.version.unwrap().to_string().as_str()),
+        (ToolLocation::Path, "2025.3.1.90")
     );
     assert!(nsys.profile.has("--cuda-event-trace") && nsys.reports.contains(&"cuda_gpu_kern_sum".to_owned()));
     let ncu = ncu();
     assert_eq!(ncu.version.as_ref().unwrap().to_string(), "2025.3.1.0");
     assert!(ncu.sets.contains(&"roofline".to_owned()) && ncu.sections.contains(&"SpeedOfLight".to_owned()));
-    let (_, lack) = metrics::existing(metrics::deep(), &ncu.metrics_of("gh100").unwrap());
-    assert!(
-        lack.iter().all(|metric| metric.contains("src_fp16_dst")),
-        "{lack:?}"
-    );
+    let wanted = [
+        "dram__bytes_read.sum",
+        "sm__ops_path_tensor_src_fp16_dst_fp16.sum",
+    ]
+    .map(str::to_owned);
+    let (have, lack) = split_supported(wanted.to_vec(), &ncu.metrics_of("gh100").unwrap());
+    assert_eq!((have.as_slice(), lack.as_slice()), (&wanted[..1], &wanted[1..]));
 }
 
 #[test]
 fn nsys_records_exports_and_sums_up() {
     let (stage, nsys) = (Stage::new(), nsys());
-    let profile = Profile::to(stage.path("run"));
+    let profile = NsysProfile::new(stage.path("run"));
     let outcome = stage.run(
         profile.command(&nsys, &program("touch ran; exit 0")).command,
         "playback",
     );
-    assert!(outcome.is_success(), "{}", outcome.last_words());
+    assert!(outcome.is_success(), "{}", outcome.output_tail());
     assert!(profile.report().is_file() && stage.path("ran").is_file());
     let sqlite = stage.path("run.sqlite");
     assert!(
@@ -134,7 +136,7 @@ fn nsys_records_exports_and_sums_up() {
 fn nsys_fails_in_its_ways() {
     let (stage, nsys) = (Stage::new(), nsys());
     let record = |mode: &str, name: &str| {
-        let profile = Profile::to(stage.path(name));
+        let profile = NsysProfile::new(stage.path(name));
         let outcome = stage.run(profile.command(&nsys, &program("exit 0")).command, mode);
         (profile, outcome)
     };
@@ -146,9 +148,9 @@ fn nsys_fails_in_its_ways() {
     assert_eq!(outcome.signal, Some(9));
     assert!(!profile.report().exists());
     let (profile, outcome) = record("error", "d");
-    assert!(outcome.code == Some(1) && !outcome.last_words().is_empty() && !profile.report().exists());
+    assert!(outcome.code == Some(1) && !outcome.output_tail().is_empty() && !profile.report().exists());
 
-    let failing = Profile::to(stage.path("e"));
+    let failing = NsysProfile::new(stage.path("e"));
     let outcome = stage.run(failing.command(&nsys, &program("exit 7")).command, "playback");
     assert_eq!(outcome.code, Some(7));
     assert!(failing.report().is_file(), "a failing program is still recorded");
@@ -158,16 +160,16 @@ fn nsys_fails_in_its_ways() {
 }
 
 #[test]
-fn a_gate_that_never_opens_leaves_nothing() {
+fn a_capture_range_that_never_opens_leaves_nothing() {
     let (stage, nsys) = (Stage::new(), nsys());
     for (range, opens) in [("LLM@prefill", true), ("LLM@decode", false)] {
-        let gate = Gate {
+        let capture = CaptureRange {
             range: NvtxRange::parse(range).unwrap(),
             end: CaptureEnd::Stop,
         };
-        let profile = Profile {
-            gate: Some(gate),
-            ..Profile::to(stage.path(range))
+        let profile = NsysProfile {
+            capture_range: Some(capture),
+            ..NsysProfile::new(stage.path(range))
         };
         let command = profile.command(&nsys, &program("exit 0")).command;
         let outcome = stage.run(
@@ -182,7 +184,7 @@ fn a_gate_that_never_opens_leaves_nothing() {
 #[test]
 fn an_interrupted_recording_leaves_its_report() {
     let (stage, nsys) = (Stage::new(), nsys());
-    let profile = Profile::to(stage.path("run"));
+    let profile = NsysProfile::new(stage.path("run"));
     let cancel = Cancel::new();
     let asked = cancel.clone();
     let command = profile
@@ -197,33 +199,38 @@ fn an_interrupted_recording_leaves_its_report() {
             Watch::Continue
         }));
     });
-    assert_eq!(outcome.ended, Ended::Cancelled);
-    assert!(profile.report().is_file(), "{}", outcome.last_words());
+    assert_eq!(outcome.ended, EndReason::Cancelled);
+    assert!(profile.report().is_file(), "{}", outcome.output_tail());
 }
 
 #[test]
 fn ncu_measures_and_shows() {
     let (stage, ncu) = (Stage::new(), ncu());
-    let plan = Plan {
+    let profile = NcuProfile {
         kernels: vec!["_Z4burnPf".to_owned()],
         ranges: vec![NvtxRange::parse("LLM@prefill").unwrap()],
-        metrics: metrics::light(),
+        metrics: vec!["gpu__time_duration.sum".to_owned()],
         sections: vec!["SpeedOfLight".to_owned()],
-        ..Plan::to(stage.path("all"))
+        ..NcuProfile::new(stage.path("all"))
     };
-    let planned = plan.command(&ncu, &program("touch ran"));
+    let planned = profile.command(&ncu, &program("touch ran"));
     assert_eq!(planned.left_out, Vec::<String>::new());
     let outcome = stage.run(planned.command, "playback");
-    assert!(outcome.is_success(), "{}", outcome.last_words());
-    assert!(plan.report().is_file() && stage.path("ran").is_file());
-    let counted = outcome.stdout.tail.lines().filter_map(Profiled::read).count();
+    assert!(outcome.is_success(), "{}", outcome.output_tail());
+    assert!(profile.report().is_file() && stage.path("ran").is_file());
+    let counted = outcome
+        .stdout
+        .tail
+        .lines()
+        .filter_map(ProfiledLaunch::parse)
+        .count();
     assert_eq!(counted, 3);
     for (page, expected) in [(Page::Raw, "Kernel Name"), (Page::Details, "Metric Value")] {
-        let command = ncu::import(&ncu, &plan.report(), page);
+        let command = ncu::import(&ncu, &profile.report(), page);
         let outcome = stage.run_with(command, "playback", |job| {
-            job.stdout = Sink::File {
+            job.stdout = OutputTarget::File {
                 path: stage.path("page.csv"),
-                cap: 64 << 20,
+                max_bytes: 64 << 20,
             };
         });
         assert!(outcome.is_success());
@@ -240,52 +247,52 @@ fn ncu_measures_and_shows() {
 fn ncu_fails_in_its_ways() {
     let (stage, ncu) = (Stage::new(), ncu());
     let measure = |mode: &str| {
-        let plan = Plan::to(stage.path(mode));
-        let outcome = stage.run(plan.command(&ncu, &program("exit 0")).command, mode);
-        assert!(!plan.report().exists(), "{mode}");
-        let said = complaint(&outcome.stdout.tail);
+        let profile = NcuProfile::new(stage.path(mode));
+        let outcome = stage.run(profile.command(&ncu, &program("exit 0")).command, mode);
+        assert!(!profile.report().exists(), "{mode}");
+        let said = NcuFailure::find(&outcome.stdout.tail);
         (outcome, said)
     };
-    assert_eq!(measure("permission").1, Some(Complaint::Permission));
+    assert_eq!(measure("permission").1, Some(NcuFailure::Permission));
     let (outcome, said) = measure("no-kernels");
     assert!(outcome.is_success());
-    assert_eq!(said, Some(Complaint::NothingProfiled));
+    assert_eq!(said, Some(NcuFailure::NothingProfiled));
     assert!(matches!(
         measure("unknown-section").1,
-        Some(Complaint::UnknownName(_))
+        Some(NcuFailure::UnknownName(_))
     ));
-    assert!(matches!(measure("no-driver").1, Some(Complaint::Driver(_))));
+    assert!(matches!(measure("no-driver").1, Some(NcuFailure::Driver(_))));
     assert_eq!(measure("killed").0.signal, Some(9));
 }
 
 #[test]
 fn a_plan_that_is_met_ends_the_program_and_keeps_the_report() {
     let (stage, ncu) = (Stage::new(), ncu());
-    let plan = Plan::to(stage.path("met"));
+    let profile = NcuProfile::new(stage.path("met"));
     let outcome = stage.run_with(
-        plan.command(&ncu, &program("sleep 1000; true")).command,
+        profile.command(&ncu, &program("sleep 1000; true")).command,
         "watch",
         |job| {
             let mut left = 3;
             job.watch = Some(Box::new(move |line| {
-                left -= i32::from(Profiled::read(line).is_some());
-                if left == 0 { Watch::Enough } else { Watch::Continue }
+                left -= i32::from(ProfiledLaunch::parse(line).is_some());
+                if left == 0 { Watch::Stop } else { Watch::Continue }
             }));
         },
     );
-    assert_eq!(outcome.ended, Ended::Enough);
+    assert_eq!(outcome.ended, EndReason::StoppedByWatcher);
     assert!(
-        plan.report().is_file(),
+        profile.report().is_file(),
         "{}: {}",
         outcome.describe(),
-        outcome.last_words()
+        outcome.output_tail()
     );
 }
 
 #[test]
 fn a_profiler_that_hangs_is_ended_with_its_program() {
     let (stage, nsys) = (Stage::new(), nsys());
-    let profile = Profile::to(stage.path("run"));
+    let profile = NsysProfile::new(stage.path("run"));
     let command = profile
         .command(&nsys, &program("exit 0"))
         .command
@@ -294,5 +301,5 @@ fn a_profiler_that_hangs_is_ended_with_its_program() {
         job.budget.time = Some(Duration::from_millis(700));
         job.stop.interrupt = Duration::from_millis(300);
     });
-    assert!(matches!(outcome.ended, Ended::TimeBudget { .. }));
+    assert!(matches!(outcome.ended, EndReason::TimeBudget { .. }));
 }

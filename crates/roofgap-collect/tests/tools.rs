@@ -1,42 +1,37 @@
-//! The real tools, where they are: `ROOFGAP_TEST_NSYS` and `ROOFGAP_TEST_NCU` name them.
+//! The real tools. `ROOFGAP_TEST_NSYS` and `ROOFGAP_TEST_NCU` name them; run with `--ignored real_nsys` or `real_ncu`.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use roofgap_collect::child::{Cancel, Ended, Job, Outcome, Sink, StopPlan, run};
+use roofgap_collect::child::{Cancel, EndReason, Job, Outcome, OutputTarget, StopPlan, run};
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::doctor::checks::checks;
-use roofgap_collect::doctor::{DoctorProps, Findings, Status};
-use roofgap_collect::ncu::{Plan, metrics};
-use roofgap_collect::nsys::{self, CaptureEnd, Gate, Profile};
+use roofgap_collect::doctor::checks;
+use roofgap_collect::doctor::{DoctorProps, Status, SystemFacts};
+use roofgap_collect::ncu::{NcuProfile, split_supported};
+use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::range::NvtxRange;
-use roofgap_collect::tool::{Import, Ncu, Nsys, Search};
+use roofgap_collect::tool::{ImporterState, Ncu, Nsys, Search};
 
-fn named(variable: &str) -> Option<PathBuf> {
-    let path = std::env::var_os(variable).map(PathBuf::from);
-    if path.is_none() {
-        eprintln!("skipped: {variable} names no tool");
-    }
-    path
+fn named(variable: &str) -> PathBuf {
+    std::env::var_os(variable)
+        .unwrap_or_else(|| panic!("{variable} must name the tool"))
+        .into()
 }
 
-fn real_nsys() -> Option<Nsys> {
-    let found = Nsys::find(&Search::here(Some(named("ROOFGAP_TEST_NSYS")?)));
-    assert_eq!(found.rejected, []);
-    found.tool
+fn real_nsys() -> Nsys {
+    let found = Nsys::find(&Search::from_env(Some(named("ROOFGAP_TEST_NSYS"))));
+    assert!(found.rejected.is_empty(), "{:?}", found.rejected);
+    found.tool.unwrap()
 }
 
-/// A program with NVTX ranges that needs nothing but a C compiler and the headers nsys brings; `None` without either.
-fn program(nsys: &Nsys, folder: &Path) -> Option<PathBuf> {
+/// Builds a program with NVTX ranges. Needs a C compiler and the headers of nsys.
+fn program(nsys: &Nsys, folder: &Path) -> PathBuf {
     let root = std::fs::canonicalize(&nsys.path).unwrap();
-    let include = root.parent()?.join("nvtx/include");
-    if !include.is_dir() {
-        eprintln!("skipped: {} has no NVTX headers", include.display());
-        return None;
-    }
+    let include = root.parent().unwrap().join("nvtx/include");
+    assert!(include.is_dir(), "{} has no NVTX headers", include.display());
     let source = folder.join("program.c");
     std::fs::write(
         &source,
@@ -73,47 +68,46 @@ fn program(nsys: &Nsys, folder: &Path) -> Option<PathBuf> {
         .arg(&source)
         .arg("-ldl")
         .status();
-    if built.is_ok_and(|status| status.success()) {
-        Some(binary)
-    } else {
-        eprintln!("skipped: no C compiler");
-        None
-    }
+    assert!(built.is_ok_and(|status| status.success()), "needs a C compiler");
+    binary
 }
 
 fn execute(command: &CommandLine, folder: &Path, change: impl FnOnce(&mut Job<'_>)) -> Outcome {
     let mut job = Job::new(
         command,
-        Sink::file(folder.join("out.log")),
-        Sink::file(folder.join("err.log")),
+        OutputTarget::file(folder.join("out.log")),
+        OutputTarget::file(folder.join("err.log")),
     );
     job.budget.time = Some(Duration::from_secs(240));
-    job.stop = StopPlan::patient();
+    job.stop = StopPlan::for_profiler();
     change(&mut job);
     run(job, &mut |_| {}).unwrap()
 }
 
-/// The kernel of the check: does the SQLite file name the range?
+/// Returns true when the SQLite file contains the text.
 fn mentions(sqlite: &Path, text: &str) -> bool {
     let bytes = std::fs::read(sqlite).unwrap();
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 #[test]
-fn nsys_records_and_exports() {
-    let Some(nsys) = real_nsys() else { return };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn real_nsys_records_and_exports() {
+    let nsys = real_nsys();
     assert!(nsys.version.is_some());
     assert!(nsys.profile.has("--capture-range") && nsys.profile.offers("--trace", "nvtx"));
     assert!(!nsys.reports.is_empty());
-    assert!(matches!(nsys.import, Import::Works { .. }), "{:?}", nsys.import);
+    assert!(
+        matches!(nsys.importer, ImporterState::Works { .. }),
+        "{:?}",
+        nsys.importer
+    );
 
     let folder = tempfile::Builder::new().prefix("100%p ").tempdir().unwrap();
-    let Some(program) = program(&nsys, folder.path()) else {
-        return;
-    };
-    let profile = Profile {
+    let program = program(&nsys, folder.path());
+    let profile = NsysProfile {
         trace: ["cuda", "nvtx", "osrt"].map(str::to_owned).to_vec(),
-        ..Profile::to(folder.path().join("run"))
+        ..NsysProfile::new(folder.path().join("run"))
     };
     let outcome = execute(
         &profile.command(&nsys, &CommandLine::new(&program)).command,
@@ -124,7 +118,7 @@ fn nsys_records_and_exports() {
         outcome.is_success(),
         "{}: {}",
         outcome.describe(),
-        outcome.last_words()
+        outcome.output_tail()
     );
     assert!(
         profile.report().is_file(),
@@ -139,7 +133,7 @@ fn nsys_records_and_exports() {
         folder.path(),
         |_| {},
     );
-    assert!(outcome.is_success(), "{}", outcome.last_words());
+    assert!(outcome.is_success(), "{}", outcome.output_tail());
     assert!(mentions(&sqlite, "decode_step") && mentions(&sqlite, "LLM"));
 
     let summary = nsys::kernel_summary(&nsys, &folder.path().join("summary")).unwrap();
@@ -148,20 +142,19 @@ fn nsys_records_and_exports() {
         folder.path(),
         |_| {},
     );
-    assert!(outcome.is_success(), "{}", outcome.last_words());
+    assert!(outcome.is_success(), "{}", outcome.output_tail());
     assert!(summary.file.is_file(), "{}", outcome.stdout.tail);
 }
 
 #[test]
-fn the_doctor_finds_it() {
-    let Some(path) = named("ROOFGAP_TEST_NSYS") else {
-        return;
-    };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn real_nsys_is_found_by_the_doctor() {
+    let path = named("ROOFGAP_TEST_NSYS");
     let props = DoctorProps {
         nsys: Some(path.clone()),
         ..DoctorProps::default()
     };
-    let checks = checks(&Findings::here(&props), &props);
+    let checks = checks(&SystemFacts::collect(&props), &props);
     let nsys = checks.iter().find(|check| check.id == "nsys").unwrap();
     assert_eq!(nsys.status, Status::Ok, "{checks:#?}");
     assert!(nsys.found.ends_with(&path.display().to_string()));
@@ -174,20 +167,19 @@ fn the_doctor_finds_it() {
 }
 
 #[test]
-fn a_gate_that_opens_and_one_that_does_not() {
-    let Some(nsys) = real_nsys() else { return };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn real_nsys_capture_range_that_opens_and_one_that_does_not() {
+    let nsys = real_nsys();
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = program(&nsys, folder.path()) else {
-        return;
-    };
+    let program = program(&nsys, folder.path());
     for (range, opens) in [("LLM@decode_all", true), ("LLM@no_such_range", false)] {
-        let gate = Gate {
+        let capture = CaptureRange {
             range: NvtxRange::parse(range).unwrap(),
             end: CaptureEnd::Stop,
         };
-        let profile = Profile {
-            gate: Some(gate),
-            ..Profile::to(folder.path().join(range))
+        let profile = NsysProfile {
+            capture_range: Some(capture),
+            ..NsysProfile::new(folder.path().join(range))
         };
         let outcome = execute(
             &profile.command(&nsys, &CommandLine::new(&program)).command,
@@ -198,7 +190,7 @@ fn a_gate_that_opens_and_one_that_does_not() {
             outcome.is_success(),
             "{}: {}",
             outcome.describe(),
-            outcome.last_words()
+            outcome.output_tail()
         );
         assert_eq!(
             profile.report().is_file(),
@@ -210,22 +202,21 @@ fn a_gate_that_opens_and_one_that_does_not() {
 }
 
 #[test]
-fn an_interrupted_recording_is_kept_and_nothing_stays_behind() {
-    let Some(nsys) = real_nsys() else { return };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn real_nsys_keeps_an_interrupted_recording() {
+    let nsys = real_nsys();
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = program(&nsys, folder.path()) else {
-        return;
-    };
-    let profile = Profile::to(folder.path().join("run"));
+    let program = program(&nsys, folder.path());
+    let profile = NsysProfile::new(folder.path().join("run"));
     let command = profile
         .command(&nsys, &CommandLine::new(&program).arg("hang"))
         .command;
     let mut job = Job::new(
         &command,
-        Sink::file(folder.path().join("out")),
-        Sink::file(folder.path().join("err")),
+        OutputTarget::file(folder.path().join("out")),
+        OutputTarget::file(folder.path().join("err")),
     );
-    job.stop = StopPlan::patient();
+    job.stop = StopPlan::for_profiler();
     let cancel = Cancel::new();
     job.cancel = cancel.clone();
     let outcome = run(job, &mut |tick| {
@@ -235,7 +226,7 @@ fn an_interrupted_recording_is_kept_and_nothing_stays_behind() {
         }
     })
     .unwrap();
-    assert_eq!(outcome.ended, Ended::Cancelled);
+    assert_eq!(outcome.ended, EndReason::Cancelled);
     assert!(
         profile.report().is_file(),
         "{}\n{}",
@@ -247,42 +238,46 @@ fn an_interrupted_recording_is_kept_and_nothing_stays_behind() {
 }
 
 #[test]
-fn ncu_lists_what_the_plan_asks_for() {
-    let Some(path) = named("ROOFGAP_TEST_NCU") else {
-        return;
-    };
-    let found = Ncu::find(&Search::here(Some(path)));
-    assert_eq!(found.rejected, []);
+#[ignore = "needs ncu: set ROOFGAP_TEST_NCU"]
+fn real_ncu_accepts_all_options() {
+    let found = Ncu::find(&Search::from_env(Some(named("ROOFGAP_TEST_NCU"))));
+    assert!(found.rejected.is_empty(), "{:?}", found.rejected);
     let ncu = found.tool.unwrap();
     assert!(ncu.version.is_some());
     assert!(
         ncu.sets.iter().any(|set| set == "roofline")
             && ncu.sections.iter().any(|section| section == "SpeedOfLight")
     );
-    let (have, lack) = metrics::existing(metrics::deep(), &ncu.metrics_of("gh100").unwrap());
-    assert!(have.len() > 25, "missing: {lack:?}");
-    // Without a GPU nothing can be measured; the arguments at least must all be understood.
+    let wanted = [
+        "gpu__time_duration.sum",
+        "dram__bytes_read.sum",
+        "no_such_metric.sum",
+    ]
+    .map(str::to_owned);
+    let (have, lack) = split_supported(wanted.to_vec(), &ncu.metrics_of("gh100").unwrap());
+    assert_eq!((have.len(), lack.len()), (2, 1));
+    // Nothing can be measured without a GPU, but ncu must accept all arguments.
     let folder = tempfile::tempdir().unwrap();
-    let plan = Plan {
+    let profile = NcuProfile {
         kernels: vec!["_Z4burnPf".to_owned()],
         ranges: vec![NvtxRange::parse("LLM@prefill").unwrap()],
         set: Some("basic".to_owned()),
         sections: vec!["SpeedOfLight".to_owned()],
         metrics: have,
-        ..Plan::to(folder.path().join("run"))
+        ..NcuProfile::new(folder.path().join("run"))
     };
-    let planned = plan.command(&ncu, &CommandLine::new("true"));
-    // The mode came after 2022.
+    let planned = profile.command(&ncu, &CommandLine::new("true"));
+    // Added after 2022.
     let expected = usize::from(!ncu.help.offers("--filter-mode", "per-launch-config"));
     assert_eq!(planned.left_out.len(), expected, "{:?}", planned.left_out);
     let outcome = execute(&planned.command, folder.path(), |_| {});
     let said = format!("{}{}", outcome.stdout.tail, outcome.stderr.tail);
-    for complaint in [
+    for error in [
         "unrecognised option",
         "did not match",
         "Failed to find metric",
         "invalid",
     ] {
-        assert!(!said.contains(complaint), "{said}");
+        assert!(!said.contains(error), "{said}");
     }
 }

@@ -1,7 +1,7 @@
-"""Marks the stages of transformers models from outside, and accounts for them when the program ends.
+"""Annotates the stages of transformers models in an unmodified program, and writes an account.
 
 In `generate`, the first forward pass is `LLM@prefill`; those that follow are `LLM@decode_step` inside one `LLM@decode_all`. A forward pass
-outside `generate` is `LLM@prefill` where it takes more than one token or has no cache, else `LLM@decode_step` inside `LLM@decode`.
+outside `generate` is `LLM@prefill` if it takes more than one token or has no cache, else `LLM@decode_step` inside `LLM@decode`.
 """
 
 import atexit
@@ -15,10 +15,10 @@ import time
 import weakref
 
 _PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Repeats kept in the account; a server that runs for days must not grow.
-MOST_REPEATS = 1000
-# Seconds between two writings of the account while the program runs.
-WRITE_EVERY = 2.0
+# Repeats kept in the account; the memory of a long-running server must not grow.
+MAX_REPEATS = 1000
+# Seconds between two writes of the account.
+WRITE_INTERVAL = 2.0
 
 
 def _load_probe():
@@ -36,26 +36,26 @@ def _torch():
 
 
 def _capturing(torch):
-    """Whether a CUDA graph is being captured: waiting for the device would break it."""
+    """Returns true during CUDA graph capture, when a synchronization would fail."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-class _Run(threading.local):
-    """What the current thread is in the middle of."""
+class _ThreadState(threading.local):
+    """State of the current thread."""
 
-    # The model whose `generate` runs.
+    # Model whose `generate` runs.
     model = None
-    # A weak reference to the model of the last prefill, and what is known of that repeat.
+    # Weak reference to the model of the last prefill, and its repeat.
     of = None
     repeat = None
-    # Whether `decode_all` is open.
+    # The range `decode_all` is open.
     decoding = False
-    # Whether a marked forward pass runs: those inside it are parts of it.
+    # An annotated forward pass runs; nested passes are parts of it.
     inside = False
 
 
-class _Watched:
-    """What is kept of a model while the program keeps the model."""
+class _ModelState:
+    """State of a model, kept while the program keeps the model."""
 
     def __init__(self, model, ranges, sync):
         torch = _torch()
@@ -66,15 +66,15 @@ class _Watched:
 
 
 class Recorder:
-    """Stages as they pass, and the account of them. What fails in here is left out of the account; the program never sees it."""
+    """Recorder of stages. Its errors are left out of the account and never reach the program."""
 
     def __init__(self, path, ranges=None, sync=True):
         self.path = path
         self.sync = sync
-        self.run = _Run()
+        self.run = _ThreadState()
         self._ranges = ranges
         self._lock = threading.Lock()
-        # Weak, so that a model the program lets go of is freed.
+        # Weak, so that models the program drops are freed.
         self._watched = weakref.WeakKeyDictionary()
         self._facts = None
         self._repeats = []
@@ -93,7 +93,7 @@ class Recorder:
     # Forward passes
 
     def forward(self, model, call, arguments, keywords):
-        """A forward pass of a model that generates: marked, timed, otherwise untouched."""
+        """Annotates and times a forward pass of a generating model."""
         try:
             query, batch, cached = shape_of(arguments, keywords)
         except Exception:
@@ -127,7 +127,7 @@ class Recorder:
         notes = watched.notes.take() if watched is not None else []
         repeat = self._repeat(model)
         if more and repeat is not None and not repeat["steps"]:
-            # A prompt read in parts is one prefill.
+            # A prompt processed in parts is one prefill.
             repeat["prefill"] += wall
             repeat["prompt"] += query or 0
             repeat["notes"] += notes
@@ -135,7 +135,7 @@ class Recorder:
             repeat = {"prefill": wall, "prompt": query or 0, "batch": batch or 1, "notes": notes, "steps": [], "end": None}
             with self._lock:
                 self._repeats.append(repeat)
-                del self._repeats[:-MOST_REPEATS]
+                del self._repeats[:-MAX_REPEATS]
             self.run.of, self.run.repeat = weakref.ref(model), repeat
         ids = keywords.get("input_ids")
         if watched is not None and watched.vision is None and watched.image_token is not None and ids is not None:
@@ -159,12 +159,12 @@ class Recorder:
             if not generating:
                 self.ranges.pop(probe.LLM)
             if repeat is not None:
-                # A step lasts to the beginning of the next, so that picking the token counts with the step it belongs to.
+                # A step lasts until the next one starts, so it includes choosing the token.
                 repeat["steps"].append(begin)
                 repeat["end"] = end
 
     def generate(self, model, call, arguments, keywords):
-        """A whole `generate`: closes what its forward passes opened, and keeps its tokens."""
+        """Annotates `generate`: closes the ranges of its forward passes, and hashes its tokens."""
         if self.run.model is not None:
             return call(model, *arguments, **keywords)
         self.run.model, self.run.of, self.run.repeat, self.run.decoding = model, None, None, False
@@ -183,7 +183,7 @@ class Recorder:
         return result
 
     def _repeat(self, model):
-        """What is known of the repeat this thread is in, if it is one of that model."""
+        """Returns the current repeat of this thread, if it belongs to the model."""
         of = self.run.of
         return self.run.repeat if of is not None and of() is model else None
 
@@ -196,10 +196,10 @@ class Recorder:
     def _watch(self, model):
         if model not in self._watched:
             try:
-                self._watched[model] = _Watched(model, self.ranges, self.sync)
+                self._watched[model] = _ModelState(model, self.ranges, self.sync)
                 self._learn(model)
             except Exception as error:
-                _say(error)
+                _report(error)
                 self._watched.setdefault(model, None)
         return self._watched[model]
 
@@ -219,7 +219,7 @@ class Recorder:
             self._hash.update(probe.token_hash(sequences.tolist()).encode("ascii"))
 
     def account(self):
-        """All that was seen, as an account."""
+        """Returns the account of all recorded repeats."""
         account = probe.new_account()
         if self._facts is not None:
             account["model"], account["device"] = self._facts
@@ -243,22 +243,22 @@ class Recorder:
             }
         account["token_hash"] = f"sha256:{self._hash.hexdigest()}" if self._hash is not None else None
         account["notes"].append(
-            "stages were marked from outside: each forward pass of a transformers model, by the number of tokens it takes"
+            "stages were annotated automatically: each forward pass of a transformers model, by its number of tokens"
         )
         if not self.sync:
-            account["notes"].append("the device was not waited for after prefill, so its wall time is the time to launch it")
+            account["notes"].append("the device was not synchronized after prefill, so its wall time is the launch time")
         if len({(r["prompt"], len(r["steps"])) for r in repeats}) > 1:
-            account["notes"].append("prompts or answers differ in length between repeats; the token counts are of the last")
+            account["notes"].append("prompts or answers differ in length between repeats; the token counts are those of the last")
         if self._ranges is not None and self._ranges.note:
             account["notes"].append(self._ranges.note)
         return account
 
     def write(self, last=True):
-        """Writes the account, unless there is nothing in it, the program wrote its own, or this is a child that inherited us."""
+        """Writes the account, unless it is empty, the program wrote its own, or this is a forked child."""
         if not self.path or not self._repeats or os.getpid() != self._pid:
             return
         now = time.monotonic()
-        if not last and now - self._written < WRITE_EVERY:
+        if not last and now - self._written < WRITE_INTERVAL:
             return
         if self._theirs():
             return
@@ -267,7 +267,7 @@ class Recorder:
         self._ours = _stamp(self.path)
 
     def _theirs(self):
-        """Whether the file there was written by the program itself: then it knows better."""
+        """Returns true when the program itself wrote the file, which then takes precedence."""
         found = _stamp(self.path)
         if found is None or found == self._ours:
             return False
@@ -275,7 +275,7 @@ class Recorder:
 
 
 def _stamp(path):
-    """What tells one writing of a file from another."""
+    """Returns a value that changes with every write of a file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -284,7 +284,7 @@ def _stamp(path):
 
 
 def shape_of(arguments, keywords):
-    """(tokens taken, batch, whether there is a cache) of a forward pass; None where it takes no tokens."""
+    """Returns (tokens, batch, has cache) of a forward pass; None for no tokens."""
     for key in ("inputs_embeds", "input_ids", "decoder_input_ids"):
         value = keywords.get(key)
         if value is not None and hasattr(value, "shape") and len(value.shape) >= 2:
@@ -300,7 +300,7 @@ def shape_of(arguments, keywords):
     elif length is None:
         cached = True
     else:
-        # A static cache keeps its length on the device, and asking for it would wait for the device. One token and a cache is decode.
+        # A static cache keeps its length on the device; reading it would synchronize. One token with a cache is decode.
         cached = value.shape[1] == 1
     return int(value.shape[1]), int(value.shape[0]), cached
 
@@ -309,10 +309,10 @@ def _ignoring(call, *arguments):
     try:
         call(*arguments)
     except Exception as error:
-        _say(error)
+        _report(error)
 
 
-def _say(error):
+def _report(error):
     if os.environ.get("ROOFGAP_ANNOTATE_DEBUG"):
         print(f"roofgap: annotation failed: {type(error).__name__}: {error}", file=sys.stderr)
 
@@ -321,7 +321,7 @@ _recorder = None
 
 
 def recorder():
-    """The one recorder of this process."""
+    """Returns the recorder of this process."""
     global _recorder
     if _recorder is None:
         sync = os.environ.get("ROOFGAP_ANNOTATE_SYNC", "1") != "0"
@@ -331,11 +331,11 @@ def recorder():
 
 
 def patch_models(module):
-    """Puts a mark around the forward passes of models that generate."""
+    """Annotates the forward passes of generating models."""
     kind = module.PreTrainedModel
     original = kind.__call__
     compiler = getattr(_torch(), "compiler", None)
-    # Bound here: a compiler that traces the wrapper must meet nothing in it but this question.
+    # Bound here: a compiler that traces the wrapper must find only this call.
     is_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
 
     @functools.wraps(original)
@@ -345,7 +345,7 @@ def patch_models(module):
         found = recorder()
         if found.run.inside or not generates(type(self)):
             return original(self, *arguments, **keywords)
-        # `generate` marks only the model it was called on; a helper model inside it is left alone.
+        # Inside `generate`, only its own model is annotated, not helper models.
         if found.run.model is not None and found.run.model is not self:
             return original(self, *arguments, **keywords)
         return found.forward(self, functools.partial(original, self), arguments, keywords)
@@ -355,7 +355,7 @@ def patch_models(module):
 
 @functools.lru_cache(maxsize=None)
 def generates(kind):
-    """Whether a class of models is one that gives tokens."""
+    """Returns true when a class of models generates tokens."""
     try:
         return bool(kind.can_generate())
     except Exception:
@@ -363,15 +363,15 @@ def generates(kind):
 
 
 def patch_generation(module):
-    """Puts a mark around `generate`, and around the compiled forward pass it may use."""
+    """Annotates `generate` and the compiled forward pass it may use."""
     kind = module.GenerationMixin
     generate = kind.generate
 
     @functools.wraps(generate)
-    def marked(self, *arguments, **keywords):
+    def annotated(self, *arguments, **keywords):
         return recorder().generate(self, generate, arguments, keywords)
 
-    kind.generate = marked
+    kind.generate = annotated
     compiled = getattr(kind, "get_compiled_call", None)
     if compiled is None:
         return

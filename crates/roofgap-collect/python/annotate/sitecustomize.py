@@ -1,7 +1,7 @@
-"""Runs at the start of every Python that has this folder on PYTHONPATH: waits for transformers or vLLM and marks their stages.
+"""Annotates the stages of transformers and vLLM in every Python process with this folder on its PYTHONPATH.
 
-Nothing is imported and nothing changes until the program itself imports one of them; an error in here never reaches the program. A
-sitecustomize that the user already has is run as if this one were not there. `ROOFGAP_ANNOTATE=0` switches all of it off.
+Nothing is imported or changed until the program imports one of them, and errors in this file never reach the program. An existing
+sitecustomize of the user still runs. `ROOFGAP_ANNOTATE=0` turns the annotation off.
 """
 
 import importlib.machinery
@@ -21,7 +21,7 @@ def _after_generation(module):
 
 
 def _before_vllm():
-    # vLLM's own scopes; it reads the variable when it is first used, so here is early enough. What the user set stays.
+    # Turns on the NVTX scopes of vLLM, which reads the variable on first use. A value set by the user stays.
     os.environ.setdefault("VLLM_NVTX_SCOPES_FOR_PROFILING", "1")
 
 
@@ -44,7 +44,7 @@ _AFTER = {"transformers.modeling_utils": _after_transformers, "transformers.gene
 
 
 class _Loader:
-    """A loader that does what the real one does, then calls back."""
+    """A loader that delegates to the real one, then calls back."""
 
     def __init__(self, loader, after):
         self._loader = loader
@@ -57,16 +57,16 @@ class _Loader:
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
-        # From here on the module is as it would be without us.
+        # The module must look as if it was loaded without this loader.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        _quietly(self._after, module)
+        _ignoring_errors(self._after, module)
 
 
 class _Finder:
-    """Sees every import, answers for the few names it waits for."""
+    """An import hook for the modules to annotate."""
 
     def __init__(self):
         self._busy = False
@@ -75,7 +75,7 @@ class _Finder:
         if self._busy or (name not in _AFTER and name not in _BEFORE):
             return None
         if name in _BEFORE:
-            _quietly(_BEFORE[name])
+            _ignoring_errors(_BEFORE[name])
         if name not in _AFTER:
             return None
         self._busy = True
@@ -97,7 +97,7 @@ def _find(name, path, target):
     return None
 
 
-def _quietly(call, *arguments):
+def _ignoring_errors(call, *arguments):
     try:
         call(*arguments)
     except Exception as error:
@@ -106,7 +106,7 @@ def _quietly(call, *arguments):
 
 
 def _chain():
-    """Runs the sitecustomize that would have run without this one; its errors are its own, and Python reports them as ever."""
+    """Runs the sitecustomize of the user; Python reports its errors as usual."""
     others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:

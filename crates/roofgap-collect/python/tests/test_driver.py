@@ -12,6 +12,7 @@ from unittest import mock
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, FOLDER)
 
+import hf_common  # noqa: E402
 import hf_driver  # noqa: E402
 import hf_loop  # noqa: E402
 import hf_model  # noqa: E402
@@ -42,25 +43,25 @@ class ArgumentsTest(unittest.TestCase):
 
     def test_exactly_one_model(self):
         status, _, err = main()
-        self.assertEqual(status, hf_driver.EXIT_USAGE)
+        self.assertEqual(status, hf_common.EXIT_USAGE)
         self.assertIn("--model-type", err)
         status, _, err = main("--model-type", "llama", "--config-json", "x.json")
-        self.assertEqual(status, hf_driver.EXIT_USAGE)
+        self.assertEqual(status, hf_common.EXIT_USAGE)
         self.assertIn("not 2", err)
 
     def test_no_such_model_is_told_before_torch_is_loaded(self):
         with tempfile.TemporaryDirectory() as folder:
             status, _, err = main("--model", folder)
-            self.assertEqual(status, hf_driver.EXIT_NO_MODEL)
+            self.assertEqual(status, hf_common.EXIT_NO_MODEL)
             self.assertIn("config.json", err)
             status, _, err = main("--config-json", os.path.join(folder, "absent.json"))
-            self.assertEqual(status, hf_driver.EXIT_NO_MODEL)
+            self.assertEqual(status, hf_common.EXIT_NO_MODEL)
             self.assertIn("absent.json", err)
 
     def test_no_torch_is_one_line_with_what_to_do(self):
         with mock.patch.dict(sys.modules, {"torch": None}):
             status, out, err = main("--model-type", "llama")
-        self.assertEqual(status, hf_driver.EXIT_NO_TORCH)
+        self.assertEqual(status, hf_common.EXIT_NO_TORCH)
         self.assertEqual((out, len(err.splitlines())), ("", 1))
         self.assertIn("install", err)
 
@@ -72,7 +73,7 @@ class ArgumentsTest(unittest.TestCase):
             text=True,
             check=False,
         )
-        self.assertEqual(done.returncode, hf_driver.EXIT_USAGE, done.stderr)
+        self.assertEqual(done.returncode, hf_common.EXIT_USAGE, done.stderr)
         self.assertIn("--profile-operators", done.stderr)
         self.assertNotIn("Traceback", done.stderr)
 
@@ -91,9 +92,9 @@ class ArgumentsTest(unittest.TestCase):
         found = hf_driver.parse_settings(["hidden_size=64", "text_config.rope=null", "text_config.act=silu", "ids=[1,2]"])
         self.assertEqual(found, {"hidden_size": 64, "text_config": {"rope": None, "act": "silu"}, "ids": [1, 2]})
         for wrong in ("hidden_size", "=3"):
-            with self.assertRaises(hf_driver.DriverError):
+            with self.assertRaises(hf_common.DriverError):
                 hf_driver.parse_settings([wrong])
-        with self.assertRaises(hf_driver.DriverError):
+        with self.assertRaises(hf_common.DriverError):
             hf_driver.parse_settings(["a=1", "a.b=2"])
 
 
@@ -115,11 +116,11 @@ class DeviceTest(unittest.TestCase):
         for torch, wanted, words in (
             (self.torch(0, None), "cuda", "without CUDA"),
             (self.torch(0), "cuda", "no usable GPU"),
-            (self.torch(2), "cuda:2", "there are 2"),
+            (self.torch(2), "cuda:2", "this machine has 2"),
         ):
-            with self.assertRaises(hf_driver.DriverError) as caught:
+            with self.assertRaises(hf_common.DriverError) as caught:
                 hf_driver.pick_device(torch, wanted)
-            self.assertEqual(caught.exception.status, hf_driver.EXIT_NO_CUDA)
+            self.assertEqual(caught.exception.status, hf_common.EXIT_NO_CUDA)
             self.assertIn(words, str(caught.exception))
 
 
@@ -142,13 +143,13 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(hf_model.image_size(size(image_size=336)), 336)
         self.assertEqual(hf_model.image_size(size(image_size=[448, 448])), 448)
         self.assertEqual(hf_model.image_size(size(sam_config=size(image_size=1024))), 1024)
-        with self.assertRaises(hf_driver.DriverError):
+        with self.assertRaises(hf_common.DriverError):
             hf_model.image_size(size())
 
     def test_a_long_error_is_one_line(self):
-        self.assertEqual(hf_model.one_line(ValueError("first\nsecond")), "first")
-        self.assertLess(len(hf_model.one_line(ValueError("x" * 9999))), 400)
-        self.assertEqual(hf_model.one_line(KeyError()), "KeyError")
+        self.assertEqual(hf_common.one_line(ValueError("first\nsecond")), "first")
+        self.assertLess(len(hf_common.one_line(ValueError("x" * 9999))), 400)
+        self.assertEqual(hf_common.one_line(KeyError()), "KeyError")
 
 
 class ManifestTest(unittest.TestCase):
@@ -184,7 +185,7 @@ class ManifestTest(unittest.TestCase):
 
     def test_what_is_wrong_is_named(self):
         for text, words in (("{}", "list"), ("- {image: gone.png}", "gone.png"), ("- {size: 3}", "entry 1"), ("- [", "manifest")):
-            with self.assertRaises(hf_driver.DriverError) as caught:
+            with self.assertRaises(hf_common.DriverError) as caught:
                 self.read(text)
             self.assertIn(words, str(caught.exception))
 

@@ -1,36 +1,36 @@
-//! What a child may use: time, and room on the disk.
+//! Limits on the time and disk space of a child.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The limits of a child; none by default.
+/// Limits of a child; unlimited by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// The longest it may run.
+    /// Maximum run time.
     pub time: Option<Duration>,
-    /// The room it may use.
+    /// Disk space limits.
     pub disk: Option<DiskBudget>,
 }
 
-/// The room a child may use.
+/// Disk space limits of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskBudget {
-    /// The folder it writes to.
+    /// Folder the child writes to.
     pub folder: PathBuf,
-    /// The most that folder may hold.
+    /// Maximum size of that folder, bytes.
     pub max_bytes: Option<u64>,
-    /// What must stay free on its file system.
+    /// Minimum free space on its file system, bytes.
     pub min_free_bytes: Option<u64>,
 }
 
 impl DiskBudget {
-    /// What is wrong now, in words; `None` while all is well or cannot be known.
-    pub(crate) fn exceeded(&self) -> Option<String> {
+    /// Describes the exceeded limit; `None` within the limits, or when usage is unknown.
+    pub(super) fn exceeded(&self) -> Option<String> {
         if let Some(limit) = self.max_bytes {
             let used = folder_bytes(&self.folder);
             if used > limit {
                 return Some(format!(
-                    "{} holds {used} bytes, the budget is {limit}",
+                    "{} holds {used} bytes, over its limit of {limit}",
                     self.folder.display()
                 ));
             }
@@ -39,7 +39,7 @@ impl DiskBudget {
             let free = free_bytes(&self.folder)?;
             if free < limit {
                 return Some(format!(
-                    "{free} bytes are free at {}, {limit} must stay free",
+                    "only {free} bytes are free at {}, and {limit} must stay free",
                     self.folder.display()
                 ));
             }
@@ -48,14 +48,14 @@ impl DiskBudget {
     }
 }
 
-/// The bytes an ordinary user may still write on the file system of `path`; `None` where it cannot be told.
+/// Returns the bytes an unprivileged user may still write on the file system of `path`; `None` if unknown.
 pub fn free_bytes(path: &Path) -> Option<u64> {
     let facts = rustix::fs::statvfs(path).ok()?;
     facts.f_bavail.checked_mul(facts.f_frsize)
 }
 
-/// The bytes of all files below `folder`; links are not followed, and what vanishes meanwhile counts as nothing.
-pub fn folder_bytes(folder: &Path) -> u64 {
+/// Sums the sizes of all files below `folder`. Links are not followed; files that vanish meanwhile count as 0.
+fn folder_bytes(folder: &Path) -> u64 {
     let mut total = 0_u64;
     let mut pending = vec![folder.to_path_buf()];
     while let Some(current) = pending.pop() {

@@ -1,7 +1,7 @@
-//! One child: started, watched, ended and accounted for.
+//! A command with its limits, and running it.
 
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,46 +14,45 @@ use rustix::process::{Pid, WaitId, WaitIdOptions};
 use wait4::Wait4;
 
 use super::budget::Budget;
-use super::ending::Ending;
-use super::kin::{self, Kin};
-use super::outcome::{Ended, LogFacts, Outcome, Usage, ns};
-use super::sink::{self, Flow, Log, Sink};
-use super::stop::{Cancel, StopPlan};
+use super::outcome::{CapturedOutput, EndReason, Outcome, Usage, ns};
+use super::output::{self, Flow, Log, OutputTarget};
+use super::process_tree::{self, ProcessTree};
+use super::shutdown::{Cancel, Shutdown, StopPlan};
 use crate::command::CommandLine;
 
-/// What a watcher says to a line of output.
+/// Decision of a watcher after a line of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watch {
-    /// Go on.
+    /// Keep running.
     Continue,
-    /// The profiler has seen what it was started for: the program behind it is ended (SIGTERM), so that it can finish.
-    Enough,
+    /// Stop: the profiler has measured enough. The program behind it gets SIGTERM, so that the profiler can finish.
+    Stop,
 }
 
-/// Looks at each line of a child's output.
+/// Callback for each line of a child's output.
 pub type Watcher = Box<dyn FnMut(&str) -> Watch + Send>;
 
-/// What to run, and within which limits.
+/// A command to run and its limits.
 pub struct Job<'a> {
-    /// The command line.
+    /// Command line.
     pub command: &'a CommandLine,
-    /// Where its output goes.
-    pub stdout: Sink,
-    /// Where its error output goes.
-    pub stderr: Sink,
-    /// What it may use.
+    /// Destination of stdout.
+    pub stdout: OutputTarget,
+    /// Destination of stderr.
+    pub stderr: OutputTarget,
+    /// Time and disk limits.
     pub budget: Budget,
-    /// How it is ended.
+    /// Grace periods of a shutdown.
     pub stop: StopPlan,
-    /// Who may end it.
+    /// Cancellation flag.
     pub cancel: Cancel,
-    /// Who looks at its output.
+    /// Callback for each line of output.
     pub watch: Option<Watcher>,
 }
 
 impl<'a> Job<'a> {
-    /// A job without limits.
-    pub fn new(command: &'a CommandLine, stdout: Sink, stderr: Sink) -> Self {
+    /// Creates a job without limits.
+    pub fn new(command: &'a CommandLine, stdout: OutputTarget, stderr: OutputTarget) -> Self {
         Job {
             command,
             stdout,
@@ -66,106 +65,110 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Where a child stands.
+/// Progress of a running child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tick {
-    /// Since its start.
+pub struct Progress {
+    /// Time since the start.
     pub elapsed: Duration,
-    /// What it has written to both streams.
+    /// Bytes written to both streams.
     pub output_bytes: u64,
-    /// It has been asked to end.
+    /// A shutdown is in progress.
     pub stopping: bool,
 }
 
-/// Why a child could not be run or accounted for. A child that ran and failed is an [`Outcome`].
+/// Failure to run a child. A child that ran and failed is an [`Outcome`].
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// A log could not be opened.
-    #[error("could not write the log {path}: {source}; choose a folder that can be written")]
+    /// A log file cannot be created.
+    #[error("cannot write the log {path}: {source}; choose a writable folder")]
     Log {
-        /// The file.
+        /// Path of the log.
         path: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The program could not be started.
-    #[error("could not start {program}: {source}{hint}")]
+    /// The program cannot be started.
+    #[error("cannot start {program}: {source}{hint}")]
     Start {
-        /// The program.
+        /// Path or name of the program.
         program: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
-        /// What to do.
+        /// Remedy, or empty.
         hint: &'static str,
     },
-    /// Its end could not be learned.
-    #[error("could not learn how {program} ended: {source}")]
+    /// Waiting for the child failed.
+    #[error("waiting for {program} failed: {source}")]
     Wait {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// Not even SIGKILL ended it.
-    #[error("{program} (process {pid}) did not end even when killed; it is stuck in the kernel")]
+    /// The child survived SIGKILL.
+    #[error("{program} (process {pid}) survived SIGKILL; it is stuck in the kernel")]
     Stuck {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// Its id.
+        /// Process id.
         pid: u32,
     },
 }
 
-/// How often budgets, the cancel flag and progress are looked at.
+/// Interval between checks of budgets and cancellation.
 const TICK: Duration = Duration::from_millis(100);
-/// How often the room on the disk is measured: walking a folder is not free.
+/// Interval between checks of disk usage, which walk a folder.
 const DISK_TICK: Duration = Duration::from_secs(1);
 
+/// Monotonic and wall-clock time of an exit.
+type Exit = io::Result<(Instant, Timestamp)>;
+
 enum Event {
-    Exited(io::Result<(Instant, Timestamp)>),
-    Enough,
+    Exited(Exit),
+    StopRequested,
 }
 
-/// Runs a job to its end; `progress` is told several times a second where it stands.
-pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Tick)) -> Result<Outcome, ChildError> {
+/// Runs a job to its end; calls `progress` several times a second.
+pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, ChildError> {
     let stdout_log = open(&job.stdout)?;
     let stderr_log = open(&job.stderr)?;
     let program = job.command.name();
-    kin::adopt_orphans();
+    process_tree::adopt_orphans();
     let started = Timestamp::now();
     let start = Instant::now();
-    let (mut child, kin) = Kin::start(&mut command(job.command)).map_err(|source| ChildError::Start {
-        program: job.command.program.display().to_string(),
-        hint: start_hint(&source, job.command),
-        source,
-    })?;
+    let (mut child, tree) =
+        ProcessTree::start(&mut command(job.command)).map_err(|source| ChildError::Start {
+            program: job.command.program.display().to_string(),
+            hint: start_hint(&source, job.command),
+            source,
+        })?;
     let pid = child.id();
 
-    let (events, inbox) = channel();
+    let (events, received) = channel();
     let watch = job.watch.take().map(|watcher| Arc::new(Mutex::new(watcher)));
     let flow = Flow::default();
     let out = child
         .stdout
         .take()
-        .map(|pipe| spawn_drain(pipe, stdout_log, &job.stdout, &flow, &watch, &events));
+        .map(|pipe| spawn_drain(pipe, stdout_log, &flow, &watch, &events));
     let err = child
         .stderr
         .take()
-        .map(|pipe| spawn_drain(pipe, stderr_log, &job.stderr, &flow, &watch, &events));
-    spawn_waiter(kin.lead(), events);
+        .map(|pipe| spawn_drain(pipe, stderr_log, &flow, &watch, &events));
+    spawn_waiter(tree.leader(), events);
 
     let (ended, exit) =
-        supervise(&job, &kin, &inbox, start, &flow, progress).ok_or_else(|| ChildError::Stuck {
+        supervise(&job, &tree, &received, start, &flow, progress).ok_or_else(|| ChildError::Stuck {
             program: program.clone(),
             pid,
         })?;
-    // The child is a zombie still, so neither its id nor its group can have been taken over by another.
+    // The child is still a zombie, so its process id and group cannot have been reused.
     let settle = if job.cancel.is_forced() {
         Duration::ZERO
     } else {
         job.stop.settle
     };
-    let leftovers = kin.end_leftovers(settle, &job.stop);
+    let leftovers = tree.end_leftovers(settle, job.stop.terminate);
     let wait_error = |source| ChildError::Wait {
         program: program.clone(),
         source,
@@ -175,11 +178,10 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Tick)) -> Result<Outcome, 
     let (stdout, stderr) = (join(out, &job.stdout), join(err, &job.stderr));
     let (end, finished) = exit.map_err(wait_error)?;
     let reaped = reaped.map_err(wait_error)?;
-    let (code, signal) = Outcome::split(reaped.status);
     Ok(Outcome {
         ended,
-        code,
-        signal,
+        code: reaped.status.code(),
+        signal: reaped.status.signal(),
         started: started.to_string(),
         finished: finished.to_string(),
         wall: end.saturating_duration_since(start),
@@ -194,60 +196,58 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Tick)) -> Result<Outcome, 
     })
 }
 
-/// The time and the clock when a child was seen to have ended.
-type Exit = io::Result<(Instant, Timestamp)>;
-
-/// Waits for the child's end and brings it about where a limit is met; `None` where even that does not help.
+/// Waits for the child to end, and stops it when a limit is exceeded; `None` if it survives SIGKILL.
 fn supervise(
     job: &Job<'_>,
-    kin: &Kin,
-    inbox: &Receiver<Event>,
+    tree: &ProcessTree,
+    received: &Receiver<Event>,
     start: Instant,
     flow: &Flow,
-    progress: &mut dyn FnMut(Tick),
-) -> Option<(Ended, Exit)> {
-    let mut ended = Ended::Itself;
-    let mut ending: Option<Ending> = None;
+    progress: &mut dyn FnMut(Progress),
+) -> Option<(EndReason, Exit)> {
+    let mut ended = EndReason::Exited;
+    let mut shutdown: Option<Shutdown> = None;
     let mut disk_due = start + DISK_TICK;
     loop {
         let mut reason = None;
-        match inbox.recv_timeout(TICK) {
+        match received.recv_timeout(TICK) {
             Ok(Event::Exited(exit)) => return Some((ended, exit)),
-            Ok(Event::Enough) => reason = Some(Ended::Enough),
+            Ok(Event::StopRequested) => reason = Some(EndReason::StoppedByWatcher),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                return Some((ended, Err(io::Error::other("the waiting thread is gone"))));
+                return Some((ended, Err(io::Error::other("the waiting thread ended"))));
             }
         }
         let now = Instant::now();
-        progress(Tick {
+        progress(Progress {
             elapsed: now.saturating_duration_since(start),
             output_bytes: flow.seen.load(Ordering::Relaxed),
-            stopping: ending.is_some(),
+            stopping: shutdown.is_some(),
         });
-        if let Some(ending) = &mut ending {
-            if !ending.go_on(kin, now, job.cancel.is_forced()) {
+        if let Some(shutdown) = &mut shutdown {
+            if !shutdown.advance(tree, now, job.cancel.is_forced()) {
                 return None;
             }
             continue;
         }
         if job.cancel.is_requested() {
-            reason = Some(Ended::Cancelled);
+            reason = Some(EndReason::Cancelled);
         } else if let Some(limit) = job
             .budget
             .time
             .filter(|limit| now.duration_since(start) >= *limit)
         {
-            reason = Some(Ended::TimeBudget { limit_ns: ns(limit) });
+            reason = Some(EndReason::TimeBudget { limit_ns: ns(limit) });
         } else if let Some(disk) = job.budget.disk.as_ref().filter(|_| now >= disk_due) {
             disk_due = now + DISK_TICK;
             reason = disk
                 .exceeded()
-                .map(|found| Ended::DiskBudget { found })
+                .map(|found| EndReason::DiskBudget { found })
                 .or(reason);
         }
         if let Some(reason) = reason {
-            ending = Some(Ending::begin(kin, &job.stop, reason == Ended::Enough, now));
+            let program_first = reason == EndReason::StoppedByWatcher;
+            shutdown = Some(Shutdown::begin(tree, &job.stop, program_first, now));
             ended = reason;
         }
     }
@@ -276,23 +276,23 @@ fn command(line: &CommandLine) -> Command {
 fn start_hint(error: &io::Error, line: &CommandLine) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound if line.cwd.as_ref().is_some_and(|folder| !folder.is_dir()) => {
-            "; the folder it was to run in does not exist"
+            "; its working folder does not exist"
         }
-        io::ErrorKind::NotFound => "; is it installed, and on the PATH?",
-        io::ErrorKind::PermissionDenied => "; it is not executable: chmod +x it, or name its interpreter",
+        io::ErrorKind::NotFound => "; install it, or put it on the PATH",
+        io::ErrorKind::PermissionDenied => "; make it executable (chmod +x), or name its interpreter",
         _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
-            "; it is neither a program of this machine nor a script that begins with #!"
+            "; it is neither a binary for this machine nor a script that starts with #!"
         }
         _ => "",
     }
 }
 
-fn open(sink: &Sink) -> Result<Log, ChildError> {
-    Log::open(sink).map_err(|source| ChildError::Log {
-        path: match sink {
-            Sink::File { path, .. } => path.display().to_string(),
-            Sink::Memory { .. } => "in memory".to_owned(),
-        },
+fn open(target: &OutputTarget) -> Result<Log, ChildError> {
+    Log::open(target).map_err(|source| ChildError::Log {
+        path: target
+            .path()
+            .map(|path| path.display().to_string())
+            .unwrap_or_default(),
         source,
     })
 }
@@ -300,32 +300,31 @@ fn open(sink: &Sink) -> Result<Log, ChildError> {
 fn spawn_drain<P>(
     pipe: P,
     log: Log,
-    sink: &Sink,
     flow: &Flow,
     watch: &Option<Arc<Mutex<Watcher>>>,
     events: &Sender<Event>,
-) -> JoinHandle<LogFacts>
+) -> JoinHandle<CapturedOutput>
 where
     P: io::Read + std::os::fd::AsFd + Send + 'static,
 {
-    let (cap, flow) = (sink::cap(sink), flow.clone());
+    let flow = flow.clone();
     let line = watch.clone().map(|watcher| {
         let events = events.clone();
         move |line: &str| {
-            let said = watcher.lock().unwrap_or_else(PoisonError::into_inner)(line);
-            if said == Watch::Enough {
-                let _ = events.send(Event::Enough);
+            let decision = watcher.lock().unwrap_or_else(PoisonError::into_inner)(line);
+            if decision == Watch::Stop {
+                let _ = events.send(Event::StopRequested);
             }
         }
     });
-    std::thread::spawn(move || sink::drain(pipe, log, cap, &flow.stop, &flow.seen, line))
+    std::thread::spawn(move || output::drain(pipe, log, &flow, line))
 }
 
-/// A thread learns of the end at once, without polling, and leaves the child to be reaped later.
-fn spawn_waiter(lead: i32, events: Sender<Event>) {
+/// Spawns a thread that reports the exit without polling and without reaping the child.
+fn spawn_waiter(leader: i32, events: Sender<Event>) {
     std::thread::spawn(move || {
         let exit = loop {
-            let Some(pid) = Pid::from_raw(lead) else {
+            let Some(pid) = Pid::from_raw(leader) else {
                 break Err(io::Error::other("no process id"));
             };
             match rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
@@ -338,17 +337,14 @@ fn spawn_waiter(lead: i32, events: Sender<Event>) {
     });
 }
 
-fn join(drain: Option<JoinHandle<LogFacts>>, sink: &Sink) -> LogFacts {
+fn join(drain: Option<JoinHandle<CapturedOutput>>, target: &OutputTarget) -> CapturedOutput {
     drain
         .and_then(|thread| thread.join().ok())
-        .unwrap_or_else(|| LogFacts {
-            path: match sink {
-                Sink::File { path, .. } => Some(path.clone()),
-                Sink::Memory { .. } => None,
-            },
+        .unwrap_or_else(|| CapturedOutput {
+            path: target.path().cloned(),
             bytes: 0,
             left_out: 0,
             tail: String::new(),
-            write_error: Some("the output could not be read".to_owned()),
+            write_error: Some("reading the output failed".to_owned()),
         })
 }

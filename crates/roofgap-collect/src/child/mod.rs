@@ -1,26 +1,24 @@
-//! Running a child: its own process group, bounded logs, budgets, an orderly end, and nothing left behind.
+//! Child processes: started in their own process group, with bounded logs and budgets, and stopped completely.
 //!
-//! - [`job`]: what to run and how long it may take, and running it
-//! - [`outcome`]: what came of it
-//! - [`stop`]: how it is asked to end, and the cancel flag
-//! - [`budget`]: time and disk
-//! - `ending`: the steps of that, one after the other
-//! - `sink`: its output, drained into files of bounded size
-//! - `kin`: finding what it left behind
-//! - [`mod@probe`]: a short question to a tool, answered in memory
+//! - `job`: a command with its limits, and running it
+//! - `outcome`: exit status, resource usage and output of a finished child
+//! - `output`: draining stdout and stderr into files of bounded size
+//! - `budget`: limits on time and disk space
+//! - `shutdown`: cancellation and the interrupt, terminate, kill sequence
+//! - `process_tree`: finding and signalling all descendants
+//! - `probe`: a short query to a tool, answered in memory
 
-pub mod budget;
-mod ending;
-pub mod job;
-mod kin;
-pub mod outcome;
-pub mod probe;
-mod sink;
-pub mod stop;
+mod budget;
+mod job;
+mod outcome;
+mod output;
+mod probe;
+mod process_tree;
+mod shutdown;
 
-pub use budget::{Budget, DiskBudget};
-pub use job::{ChildError, Job, Tick, Watch, Watcher, run};
-pub use outcome::{Ended, Leftover, LogFacts, Outcome, Usage};
-pub use probe::{Answer, probe};
-pub use sink::Sink;
-pub use stop::{Cancel, StopPlan};
+pub use budget::{Budget, DiskBudget, free_bytes};
+pub use job::{ChildError, Job, Progress, Watch, Watcher, run};
+pub use outcome::{CapturedOutput, EndReason, Leftover, Outcome, Usage};
+pub use output::OutputTarget;
+pub use probe::{ProbeOutput, probe};
+pub use shutdown::{Cancel, StopPlan};

@@ -1,103 +1,103 @@
-//! What came of a child.
+//! Exit status, resource usage and output of a finished child.
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Why a child is no longer running.
+/// Reason why a child ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
-pub enum Ended {
-    /// It ended by itself, well or badly; the exit status says which.
-    Itself,
-    /// The watcher had seen enough and it was ended.
-    Enough,
-    /// It used up its time.
+pub enum EndReason {
+    /// The child exited by itself, with any status.
+    #[serde(rename = "itself")]
+    Exited,
+    /// The watcher returned [`super::Watch::Stop`].
+    #[serde(rename = "enough")]
+    StoppedByWatcher,
+    /// The time budget was exceeded.
     TimeBudget {
-        /// The time it had.
+        /// Time limit, ns.
         limit_ns: u64,
     },
-    /// It used up its room on the disk.
+    /// The disk budget was exceeded.
     DiskBudget {
-        /// What was found.
+        /// Limit and usage.
         found: String,
     },
-    /// The user asked for the end.
+    /// The user cancelled.
     Cancelled,
 }
 
-/// Processor time and memory of a child and of the descendants it waited for.
+/// CPU time and memory of a child and the descendants it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// Time in user mode.
+    /// CPU time in user mode, ns.
     pub user_ns: u64,
-    /// Time in the kernel.
+    /// CPU time in the kernel, ns.
     pub system_ns: u64,
-    /// The largest resident set of any one process.
+    /// Largest resident set of any one process, bytes.
     pub max_rss_bytes: u64,
 }
 
-/// One stream of a child's output.
+/// One output stream of a finished child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LogFacts {
-    /// The file it is in, where it went to one.
+pub struct CapturedOutput {
+    /// Path of the log file, if there is one.
     pub path: Option<PathBuf>,
-    /// What the child wrote.
+    /// Bytes the child wrote.
     pub bytes: u64,
-    /// What the file leaves out of its middle, so that it stays within its cap.
+    /// Bytes left out of the middle to respect the size limit.
     pub left_out: u64,
-    /// The end of it, at most a few kilobytes, for messages.
+    /// Last bytes of the stream, for messages.
     pub tail: String,
-    /// Why the file is not whole, where writing it failed (a full disk, for one).
+    /// Error that left the file incomplete, such as a full disk.
     pub write_error: Option<String>,
 }
 
-/// A process the child left behind, and which was ended.
+/// A process that outlived the child and was ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leftover {
-    /// Its id.
+    /// Process id.
     pub pid: i32,
-    /// Its name as the kernel has it.
+    /// Process name, as in `/proc/PID/stat`.
     pub name: String,
 }
 
-/// What came of a child.
+/// Result of running a child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// Why it is no longer running.
-    pub ended: Ended,
-    /// Its exit status, where it ended with one.
+    /// Reason why the child ended.
+    pub ended: EndReason,
+    /// Exit status, if the child exited.
     pub code: Option<i32>,
-    /// The signal that ended it, where one did.
+    /// Number of the signal that killed the child, if one did.
     pub signal: Option<i32>,
-    /// When it started (RFC 3339, UTC).
+    /// Start time (RFC 3339, UTC).
     pub started: String,
-    /// When it ended (RFC 3339, UTC).
+    /// End time (RFC 3339, UTC).
     pub finished: String,
-    /// How long it ran, from before its start to its end.
+    /// Wall time from before the start to the end.
     #[serde(rename = "wall_ns", serialize_with = "as_ns")]
     pub wall: Duration,
-    /// Processor time and memory.
+    /// CPU time and memory.
     pub usage: Usage,
-    /// Its standard output.
-    pub stdout: LogFacts,
-    /// Its standard error.
-    pub stderr: LogFacts,
-    /// What it left behind.
+    /// Standard output.
+    pub stdout: CapturedOutput,
+    /// Standard error.
+    pub stderr: CapturedOutput,
+    /// Processes that outlived the child.
     pub leftovers: Vec<Leftover>,
 }
 
 impl Outcome {
-    /// It ended by itself with status 0. This says nothing about whether it left what was asked of it.
+    /// Returns true when the child exited by itself with status 0. Its output files may still be missing.
     pub fn is_success(&self) -> bool {
-        self.ended == Ended::Itself && self.code == Some(0)
+        self.ended == EndReason::Exited && self.code == Some(0)
     }
 
-    /// The end of its error output, or of its output where that is empty.
-    pub fn last_words(&self) -> &str {
+    /// Returns the tail of stderr, or of stdout when stderr is empty.
+    pub fn output_tail(&self) -> &str {
         let error = self.stderr.tail.trim_end();
         if error.is_empty() {
             self.stdout.tail.trim_end()
@@ -106,7 +106,7 @@ impl Outcome {
         }
     }
 
-    /// How it ended, in words: `ended with status 3`, `was killed by signal 9 (SIGKILL)`, ...
+    /// Describes the end: `ended with status 3`, `was killed by signal 9 (SIGKILL)`, ...
     pub fn describe(&self) -> String {
         let how = match (self.code, self.signal) {
             (Some(code), _) => format!("ended with status {code}"),
@@ -114,21 +114,15 @@ impl Outcome {
             (None, None) => "ended without a status".to_owned(),
         };
         match &self.ended {
-            Ended::Itself => how,
-            Ended::Enough => format!("was ended because enough was seen, and {how}"),
-            Ended::TimeBudget { limit_ns } => {
-                format!(
-                    "was ended after its time budget of {} s, and {how}",
-                    limit_ns / 1_000_000_000
-                )
+            EndReason::Exited => how,
+            EndReason::StoppedByWatcher => format!("was stopped once enough was measured, and {how}"),
+            EndReason::TimeBudget { limit_ns } => {
+                let seconds = limit_ns / 1_000_000_000;
+                format!("was stopped after its time budget of {seconds} s, and {how}")
             }
-            Ended::DiskBudget { found } => format!("was ended because {found}, and {how}"),
-            Ended::Cancelled => format!("was interrupted, and {how}"),
+            EndReason::DiskBudget { found } => format!("was stopped because {found}, and {how}"),
+            EndReason::Cancelled => format!("was interrupted, and {how}"),
         }
-    }
-
-    pub(crate) fn split(status: ExitStatus) -> (Option<i32>, Option<i32>) {
-        (status.code(), status.signal())
     }
 }
 
@@ -151,7 +145,7 @@ fn as_ns<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
     serializer.serialize_u64(ns(*time))
 }
 
-/// Whole nanoseconds; 584 years is where it stops counting.
-pub(crate) fn ns(time: Duration) -> u64 {
+/// Converts to whole nanoseconds; saturates at 584 years.
+pub(super) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

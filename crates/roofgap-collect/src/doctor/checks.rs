@@ -1,37 +1,37 @@
-//! Judging what was found: each check says what there is, and what to type where it is not well.
+//! Checks of this machine, each with a remedy where something is missing or broken.
 
 use serde::Serialize;
 
 use super::counters::CounterAccess;
-use super::findings::{DoctorProps, Findings};
-use crate::ncu::Complaint;
-use crate::provenance::gpu;
-use crate::tool::{Import, Rejected, Version};
+use super::facts::{DoctorProps, SystemFacts};
+use crate::ncu::NcuFailure;
+use crate::provenance::visible_gpus;
+use crate::tool::{ImporterState, RejectedCandidate, Version};
 
-/// How a check went.
+/// Status of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// All is well.
+    /// Works.
     Ok,
-    /// It works, with something to know.
+    /// Works, with a limitation.
     Warn,
-    /// It is not there, and what needs it is skipped.
+    /// Missing; phases that need it are skipped.
     Absent,
-    /// It is there and does not work.
+    /// Present, but broken.
     Bad,
 }
 
-/// One thing looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Its name for machines.
+    /// Stable identifier.
     pub id: &'static str,
-    /// How it went.
+    /// Status.
     pub status: Status,
-    /// What was found.
+    /// Facts found.
     pub found: String,
-    /// What to do, where there is something to do.
+    /// Remedy, if one is needed.
     pub remedy: Option<String>,
 }
 
@@ -45,111 +45,105 @@ impl Check {
         }
     }
 
-    fn not_ok(
-        id: &'static str,
-        status: Status,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Check {
+    fn new(id: &'static str, status: Status, found: impl Into<String>, remedy: impl Into<String>) -> Check {
         Check {
-            id,
             status,
-            found: found.into(),
             remedy: Some(remedy.into()),
+            ..Check::ok(id, found)
         }
+    }
+
+    fn warn(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, Status::Warn, found, remedy)
+    }
+
+    fn absent(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, Status::Absent, found, remedy)
+    }
+
+    fn bad(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, Status::Bad, found, remedy)
     }
 }
 
-/// All checks, in the order a reader wants them.
-pub fn checks(findings: &Findings, props: &DoctorProps) -> Vec<Check> {
-    let mut checks = vec![driver(findings)];
-    checks.extend(gpus(findings));
-    checks.push(nsys(findings));
-    checks.extend(import(findings));
-    checks.push(ncu(findings));
-    checks.push(counters(findings));
-    checks.push(cupti(findings));
-    checks.extend(python(findings, props));
-    checks.push(disk(findings, props));
+/// Runs all checks, in the order of the printed list.
+pub fn checks(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
+    let mut checks = vec![driver(facts)];
+    checks.extend(gpus(facts));
+    checks.push(nsys(facts));
+    checks.extend(importer(facts));
+    checks.push(ncu(facts));
+    checks.push(counters(facts));
+    checks.push(cupti(facts));
+    checks.extend(python(facts, props));
+    checks.push(disk(facts, props));
     checks
 }
 
-fn driver(findings: &Findings) -> Check {
-    match &findings.gpus {
+fn driver(facts: &SystemFacts) -> Check {
+    match &facts.gpus {
         Ok(gpus) => match &gpus.driver {
             Some(version) => Check::ok("driver", format!("NVIDIA driver {version}")),
-            None => Check::not_ok(
+            None => Check::warn(
                 "driver",
-                Status::Warn,
-                "nvidia-smi names no driver version",
-                "run nvidia-smi and see what it says",
+                "nvidia-smi reports no driver version",
+                "run nvidia-smi and read its output",
             ),
         },
-        Err(why) => Check::not_ok(
+        Err(error) => Check::absent(
             "driver",
-            Status::Absent,
-            why.clone(),
-            "on a machine with an NVIDIA GPU: install its driver, until nvidia-smi works; in a container: start it with --gpus all",
+            error.to_string(),
+            "on a machine with an NVIDIA GPU, install the driver until nvidia-smi works; start a container with --gpus all",
         ),
     }
 }
 
-fn gpus(findings: &Findings) -> Vec<Check> {
-    let Ok(found) = &findings.gpus else {
+fn gpus(facts: &SystemFacts) -> Vec<Check> {
+    let Ok(found) = &facts.gpus else {
         return Vec::new();
     };
     if found.gpus.is_empty() {
-        let remedy = "check that the GPU is seated and that this container or virtual machine was given one";
-        return vec![Check::not_ok(
+        return vec![Check::absent(
             "gpu",
-            Status::Absent,
-            "the driver sees no GPU",
-            remedy,
+            "the driver finds no GPU",
+            "check that the GPU is seated, and assigned to this container or virtual machine",
         )];
     }
+    let unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut checks: Vec<Check> = found
         .gpus
         .iter()
         .map(|gpu| {
-            let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
-            let busy = gpu.utilization_pct.filter(|percent| *percent > 10);
             let facts = format!(
                 "{}: {}, compute capability {}, {}",
                 gpu.index,
-                text(&gpu.name),
-                text(&gpu.compute_capability),
-                text(&gpu.uuid)
+                unknown(&gpu.name),
+                unknown(&gpu.compute_capability),
+                unknown(&gpu.uuid)
             );
-            match busy {
-                Some(percent) => Check::not_ok(
+            match gpu.utilization_pct.filter(|percent| *percent > 10) {
+                Some(percent) => Check::warn(
                     "gpu",
-                    Status::Warn,
-                    format!("{facts}; it is {percent} % busy now"),
-                    "end what else runs on it, or its work will be in the measurements: nvidia-smi",
+                    format!("{facts}; {percent} % busy now"),
+                    "stop other work on it (see nvidia-smi), or it affects the measurements",
                 ),
                 None => Check::ok("gpu", facts),
             }
         })
         .collect();
-    if found
-        .gpus
-        .iter()
-        .any(|gpu| gpu.mig_mode.as_deref() == Some("Enabled"))
-    {
-        checks.push(Check::not_ok(
+    if found.is_mig_enabled() {
+        checks.push(Check::warn(
             "mig",
-            Status::Warn,
             format!("MIG is enabled, with {} instances", found.mig.len()),
-            "choose one instance with CUDA_VISIBLE_DEVICES=MIG-...; some counters are shared between instances and not offered",
+            "select one instance with CUDA_VISIBLE_DEVICES=MIG-...; some counters are shared between instances and not available",
         ));
     }
-    if let Some(value) = &findings.visible_devices {
-        let seen = gpu::visible(&found.gpus, Some(value));
-        checks.push(if seen.is_empty() && !value.contains("MIG-") {
-            Check::not_ok(
+    if let Some(value) = &facts.visible_devices {
+        let visible = visible_gpus(&found.gpus, Some(value));
+        checks.push(if visible.is_empty() && !value.contains("MIG-") {
+            Check::bad(
                 "cuda_visible_devices",
-                Status::Bad,
-                format!("CUDA_VISIBLE_DEVICES={value} leaves no GPU to see"),
+                format!("CUDA_VISIBLE_DEVICES={value} hides all GPUs"),
                 "unset CUDA_VISIBLE_DEVICES, or name a GPU of nvidia-smi -L",
             )
         } else {
@@ -159,241 +153,208 @@ fn gpus(findings: &Findings) -> Vec<Check> {
     checks
 }
 
-fn nsys(findings: &Findings) -> Check {
-    match &findings.nsys.tool {
+fn nsys(facts: &SystemFacts) -> Check {
+    match &facts.nsys.tool {
         Some(nsys) => Check::ok(
             "nsys",
             format!("{}, {}", version(&nsys.version), nsys.path.display()),
         ),
         None => missing(
             "nsys",
-            "nsys",
-            &findings.nsys.rejected,
+            &facts.nsys.rejected,
             "install Nsight Systems (package nsight-systems or nsight-systems-cli), or set profiling.nsys.path; \
-             without it the native collector is used",
+             without it, the native collector records the timeline",
         ),
     }
 }
 
-fn import(findings: &Findings) -> Option<Check> {
-    let import = &findings.nsys.tool.as_ref()?.import;
-    Some(match import {
-        Import::Works { importer } => Check::ok(
-            "nsys_import",
-            format!("the importer starts: {}", importer.display()),
-        ),
-        Import::Unknown { why } => Check::not_ok(
-            "nsys_import",
-            Status::Warn,
-            format!("it cannot be told whether nsys can import: {why}"),
-            "none, if a first run leaves a .nsys-rep",
-        ),
-        Import::Missing { beside } => Check::not_ok(
-            "nsys_import",
-            Status::Bad,
-            format!(
-                "there is no QdstrmImporter beside {}: nsys would record and leave nothing readable",
-                beside.display()
-            ),
-            import.remedy().unwrap_or_default(),
-        ),
-        Import::Broken {
-            importer,
-            library,
-            said,
-        } => {
-            let why = match library {
-                Some(library) => format!("{} lacks {library}", importer.display()),
-                None => said.clone(),
-            };
-            Check::not_ok(
-                "nsys_import",
-                Status::Bad,
-                format!("{why}: nsys would record and leave nothing readable"),
-                import.remedy().unwrap_or_default(),
-            )
+fn importer(facts: &SystemFacts) -> Option<Check> {
+    const ID: &str = "nsys_import";
+    let state = &facts.nsys.tool.as_ref()?.importer;
+    let problem = match state {
+        ImporterState::Works { importer } => {
+            return Some(Check::ok(
+                ID,
+                format!("the importer starts: {}", importer.display()),
+            ));
         }
-    })
+        ImporterState::Unknown { why } => {
+            return Some(Check::warn(
+                ID,
+                format!("unknown whether nsys can import: {why}"),
+                "none needed if the first run writes a .nsys-rep",
+            ));
+        }
+        ImporterState::Missing { beside } => format!("no QdstrmImporter beside {}", beside.display()),
+        ImporterState::Broken {
+            importer,
+            library: Some(library),
+            ..
+        } => format!("{} needs {library}, which is missing", importer.display()),
+        ImporterState::Broken { message, .. } => message.clone(),
+    };
+    Some(Check::bad(
+        ID,
+        format!("{problem}: nsys would record but write no report"),
+        state.remedy().unwrap_or_default(),
+    ))
 }
 
-fn ncu(findings: &Findings) -> Check {
-    match &findings.ncu.tool {
+fn ncu(facts: &SystemFacts) -> Check {
+    match &facts.ncu.tool {
         Some(ncu) => Check::ok(
             "ncu",
             format!("{}, {}", version(&ncu.version), ncu.path.display()),
         ),
         None => missing(
             "ncu",
-            "ncu",
-            &findings.ncu.rejected,
+            &facts.ncu.rejected,
             "install Nsight Compute (package nsight-compute), or set profiling.ncu.path; without it there are no counters",
         ),
     }
 }
 
-fn missing(id: &'static str, name: &str, rejected: &[Rejected], remedy: &str) -> Check {
+fn missing(tool: &'static str, rejected: &[RejectedCandidate], remedy: &str) -> Check {
     match rejected.first() {
-        Some(first) => Check::not_ok(
-            id,
-            Status::Bad,
+        Some(first) => Check::bad(
+            tool,
             format!("{} does not work: {}", first.path.display(), first.why),
             remedy,
         ),
-        None => Check::not_ok(
-            id,
-            Status::Absent,
-            format!("{name} is neither on the PATH nor in the usual install folders"),
+        None => Check::absent(
+            tool,
+            format!("{tool} is neither on the PATH nor in a common install folder"),
             remedy,
         ),
     }
 }
 
-fn counters(findings: &Findings) -> Check {
-    let remedy = Complaint::Permission.remedy();
-    match findings.counters {
-        CounterAccess::Everybody => Check::ok("counters", "the driver gives counters to everybody"),
+fn counters(facts: &SystemFacts) -> Check {
+    const ID: &str = "counters";
+    let remedy = NcuFailure::Permission.remedy();
+    match facts.counters {
+        CounterAccess::Everybody => Check::ok(ID, "the driver allows all users to read counters"),
         CounterAccess::Administrator => Check::ok(
-            "counters",
-            "the driver gives counters to the administrator, which this is",
+            ID,
+            "the driver allows only administrators to read counters; this user is one",
         ),
-        CounterAccess::Closed => Check::not_ok(
-            "counters",
-            Status::Bad,
-            "the driver gives counters to the administrator only (ERR_NVGPUCTRPERM)",
+        CounterAccess::Closed => Check::bad(
+            ID,
+            "the driver allows only administrators to read counters (ERR_NVGPUCTRPERM)",
             remedy,
         ),
-        CounterAccess::Unknown if findings.gpus.is_err() => {
-            Check::not_ok("counters", Status::Absent, "no driver to ask", "see driver")
+        CounterAccess::Unknown if facts.gpus.is_err() => {
+            Check::absent(ID, "no driver to query", "see driver")
         }
-        CounterAccess::Unknown => Check::not_ok(
-            "counters",
-            Status::Warn,
-            "the driver does not say who may read counters",
-            remedy,
-        ),
+        CounterAccess::Unknown => Check::warn(ID, "the driver does not report who may read counters", remedy),
     }
 }
 
-fn cupti(findings: &Findings) -> Check {
-    match findings.cupti.first() {
+fn cupti(facts: &SystemFacts) -> Check {
+    match facts.cupti.first() {
         Some(path) => Check::ok("cupti", path.display().to_string()),
-        None => Check::not_ok(
+        None => Check::absent(
             "cupti",
-            Status::Absent,
-            "no libcupti in the usual places",
-            "install the CUDA toolkit or torch with CUDA, or put the folder of libcupti.so on LD_LIBRARY_PATH; \
+            "no libcupti in a common install folder",
+            "install the CUDA toolkit or torch with CUDA, or add the folder of libcupti.so to LD_LIBRARY_PATH; \
              only the native collector needs it",
         ),
     }
 }
 
-fn python(findings: &Findings, props: &DoctorProps) -> Vec<Check> {
-    let lacking = if props.needs_torch {
+fn python(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
+    let missing = if props.needs_torch {
         Status::Bad
     } else {
         Status::Absent
     };
-    let python = match &findings.python {
+    let python = match &facts.python {
         Ok(python) => python,
-        Err(why) => {
-            return vec![Check::not_ok(
+        Err(error) => {
+            return vec![Check::new(
                 "python",
-                lacking,
-                why.clone(),
+                missing,
+                error.to_string(),
                 "install Python 3, or set workload.python; only workload=hf and workload=hydra need it",
             )];
         }
     };
-    let mut checks = vec![Check::ok(
-        "python",
-        format!("{}, {}", python.version, python.executable.display()),
-    )];
+    let executable = python.executable.display().to_string();
+    let mut checks = vec![Check::ok("python", format!("{}, {executable}", python.version))];
     for package in ["torch", "transformers"] {
         checks.push(match python.package(package) {
             Some(version) => Check::ok(package, version),
-            None => Check::not_ok(
+            None => Check::new(
                 package,
-                lacking,
-                format!("{} has no {package}", python.executable.display()),
-                format!(
-                    "{} -m pip install {package}    (only workload=hf needs it)",
-                    python.executable.display()
-                ),
+                missing,
+                format!("{package} is not installed for {executable}"),
+                format!("{executable} -m pip install {package}    (only workload=hf needs it)"),
             ),
         });
     }
     checks.push(nvtx(
-        findings,
+        facts,
         python.package("nvtx"),
-        &python.executable.display().to_string(),
-        lacking,
+        &executable,
+        props.needs_torch,
     ));
     checks
 }
 
-fn nvtx(findings: &Findings, installed: Option<&str>, python: &str, lacking: Status) -> Check {
+fn nvtx(facts: &SystemFacts, installed: Option<&str>, python: &str, needed: bool) -> Check {
     let Some(installed) = installed else {
-        return Check::not_ok(
+        return Check::new(
             "nvtx",
-            if lacking == Status::Bad {
-                Status::Warn
-            } else {
-                lacking
-            },
-            "the Python package nvtx is missing: ranges go to the default domain through torch",
+            if needed { Status::Warn } else { Status::Absent },
+            "the Python package nvtx is missing: ranges use the default domain through torch",
             format!("{python} -m pip install nvtx"),
         );
     };
     let new = Version::find(installed)
         .zip(Version::find("0.2.12"))
         .is_some_and(|(have, first)| have >= first);
-    let old_nsys = findings
-        .nsys
-        .tool
-        .as_ref()
+    let nsys = facts.nsys.tool.as_ref();
+    let old_nsys = nsys
         .and_then(|nsys| nsys.version.as_ref())
         .is_some_and(|version| !version.at_least(2024, 1));
     if new && old_nsys {
-        Check::not_ok(
+        Check::bad(
             "nvtx",
-            Status::Bad,
-            format!("nvtx {installed} records nothing under an nsys of 2023.4 or older"),
-            format!("{python} -m pip install nvtx==0.2.11, or a newer nsys"),
+            format!("nvtx {installed} records no ranges under nsys 2023.4 or older"),
+            format!("{python} -m pip install nvtx==0.2.11, or install a newer nsys"),
         )
     } else {
         Check::ok("nvtx", installed)
     }
 }
 
-fn disk(findings: &Findings, props: &DoctorProps) -> Check {
-    let disk = &findings.disk;
+fn disk(facts: &SystemFacts, props: &DoctorProps) -> Check {
+    const ID: &str = "disk";
+    let disk = &facts.disk;
     let folder = disk.folder.display();
     if !disk.writable {
-        return Check::not_ok(
-            "disk",
-            Status::Bad,
-            format!("{folder} cannot be written"),
-            "set artifacts.stage2_dir to a folder that can",
+        return Check::bad(
+            ID,
+            format!("{folder} is not writable"),
+            "set artifacts.stage2_dir to a writable folder",
         );
     }
     let gigabytes = |bytes: u64| format!("{}.{} GB", bytes / 1_000_000_000, bytes / 100_000_000 % 10);
     match disk.free_bytes {
-        Some(free) if free < props.min_free_bytes => Check::not_ok(
-            "disk",
-            Status::Bad,
+        Some(free) if free < props.min_free_bytes => Check::bad(
+            ID,
             format!(
-                "{} free at {folder}, a run may need {}",
+                "{} free at {folder}; a run may need {}",
                 gigabytes(free),
                 gigabytes(props.min_free_bytes)
             ),
-            "make room (roofgap runs prune), or set artifacts.stage2_dir to another disk",
+            "free some space (roofgap runs prune), or set artifacts.stage2_dir to another disk",
         ),
-        Some(free) => Check::ok("disk", format!("{} free at {folder}", gigabytes(free))),
-        None => Check::not_ok(
-            "disk",
-            Status::Warn,
-            format!("the room at {folder} cannot be told"),
-            "see that there is enough",
+        Some(free) => Check::ok(ID, format!("{} free at {folder}", gigabytes(free))),
+        None => Check::warn(
+            ID,
+            format!("the free space at {folder} is unknown"),
+            "check it with df",
         ),
     }
 }
@@ -406,23 +367,24 @@ fn version(version: &Option<Version>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::Disk;
+    use super::super::facts::Disk;
     use super::*;
-    use crate::provenance::{Gpus, Python};
-    use crate::tool::{Found, Help, Ncu, Nsys, Place};
+    use crate::child::ChildError;
+    use crate::provenance::{GpuError, Gpus, Python, PythonError};
+    use crate::tool::{Help, Ncu, Nsys, SearchResult, ToolError, ToolLocation};
     use std::path::PathBuf;
 
-    fn bare() -> Findings {
-        Findings {
-            nsys: Found {
+    fn bare() -> SystemFacts {
+        SystemFacts {
+            nsys: SearchResult {
                 tool: None,
                 rejected: Vec::new(),
             },
-            ncu: Found {
+            ncu: SearchResult {
                 tool: None,
                 rejected: Vec::new(),
             },
-            gpus: Err("nvidia-smi is not on the PATH".to_owned()),
+            gpus: Err(GpuError::NotFound),
             visible_devices: None,
             counters: CounterAccess::Unknown,
             cupti: Vec::new(),
@@ -431,44 +393,47 @@ mod tests {
                 free_bytes: Some(10_500_000_000),
                 writable: true,
             },
-            python: Err("python3: not found".to_owned()),
+            python: Err(PythonError::Start(ChildError::Stuck {
+                program: "python3".to_owned(),
+                pid: 1,
+            })),
         }
     }
 
-    fn tool(version: &str, import: Import) -> Nsys {
+    fn tool(version: &str, importer: ImporterState) -> Nsys {
         Nsys {
             path: "/opt/nsys".into(),
-            place: Place::Path,
+            location: ToolLocation::Path,
             version: Version::find(version),
             profile: Help::default(),
             export: Help::default(),
             reports: Vec::new(),
-            import,
+            importer,
         }
     }
 
-    fn full() -> Findings {
-        let works = Import::Works {
+    fn full() -> SystemFacts {
+        let works = ImporterState::Works {
             importer: "/opt/QdstrmImporter".into(),
         };
-        let mut findings = bare();
-        findings.nsys.tool = Some(tool("2025.3.1", works));
-        findings.ncu.tool = Some(Ncu {
+        let mut facts = bare();
+        facts.nsys.tool = Some(tool("2025.3.1", works));
+        facts.ncu.tool = Some(Ncu {
             path: "/opt/ncu".into(),
-            place: Place::Path,
+            location: ToolLocation::Path,
             version: Version::find("2025.3.1"),
             help: Help::default(),
             sets: Vec::new(),
             sections: Vec::new(),
         });
-        findings.gpus = Ok(Gpus {
+        facts.gpus = Ok(Gpus {
             driver: Some("580.1".to_owned()),
             gpus: Vec::new(),
             mig: Vec::new(),
         });
-        findings.counters = CounterAccess::Everybody;
-        findings.cupti = vec![PathBuf::from("/usr/local/cuda/libcupti.so.13")];
-        findings.python = Ok(Python {
+        facts.counters = CounterAccess::Everybody;
+        facts.cupti = vec![PathBuf::from("/usr/local/cuda/libcupti.so.13")];
+        facts.python = Ok(Python {
             executable: "/usr/bin/python3".into(),
             version: "3.12.1".to_owned(),
             packages: [
@@ -480,7 +445,7 @@ mod tests {
             .into(),
             cupti: Vec::new(),
         });
-        findings
+        facts
     }
 
     fn status(checks: &[Check], id: &str) -> Status {
@@ -507,23 +472,26 @@ mod tests {
                 .filter(|check| check.status != Status::Ok)
                 .all(|check| check.remedy.is_some())
         );
-        let needy = DoctorProps {
+        let with_torch = DoctorProps {
             needs_torch: true,
             ..DoctorProps::default()
         };
-        assert_eq!(status(&super::checks(&bare(), &needy), "python"), Status::Bad);
+        assert_eq!(
+            status(&super::checks(&bare(), &with_torch), "python"),
+            Status::Bad
+        );
     }
 
     #[test]
-    fn the_traps_of_nsys_are_named_with_their_remedy() {
-        let mut findings = full();
-        let broken = Import::Broken {
+    fn a_broken_importer_has_a_remedy() {
+        let mut facts = full();
+        let broken = ImporterState::Broken {
             importer: "/opt/QdstrmImporter".into(),
             library: Some("libdw.so.1".to_owned()),
-            said: String::new(),
+            message: String::new(),
         };
-        findings.nsys.tool = Some(tool("2025.3.1", broken));
-        let checks = checks(&findings, &DoctorProps::default());
+        facts.nsys.tool = Some(tool("2025.3.1", broken));
+        let checks = checks(&facts, &DoctorProps::default());
         let import = checks.iter().find(|check| check.id == "nsys_import").unwrap();
         assert_eq!(import.status, Status::Bad);
         assert!(import.found.contains("libdw.so.1") && import.remedy.as_deref().unwrap().contains("libdw1"));
@@ -531,31 +499,31 @@ mod tests {
 
     #[test]
     fn a_new_nvtx_under_an_old_nsys() {
-        let mut findings = full();
+        let mut facts = full();
         assert_eq!(
-            status(&checks(&findings, &DoctorProps::default()), "nvtx"),
+            status(&checks(&facts, &DoctorProps::default()), "nvtx"),
             Status::Ok
         );
-        findings.nsys.tool = Some(tool("2023.4.4", Import::Unknown { why: String::new() }));
+        facts.nsys.tool = Some(tool("2023.4.4", ImporterState::Unknown { why: String::new() }));
         assert_eq!(
-            status(&checks(&findings, &DoctorProps::default()), "nvtx"),
+            status(&checks(&facts, &DoctorProps::default()), "nvtx"),
             Status::Bad
         );
     }
 
     #[test]
-    fn closed_counters_no_room_and_a_broken_tool() {
-        let mut findings = full();
-        findings.counters = CounterAccess::Closed;
-        findings.disk.free_bytes = Some(1_000_000);
-        findings.ncu = Found {
+    fn closed_counters_a_full_disk_and_a_broken_tool() {
+        let mut facts = full();
+        facts.counters = CounterAccess::Closed;
+        facts.disk.free_bytes = Some(1_000_000);
+        facts.ncu = SearchResult {
             tool: None,
-            rejected: vec![Rejected {
+            rejected: vec![RejectedCandidate {
                 path: "/usr/bin/ncu".into(),
-                why: "it ended with status 127".to_owned(),
+                why: ToolError::CannotImport,
             }],
         };
-        let checks = checks(&findings, &DoctorProps::default());
+        let checks = checks(&facts, &DoctorProps::default());
         for id in ["counters", "disk", "ncu"] {
             assert_eq!(status(&checks, id), Status::Bad, "{id}");
         }
@@ -569,9 +537,9 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_can_be_looked_at() {
+    fn this_machine_can_be_checked() {
         let props = DoctorProps::default();
-        let checks = checks(&Findings::here(&props), &props);
+        let checks = checks(&SystemFacts::collect(&props), &props);
         for id in ["driver", "nsys", "ncu", "counters", "cupti", "python", "disk"] {
             assert!(checks.iter().any(|check| check.id == id), "{id}");
         }

@@ -1,33 +1,30 @@
-//! Who may read the GPU's counters: by default only the administrator.
+//! Access to the performance counters of the GPU: by default only for administrators.
 
-use serde::Serialize;
-
-/// Whether this process may read the GPU's counters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "access", rename_all = "snake_case")]
+/// Access of this process to performance counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterAccess {
-    /// The driver gives them to everybody.
+    /// All users may read them.
     Everybody,
-    /// The driver gives them to the administrator, and this is one.
+    /// Only administrators may read them, and this process is one.
     Administrator,
-    /// The driver gives them to the administrator, and this is none.
+    /// Only administrators may read them, and this process is not one.
     Closed,
-    /// The driver does not say (no driver, or a container that hides it).
+    /// Unknown: no driver, or a container hides it.
     Unknown,
 }
 
-/// The bit of `CAP_SYS_ADMIN` in a capability mask.
+/// Bit of `CAP_SYS_ADMIN` in a capability mask.
 const SYS_ADMIN: u64 = 1 << 21;
 
 impl CounterAccess {
-    /// Of this process.
-    pub fn here() -> CounterAccess {
+    /// Determines the access of this process.
+    pub fn current() -> CounterAccess {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        judge(&read("/proc/driver/nvidia/params"), &read("/proc/self/status"))
+        access(&read("/proc/driver/nvidia/params"), &read("/proc/self/status"))
     }
 }
 
-fn judge(params: &str, status: &str) -> CounterAccess {
+fn access(params: &str, status: &str) -> CounterAccess {
     let administrator = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
@@ -55,9 +52,9 @@ mod tests {
         // What docker gives to root: no CAP_SYS_ADMIN.
         let docker_root = "CapEff:\t00000000a80425fb\n";
         let params = |value| format!("ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: {value}\n");
-        assert_eq!(judge(&params(0), docker_root), CounterAccess::Everybody);
-        assert_eq!(judge(&params(1), root), CounterAccess::Administrator);
-        assert_eq!(judge(&params(1), docker_root), CounterAccess::Closed);
-        assert_eq!(judge("", root), CounterAccess::Unknown);
+        assert_eq!(access(&params(0), docker_root), CounterAccess::Everybody);
+        assert_eq!(access(&params(1), root), CounterAccess::Administrator);
+        assert_eq!(access(&params(1), docker_root), CounterAccess::Closed);
+        assert_eq!(access("", root), CounterAccess::Unknown);
     }
 }

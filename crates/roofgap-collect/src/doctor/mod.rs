@@ -1,15 +1,13 @@
-//! What this machine has for profiling, what it lacks, and what to do about it.
+//! Checks of this machine: tools, driver, counter access, Python and disk, each with a remedy.
 //!
-//! - [`findings`]: looking at the machine
-//! - [`checks`]: judging what was found
-//! - [`counters`]: who may read the GPU's counters
-//! - [`cupti`]: the library the native collector needs
+//! - `facts`: collecting the facts
+//! - `checks`: judging them
+//! - `counters`: access to performance counters
 
-pub mod checks;
-pub mod counters;
-pub mod cupti;
-pub mod findings;
+mod checks;
+mod counters;
+mod facts;
 
-pub use checks::{Check, Status};
+pub use checks::{Check, Status, checks};
 pub use counters::CounterAccess;
-pub use findings::{Disk, DoctorProps, Findings};
+pub use facts::{Disk, DoctorProps, SystemFacts};

@@ -1,18 +1,16 @@
-//! Command lines of ncu, as values.
+//! Command lines and output of ncu.
 //!
-//! - [`plan`]: which launches are measured, and how
-//! - [`pattern`]: kernel names as one expression
-//! - [`metrics`]: the counters wanted, and which of them exist
-//! - [`page`]: reading a report as CSV
-//! - [`said`]: what ncu says while it works, and what its errors mean
+//! - `profile`: `ncu`, measuring kernel launches of a program
+//! - `kernel_filter`: kernel names as one `--kernel-name` expression
+//! - `metrics`: metrics that exist for a chip
+//! - `output`: progress lines, failures, and report pages as CSV
 
-pub mod metrics;
-pub mod page;
-pub mod pattern;
-pub mod plan;
-pub mod said;
+mod kernel_filter;
+mod metrics;
+mod output;
+mod profile;
 
-pub use page::{Page, import};
-pub use pattern::NameBase;
-pub use plan::{CacheControl, ClockControl, Plan, ReplayMode, Sampling, TargetProcesses};
-pub use said::{Complaint, Profiled, complaint};
+pub use kernel_filter::NameBase;
+pub use metrics::{chip_name, split_supported};
+pub use output::{NcuFailure, Page, ProfiledLaunch, import};
+pub use profile::{CacheControl, ClockControl, NcuProfile, ReplayMode, TargetProcesses};

@@ -1,10 +1,10 @@
 //! Command lines of nsys, as values.
 //!
-//! - [`mod@profile`]: what is recorded, and how
-//! - [`convert`]: exporting to SQLite, and the summaries of `nsys stats`
+//! - `profile`: `nsys profile`, recording a program
+//! - `export`: `nsys export` to SQLite and `nsys stats` to CSV
 
-pub mod convert;
-pub mod profile;
+mod export;
+mod profile;
 
-pub use convert::{KernelSummary, export, kernel_summary, stats};
-pub use profile::{CaptureEnd, Gate, GraphTrace, Profile};
+pub use export::{KernelSummary, export, kernel_summary, stats};
+pub use profile::{CaptureEnd, CaptureRange, GraphTrace, NsysProfile};

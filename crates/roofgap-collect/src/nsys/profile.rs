@@ -1,110 +1,97 @@
-//! `nsys profile`: what is recorded, and how.
+//! `nsys profile`: recording a program.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::{CommandLine, Planned};
+use crate::command::{CommandLine, PlannedCommand, escape_percent, with_suffix};
 use crate::range::NvtxRange;
 use crate::tool::Nsys;
 
-/// How a CUDA graph is recorded.
+/// Granularity of CUDA graph records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GraphTrace {
-    /// Each kernel of it: what an attribution to stages needs.
+    /// One record per kernel, as stage attribution needs.
     #[default]
     Node,
-    /// One row a launch: cheaper.
+    /// One record per graph launch: less overhead.
     Graph,
 }
 
-/// What happens where a capture range closes.
+/// Action at the end of a capture range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureEnd {
-    /// The program goes on, unrecorded.
+    /// Stop recording; the program continues.
     #[default]
     Stop,
-    /// The program is ended (status 143).
+    /// Stop recording and end the program (status 143).
     StopShutdown,
-    /// Each of the first `n` instances goes into a report of its own.
-    Repeat(u32),
 }
 
-/// Recording only inside a range. It cuts off what is still queued on the GPU when the range closes, so it is for those
-/// who ask for it.
+/// Restricts recording to one NVTX range. Work still queued on the GPU at its end is lost, so this is opt-in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gate {
-    /// The range; it must be written exactly as the program writes it.
+pub struct CaptureRange {
+    /// Range, spelled exactly as in the program.
     pub range: NvtxRange,
-    /// What happens where it closes.
+    /// Action at the end of the range.
     pub end: CaptureEnd,
 }
 
-/// What is recorded.
+/// Options of `nsys profile`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Profile {
-    /// The report without its suffix: nsys adds `.nsys-rep`.
+pub struct NsysProfile {
+    /// Path of the report without the suffix `.nsys-rep`.
     pub output: PathBuf,
-    /// What is traced, by the names nsys has for it: `cuda`, `nvtx`, `osrt` (which can be far heavier than the others), ...
+    /// APIs to trace, in the words of nsys: `cuda`, `nvtx`, `osrt` (often the most overhead), ...
     pub trace: Vec<String>,
-    /// Whose CPU samples are taken: `none`, `process-tree` or `system-wide`.
+    /// CPU sampling scope: `none`, `process-tree` or `system-wide`.
     pub sample: String,
-    /// Whose context switches are recorded, in the same words.
+    /// Context switch scope, in the same words.
     pub cpuctxsw: String,
-    /// How CUDA graphs are recorded.
+    /// Granularity of CUDA graph records.
     pub graph: GraphTrace,
-    /// CUDA events: they cost and are not needed.
+    /// Record CUDA events. They add overhead and the analysis does not use them.
     pub events: bool,
-    /// Recording only inside a range.
-    pub gate: Option<Gate>,
-    /// Arguments the user adds, before the program.
+    /// Record only inside this range.
+    pub capture_range: Option<CaptureRange>,
+    /// User arguments, placed before the program.
     pub extra: Vec<String>,
 }
 
-impl Profile {
-    /// CUDA and NVTX, ungated.
-    pub fn to(output: impl Into<PathBuf>) -> Self {
-        Profile {
+impl NsysProfile {
+    /// Creates the default: CUDA and NVTX of the whole program.
+    pub fn new(output: impl Into<PathBuf>) -> Self {
+        NsysProfile {
             output: output.into(),
             trace: vec!["cuda".to_owned(), "nvtx".to_owned()],
             sample: "none".to_owned(),
             cpuctxsw: "none".to_owned(),
             graph: GraphTrace::Node,
             events: false,
-            gate: None,
+            capture_range: None,
             extra: Vec::new(),
         }
     }
 
-    /// The report nsys leaves. Its existence is the only proof that something was recorded.
+    /// Returns the path of the report. Only its existence proves that nsys recorded something.
     pub fn report(&self) -> PathBuf {
-        with_suffix(
-            &self.output,
-            match &self.gate {
-                Some(Gate {
-                    end: CaptureEnd::Repeat(_),
-                    ..
-                }) => ".1.nsys-rep",
-                _ => ".nsys-rep",
-            },
-        )
+        with_suffix(&self.output, ".nsys-rep")
     }
 
-    /// What is left instead of a report where the import failed.
+    /// Returns the path of the raw recording that remains when the import failed.
     pub fn unimported(&self) -> PathBuf {
         with_suffix(&self.output, ".qdstrm")
     }
 
-    /// `nsys profile ... program ...`, with the options this nsys lists.
-    pub fn command(&self, nsys: &Nsys, program: &CommandLine) -> Planned {
+    /// Builds `nsys profile ... PROGRAM ...` from the options this nsys supports.
+    pub fn command(&self, nsys: &Nsys, program: &CommandLine) -> PlannedCommand {
         let mut left_out = Vec::new();
         let help = &nsys.profile;
         let mut line = CommandLine::new(&nsys.path).arg("profile");
         line = line.option("--trace", self.apis(nsys, &mut left_out).join(","));
-        // Both have other defaults than none, and cost.
+        // Neither defaults to none, and both add overhead.
         line = line
             .option("--sample", &self.sample)
             .option("--cpuctxsw", &self.cpuctxsw);
@@ -118,71 +105,58 @@ impl Profile {
         if help.has("--cuda-event-trace") {
             line = line.option("--cuda-event-trace", if self.events { "true" } else { "false" });
         }
-        if let Some(gate) = &self.gate {
+        if let Some(capture) = &self.capture_range {
             line = line
                 .option("--capture-range", "nvtx")
-                .option("--nvtx-capture", gate.range.for_nsys());
-            let end = match gate.end {
-                CaptureEnd::Stop => "stop".to_owned(),
-                CaptureEnd::StopShutdown => "stop-shutdown".to_owned(),
-                CaptureEnd::Repeat(count) => format!("repeat:{count}"),
+                .option("--nvtx-capture", capture.range.for_nsys());
+            let end = match capture.end {
+                CaptureEnd::Stop => "stop",
+                CaptureEnd::StopShutdown => "stop-shutdown",
             };
             line = line.option("--capture-range-end", end);
-            // Without this only registered strings open the gate, and most programs register none.
+            // Otherwise only registered strings open the range, and most programs register none.
             line = line.env("NSYS_NVTX_PROFILER_REGISTER_ONLY", "0");
         }
         line = line
             .option("--force-overwrite", "true")
-            .option("--output", literal(&self.output));
+            .option("--output", escape_percent(&self.output));
         let command = line.args(self.extra.iter().map(String::as_str)).around(program);
-        Planned { command, left_out }
+        PlannedCommand { command, left_out }
     }
 
-    /// One unknown name would end nsys, so a name this version does not list is left out.
+    /// Returns the APIs this nsys can trace. One unknown name would make nsys fail.
     fn apis(&self, nsys: &Nsys, left_out: &mut Vec<String>) -> Vec<&str> {
         let mut apis: Vec<&str> = Vec::new();
         for api in &self.trace {
             if !nsys.profile.has("--trace") || nsys.profile.offers("--trace", api) {
                 apis.push(api);
             } else {
-                left_out.push(format!("--trace={api}: this nsys cannot trace it"));
+                left_out.push(format!("--trace={api}: not supported by this nsys"));
             }
         }
         if apis.is_empty() { vec!["none"] } else { apis }
     }
 }
 
-/// A path in which nsys is not to see `%p`, `%h`, `%q{...}` and the like.
-fn literal(path: &Path) -> OsString {
-    match path.to_str() {
-        Some(text) => text.replace('%', "%%").into(),
-        None => path.as_os_str().to_owned(),
+#[cfg(test)]
+pub(super) fn test_nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
+    use crate::tool::{Help, ImporterState, ToolLocation, Version};
+    Nsys {
+        path: "/opt/nsys".into(),
+        location: ToolLocation::Path,
+        version: Version::find(version),
+        profile: Help::parse(options),
+        export: Help::parse("\t-l, --lazy=\n\t-q, --quiet=\n"),
+        reports: reports.iter().map(|&name| name.to_owned()).collect(),
+        importer: ImporterState::Unknown { why: String::new() },
     }
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(OsStr::new(suffix));
-    name.into()
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::tool::{Help, Import, Place, Version};
-
-    /// An nsys of the given version whose help lists `options`.
-    pub(crate) fn nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
-        Nsys {
-            path: "/opt/nsys".into(),
-            place: Place::Path,
-            version: Version::find(version),
-            profile: Help::read(options),
-            export: Help::read("\t-l, --lazy=\n\t-q, --quiet=\n"),
-            reports: reports.iter().map(|&name| name.to_owned()).collect(),
-            import: Import::Unknown { why: String::new() },
-        }
-    }
+    use std::ffi::{OsStr, OsString};
+    use std::path::Path;
 
     const OLD: &str = "\t--cuda-graph-trace=\n\n\t-t, --trace=\n\n\t   'cuda', 'nvtx', 'cublas', 'osrt'\n";
     const NEW: &str = "\t--cuda-graph-trace=\n\n\t--cuda-event-trace=\n\n\t-t, --trace=\n\n\t   'cuda', 'cuda-hw', 'nvtx', 'osrt'\n";
@@ -194,9 +168,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_default_is_ungated() {
-        let line = Profile::to("/runs/1/nsys/run")
-            .command(&nsys("2023.4.4", OLD, &[]), &program())
+    fn the_default_records_the_whole_program() {
+        let line = NsysProfile::new("/runs/1/nsys/run")
+            .command(&test_nsys("2023.4.4", OLD, &[]), &program())
             .command;
         assert_eq!(
             line.to_string(),
@@ -207,13 +181,13 @@ pub(super) mod tests {
 
     #[test]
     fn events_are_left_out_only_where_that_is_an_option() {
-        let profile = Profile {
+        let profile = NsysProfile {
             trace: ["cuda", "nvtx", "osrt"].map(str::to_owned).to_vec(),
             graph: GraphTrace::Graph,
-            ..Profile::to("r")
+            ..NsysProfile::new("r")
         };
         let line = profile
-            .command(&nsys("2025.3.1", NEW, &[]), &program())
+            .command(&test_nsys("2025.3.1", NEW, &[]), &program())
             .command
             .to_string();
         assert!(line.contains("--trace=cuda,nvtx,osrt "), "{line}");
@@ -224,18 +198,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_gate_is_rendered_in_the_order_nsys_wants() {
-        let gate = |end| {
-            Some(Gate {
+    fn a_capture_range_has_the_order_of_nsys() {
+        let capture = |end| {
+            Some(CaptureRange {
                 range: NvtxRange::parse("LLM@decode_all").unwrap(),
                 end,
             })
         };
-        let profile = Profile {
-            gate: gate(CaptureEnd::Stop),
-            ..Profile::to("r")
+        let profile = NsysProfile {
+            capture_range: capture(CaptureEnd::Stop),
+            ..NsysProfile::new("r")
         };
-        let line = profile.command(&nsys("2025.3.1", NEW, &[]), &program()).command;
+        let line = profile
+            .command(&test_nsys("2025.3.1", NEW, &[]), &program())
+            .command;
         let text = line.to_string();
         assert!(
             text.contains("--capture-range=nvtx --nvtx-capture=decode_all@LLM --capture-range-end=stop"),
@@ -247,41 +223,37 @@ pub(super) mod tests {
         );
         assert_eq!(profile.report(), Path::new("r.nsys-rep"));
 
-        let profile = Profile {
-            gate: gate(CaptureEnd::Repeat(3)),
-            ..Profile::to("r")
+        let profile = NsysProfile {
+            capture_range: capture(CaptureEnd::StopShutdown),
+            ..NsysProfile::new("r")
         };
-        assert!(
-            profile
-                .command(&nsys("2025.3.1", NEW, &[]), &program())
-                .command
-                .to_string()
-                .contains("=repeat:3")
-        );
-        assert_eq!(profile.report(), Path::new("r.1.nsys-rep"));
+        let line = profile
+            .command(&test_nsys("2025.3.1", NEW, &[]), &program())
+            .command;
+        assert!(line.to_string().contains("=stop-shutdown"), "{line}");
     }
 
     #[test]
     fn a_percent_sign_in_a_path_is_not_a_pattern() {
-        let line = Profile::to("/a/100%p/run")
-            .command(&nsys("2023.4.4", OLD, &[]), &program())
+        let line = NsysProfile::new("/a/100%p/run")
+            .command(&test_nsys("2023.4.4", OLD, &[]), &program())
             .command;
         assert!(line.args.contains(&OsString::from("--output=/a/100%%p/run")));
         assert_eq!(
-            Profile::to("/a/100%p/run").unimported(),
+            NsysProfile::new("/a/100%p/run").unimported(),
             Path::new("/a/100%p/run.qdstrm")
         );
     }
 
     #[test]
     fn an_api_this_version_does_not_list_is_left_out() {
-        let profile = Profile {
+        let profile = NsysProfile {
             trace: ["cuda", "nvtx", "cublas", "python-gil"]
                 .map(str::to_owned)
                 .to_vec(),
-            ..Profile::to("r")
+            ..NsysProfile::new("r")
         };
-        let planned = profile.command(&nsys("2022.4.2", OLD, &[]), &program());
+        let planned = profile.command(&test_nsys("2022.4.2", OLD, &[]), &program());
         assert!(
             planned.command.to_string().contains("--trace=cuda,nvtx,cublas "),
             "{}",
@@ -289,7 +261,7 @@ pub(super) mod tests {
         );
         assert_eq!(
             planned.left_out,
-            ["--trace=python-gil: this nsys cannot trace it"]
+            ["--trace=python-gil: not supported by this nsys"]
         );
     }
 }

@@ -1,82 +1,82 @@
-//! A Hugging Face model through the driver.
+//! A Hugging Face model, run by `hf_driver.py`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use super::setting::Setting;
+use super::context::ProgramContext;
 use crate::command::CommandLine;
 
-/// Where the model comes from.
+/// Source of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HfModel {
     /// A local folder with `config.json` and weights.
     Folder(PathBuf),
-    /// A `config.json`; the weights are random.
+    /// A `config.json`, with random weights.
     ConfigJson(PathBuf),
-    /// A model type of transformers at its default sizes; the weights are random.
+    /// A model type of transformers with default sizes and random weights.
     ModelType(String),
 }
 
-/// Where a run under torch.profiler leaves what it saw.
+/// Output files of a run under torch.profiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operators {
-    /// An account with operators.
+pub struct OperatorOutputs {
+    /// Path of the account with operators.
     pub account: PathBuf,
-    /// The trace itself (`.json.gz`).
+    /// Path of the trace (`.json.gz`).
     pub trace: Option<PathBuf>,
 }
 
-/// What the driver is told. What is `None` is left to the driver.
+/// Options of the driver. `None` uses the default of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HfDriver {
-    /// The Python that runs it.
+    /// Python interpreter.
     pub python: PathBuf,
-    /// Where the script lies.
+    /// Path of the driver.
     pub script: PathBuf,
-    /// The model.
+    /// Source of the model.
     pub model: HfModel,
-    /// Keys of its configuration to set, dots going into parts of it.
+    /// Configuration keys to set; dots separate nested keys.
     pub set: Vec<(String, String)>,
-    /// What to call it.
+    /// Name of the model in reports.
     pub name: Option<String>,
-    /// The revision of its weights.
+    /// Revision of the weights.
     pub revision: Option<String>,
-    /// The type of its weights.
+    /// Data type of the weights.
     pub dtype: Option<String>,
     /// `auto`, `cpu`, `cuda` or `cuda:N`.
     pub device: Option<String>,
-    /// Tokens of the prompt.
+    /// Prompt tokens.
     pub prompt_tokens: Option<u32>,
     /// Decode steps.
     pub new_tokens: Option<u32>,
-    /// Sequences at once.
+    /// Batch size.
     pub batch: Option<u32>,
     /// Measured repeats.
     pub repeats: Option<u32>,
-    /// Repeats before them.
+    /// Warm-up repeats.
     pub warmup: Option<u32>,
-    /// Seed of weights, prompt and image.
+    /// Seed for weights, prompt and image.
     pub seed: Option<u64>,
-    /// torch.compile for decode.
+    /// Use torch.compile for decode.
     pub compile: bool,
-    /// Decode as a CUDA graph.
+    /// Replay decode as a CUDA graph.
     pub cuda_graphs: bool,
-    /// The text of the prompt.
+    /// Text of the prompt.
     pub prompt: Option<String>,
-    /// `made`, `none`, or a file.
+    /// `made`, `none`, or the path of an image.
     pub image: Option<String>,
-    /// The side of a made image.
+    /// Side of a generated image, pixels.
     pub image_size: Option<u32>,
-    /// Images and prompts.
+    /// Manifest of images and prompts.
     pub manifest: Option<PathBuf>,
-    /// One repeat under torch.profiler.
-    pub operators: Option<Operators>,
-    /// Further arguments, as they are.
+    /// Profile one repeat with torch.profiler.
+    pub operators: Option<OperatorOutputs>,
+    /// Further arguments.
     pub extra: Vec<String>,
 }
 
 impl HfDriver {
-    /// A model, with everything else left to the driver.
+    /// Creates a run of a model with the defaults of the driver.
     pub fn new(python: impl Into<PathBuf>, script: impl Into<PathBuf>, model: HfModel) -> Self {
         HfDriver {
             python: python.into(),
@@ -104,8 +104,8 @@ impl HfDriver {
         }
     }
 
-    /// `python3 hf_driver.py --model=... --account=...`
-    pub fn command(&self, setting: &Setting) -> CommandLine {
+    /// Builds `python3 hf_driver.py --model=... --account=...`.
+    pub fn command(&self, context: &ProgramContext) -> CommandLine {
         let number = |value: Option<u64>| value.map(|value| OsString::from(value.to_string()));
         let text = |value: &Option<String>| value.as_ref().map(OsString::from);
         let path = |value: Option<&PathBuf>| value.map(|value| value.clone().into_os_string());
@@ -114,7 +114,7 @@ impl HfDriver {
             HfModel::ConfigJson(file) => ("--config-json", file.as_os_str()),
             HfModel::ModelType(name) => ("--model-type", OsStr::new(name)),
         };
-        // `--name=value` throughout: a value may start with a dash.
+        // Always `--name=value`: a value may start with a dash.
         let mut line = CommandLine::new(&self.python)
             .arg(&self.script)
             .option(from, model);
@@ -148,7 +148,7 @@ impl HfDriver {
                         .and_then(|operators| operators.trace.as_ref()),
                 ),
             ),
-            ("--account", path(Some(&setting.account))),
+            ("--account", path(Some(&context.account))),
         ];
         for (name, value) in options {
             if let Some(value) = value {
@@ -160,8 +160,8 @@ impl HfDriver {
                 line = line.arg(name);
             }
         }
-        // Output held back in a buffer would be lost when the program is ended from outside.
-        setting.apply(
+        // Buffered output would be lost when the program is killed.
+        context.apply(
             line.args(self.extra.iter().map(String::as_str))
                 .env("PYTHONUNBUFFERED", "1"),
         )
@@ -170,10 +170,11 @@ impl HfDriver {
 
 #[cfg(test)]
 mod tests {
+    use super::super::context::example;
     use super::super::scripts::Scripts;
-    use super::super::setting::example;
     use super::*;
     use crate::child::probe;
+    use crate::test_support::has_python;
     use std::time::Duration;
 
     fn everything(script: PathBuf) -> HfDriver {
@@ -195,7 +196,7 @@ mod tests {
             image: Some("none".to_owned()),
             image_size: Some(64),
             manifest: Some("/no/such/manifest.yaml".into()),
-            operators: Some(Operators {
+            operators: Some(OperatorOutputs {
                 account: "/x/ops.json".into(),
                 trace: Some("/x/t.json.gz".into()),
             }),
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_is_said() {
+    fn the_shortest_command() {
         let line =
             HfDriver::new("python3", "/r/hf_driver.py", HfModel::Folder("/m/a b".into())).command(&example());
         assert_eq!(
@@ -220,20 +221,19 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_knows_every_option_it_is_given() {
+    fn the_driver_accepts_every_option() {
         let folder = tempfile::tempdir().unwrap();
         let scripts = Scripts::install(folder.path()).unwrap();
         let limit = Duration::from_secs(60);
-        if !probe(&CommandLine::new("python3").arg("--version"), limit).is_ok_and(|answer| answer.ok) {
-            println!("skipped: no python3");
+        if !has_python() {
             return;
         }
-        // The missing manifest is found only after all arguments were understood.
-        let answer = probe(&everything(scripts.driver).command(&example()), limit).unwrap();
+        // The manifest is checked only after all arguments are parsed.
+        let output = probe(&everything(scripts.driver).command(&example()), limit).unwrap();
         assert!(
-            answer.stderr.contains("no such file: --manifest"),
+            output.stderr.contains("no such file: --manifest"),
             "{}",
-            answer.text()
+            output.text()
         );
     }
 }

@@ -1,33 +1,33 @@
-//! A Python module configured by Hydra: its output into the run directory, its own profilers off.
+//! A Python module configured by Hydra, with its output in the run directory and its own profilers off.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::setting::Setting;
-use crate::child::{Answer, ChildError, probe};
+use super::context::ProgramContext;
+use crate::child::{ChildError, probe};
 use crate::command::CommandLine;
 
-/// A module and what is said to it.
+/// A Hydra module and its overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hydra {
-    /// The Python that runs it.
+pub struct HydraModule {
+    /// Python interpreter.
     pub python: PathBuf,
-    /// The module, as after `python -m`.
+    /// Module name, as after `python -m`.
     pub module: String,
-    /// `run.mode`, which the module may look at; empty where it has one of its own.
+    /// Value for `+run.mode`; empty if the module has its own.
     pub mode: String,
-    /// `inputs.manifest`, where there is one.
+    /// Value for `+inputs.manifest`, if there is one.
     pub manifest: Option<PathBuf>,
-    /// Overrides that turn off what the module measures itself; see [`Hydra::lightest`].
-    pub quiet: Vec<String>,
-    /// The user's overrides, as they are. They come last and win.
+    /// Overrides that turn off measurements of the module; see [`HydraModule::default_light_overrides`].
+    pub light_overrides: Vec<String>,
+    /// Overrides of the user. They come last and win.
     pub overrides: Vec<String>,
 }
 
-impl Hydra {
-    /// The overrides that make a runner of the first stage as light as it can be: no static analysis, no profiler of
-    /// its own, which would hold the counters that nsys and ncu need.
-    pub fn lightest() -> Vec<String> {
+impl HydraModule {
+    /// Returns the overrides that turn off static analysis and torch.profiler in a stage 1 runner. A second profiler
+    /// would block the counters that nsys and ncu need.
+    pub fn default_light_overrides() -> Vec<String> {
         [
             "runners=stage1.no-static",
             "pipeline.torch_profiler.enable=false",
@@ -37,51 +37,50 @@ impl Hydra {
         .to_vec()
     }
 
-    /// `python -m MODULE ...`, the outputs of the module in `output`.
-    pub fn command(&self, output: &Path, setting: &Setting) -> CommandLine {
-        setting.apply(self.line(output).env("PYTHONUNBUFFERED", "1"))
+    /// Builds `python -m MODULE ...` with the outputs of the module in `output`.
+    pub fn command(&self, output: &Path, context: &ProgramContext) -> CommandLine {
+        context.apply(self.line(output).env("PYTHONUNBUFFERED", "1"))
     }
 
-    /// Asks the module, without running it, which of the injected overrides it takes, and drops the others: not every
-    /// module has a runner group or a profiler. Gives back what was dropped.
-    pub fn settle(
+    /// Asks the module, without running it, which injected overrides it accepts. Drops the others and returns them: not
+    /// every module has a runner group or a profiler.
+    pub fn drop_rejected_overrides(
         &mut self,
         output: &Path,
-        setting: &Setting,
+        context: &ProgramContext,
         limit: Duration,
     ) -> Result<Vec<String>, HydraError> {
         let mut dropped = Vec::new();
         loop {
-            let line = setting.apply(self.line(output).args(["--cfg", "job"]));
-            let answer = probe(&line, limit)?;
-            if answer.ok {
+            let line = context.apply(self.line(output).args(["--cfg", "job"]));
+            let output = probe(&line, limit)?;
+            if output.success {
                 return Ok(dropped);
             }
-            if self.yield_to_own(&answer, &mut dropped) {
+            let text = output.text();
+            if self.drop_existing_key(&text, &mut dropped) {
                 continue;
             }
-            let Some(refused) = self.refused(&answer) else {
-                let said = last_lines(&answer.text(), 12);
-                return Err(HydraError::Refused {
+            let Some(rejected) = self.rejected_override(&text) else {
+                return Err(HydraError::Rejected {
                     command: line.to_string(),
-                    how: answer.how,
-                    said,
+                    ended: output.ended,
+                    output: last_lines(&text, 12),
                 });
             };
-            dropped.push(self.quiet.remove(refused));
+            dropped.push(self.light_overrides.remove(rejected));
         }
     }
 
-    /// A key that is to be added is there already: its mode is the module's own affair, while a manifest was asked for.
-    fn yield_to_own(&mut self, answer: &Answer, dropped: &mut Vec<String>) -> bool {
-        let said = answer.text();
-        if !self.mode.is_empty() && said.contains("already at 'run.mode'") {
+    /// Handles a key that cannot be added because the module has it: drops the mode, sets the requested manifest.
+    fn drop_existing_key(&mut self, error: &str, dropped: &mut Vec<String>) -> bool {
+        if !self.mode.is_empty() && error.contains("already at 'run.mode'") {
             let mode = std::mem::take(&mut self.mode);
-            dropped.push(format!("+run.mode={mode} (it has a run.mode of its own)"));
+            dropped.push(format!("+run.mode={mode} (the module has its own run.mode)"));
             return true;
         }
         if let Some(manifest) = &self.manifest
-            && said.contains("already at 'inputs.manifest'")
+            && error.contains("already at 'inputs.manifest'")
         {
             let set = assign("inputs.manifest", &manifest.to_string_lossy());
             self.manifest = None;
@@ -91,21 +90,20 @@ impl Hydra {
         false
     }
 
-    /// Which of the injected overrides an error speaks of.
-    fn refused(&self, answer: &Answer) -> Option<usize> {
-        let said = answer.text();
-        self.quiet.iter().position(|text| {
+    /// Finds the injected override that an error names.
+    fn rejected_override(&self, error: &str) -> Option<usize> {
+        self.light_overrides.iter().position(|text| {
             let key = key(text);
-            // Hydra names a group it does not have, an option it does not have, or the key that is not in the structure.
-            said.contains(&format!("'{key}'"))
-                || said.contains(&format!("'{key}="))
-                || said.contains(&format!("full_key: {key}"))
-                || said.contains(&format!("{key}/"))
+            // Hydra names the missing group, the missing option, or the key that is not in the configuration.
+            error.contains(&format!("'{key}'"))
+                || error.contains(&format!("'{key}="))
+                || error.contains(&format!("full_key: {key}"))
+                || error.contains(&format!("{key}/"))
                 || key.rsplit_once('.').is_some_and(|(parent, leaf)| {
-                    said.contains(&format!("Key '{leaf}'"))
+                    error.contains(&format!("Key '{leaf}'"))
                         || parent
                             .split('.')
-                            .any(|part| said.contains(&format!("Key '{part}'")))
+                            .any(|part| error.contains(&format!("Key '{part}'")))
                 })
         })
     }
@@ -121,8 +119,8 @@ impl Hydra {
         if let Some(manifest) = &self.manifest {
             own.push(assign("+inputs.manifest", &manifest.to_string_lossy()));
         }
-        own.extend(self.quiet.iter().cloned());
-        // Hydra refuses the same key twice for groups, and `+` where it is set already: the user's word counts alone.
+        own.extend(self.light_overrides.iter().cloned());
+        // Hydra rejects a group given twice, and `+` for an existing key: only the override of the user counts.
         own.retain(|text| !self.overrides.iter().any(|other| key(other) == key(text)));
         CommandLine::new(&self.python)
             .args(["-m", &self.module])
@@ -131,25 +129,25 @@ impl Hydra {
     }
 }
 
-/// Why a Hydra module cannot be profiled.
+/// Failure to configure a Hydra module.
 #[derive(Debug, thiserror::Error)]
 pub enum HydraError {
-    /// It could not be asked.
+    /// The module cannot be started.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// It does not accept its configuration.
-    #[error("the module does not accept its configuration: it {how}\n{said}\ntry it: {command}")]
-    Refused {
-        /// What was run.
+    /// The module rejects its configuration.
+    #[error("the module rejects its configuration: it {ended}\n{output}\nto reproduce: {command}")]
+    Rejected {
+        /// Command line.
         command: String,
-        /// How that ended.
-        how: String,
-        /// What it said.
-        said: String,
+        /// Description of the end.
+        ended: String,
+        /// Last lines of the output.
+        output: String,
     },
 }
 
-/// The key of an override, without what Hydra allows around it: `+`, `++`, `~`, `@package`.
+/// Extracts the key of an override, without `+`, `++`, `~` and `@package`.
 fn key(text: &str) -> &str {
     let key = text.split('=').next().unwrap_or(text);
     let key = key.trim_start_matches(['+', '~']);
@@ -160,9 +158,9 @@ fn assign(key: &str, value: &str) -> String {
     format!("{key}={}", quote(value))
 }
 
-/// A value as Hydra's grammar reads it back. Plain words stand as they are; others go into single quotes, in which only
-/// quotes, backslashes before them, and interpolations have a meaning.
-pub fn quote(value: &str) -> String {
+/// Quotes a value for the grammar of Hydra: plain words as they are, others in single quotes, where only quotes,
+/// backslashes before quotes, and interpolations have a meaning.
+fn quote(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '@' | '%');
     if !value.is_empty() && value.chars().all(plain) {
         return value.to_owned();
@@ -173,7 +171,7 @@ pub fn quote(value: &str) -> String {
         match c {
             '\\' => backslashes += 1,
             _ => {
-                // A run of backslashes counts double before a quote, and single elsewhere.
+                // Backslashes are doubled only before a quote.
                 let written = if c == '\'' { backslashes * 2 } else { backslashes };
                 quoted.extend(std::iter::repeat_n('\\', written));
                 backslashes = 0;
@@ -199,16 +197,16 @@ fn last_lines(text: &str, count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::setting::example;
+    use super::super::context::example;
     use super::*;
 
-    fn module() -> Hydra {
-        Hydra {
+    fn module() -> HydraModule {
+        HydraModule {
             python: "python3".into(),
             module: "app.runner".into(),
             mode: "deep".into(),
             manifest: Some("/data/in puts.yaml".into()),
-            quiet: Hydra::lightest(),
+            light_overrides: HydraModule::default_light_overrides(),
             overrides: vec!["device=cuda:0".to_owned()],
         }
     }
@@ -236,25 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_the_module_has_itself() {
-        let said = |text: &str| Answer {
-            ok: false,
-            itself: true,
-            how: "ended with status 1".to_owned(),
-            stdout: String::new(),
-            stderr: text.to_owned(),
-        };
+    fn keys_that_exist_in_the_module() {
         let (mut module, mut dropped) = (module(), Vec::new());
-        let taken = |key: &str| {
-            said(&format!(
-                "Could not append to config. An item is already at '{key}'."
-            ))
-        };
-        assert!(module.yield_to_own(&taken("run.mode"), &mut dropped));
-        assert!(module.yield_to_own(&taken("inputs.manifest"), &mut dropped));
+        let taken = |key: &str| format!("Could not append to config. An item is already at '{key}'.");
+        assert!(module.drop_existing_key(&taken("run.mode"), &mut dropped));
+        assert!(module.drop_existing_key(&taken("inputs.manifest"), &mut dropped));
         for key in ["run.mode", "inputs.manifest", "another"] {
             assert!(
-                !module.yield_to_own(&taken(key), &mut dropped),
+                !module.drop_existing_key(&taken(key), &mut dropped),
                 "{key} a second time"
             );
         }
@@ -268,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_word_counts_alone() {
+    fn overrides_of_the_user_replace_injected_ones() {
         let mut module = module();
         module.overrides = ["runners=mine", "hydra.job.chdir=false", "++run.mode=light"]
             .map(str::to_owned)

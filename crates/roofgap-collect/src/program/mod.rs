@@ -1,24 +1,19 @@
-//! What is profiled, as a command line.
+//! The profiled program as a command line.
 //!
-//! - [`setting`]: what every profiled program is told through its environment
-//! - [`embedded`]: the model inside this binary
-//! - [`hf`]: a Hugging Face model through the driver
-//! - [`hydra`]: a Python module configured by Hydra
-//! - [`verbatim`]: whatever stands after `--`
-//! - [`annotation`]: ranges added to a Python program without touching it
-//! - [`scripts`]: the Python this binary carries
+//! - `context`: environment of every profiled program, and the embedded model
+//! - `hf`: a Hugging Face model, run by the driver
+//! - `hydra`: a Python module configured by Hydra
+//! - `user_command`: the command after `--`, with optional annotation of Python
+//! - `scripts`: the Python files inside this binary
 
-pub mod annotation;
-pub mod embedded;
-pub mod hf;
-pub mod hydra;
-pub mod scripts;
-pub mod setting;
-pub mod verbatim;
+mod context;
+mod hf;
+mod hydra;
+mod scripts;
+mod user_command;
 
-pub use annotation::Annotation;
-pub use hf::{HfDriver, HfModel};
-pub use hydra::Hydra;
+pub use context::{Phase, ProgramContext, embedded_command};
+pub use hf::{HfDriver, HfModel, OperatorOutputs};
+pub use hydra::{HydraError, HydraModule};
 pub use scripts::Scripts;
-pub use setting::{Phase, Setting};
-pub use verbatim::Verbatim;
+pub use user_command::{Annotation, UserCommand};

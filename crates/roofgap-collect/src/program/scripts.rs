@@ -1,13 +1,14 @@
-//! The Python this binary carries, written into a run directory.
+//! The Python files inside this binary, written into a run directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::rundir::write_whole;
+use crate::file::write_atomic;
 
-/// Each script, and where it goes: they find one another by these places.
+/// Scripts and their paths. They find each other by these relative paths.
 const SCRIPTS: &[(&str, &str)] = &[
     ("hf_driver.py", include_str!("../../python/hf_driver.py")),
+    ("hf_common.py", include_str!("../../python/hf_common.py")),
     ("hf_model.py", include_str!("../../python/hf_model.py")),
     ("hf_loop.py", include_str!("../../python/hf_loop.py")),
     ("roofgap_probe.py", include_str!("../../python/roofgap_probe.py")),
@@ -21,24 +22,24 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The scripts in a folder.
+/// Paths of the written scripts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scripts {
-    /// The driver of Hugging Face models.
+    /// Driver of Hugging Face models.
     pub driver: PathBuf,
-    /// The folder that goes on the `PYTHONPATH` of a program to be annotated.
+    /// Folder for the `PYTHONPATH` of an annotated program.
     pub annotate: PathBuf,
 }
 
 impl Scripts {
-    /// Writes them into `folder`, which is made where it is missing.
+    /// Writes the scripts into `folder`. Creates it if it is missing.
     pub fn install(folder: &Path) -> io::Result<Scripts> {
         for (name, text) in SCRIPTS {
             let path = folder.join(name);
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            write_whole(&path, text.as_bytes())?;
+            write_atomic(&path, text.as_bytes())?;
         }
         Ok(Scripts {
             driver: folder.join("hf_driver.py"),
@@ -53,34 +54,27 @@ mod tests {
     use crate::child::probe;
     use crate::command::CommandLine;
     use crate::program::Annotation;
+    use crate::test_support::has_python;
     use std::time::Duration;
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn python_works() -> bool {
-        let works = probe(&CommandLine::new("python3").arg("--version"), LIMIT).is_ok_and(|answer| answer.ok);
-        if !works {
-            println!("skipped: no python3");
-        }
-        works
-    }
-
     #[test]
-    fn the_driver_explains_itself_where_it_was_written() {
+    fn the_installed_driver_prints_its_help() {
         let folder = tempfile::tempdir().unwrap();
         let scripts = Scripts::install(&folder.path().join("a b")).unwrap();
-        if !python_works() {
+        if !has_python() {
             return;
         }
-        let answer = probe(
+        let output = probe(
             &CommandLine::new("python3").arg(&scripts.driver).arg("--help"),
             LIMIT,
         )
         .unwrap();
         assert!(
-            answer.ok && answer.stdout.contains("--profile-operators"),
+            output.success && output.stdout.contains("--profile-operators"),
             "{}",
-            answer.text()
+            output.text()
         );
     }
 
@@ -88,7 +82,7 @@ mod tests {
     fn a_program_runs_under_annotation_as_without() {
         let folder = tempfile::tempdir().unwrap();
         let scripts = Scripts::install(folder.path()).unwrap();
-        if !python_works() {
+        if !has_python() {
             return;
         }
         let program = CommandLine::new("python3").args([
@@ -101,12 +95,12 @@ mod tests {
             inherited: None,
         }
         .apply(program);
-        let answer = probe(&annotated, LIMIT).unwrap();
+        let output = probe(&annotated, LIMIT).unwrap();
         assert_eq!(
-            (answer.stdout.trim(), answer.how.as_str()),
+            (output.stdout.trim(), output.ended.as_str()),
             ("True", "ended with status 5"),
             "{}",
-            answer.stderr
+            output.stderr
         );
     }
 }

@@ -1,62 +1,62 @@
-//! The GPUs and the driver, as `nvidia-smi` has them.
+//! GPUs and driver, from `nvidia-smi`.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::child::probe;
-use crate::command::CommandLine;
+use crate::child::{ChildError, probe};
+use crate::command::{CommandLine, find_on_path, folders_in_variable};
 
-/// A GPU. What the driver does not tell is `None`.
+/// A GPU. Facts the driver does not report are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gpu {
-    /// Its number for `nvidia-smi`.
+    /// Index in `nvidia-smi`.
     pub index: u32,
-    /// Its own name for good.
+    /// UUID.
     pub uuid: Option<String>,
-    /// Its model.
+    /// Model name.
     pub name: Option<String>,
-    /// Its compute capability, such as `9.0`.
+    /// Compute capability, such as `9.0`.
     pub compute_capability: Option<String>,
-    /// Its memory.
+    /// Memory size, bytes.
     pub memory_bytes: Option<u64>,
-    /// What of it was in use.
+    /// Memory in use, bytes.
     pub memory_used_bytes: Option<u64>,
-    /// The power it may draw now, in watts.
+    /// Power limit, W.
     pub power_limit_w: Option<f64>,
-    /// The power it could be allowed to draw, in watts.
+    /// Highest power limit, W.
     pub power_max_w: Option<f64>,
-    /// The clock of its processors now, in MHz.
+    /// SM clock, MHz.
     pub sm_clock_mhz: Option<u32>,
-    /// The fastest they can go, in MHz.
+    /// Highest SM clock, MHz.
     pub sm_clock_max_mhz: Option<u32>,
-    /// The clock of its memory now, in MHz.
+    /// Memory clock, MHz.
     pub memory_clock_mhz: Option<u32>,
-    /// The fastest that can go, in MHz.
+    /// Highest memory clock, MHz.
     pub memory_clock_max_mhz: Option<u32>,
-    /// Its temperature, in degrees Celsius.
+    /// Temperature, degrees Celsius.
     pub temperature_c: Option<u32>,
-    /// How busy it was, in percent.
+    /// Utilization, percent.
     pub utilization_pct: Option<u32>,
-    /// Whether it is cut into instances (`Enabled`, `Disabled`).
+    /// MIG mode (`Enabled`, `Disabled`).
     pub mig_mode: Option<String>,
-    /// Whether it corrects errors.
+    /// ECC mode.
     pub ecc_mode: Option<String>,
-    /// Whether the driver stays loaded.
+    /// Persistence mode.
     pub persistence_mode: Option<String>,
-    /// Who may use it (`Default`, `Exclusive_Process`, `Prohibited`).
+    /// Compute mode (`Default`, `Exclusive_Process`, `Prohibited`).
     pub compute_mode: Option<String>,
 }
 
-/// The GPUs of this machine.
+/// GPUs of this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gpus {
-    /// The version of the driver.
+    /// Driver version.
     pub driver: Option<String>,
-    /// The GPUs.
+    /// GPUs.
     pub gpus: Vec<Gpu>,
-    /// The instances of those that are cut up, as `nvidia-smi -L` lists them.
+    /// MIG instances, as in `nvidia-smi -L`.
     pub mig: Vec<String>,
 }
 
@@ -82,45 +82,76 @@ const FIELDS: &[&str] = &[
     "compute_mode",
 ];
 
-/// The longest `nvidia-smi` may take: it loads the driver where nobody has.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of `nvidia-smi`, which may have to load the driver.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+/// Failure to query the GPUs.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    /// `nvidia-smi` is missing.
+    #[error("nvidia-smi is not on the PATH")]
+    NotFound,
+    /// `nvidia-smi` cannot be started.
+    #[error(transparent)]
+    Start(#[from] ChildError),
+    /// `nvidia-smi` failed.
+    #[error("nvidia-smi {ended}: {message}")]
+    Failed {
+        /// Description of the end.
+        ended: String,
+        /// First line of the output.
+        message: String,
+    },
+}
 
 impl Gpus {
-    /// Asks `nvidia-smi`; the error says why there is no answer.
-    pub fn ask(nvidia_smi: &Path) -> Result<Gpus, String> {
+    /// Finds `nvidia-smi` and queries it.
+    pub(crate) fn find() -> Result<Gpus, GpuError> {
+        let nvidia_smi = find_on_path(Path::new("nvidia-smi"), &folders_in_variable("PATH"))
+            .or_else(|| find_on_path(Path::new("/usr/bin/nvidia-smi"), &[]))
+            .ok_or(GpuError::NotFound)?;
+        Gpus::query(&nvidia_smi)
+    }
+
+    /// Queries `nvidia-smi`.
+    pub fn query(nvidia_smi: &Path) -> Result<Gpus, GpuError> {
         let mut fields = FIELDS.to_vec();
         loop {
             let line = CommandLine::new(nvidia_smi)
                 .arg(format!("--query-gpu={}", fields.join(",")))
                 .arg("--format=csv,noheader,nounits");
-            let answer = probe(&line, PATIENCE).map_err(|error| error.to_string())?;
-            let mut gpus = read(&fields, &answer.stdout);
-            // It ends with another status where it warns, of a damaged infoROM for one, and lists the GPUs all the same.
-            if answer.ok || !gpus.gpus.is_empty() {
-                if gpus
-                    .gpus
-                    .iter()
-                    .any(|gpu| gpu.mig_mode.as_deref() == Some("Enabled"))
-                {
+            let output = probe(&line, TIME_LIMIT)?;
+            let mut gpus = parse(&fields, &output.stdout);
+            // A warning, such as a damaged infoROM, changes the exit status, but the GPUs are listed.
+            if output.success || !gpus.gpus.is_empty() {
+                if gpus.is_mig_enabled() {
                     gpus.mig = mig_devices(nvidia_smi);
                 }
                 return Ok(gpus);
             }
-            // An older driver does not know every field, and says which.
-            let said = answer.text();
+            // An older driver lacks some fields and names the first one.
+            let text = output.text();
             let Some(unknown) = fields
                 .iter()
-                .position(|field| said.contains(&format!("\"{field}\" is not a valid field")))
+                .position(|field| text.contains(&format!("\"{field}\" is not a valid field")))
             else {
-                let first = said.trim().lines().next().unwrap_or("it says nothing").to_owned();
-                return Err(format!("nvidia-smi {}: {first}", answer.how));
+                let message = text.trim().lines().next().unwrap_or("no output").to_owned();
+                let ended = output.ended;
+                return Err(GpuError::Failed { ended, message });
             };
             fields.remove(unknown);
         }
     }
+
+    /// Returns true when MIG is enabled on a GPU.
+    pub(crate) fn is_mig_enabled(&self) -> bool {
+        self.gpus
+            .iter()
+            .any(|gpu| gpu.mig_mode.as_deref() == Some("Enabled"))
+    }
 }
 
-fn read(fields: &[&str], csv: &str) -> Gpus {
+fn parse(fields: &[&str], csv: &str) -> Gpus {
     let mut driver = None;
     let mut gpus = Vec::new();
     for line in csv.lines().filter(|line| !line.trim().is_empty()) {
@@ -171,10 +202,10 @@ fn read(fields: &[&str], csv: &str) -> Gpus {
 }
 
 fn mig_devices(nvidia_smi: &Path) -> Vec<String> {
-    let Ok(answer) = probe(&CommandLine::new(nvidia_smi).arg("-L"), PATIENCE) else {
+    let Ok(output) = probe(&CommandLine::new(nvidia_smi).arg("-L"), TIME_LIMIT) else {
         return Vec::new();
     };
-    answer
+    output
         .stdout
         .lines()
         .map(str::trim)
@@ -183,9 +214,9 @@ fn mig_devices(nvidia_smi: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Which GPUs a program sees under a value of `CUDA_VISIBLE_DEVICES`: their positions in `gpus`. The driver reads the
-/// list up to the first entry that names no GPU.
-pub fn visible(gpus: &[Gpu], value: Option<&str>) -> Vec<usize> {
+/// Returns the positions in `gpus` that `CUDA_VISIBLE_DEVICES` leaves visible. The driver stops at the first entry that
+/// names no GPU.
+pub fn visible_gpus(gpus: &[Gpu], value: Option<&str>) -> Vec<usize> {
     let Some(value) = value else {
         return (0..gpus.len()).collect();
     };
@@ -216,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_row() {
-        let gpus = read(FIELDS, ROW);
+        let gpus = parse(FIELDS, ROW);
         assert_eq!(gpus.driver.as_deref(), Some("580.159.04"));
         let gpu = gpus.gpus.first().unwrap();
         assert_eq!(gpu.name.as_deref(), Some("NVIDIA H200"));
@@ -228,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_none() {
+    fn unknown_facts_are_none() {
         let row = "0, GPU-x, Orin, 540.4, 8.7, [N/A], [N/A], [Not Supported], [N/A], 1, 2, 3, 4, N/A, 0, [N/A], [N/A], Enabled, Default";
-        let gpu = read(FIELDS, row).gpus.remove(0);
+        let gpu = parse(FIELDS, row).gpus.remove(0);
         assert_eq!(
             (gpu.memory_bytes, gpu.power_limit_w, gpu.temperature_c),
             (None, None, None)
         );
-        assert_eq!(read(FIELDS, "No devices were found\n").gpus, []);
+        assert_eq!(parse(FIELDS, "No devices were found\n").gpus, []);
     }
 
     #[test]
@@ -249,7 +280,7 @@ mod tests {
         )
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let gpus = Gpus::ask(&script).unwrap();
+        let gpus = Gpus::query(&script).unwrap();
         let gpu = gpus.gpus.first().unwrap();
         assert_eq!(
             (gpu.compute_capability.as_deref(), gpu.memory_bytes),
@@ -263,23 +294,22 @@ mod tests {
             ),
         )
         .unwrap();
-        assert_eq!(Gpus::ask(&script).unwrap().gpus.len(), 1);
+        assert_eq!(Gpus::query(&script).unwrap().gpus.len(), 1);
 
         std::fs::write(
             &script,
             "#!/bin/sh\necho 'NVIDIA-SMI has failed because it could not talk to the driver'; exit 9\n",
         )
         .unwrap();
+        let error = Gpus::query(&script).unwrap_err();
         assert!(
-            Gpus::ask(&script)
-                .unwrap_err()
-                .contains("could not talk to the driver")
+            matches!(&error, GpuError::Failed { message, .. } if message.contains("could not talk to the driver"))
         );
     }
 
     #[test]
-    fn what_cuda_visible_devices_leaves() {
-        let mut first = read(FIELDS, ROW).gpus.remove(0);
+    fn visible_devices() {
+        let mut first = parse(FIELDS, ROW).gpus.remove(0);
         let mut second = first.clone();
         first.uuid = Some("GPU-aaa".to_owned());
         second.index = 1;
@@ -295,7 +325,7 @@ mod tests {
             (Some("0,7,1"), vec![0]),
             (Some("NoDevFiles"), vec![]),
         ] {
-            assert_eq!(visible(&gpus, value), expected, "{value:?}");
+            assert_eq!(visible_gpus(&gpus, value), expected, "{value:?}");
         }
     }
 }

@@ -1,31 +1,31 @@
-//! Processor, memory, operating system.
+//! CPU, memory and operating system.
 
 use serde::Serialize;
 
-/// The machine a run was made on.
+/// The machine of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// The model of its processor.
+    /// CPU model.
     pub cpu: Option<String>,
-    /// The processors a program may use.
+    /// CPUs available to a program.
     pub cores: Option<usize>,
-    /// Its memory.
+    /// Memory size, bytes.
     pub memory_bytes: Option<u64>,
-    /// The memory a program may use, where a control group sets a limit.
+    /// Memory limit of the control group, bytes.
     pub memory_limit_bytes: Option<u64>,
-    /// Its operating system.
+    /// Operating system.
     pub os: Option<String>,
-    /// Its kernel.
+    /// Kernel release.
     pub kernel: Option<String>,
-    /// What instructions it understands.
+    /// CPU architecture.
     pub arch: String,
-    /// Whether this is a container, as far as can be told.
+    /// Container runtime, if one is detected.
     pub container: Option<String>,
 }
 
 impl Machine {
-    /// This machine.
-    pub fn here() -> Machine {
+    /// Reads the facts of this machine.
+    pub fn current() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         let system = rustix::system::uname();
         Machine {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_cores_and_a_kernel() {
-        let machine = Machine::here();
+        let machine = Machine::current();
         assert!(machine.cores.is_some_and(|cores| cores > 0));
         assert!(machine.kernel.is_some());
     }

@@ -1,24 +1,18 @@
-//! Where a run was made: the facts of `env.json` and `inputs.yaml`.
+//! Provenance of a run: GPUs, machine, Python, git revision, environment variables.
 //!
-//! - [`environment`]: all of it, as `env.json`
-//! - [`gpu`]: the GPUs and the driver
-//! - [`machine`]: processor, memory, operating system
-//! - [`python`]: the Python and the packages that matter
-//! - [`revision`]: the state of a folder under git
-//! - [`variables`]: environment variables, by an allow-list
-//! - [`inputs`]: files that went in, with size and hash
+//! - `gpu`: GPUs and driver, from `nvidia-smi`
+//! - `machine`: CPU, memory, operating system
+//! - `python`: Python interpreter and package versions
+//! - `revision`: git revision of a folder
+//! - [`variables`]: environment variables on an allow-list
 
-pub mod environment;
-pub mod gpu;
-pub mod inputs;
-pub mod machine;
-pub mod python;
-pub mod revision;
+mod gpu;
+mod machine;
+mod python;
+mod revision;
 pub mod variables;
 
-pub use environment::{Environment, ToolFacts};
-pub use gpu::{Gpu, Gpus};
-pub use inputs::InputFile;
+pub use gpu::{Gpu, GpuError, Gpus, visible_gpus};
 pub use machine::Machine;
-pub use python::Python;
+pub use python::{Python, PythonError};
 pub use revision::Revision;

@@ -1,4 +1,4 @@
-//! The Python of a workload and the packages that matter.
+//! Python interpreter and package versions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::child::probe;
+use crate::child::{ChildError, probe};
 use crate::command::CommandLine;
 
-/// A Python and what it can import.
+/// A Python interpreter and its packages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Python {
-    /// The interpreter itself.
+    /// Path of the interpreter.
     pub executable: PathBuf,
-    /// Its version.
+    /// Python version.
     pub version: String,
-    /// The versions of the packages that matter, where they are installed.
+    /// Versions of the relevant packages that are installed.
     pub packages: BTreeMap<String, String>,
-    /// The CUPTI libraries that packages brought along.
+    /// CUPTI libraries in installed packages.
     #[serde(default)]
     pub cupti: Vec<PathBuf>,
 }
 
-/// Versions come from the packages' own records: importing torch would take seconds and touch the GPU.
-const QUESTION: &str = r"
+/// Reads versions from package metadata: importing torch takes seconds and uses the GPU.
+const QUERY: &str = r"
 import glob, json, os, sys
 try:
     from importlib import metadata
@@ -68,30 +68,62 @@ const PACKAGES: &[&str] = &[
     "nvidia-cuda-cupti",
 ];
 
+/// Failure to query a Python interpreter.
+#[derive(Debug, thiserror::Error)]
+pub enum PythonError {
+    /// The interpreter cannot be started.
+    #[error(transparent)]
+    Start(#[from] ChildError),
+    /// The query failed.
+    #[error("{interpreter} {ended}: {message}")]
+    Failed {
+        /// Path or name of the interpreter.
+        interpreter: PathBuf,
+        /// Description of the end.
+        ended: String,
+        /// Last line of the output.
+        message: String,
+    },
+    /// The answer is not the expected JSON.
+    #[error("unexpected answer from {interpreter}: {source}")]
+    Answer {
+        /// Path or name of the interpreter.
+        interpreter: PathBuf,
+        /// Cause.
+        source: serde_json::Error,
+    },
+}
+
 impl Python {
-    /// Asks an interpreter; the error says why there is no answer.
-    pub fn ask(interpreter: &Path) -> Result<Python, String> {
+    /// Queries an interpreter.
+    pub fn query(interpreter: &Path) -> Result<Python, PythonError> {
         let line = CommandLine::new(interpreter)
-            .args(["-c", QUESTION])
+            .args(["-c", QUERY])
             .args(PACKAGES.iter().copied());
-        let answer = probe(&line, Duration::from_secs(60)).map_err(|error| error.to_string())?;
-        if !answer.ok {
-            let last = answer
+        let output = probe(&line, Duration::from_secs(60))?;
+        if !output.success {
+            let message = output
                 .text()
                 .trim()
                 .lines()
                 .next_back()
-                .unwrap_or("it says nothing")
+                .unwrap_or("no output")
                 .to_owned();
-            return Err(format!("{} {}: {last}", interpreter.display(), answer.how));
+            return Err(PythonError::Failed {
+                interpreter: interpreter.to_path_buf(),
+                ended: output.ended,
+                message,
+            });
         }
-        // What a sitecustomize prints comes before.
-        let json = answer.stdout.trim().lines().next_back().unwrap_or_default();
-        serde_json::from_str(json)
-            .map_err(|error| format!("{} answers oddly: {error}", interpreter.display()))
+        // A sitecustomize may print other lines first.
+        let json = output.stdout.trim().lines().next_back().unwrap_or_default();
+        serde_json::from_str(json).map_err(|source| PythonError::Answer {
+            interpreter: interpreter.to_path_buf(),
+            source,
+        })
     }
 
-    /// The version of a package, where it is installed.
+    /// Returns the version of a package, if it is installed.
     pub fn package(&self, name: &str) -> Option<&str> {
         self.packages.get(name).map(String::as_str)
     }
@@ -102,16 +134,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interpreter_answers_or_the_reason_is_told() {
-        let error = Python::ask(Path::new("/no/such/python")).unwrap_err();
-        assert!(error.contains("/no/such/python"), "{error}");
-        let error = Python::ask(Path::new("false")).unwrap_err();
-        assert!(error.contains("ended with status 1"), "{error}");
-        let error = Python::ask(Path::new("echo")).unwrap_err();
-        assert!(error.contains("answers oddly"), "{error}");
-        match Python::ask(Path::new("python3")) {
-            Ok(python) => assert!(python.version.starts_with("3.") && python.executable.is_absolute()),
-            Err(why) => println!("skipped: {why}"),
+    fn an_interpreter_answers_or_fails() {
+        let query = |interpreter: &str| Python::query(Path::new(interpreter));
+        assert!(matches!(query("/no/such/python"), Err(PythonError::Start(_))));
+        assert!(matches!(query("false"), Err(PythonError::Failed { .. })));
+        assert!(matches!(query("echo"), Err(PythonError::Answer { .. })));
+        let python = query("python3");
+        if crate::test_support::require("python3", python.is_ok()) {
+            let python = python.unwrap();
+            assert!(python.version.starts_with("3.") && python.executable.is_absolute());
         }
     }
 }

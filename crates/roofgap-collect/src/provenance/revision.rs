@@ -1,4 +1,4 @@
-//! The state of a folder under git.
+//! Git revision of a folder.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use serde::Serialize;
 use crate::child::probe;
 use crate::command::CommandLine;
 
-/// The state of a folder under git.
+/// Git revision of a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Revision {
-    /// The commit.
+    /// Commit hash.
     pub commit: String,
-    /// The branch, where one is checked out.
+    /// Branch, if one is checked out.
     pub branch: Option<String>,
-    /// Whether files under git differ from the commit.
+    /// Tracked files differ from the commit.
     pub modified: bool,
 }
 
 impl Revision {
-    /// The revision of the folder; `None` where it is not under git, or git is not there.
+    /// Reads the revision of a folder; `None` outside git, or without git.
     pub fn of(folder: &Path) -> Option<Revision> {
         let git = |args: &[&str]| {
             let line = CommandLine::new("git")
                 .arg("-C")
                 .arg(folder)
-                // Reading must leave no trace, and must not wait for anybody.
+                // A query must not write or wait for a lock.
                 .arg("--no-optional-locks")
                 .args(args.iter().copied())
                 .env("GIT_TERMINAL_PROMPT", "0");
-            let answer = probe(&line, Duration::from_secs(10)).ok()?;
-            answer.ok.then(|| answer.stdout.trim().to_owned())
+            let output = probe(&line, Duration::from_secs(10)).ok()?;
+            output.success.then(|| output.stdout.trim().to_owned())
         };
         let commit = git(&["rev-parse", "HEAD"])?;
         let branch = git(&["rev-parse", "--abbrev-ref", "HEAD"]).filter(|name| name != "HEAD");
@@ -69,8 +69,7 @@ mod tests {
                 .output();
             done.is_ok_and(|output| output.status.success())
         };
-        if !git(&["init", "-q", "-b", "main"]) {
-            println!("skipped: no git");
+        if !crate::test_support::require("git", git(&["init", "-q", "-b", "main"])) {
             return;
         }
         std::fs::write(folder.path().join("a"), "1").unwrap();

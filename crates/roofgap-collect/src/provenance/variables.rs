@@ -1,8 +1,8 @@
-//! Environment variables, by an allow-list: whatever is not on it may be a secret.
+//! Environment variables on an allow-list: any other may be a secret.
 
 use std::collections::BTreeMap;
 
-/// Variables that change how a workload runs and hold no secret.
+/// Variables that affect a workload and hold no secret.
 const NAMES: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -33,8 +33,8 @@ const NAMES: &[&str] = &[
     "TZ",
 ];
 
-/// Families of such variables. A name with a word of [`SECRET`] in it is left out all the same.
-const FAMILIES: &[&str] = &[
+/// Prefixes of such variables. A name that contains a word of [`SECRET`] is not allowed.
+const PREFIXES: &[&str] = &[
     "PYTORCH_",
     "TORCH_",
     "TORCHINDUCTOR_",
@@ -59,13 +59,13 @@ const SECRET: &[&str] = &[
     "PROXY",
 ];
 
-/// The variables that may be written down, out of all there are.
+/// Keeps the variables that may be recorded.
 pub fn allowed<I: IntoIterator<Item = (String, String)>>(all: I) -> BTreeMap<String, String> {
     all.into_iter().filter(|(name, _)| is_allowed(name)).collect()
 }
 
-/// The variables of this process that may be written down.
-pub fn here() -> BTreeMap<String, String> {
+/// Returns the variables of this process that may be recorded.
+pub fn current() -> BTreeMap<String, String> {
     allowed(
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
@@ -77,7 +77,7 @@ fn is_allowed(name: &str) -> bool {
         return true;
     }
     let upper = name.to_ascii_uppercase();
-    FAMILIES.iter().any(|family| name.starts_with(family)) && !SECRET.iter().any(|word| upper.contains(word))
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !SECRET.iter().any(|word| upper.contains(word))
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_on_the_list() {
+    fn only_variables_on_the_list_are_kept() {
         let all = [
             "CUDA_VISIBLE_DEVICES",
             "HF_TOKEN",

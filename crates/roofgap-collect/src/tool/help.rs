@@ -1,16 +1,16 @@
-//! The options a tool itself lists: versions differ, and the tool knows best.
+//! Options a tool lists in its help. They differ between versions.
 
 use std::collections::BTreeMap;
 
-/// What `--help` lists: each long option with the text under it.
+/// Long options in the `--help` of a tool, each with its description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Help {
     options: BTreeMap<String, String>,
 }
 
 impl Help {
-    /// Reads the help of nsys or ncu. An option starts a line, indented by no more than two characters; its text follows.
-    pub fn read(text: &str) -> Self {
+    /// Parses the help of nsys or ncu. An option starts a line indented by one or two characters.
+    pub fn parse(text: &str) -> Self {
         let mut options: BTreeMap<String, String> = BTreeMap::new();
         let mut current: Vec<String> = Vec::new();
         for line in text.lines() {
@@ -32,12 +32,12 @@ impl Help {
         Help { options }
     }
 
-    /// Whether the tool lists this option, such as `--cuda-event-trace`.
+    /// Returns true when the tool lists this option, such as `--cuda-event-trace`.
     pub fn has(&self, option: &str) -> bool {
         self.options.contains_key(option)
     }
 
-    /// Whether the text under an option names this value as a word of its own.
+    /// Returns true when the description of an option contains this value as a word.
     pub fn offers(&self, option: &str, value: &str) -> bool {
         let word = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
         self.options
@@ -45,13 +45,13 @@ impl Help {
             .is_some_and(|text| text.split(|c| !word(c)).any(|found| found == value))
     }
 
-    /// Whether anything was listed at all; where not, nothing can be said about single options.
+    /// Returns true when no option is listed, so that nothing is known about any option.
     pub fn is_empty(&self) -> bool {
         self.options.is_empty()
     }
 }
 
-/// The long options of a heading: `-k [ --kernel-name ] arg`, `-f, --force-overwrite=`, `--nvtx-domain-[include|exclude]=`.
+/// Extracts the long options of a heading: `-k [ --kernel-name ] arg`, `-f, --force-overwrite=`, `--nvtx-domain-[include|exclude]=`.
 fn long_options(heading: &str) -> Vec<String> {
     let Some(start) = heading.find("--") else {
         return Vec::new();
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn nsys_options() {
-        let help = Help::read(NSYS);
+        let help = Help::parse(NSYS);
         for option in [
             "--capture-range",
             "--nvtx-domain-include",
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn ncu_options() {
-        let help = Help::read(NCU);
+        let help = Help::parse(NCU);
         assert!(help.has("--help") && help.has("--filter-mode") && help.has("--kernel-name"));
         assert!(!help.has("--launch-count"));
         assert!(help.offers("--filter-mode", "per-launch-config"));
@@ -111,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_help_lists_nothing() {
-        assert!(Help::read("").is_empty());
-        assert!(Help::read("error: --version is not known here").is_empty());
+    fn other_text_lists_nothing() {
+        assert!(Help::parse("").is_empty());
+        assert!(Help::parse("error: --version is not known here").is_empty());
     }
 }

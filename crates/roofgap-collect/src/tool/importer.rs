@@ -1,83 +1,77 @@
-//! Whether nsys can turn what it recorded into a report.
+//! The importer of nsys, which turns a recording into a report.
 //!
-//! Recording and importing are two programs. Where the second is missing or lacks a library, `nsys profile` ends with
-//! status 0 and leaves a `.qdstrm` nobody can read, so this is asked beforehand.
+//! Recording and importing are two programs. If the importer is missing or lacks a library, `nsys profile` still exits
+//! with status 0 and leaves an unreadable `.qdstrm`, so it is checked before a run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::child::probe;
 use crate::command::{CommandLine, is_executable};
 
-/// The state of the importer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum Import {
-    /// It is there and starts.
+/// State of the importer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImporterState {
+    /// The importer starts.
     Works {
-        /// The importer.
+        /// Path of the importer.
         importer: PathBuf,
     },
-    /// It is not where nsys looks.
+    /// The importer is missing.
     Missing {
-        /// The folder nsys starts from.
+        /// Folder of the nsys binary.
         beside: PathBuf,
     },
-    /// It is there and does not start.
+    /// The importer does not start.
     Broken {
-        /// The importer.
+        /// Path of the importer.
         importer: PathBuf,
-        /// The library it lacks, where that is the reason.
+        /// Missing library, if that is the cause.
         library: Option<String>,
-        /// What it said.
-        said: String,
+        /// Error message.
+        message: String,
     },
-    /// It cannot be told from outside.
+    /// The state is unknown.
     Unknown {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
 
-impl Import {
-    /// No reason is known why importing should fail.
-    pub fn is_hopeful(&self) -> bool {
-        matches!(self, Import::Works { .. } | Import::Unknown { .. })
+impl ImporterState {
+    /// Returns false when the import will certainly fail.
+    pub fn may_work(&self) -> bool {
+        matches!(self, ImporterState::Works { .. } | ImporterState::Unknown { .. })
     }
 
-    /// What to do about it, where something is wrong.
+    /// Suggests a fix, if something is wrong.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Import::Works { .. } | Import::Unknown { .. } => None,
-            Import::Missing { .. } => {
-                Some("install the whole of Nsight Systems (the host part holds QdstrmImporter), not only its command line".to_owned())
+            ImporterState::Works { .. } | ImporterState::Unknown { .. } => None,
+            ImporterState::Missing { .. } => {
+                Some("install the complete Nsight Systems: QdstrmImporter is in its host part, not in the command-line package".to_owned())
             }
-            Import::Broken { library: Some(library), .. } => Some(match package_of(library) {
-                Some(package) => format!("apt-get install {package}    (or the package of your system that has {library})"),
-                None => format!("install the package that has {library}"),
+            ImporterState::Broken { library: Some(library), .. } => Some(match package_of(library) {
+                Some(package) => format!("apt-get install {package}    (or the package that provides {library} on your system)"),
+                None => format!("install the package that provides {library}"),
             }),
-            Import::Broken { library: None, importer, .. } => {
-                Some(format!("run {} --version and mend what it complains of", importer.display()))
+            ImporterState::Broken { library: None, importer, .. } => {
+                Some(format!("run {} --version and fix the error it prints", importer.display()))
             }
         }
     }
 }
 
-/// Looks for the importer of the nsys at `path` and starts it once.
-pub fn check(path: &Path) -> Import {
-    let nsys = match real_binary(path) {
-        Ok(nsys) => nsys,
-        Err(why) => return Import::Unknown { why },
-    };
-    let Some(folder) = nsys.parent() else {
-        return Import::Unknown {
-            why: format!("{} has no folder", nsys.display()),
+/// Finds the importer of the nsys at `path` and starts it once.
+pub(super) fn check(path: &Path) -> ImporterState {
+    let nsys = real_binary(path);
+    let Some(folder) = nsys.as_deref().and_then(Path::parent) else {
+        return ImporterState::Unknown {
+            why: format!("{} does not name the binary it starts", path.display()),
         };
     };
     let Some(importer) = find_importer(folder) else {
-        return Import::Missing {
+        return ImporterState::Missing {
             beside: folder.to_path_buf(),
         };
     };
@@ -85,29 +79,29 @@ pub fn check(path: &Path) -> Import {
         &CommandLine::new(&importer).arg("--version"),
         Duration::from_secs(20),
     ) {
-        Ok(answer) if answer.ok => Import::Works { importer },
-        Ok(answer) => {
-            let library = missing_library(&answer.text());
-            Import::Broken {
+        Ok(output) if output.success => ImporterState::Works { importer },
+        Ok(output) => {
+            let library = missing_library(&output.text());
+            ImporterState::Broken {
                 importer,
                 library,
-                said: format!("{}: {}", answer.how, answer.text().trim()),
+                message: format!("{}: {}", output.ended, output.text().trim()),
             }
         }
-        Err(error) => Import::Broken {
+        Err(error) => ImporterState::Broken {
             importer,
             library: None,
-            said: error.to_string(),
+            message: error.to_string(),
         },
     }
 }
 
-/// Follows links, and a wrapper script that names the binary.
-fn real_binary(path: &Path) -> Result<PathBuf, String> {
-    let real = std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
+/// Follows links, and wrapper scripts that name the binary.
+fn real_binary(path: &Path) -> Option<PathBuf> {
+    let real = std::fs::canonicalize(path).ok()?;
     let head = read_head(&real);
     if !head.starts_with(b"#!") {
-        return Ok(real);
+        return Some(real);
     }
     let script = String::from_utf8_lossy(&head).into_owned();
     script
@@ -116,12 +110,6 @@ fn real_binary(path: &Path) -> Result<PathBuf, String> {
         .map(PathBuf::from)
         .find(|named| is_executable(named) && !read_head(named).starts_with(b"#!"))
         .and_then(|named| std::fs::canonicalize(named).ok())
-        .ok_or_else(|| {
-            format!(
-                "{} is a script that does not name the program it starts",
-                real.display()
-            )
-        })
 }
 
 fn read_head(path: &Path) -> Vec<u8> {
@@ -133,7 +121,7 @@ fn read_head(path: &Path) -> Vec<u8> {
     head
 }
 
-/// The importer lies in a folder beside that of nsys (`host-linux-x64`, `linux-desktop-glibc_2_11_3-x64`, ...) or below `host`.
+/// Finds the importer: in the folder of nsys, in a sibling folder (`host-linux-x64`, ...), or below `host`.
 fn find_importer(folder: &Path) -> Option<PathBuf> {
     let parent = folder.parent()?;
     let below = |folder: &Path| -> Vec<PathBuf> {
@@ -157,13 +145,13 @@ fn find_importer(folder: &Path) -> Option<PathBuf> {
         .next()
 }
 
-/// The library the dynamic linker did not find.
-fn missing_library(said: &str) -> Option<String> {
-    let rest = said.split_once("error while loading shared libraries: ")?.1;
+/// Extracts the library that the dynamic linker did not find.
+fn missing_library(output: &str) -> Option<String> {
+    let rest = output.split_once("error while loading shared libraries: ")?.1;
     Some(rest.split(':').next()?.trim().to_owned())
 }
 
-/// The Debian package of a library nsys is known to lack on bare machines.
+/// Returns the Debian package of a library that nsys often lacks.
 fn package_of(library: &str) -> Option<&'static str> {
     Some(match library.split(".so").next()? {
         "libdw" => "libdw1",
@@ -189,7 +177,7 @@ mod tests {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// A layout like a real one; the "binary" is no script, so that its folder counts.
+    /// Creates an install folder. The "binary" is no script, so its own folder counts.
     fn layout(importer: Option<&str>) -> (tempfile::TempDir, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let nsys = root.path().join("target-linux-x64/nsys");
@@ -206,7 +194,7 @@ mod tests {
     #[test]
     fn an_importer_that_starts() {
         let (_root, nsys) = layout(Some("#!/bin/sh\necho QdstrmImporter 1\n"));
-        assert!(matches!(check(&nsys), Import::Works { .. }));
+        assert!(matches!(check(&nsys), ImporterState::Works { .. }));
     }
 
     #[test]
@@ -215,23 +203,23 @@ mod tests {
         let (_root, nsys) = layout(Some(&format!("#!/bin/sh\necho '{said}' >&2\nexit 127\n")));
         let import = check(&nsys);
         assert!(
-            matches!(&import, Import::Broken { library: Some(name), .. } if name == "libdw.so.1"),
+            matches!(&import, ImporterState::Broken { library: Some(name), .. } if name == "libdw.so.1"),
             "{import:?}"
         );
         assert!(import.remedy().unwrap().starts_with("apt-get install libdw1"));
-        assert!(!import.is_hopeful());
+        assert!(!import.may_work());
     }
 
     #[test]
     fn no_importer() {
         let (_root, nsys) = layout(None);
         let import = check(&nsys);
-        assert!(matches!(import, Import::Missing { .. }));
+        assert!(matches!(import, ImporterState::Missing { .. }));
         assert!(import.remedy().unwrap().contains("host part"));
     }
 
     #[test]
-    fn a_wrapper_script_is_followed_and_another_script_is_not_judged() {
+    fn a_wrapper_script_is_followed_and_the_state_of_another_is_unknown() {
         let (root, _) = layout(Some("#!/bin/sh\n"));
         let wrapper = root.path().join("wrapper");
         put(
@@ -241,8 +229,8 @@ mod tests {
                 root.path().display()
             ),
         );
-        assert!(matches!(check(&wrapper), Import::Works { .. }));
+        assert!(matches!(check(&wrapper), ImporterState::Works { .. }));
         put(&wrapper, "#!/bin/sh\necho hello\n");
-        assert!(matches!(check(&wrapper), Import::Unknown { .. }));
+        assert!(matches!(check(&wrapper), ImporterState::Unknown { .. }));
     }
 }

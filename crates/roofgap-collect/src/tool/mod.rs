@@ -1,21 +1,24 @@
-//! The profilers on this machine: where they are, which version, what they can do.
+//! The profilers on this machine: location, version and supported options.
 //!
-//! - [`search`]: where to look
-//! - [`version`]: versions out of what a tool says
-//! - [`help`]: options out of what a tool lists
-//! - [`importer`]: whether nsys can turn a recording into a report
-//! - [`nsys`], [`ncu`]: the tools themselves
+//! - `search`: candidates on the `PATH` and in install folders
+//! - `query`: running a tool with `--version`, `--help` and the like
+//! - `version`, `help`: parsing the answers
+//! - `importer`: the program that nsys needs to write a report
+//! - `nsys`, `ncu`: the tools themselves
 
-pub mod help;
-pub mod importer;
-pub mod ncu;
-pub mod nsys;
-pub mod search;
-pub mod version;
+mod help;
+mod importer;
+mod ncu;
+mod nsys;
+mod query;
+mod search;
+mod version;
 
 pub use help::Help;
-pub use importer::Import;
+pub use importer::ImporterState;
 pub use ncu::Ncu;
 pub use nsys::Nsys;
-pub use search::{Candidate, Found, Place, Rejected, Search};
+pub use query::ToolError;
+pub(crate) use search::expand;
+pub use search::{Candidate, RejectedCandidate, Search, SearchResult, ToolLocation};
 pub use version::Version;

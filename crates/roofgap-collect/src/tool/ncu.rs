@@ -4,94 +4,84 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::help::Help;
-use super::nsys::{answer, not_like};
-use super::search::{Candidate, Found, Place, Rejected, Search};
+use super::query::{ToolError, query, query_version};
+use super::search::{Candidate, RejectedCandidate, Search, SearchResult, ToolLocation};
 use super::version::Version;
 
-/// An ncu that answers.
+/// A working ncu.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ncu {
-    /// The program.
+    /// Path of the program.
     pub path: PathBuf,
-    /// How it was come by.
-    pub place: Place,
-    /// Its version, where it told one.
+    /// Location of the program.
+    pub location: ToolLocation,
+    /// Version, if known.
     pub version: Option<Version>,
-    /// Its options.
+    /// Options.
     pub help: Help,
-    /// The section sets it has.
+    /// Section sets.
     pub sets: Vec<String>,
-    /// The sections it has.
+    /// Sections.
     pub sections: Vec<String>,
 }
 
 impl Ncu {
-    /// The first ncu that answers.
-    pub fn find(search: &Search) -> Found<Ncu> {
+    /// Finds the first ncu that works.
+    pub fn find(search: &Search) -> SearchResult<Ncu> {
         let mut rejected = Vec::new();
         for candidate in search.ncu() {
             let path = candidate.path.clone();
-            match Ncu::ask(candidate) {
+            match Ncu::query(candidate) {
                 Ok(ncu) => {
-                    return Found {
-                        tool: Some(ncu),
-                        rejected,
-                    };
+                    let tool = Some(ncu);
+                    return SearchResult { tool, rejected };
                 }
-                Err(why) => rejected.push(Rejected { path, why }),
+                Err(why) => rejected.push(RejectedCandidate { path, why }),
             }
         }
-        Found { tool: None, rejected }
+        SearchResult { tool: None, rejected }
     }
 
-    fn ask(candidate: Candidate) -> Result<Ncu, String> {
-        let Candidate { path, place } = candidate;
-        let answered = answer(&path, &["--version"])?;
-        let said = answered.text();
-        if !said.contains("Nsight Compute") {
-            return Err(not_like("ncu", &answered));
-        }
-        let version = version(&said);
-        let help = Help::read(&answer(&path, &["--help"])?.text());
-        let sets = identifiers(&answer(&path, &["--list-sets"])?.text());
-        let sections = identifiers(&answer(&path, &["--list-sections"])?.text());
+    fn query(candidate: Candidate) -> Result<Ncu, ToolError> {
+        let Candidate { path, location } = candidate;
+        let text = query_version(&path, "ncu", |text| text.contains("Nsight Compute"))?;
         Ok(Ncu {
+            version: version(&text),
+            help: Help::parse(&query(&path, &["--help"])?.text()),
+            sets: identifiers(&query(&path, &["--list-sets"])?.text()),
+            sections: identifiers(&query(&path, &["--list-sections"])?.text()),
             path,
-            place,
-            version,
-            help,
-            sets,
-            sections,
+            location,
         })
     }
 
-    /// The metrics this ncu knows for a chip such as `gh100`; asked without a GPU. It takes a few seconds.
-    pub fn metrics_of(&self, chip: &str) -> Result<BTreeSet<String>, String> {
-        let answer = answer(&self.path, &["--query-metrics", "--chips", chip])?;
-        let known = metric_names(&answer.text());
+    /// Lists the metrics for a chip such as `gh100`. Needs no GPU; takes a few seconds.
+    pub fn metrics_of(&self, chip: &str) -> Result<BTreeSet<String>, ToolError> {
+        let output = query(&self.path, &["--query-metrics", "--chips", chip])?;
+        let known = metric_names(&output.text());
         if known.is_empty() {
-            Err(format!(
-                "ncu lists no metric for the chip {chip}: it {}, {}",
-                answer.how,
-                answer.gist()
-            ))
+            Err(ToolError::NoMetrics {
+                chip: chip.to_owned(),
+                output: output.summary(),
+                ended: output.ended,
+            })
         } else {
             Ok(known)
         }
     }
 }
 
-/// The line with the version, below the one with the name: the copyright has years in it too, and a banner before them may
-/// speak of other versions.
-fn version(said: &str) -> Option<Version> {
-    said.lines()
+/// Finds the version below the product name: the copyright line and banners contain other numbers.
+fn version(output: &str) -> Option<Version> {
+    output
+        .lines()
         .skip_while(|line| !line.contains("Nsight Compute"))
         .filter(|line| line.contains("Version"))
         .find_map(Version::find)
 }
 
-/// The first column of the tables of `--list-sets` and `--list-sections`. A long cell goes on in rows that start with a space.
-pub(crate) fn identifiers(table: &str) -> Vec<String> {
+/// Extracts the first column of `--list-sets` and `--list-sections`. Continuation rows start with a space.
+fn identifiers(table: &str) -> Vec<String> {
     table
         .lines()
         .skip_while(|line| !line.starts_with("Identifier"))
@@ -101,7 +91,7 @@ pub(crate) fn identifiers(table: &str) -> Vec<String> {
         .collect()
 }
 
-/// The first column of `--query-metrics`: a name with two underscores in it.
+/// Extracts the first column of `--query-metrics`: names with two underscores.
 fn metric_names(table: &str) -> BTreeSet<String> {
     table
         .lines()

@@ -1,78 +1,76 @@
-//! Where a tool may be: named by the user, on the `PATH`, in the usual install folders, inside Nsight Compute.
+//! Search for a tool: at the path the user set, on the `PATH`, in common install folders, inside Nsight Compute.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::query::ToolError;
 use super::version::Version;
-use crate::command::is_executable;
+use crate::command::{folders_in_variable, is_executable};
 
-/// Where a tool was found.
+/// Location of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The user named it.
+pub enum ToolLocation {
+    /// Path set by the user.
     Named,
     /// On the `PATH`.
     Path,
-    /// In a usual install folder.
+    /// In a common install folder.
     Installed,
-    /// Inside an installation of Nsight Compute, which carries an nsys of its own.
+    /// Inside Nsight Compute, which includes an nsys.
     InsideNsightCompute,
 }
 
 /// A file that may be the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// How it was come by.
-    pub place: Place,
+    /// Location of the file.
+    pub location: ToolLocation,
 }
 
-/// A file that looked like the tool and is not usable.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Rejected {
-    /// The file.
+/// A candidate that cannot be used.
+#[derive(Debug)]
+pub struct RejectedCandidate {
+    /// Path of the file.
     pub path: PathBuf,
-    /// What is wrong with it.
-    pub why: String,
+    /// Reason.
+    pub why: ToolError,
 }
 
-/// What a search came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found<T> {
-    /// The tool, if there is one that works.
+/// Result of a search for a tool.
+#[derive(Debug)]
+pub struct SearchResult<T> {
+    /// First usable tool, if there is one.
     pub tool: Option<T>,
-    /// What was passed over.
-    pub rejected: Vec<Rejected>,
+    /// Candidates that cannot be used.
+    pub rejected: Vec<RejectedCandidate>,
 }
 
-/// Where to look.
+/// Places to search for a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
-    /// A file named by the user: then nothing else is looked at.
+    /// Path set by the user; if set, nothing else is searched.
     pub named: Option<PathBuf>,
-    /// The folders of the `PATH`.
+    /// Folders of the `PATH`.
     pub path: Vec<PathBuf>,
-    /// What stands before the usual install folders: `/`, or another tree in a test. `None` leaves them out.
+    /// Root of the common install folders: `/`, or another folder in tests. `None` skips them.
     pub root: Option<PathBuf>,
 }
 
 impl Search {
-    /// The `PATH` of this process and the usual folders, unless the user named a file.
-    pub fn here(named: Option<PathBuf>) -> Self {
-        let path = std::env::var_os("PATH")
-            .map(|value| std::env::split_paths(&value).collect())
-            .unwrap_or_default();
+    /// Creates a search of the `PATH` and the common install folders, unless the user set a path.
+    pub fn from_env(named: Option<PathBuf>) -> Self {
         Search {
             named,
-            path,
+            path: folders_in_variable("PATH"),
             root: Some(PathBuf::from("/")),
         }
     }
 
-    /// Files that may be nsys, the likeliest first.
+    /// Lists candidates for nsys, best first.
     pub fn nsys(&self) -> Vec<Candidate> {
         self.candidates(
             "nsys",
@@ -94,7 +92,7 @@ impl Search {
         )
     }
 
-    /// Files that may be ncu, the likeliest first.
+    /// Lists candidates for ncu, best first.
     pub fn ncu(&self) -> Vec<Candidate> {
         self.candidates(
             "ncu",
@@ -113,29 +111,29 @@ impl Search {
         if let Some(path) = &self.named {
             return vec![Candidate {
                 path: path.clone(),
-                place: Place::Named,
+                location: ToolLocation::Named,
             }];
         }
         let mut found: Vec<Candidate> = Vec::new();
-        let mut add = |path: PathBuf, place| {
-            // The same file by two ways (a link on the PATH) is one candidate.
+        let mut add = |path: PathBuf, location| {
+            // A file and a link to it are one candidate.
             let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
             if is_executable(&path) && !found.iter().any(|known| real(&known.path) == real(&path)) {
-                found.push(Candidate { path, place });
+                found.push(Candidate { path, location });
             }
         };
         for folder in &self.path {
-            add(folder.join(name), Place::Path);
+            add(folder.join(name), ToolLocation::Path);
         }
         if let Some(root) = &self.root {
-            for (patterns, place) in [
-                (installed, Place::Installed),
-                (inside, Place::InsideNsightCompute),
+            for (patterns, location) in [
+                (installed, ToolLocation::Installed),
+                (inside, ToolLocation::InsideNsightCompute),
             ] {
                 for pattern in patterns {
                     newest_first(expand(root, pattern))
                         .into_iter()
-                        .for_each(|path| add(path, place));
+                        .for_each(|path| add(path, location));
                 }
             }
         }
@@ -148,16 +146,19 @@ fn newest_first(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     paths
 }
 
-/// The paths below `root` that fit a pattern with `*` inside single names.
+/// Expands a pattern below `root`. Each path component may contain one `*`.
 pub(crate) fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![root.to_path_buf()];
     for part in pattern.split('/') {
-        paths = paths.iter().flat_map(|path| step(path, part)).collect();
+        paths = paths
+            .iter()
+            .flat_map(|path| expand_component(path, part))
+            .collect();
     }
     paths
 }
 
-fn step(folder: &Path, part: &str) -> Vec<PathBuf> {
+fn expand_component(folder: &Path, part: &str) -> Vec<PathBuf> {
     let Some((before, after)) = part.split_once('*') else {
         let next = folder.join(part);
         return if next.exists() { vec![next] } else { Vec::new() };
@@ -165,7 +166,7 @@ fn step(folder: &Path, part: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };
-    let mut fitting: Vec<PathBuf> = entries
+    let mut matching: Vec<PathBuf> = entries
         .flatten()
         .filter(|entry| {
             let name = entry.file_name();
@@ -174,8 +175,8 @@ fn step(folder: &Path, part: &str) -> Vec<PathBuf> {
         })
         .map(|entry| entry.path())
         .collect();
-    fitting.sort();
-    fitting
+    matching.sort();
+    matching
 }
 
 #[cfg(test)]
@@ -209,15 +210,15 @@ mod tests {
         let found: Vec<_> = search
             .nsys()
             .into_iter()
-            .map(|found| (found.path, found.place))
+            .map(|found| (found.path, found.location))
             .collect();
         assert_eq!(
             found,
             [
-                (on_path, Place::Path),
-                (new, Place::Installed),
-                (old, Place::Installed),
-                (inside, Place::InsideNsightCompute)
+                (on_path, ToolLocation::Path),
+                (new, ToolLocation::Installed),
+                (old, ToolLocation::Installed),
+                (inside, ToolLocation::InsideNsightCompute)
             ]
         );
         assert_eq!(search.ncu(), []);
@@ -240,7 +241,7 @@ mod tests {
             search.ncu(),
             [Candidate {
                 path: root.path().join("bin/ncu"),
-                place: Place::Path
+                location: ToolLocation::Path
             }]
         );
     }
@@ -256,7 +257,7 @@ mod tests {
             search.nsys(),
             [Candidate {
                 path: "/x/nsys".into(),
-                place: Place::Named
+                location: ToolLocation::Named
             }]
         );
     }

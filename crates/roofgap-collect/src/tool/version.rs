@@ -1,20 +1,20 @@
-//! Versions out of what a tool says.
+//! Version numbers in the output of tools.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A version such as 2025.3.1; compared part by part.
+/// A version such as 2025.3.1, compared part by part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(Vec<u32>);
 
 impl Version {
-    /// The first run of numbers and dots in `text` that starts with a year, or else the first with a dot.
+    /// Finds the first dotted number in `text` that starts with a year, else the first dotted number.
     ///
     /// ```
     /// use roofgap_collect::tool::Version;
-    /// let said = "NVIDIA Nsight Systems version 2023.4.4.54-234433681190v0";
-    /// assert_eq!(Version::find(said).unwrap().to_string(), "2023.4.4.54");
+    /// let output = "NVIDIA Nsight Systems version 2023.4.4.54-234433681190v0";
+    /// assert_eq!(Version::find(output).unwrap().to_string(), "2023.4.4.54");
     /// assert!(Version::find("2024.1.1.0").unwrap() < Version::find("Version 2025.3").unwrap());
     /// assert_eq!(Version::find("no number"), None);
     /// ```
@@ -23,22 +23,22 @@ impl Version {
             text.split(|c: char| !c.is_ascii_digit() && c != '.')
                 .map(|run| run.trim_matches('.'))
                 .filter(|run| run.contains('.'))
-                .filter_map(Self::read)
+                .filter_map(Self::parse)
         };
-        runs().find(Version::is_of_a_year).or_else(|| runs().next())
+        runs().find(Version::starts_with_year).or_else(|| runs().next())
     }
 
-    /// Whether it begins with a year, as the versions of both tools do.
-    pub(super) fn is_of_a_year(&self) -> bool {
+    /// Returns true when the version starts with a year, as those of nsys and ncu do.
+    pub(super) fn starts_with_year(&self) -> bool {
         self.0.first().is_some_and(|first| (2018..2100).contains(first))
     }
 
-    /// At least this year and release.
+    /// Returns true for this year and release, or a later one.
     pub fn at_least(&self, year: u32, release: u32) -> bool {
         *self >= Version(vec![year, release])
     }
 
-    fn read(run: &str) -> Option<Self> {
+    fn parse(run: &str) -> Option<Self> {
         run.split('.')
             .map(|part| part.parse().ok())
             .collect::<Option<Vec<u32>>>()

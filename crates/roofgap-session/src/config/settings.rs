@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use roofgap_collect::ncu::plan::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
+use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
 use roofgap_collect::nsys::GraphTrace;
 
 use super::quantity::{Size, Span};

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use roofgap_collect::child::{Cancel, Job, Sink, run};
+use roofgap_collect::child::{Cancel, Job, OutputTarget, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_trace::Trace;
@@ -89,7 +89,7 @@ impl Export {
             why,
         };
         let command = nsys::export(&tool, &report, &sqlite);
-        let memory = || Sink::Memory { cap: 1 << 20 };
+        let memory = || OutputTarget::Memory { max_bytes: 1 << 20 };
         let mut job = Job::new(&command, memory(), memory());
         job.budget.time = Some(EXPORT_LIMIT);
         job.cancel = exporter.cancel.clone();
@@ -102,7 +102,7 @@ impl Export {
         // Status 0 without a file is a failure, and so is a file without status 0.
         let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
         if size == 0 || !outcome.is_success() {
-            let last = last_line(outcome.last_words());
+            let last = last_line(outcome.output_tail());
             return Err(failed(format!("it {}, last output: {last}", outcome.describe())));
         }
         Ok(Some(Export {

@@ -172,9 +172,11 @@ fn add_reasons(
     analysis
         .reasons
         .extend(heavy.into_iter().map(|why| Reason::new(About::Overhead, why)));
-    analysis
-        .reasons
-        .extend(unreadable.iter().map(|why| Reason::new(About::Sources, why.clone())));
+    analysis.reasons.extend(
+        unreadable
+            .iter()
+            .map(|why| Reason::new(About::Sources, why.clone())),
+    );
 }
 
 /// Describes why a phase has no result.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_collect::child::{
-    self, Budget, Cancel, ChildError, DiskBudget, Job, Outcome, Sink, StopPlan, Watcher,
+    self, Budget, Cancel, ChildError, DiskBudget, Job, Outcome, OutputTarget, StopPlan, Watcher,
 };
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::rundir::RunDir;
@@ -106,13 +106,13 @@ impl PhaseContext<'_> {
         });
         let log = |stream: &str| command.folder.join(format!("{}.{stream}.log", command.log));
         let stdout = match &command.stdout {
-            Some(path) => Sink::File {
+            Some(path) => OutputTarget::File {
                 path: path.clone(),
-                cap: CSV_CAP,
+                max_bytes: CSV_CAP,
             },
-            None => Sink::file(log("out")),
+            None => OutputTarget::file(log("out")),
         };
-        let mut job = Job::new(&command.line, stdout, Sink::file(log("err")));
+        let mut job = Job::new(&command.line, stdout, OutputTarget::file(log("err")));
         job.budget = Budget {
             time: Some(command.limit),
             disk: Some(DiskBudget {
@@ -198,7 +198,7 @@ impl PhaseContext<'_> {
 /// Chooses the grace periods of a stop: the configured ones for the program, longer ones for a profiler.
 fn stop_plan(is_profiler: bool, grace: Duration) -> StopPlan {
     if is_profiler {
-        let patient = StopPlan::patient();
+        let patient = StopPlan::for_profiler();
         StopPlan {
             interrupt: patient.interrupt.max(grace),
             ..patient

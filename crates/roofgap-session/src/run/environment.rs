@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, variables};
+use roofgap_collect::provenance::{Gpus, Machine, Python, PythonError, Revision, variables};
 use serde::Serialize;
 
 use super::props::ProfileProps;
@@ -40,13 +40,8 @@ struct ToolFacts {
     unusable_because: Option<String>,
 }
 
-/// Python of the program, or the error from asking it.
+/// Python of the program, or the error from querying it.
 pub(crate) type PythonResult = Result<Python, PythonError>;
-
-/// Error from asking the Python interpreter.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct PythonError(pub(crate) String);
 
 /// Queries the Python of the program; `None` for a program that is not Python.
 pub(crate) fn python_of(config: &Config) -> Option<PythonResult> {
@@ -60,7 +55,7 @@ pub(crate) fn python_of(config: &Config) -> Option<PythonResult> {
             is_python.then(|| first.to_owned())?
         }
     };
-    Some(Python::ask(&interpreter).map_err(|error| PythonError(error.to_string())))
+    Some(Python::query(&interpreter))
 }
 
 impl Environment {
@@ -83,11 +78,11 @@ impl Environment {
             tools: tools.map(tool_facts).unwrap_or_default(),
             gpus: gpus.gpus.clone(),
             no_gpu_because: gpus.usable.as_ref().err().map(ToString::to_string),
-            machine: Machine::here(),
+            machine: Machine::current(),
             python: python.and_then(|python| python.as_ref().ok().cloned()),
             no_python_because: python.and_then(|python| python.as_ref().err().map(ToString::to_string)),
             workload_revision: folder.as_deref().and_then(Revision::of),
-            variables: variables::here(),
+            variables: variables::current(),
         }
     }
 }

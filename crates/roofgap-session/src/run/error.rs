@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use roofgap_analyze::StageError;
 use roofgap_collect::child::Outcome;
-use roofgap_collect::program::hydra::HydraError;
+use roofgap_collect::program::HydraError;
 use roofgap_collect::rundir::RunDirError;
 
 use crate::config::model::ModelError;
@@ -126,7 +126,7 @@ impl AttemptError {
     pub(crate) fn after(why: impl Into<String>, outcome: &Outcome) -> Self {
         AttemptError {
             why: why.into(),
-            log_tail: Some(outcome.last_words().to_owned()),
+            log_tail: Some(outcome.output_tail().to_owned()),
         }
     }
 

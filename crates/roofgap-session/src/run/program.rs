@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::program::hf::Operators;
 use roofgap_collect::program::{
-    Annotation, HfDriver, HfModel, Hydra, Phase, Scripts, Setting, Verbatim, embedded,
+    Annotation, HfDriver, HfModel, HydraModule, OperatorOutputs, Phase, ProgramContext, Scripts, UserCommand,
+    embedded_command,
 };
 
 use super::error::ProgramError;
@@ -31,13 +31,13 @@ enum Kind {
     },
     Hf {
         driver: Box<HfDriver>,
-        operators: Operators,
+        operators: OperatorOutputs,
     },
     Hydra {
-        module: Hydra,
+        module: HydraModule,
         outputs: PathBuf,
     },
-    Command(Verbatim),
+    Command(UserCommand),
 }
 
 /// Files written for the program.
@@ -79,13 +79,13 @@ impl Program {
             },
             WorkloadKind::Hf => Kind::Hf {
                 driver: Box::new(hf_driver(config, files)?),
-                operators: Operators {
+                operators: OperatorOutputs {
                     account: layout.torch_account(),
                     trace: config.profiling.torch.trace.then(|| layout.torch_trace()),
                 },
             },
             WorkloadKind::Hydra => Kind::Hydra {
-                module: Hydra {
+                module: HydraModule {
                     python: workload.python.clone().into(),
                     module: workload
                         .module
@@ -93,17 +93,17 @@ impl Program {
                         .ok_or(ProgramError::Unset("workload.module is not set"))?,
                     mode: config.run.mode.as_str().to_owned(),
                     manifest: config.inputs.manifest.clone().map(absolute),
-                    quiet: Hydra::lightest(),
+                    light_overrides: HydraModule::default_light_overrides(),
                     overrides: workload.overrides.clone(),
                 },
                 outputs: layout.program_outputs(),
             },
             WorkloadKind::Command => {
                 let scripts = files.scripts.as_ref().filter(|_| workload.annotate);
-                Kind::Command(Verbatim {
+                Kind::Command(UserCommand {
                     words: workload.program.iter().map(OsString::from).collect(),
                     annotation: scripts
-                        .map(|scripts| Annotation::here(&scripts.annotate, workload.annotate_sync)),
+                        .map(|scripts| Annotation::from_env(&scripts.annotate, workload.annotate_sync)),
                 })
             }
         };
@@ -123,7 +123,7 @@ impl Program {
     pub(crate) fn command(&self, phase: Phase, account: &Path) -> Result<CommandLine, ProgramError> {
         let setting = self.setting(phase, account);
         match &self.kind {
-            Kind::Embedded { executable, workload } => Ok(embedded::embedded(
+            Kind::Embedded { executable, workload } => Ok(embedded_command(
                 executable,
                 &embedded_args(workload, phase),
                 &setting,
@@ -141,14 +141,14 @@ impl Program {
                 Ok(driver.command(&setting))
             }
             Kind::Hydra { module, outputs } => Ok(module.command(&outputs.join(phase.as_str()), &setting)),
-            Kind::Command(verbatim) => verbatim
+            Kind::Command(command) => command
                 .command(&setting)
                 .ok_or(ProgramError::Unset("no program was given")),
         }
     }
 
-    fn setting(&self, phase: Phase, account: &Path) -> Setting {
-        Setting {
+    fn setting(&self, phase: Phase, account: &Path) -> ProgramContext {
+        ProgramContext {
             run_dir: self.run_dir.clone(),
             phase,
             account: account.to_owned(),
@@ -158,7 +158,7 @@ impl Program {
     }
 
     /// Returns the Hydra module, which is asked for the overrides it accepts.
-    pub(crate) fn hydra(&mut self) -> Option<(&mut Hydra, PathBuf, Setting)> {
+    pub(crate) fn hydra(&mut self) -> Option<(&mut HydraModule, PathBuf, ProgramContext)> {
         let setting = self.setting(Phase::Baseline, &self.run_dir.join("unused.json"));
         match &mut self.kind {
             Kind::Hydra { module, outputs } => Some((module, outputs.join("check"), setting)),

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::command::find_on_path;
-use roofgap_collect::provenance::{Gpus, gpu};
-use roofgap_collect::tool::{Ncu, Nsys, Rejected, Search};
+use roofgap_collect::provenance::{Gpus, visible_gpus};
+use roofgap_collect::tool::{Ncu, Nsys, RejectedCandidate, Search};
 
 use super::native::{NativeLibrary, NativeUnavailable};
 use super::props::ProfileProps;
@@ -12,15 +12,15 @@ use crate::config::Config;
 
 /// The tools of a session.
 pub(crate) struct Tools {
-    pub(crate) nsys: Result<Nsys, ToolError>,
+    pub(crate) nsys: Result<Nsys, ToolUnavailable>,
     pub(crate) native: Result<NativeLibrary, NativeUnavailable>,
-    pub(crate) ncu: Result<Ncu, ToolError>,
-    pub(crate) gpu: Result<(), GpuError>,
+    pub(crate) ncu: Result<Ncu, ToolUnavailable>,
+    pub(crate) gpu: Result<(), GpuUnavailable>,
 }
 
 /// Error that prevents the use of nsys or ncu.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ToolError {
+pub(crate) enum ToolUnavailable {
     #[error("not searched: no phase needs it")]
     NotNeeded,
     #[error("{tool} was not found; install {product}, or set profiling.{tool}.path")]
@@ -38,7 +38,7 @@ pub(crate) enum ToolError {
 
 /// Error that prevents the use of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum GpuError {
+pub(crate) enum GpuUnavailable {
     #[error("no GPU: nvidia-smi was not found")]
     NoNvidiaSmi,
     #[error("nvidia-smi failed: {0}")]
@@ -51,7 +51,7 @@ pub(crate) enum GpuError {
 
 impl Tools {
     /// Searches the tools.
-    pub(crate) fn find(props: &ProfileProps, gpu: Result<(), GpuError>) -> Self {
+    pub(crate) fn find(props: &ProfileProps, gpu: Result<(), GpuUnavailable>) -> Self {
         let profiling = &props.composed.config.profiling;
         let search = |named: &Option<PathBuf>| Search {
             named: named.clone(),
@@ -67,23 +67,23 @@ impl Tools {
     }
 
     /// Skips the search, for a session without GPU phases.
-    pub(crate) fn not_needed(props: &ProfileProps, gpu: Result<(), GpuError>) -> Self {
+    pub(crate) fn not_needed(props: &ProfileProps, gpu: Result<(), GpuUnavailable>) -> Self {
         Tools {
-            nsys: Err(ToolError::NotNeeded),
+            nsys: Err(ToolUnavailable::NotNeeded),
             native: props.native.clone(),
-            ncu: Err(ToolError::NotNeeded),
+            ncu: Err(ToolUnavailable::NotNeeded),
             gpu,
         }
     }
 }
 
-fn find_nsys(search: &Search) -> Result<Nsys, ToolError> {
+fn find_nsys(search: &Search) -> Result<Nsys, ToolUnavailable> {
     let found = Nsys::find(search);
     let nsys = found
         .tool
         .ok_or_else(|| missing("nsys", "Nsight Systems", search, &found.rejected))?;
-    match nsys.import.remedy() {
-        Some(remedy) => Err(ToolError::Import {
+    match nsys.importer.remedy() {
+        Some(remedy) => Err(ToolUnavailable::Import {
             path: nsys.path,
             remedy,
         }),
@@ -91,25 +91,30 @@ fn find_nsys(search: &Search) -> Result<Nsys, ToolError> {
     }
 }
 
-fn find_ncu(search: &Search) -> Result<Ncu, ToolError> {
+fn find_ncu(search: &Search) -> Result<Ncu, ToolUnavailable> {
     let found = Ncu::find(search);
     found
         .tool
         .ok_or_else(|| missing("ncu", "Nsight Compute", search, &found.rejected))
 }
 
-fn missing(tool: &'static str, product: &'static str, search: &Search, rejected: &[Rejected]) -> ToolError {
+fn missing(
+    tool: &'static str,
+    product: &'static str,
+    search: &Search,
+    rejected: &[RejectedCandidate],
+) -> ToolUnavailable {
     let tried: Vec<String> = rejected
         .iter()
         .map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why))
         .collect();
     match (tried.is_empty(), &search.named) {
-        (true, Some(path)) => ToolError::NotExecutable {
+        (true, Some(path)) => ToolUnavailable::NotExecutable {
             tool,
             path: path.clone(),
         },
-        (true, None) => ToolError::NotFound { tool, product },
-        (false, _) => ToolError::Unusable {
+        (true, None) => ToolUnavailable::NotFound { tool, product },
+        (false, _) => ToolUnavailable::Unusable {
             tool,
             tried: tried.join("; "),
         },
@@ -119,23 +124,23 @@ fn missing(tool: &'static str, product: &'static str, search: &Search, rejected:
 /// The GPUs of the machine, and whether the program can use one.
 pub(crate) struct GpuFacts {
     pub(crate) gpus: Option<Gpus>,
-    pub(crate) usable: Result<(), GpuError>,
+    pub(crate) usable: Result<(), GpuUnavailable>,
 }
 
 impl GpuFacts {
     /// Queries `nvidia-smi`.
     pub(crate) fn query(config: &Config, search_path: &[PathBuf]) -> Self {
         let gpus = match find_on_path(Path::new("nvidia-smi"), search_path) {
-            Some(smi) => Gpus::ask(&smi).map_err(|error| GpuError::NvidiaSmi(error.to_string())),
-            None => Err(GpuError::NoNvidiaSmi),
+            Some(smi) => Gpus::query(&smi).map_err(|error| GpuUnavailable::NvidiaSmi(error.to_string())),
+            None => Err(GpuUnavailable::NoNvidiaSmi),
         };
         let own = config.workload.env.get("CUDA_VISIBLE_DEVICES").cloned();
         let value = own.or_else(|| std::env::var("CUDA_VISIBLE_DEVICES").ok());
         let usable = match &gpus {
             Err(error) => Err(error.clone()),
-            Ok(found) if found.gpus.is_empty() => Err(GpuError::NoneListed),
-            Ok(found) if gpu::visible(&found.gpus, value.as_deref()).is_empty() && found.mig.is_empty() => {
-                Err(GpuError::Hidden {
+            Ok(found) if found.gpus.is_empty() => Err(GpuUnavailable::NoneListed),
+            Ok(found) if visible_gpus(&found.gpus, value.as_deref()).is_empty() && found.mig.is_empty() => {
+                Err(GpuUnavailable::Hidden {
                     value: value.unwrap_or_default(),
                     count: found.gpus.len(),
                 })

@@ -69,7 +69,7 @@ impl RunRef {
 
 /// Lists all runs below `base`, oldest first; none where the folder is missing.
 pub fn all(base: &Path) -> Result<Vec<RunRef>, LocateError> {
-    match rundir::runs(base) {
+    match rundir::list_runs(base) {
         Ok(runs) => {
             let reference = |(id, path): (RunId, PathBuf)| RunRef {
                 id: id.as_str().to_owned(),

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use roofgap_collect::file::hash_file;
 use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
 
@@ -106,7 +107,7 @@ pub fn artifacts(run: &RunRef) -> Result<ArtifactList, RunsError> {
     let artifact = |file: FoundFile| Artifact {
         kind: kind(&file.path),
         bytes: file.bytes,
-        sha256: sha256(&run.path.join(&file.path)).ok(),
+        sha256: hash_file(&run.path.join(&file.path)).ok().map(|hash| hash.sha256),
         path: file.name(),
     };
     Ok(ArtifactList {
@@ -121,12 +122,6 @@ pub fn artifacts(run: &RunRef) -> Result<ArtifactList, RunsError> {
             .map(artifact)
             .collect(),
     })
-}
-
-/// Computes the SHA-256 of a file in hexadecimal.
-pub(crate) fn sha256(path: &Path) -> std::io::Result<String> {
-    let hash = roofgap_collect::provenance::InputFile::read(path)?.sha256;
-    Ok(hash.trim_start_matches("sha256:").to_owned())
 }
 
 /// Returns true for the name of a file in the middle of a write.

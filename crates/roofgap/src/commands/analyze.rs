@@ -8,7 +8,7 @@ use roofgap_analyze::About;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::child::Cancel;
-use roofgap_collect::rundir::write_whole;
+use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
 use roofgap_report::parquet::{self, Partition};
 use roofgap_report::{Bundle, chrome, json, text};
@@ -36,7 +36,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
         std::fs::create_dir_all(dir).map_err(|e| write(dir, e))?;
         for file in roofgap_report::files(bundle(&loaded)) {
             let path = dir.join(file.name);
-            write_whole(&path, &file.bytes).map_err(|e| write(&path, e))?;
+            write_atomic(&path, &file.bytes).map_err(|e| write(&path, e))?;
             printer.progress(&format_args!("wrote {}", path.display()));
         }
     }
@@ -84,7 +84,7 @@ pub(super) fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Expo
         Cancel::new()
     };
     Ok(Exporter {
-        search: Search::here(nsys),
+        search: Search::from_env(nsys),
         cancel,
     })
 }

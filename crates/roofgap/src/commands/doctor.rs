@@ -3,7 +3,7 @@
 use crate::args::{Doctor, Format};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_collect::doctor::{DoctorProps, Findings, Status, checks};
+use roofgap_collect::doctor::{DoctorProps, Status, SystemFacts, checks};
 use std::fmt::Write;
 
 pub(super) fn run(args: Doctor, printer: &Printer) -> Result<u8, Failure> {
@@ -11,7 +11,7 @@ pub(super) fn run(args: Doctor, printer: &Printer) -> Result<u8, Failure> {
         python: args.python,
         ..DoctorProps::default()
     };
-    let checks = checks::checks(&Findings::here(&props), &props);
+    let checks = checks(&SystemFacts::collect(&props), &props);
     let answer = match args.format {
         Format::Json => {
             let json = serde_json::to_string_pretty(&checks).map_err(|e| Failure::Bug(e.to_string()))?;

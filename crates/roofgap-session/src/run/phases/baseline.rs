@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_collect::child::Ended;
+use roofgap_collect::child::EndReason;
 use roofgap_collect::program::Phase;
 use roofgap_trace::account::{self, Account};
 
@@ -113,8 +113,8 @@ fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline
     let outcome = context.run(&command).map_err(own)?;
     if !outcome.is_success() {
         let (exit, hint) = match outcome.ended {
-            Ended::TimeBudget { .. } => (Exit::ProgramFailed, "; raise run.timeout if it needs longer"),
-            Ended::DiskBudget { .. } => (Exit::Partial, "; free disk space, or set artifacts.stage2_dir"),
+            EndReason::TimeBudget { .. } => (Exit::ProgramFailed, "; raise run.timeout if it needs longer"),
+            EndReason::DiskBudget { .. } => (Exit::Partial, "; free disk space, or set artifacts.stage2_dir"),
             _ => (Exit::ProgramFailed, ""),
         };
         let why = format!("the program {}{hint}", outcome.describe());

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use roofgap_collect::child::budget::free_bytes;
+use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
+use roofgap_collect::file::{FileHash, hash_file};
 use roofgap_collect::program::Scripts;
-use roofgap_collect::provenance::InputFile;
 
 use super::requested::Requested;
 use super::stage1;
@@ -119,8 +119,8 @@ fn warn_about_tools(context: &mut PhaseContext<'_>, tools: &Tools, requested: Re
 fn write_inputs(context: &mut PhaseContext<'_>) {
     let mut items = Vec::new();
     for path in input_files(context.config) {
-        match InputFile::read(&path) {
-            Ok(file) => items.push(input_node(&file)),
+        match hash_file(&path) {
+            Ok(file) => items.push(input_node(&path, &file)),
             Err(error) => {
                 let note = format!("cannot read the input {}: {error}", path.display());
                 context.record.note(PHASE, note);
@@ -160,12 +160,12 @@ fn text(value: &str) -> Node {
     node(Value::Text(value.to_owned()))
 }
 
-fn input_node(file: &InputFile) -> Node {
+fn input_node(path: &Path, file: &FileHash) -> Node {
     let bytes = i64::try_from(file.bytes).unwrap_or(i64::MAX);
     let mut map = Map::default();
-    map.insert("path", text(&file.path.display().to_string()));
+    map.insert("path", text(&path.display().to_string()));
     map.insert("bytes", node(Value::Int(bytes)));
-    map.insert("sha256", text(&file.sha256));
+    map.insert("sha256", text(&format!("sha256:{}", file.sha256)));
     node(Value::Map(map))
 }
 
@@ -243,7 +243,7 @@ fn check_packages(config: &Config, python: &PythonResult) -> Result<(), ProgramE
     };
     let python = python
         .as_ref()
-        .map_err(|error| ProgramError::Python(error.0.clone()))?;
+        .map_err(|error| ProgramError::Python(error.to_string()))?;
     let missing = needed
         .iter()
         .copied()
@@ -263,7 +263,7 @@ fn drop_refused_overrides(context: &mut PhaseContext<'_>, program: &mut Program)
     let Some((module, output, setting)) = program.hydra() else {
         return Ok(());
     };
-    for text in module.settle(&output, &setting, Duration::from_secs(120))? {
+    for text in module.drop_rejected_overrides(&output, &setting, Duration::from_secs(120))? {
         let note = format!("the module does not accept {text}; it was left out");
         context.record.note(PHASE, note);
     }

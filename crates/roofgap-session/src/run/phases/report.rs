@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Analysis;
-use roofgap_collect::rundir::{RunDirError, write_whole};
+use roofgap_collect::file::write_atomic;
+use roofgap_collect::rundir::RunDirError;
 use roofgap_report::{Bundle, ReportFile, files};
 
 use crate::load::run::{Run, context, load, overhead_warnings};
@@ -32,7 +33,7 @@ pub fn write_reports(run_dir: &Path) -> Result<WrittenReports, SessionError> {
     let mut files = Vec::new();
     for file in render(&loaded) {
         let path = run_dir.join(file.name);
-        write_whole(&path, &file.bytes).map_err(|source| RunDirError::Write {
+        write_atomic(&path, &file.bytes).map_err(|source| RunDirError::Write {
             path: path.clone(),
             source,
         })?;

@@ -2,12 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use sha2::{Digest, Sha256};
+use roofgap_collect::file::{copy_hashed, write_atomic_with};
 
 use crate::run_dir::layout::packed_name;
 
@@ -19,73 +19,31 @@ pub(super) fn pack(path: &Path) -> io::Result<u64> {
 /// Compresses a file through a wrapper of the output file.
 pub(super) fn pack_through<W: Write>(path: &Path, wrap: impl FnOnce(File) -> W) -> io::Result<u64> {
     let target = packed_name(path);
-    let temporary = temporary_name(&target)?;
-    let written = write(path, &temporary, wrap).and_then(|size| {
-        fs::rename(&temporary, &target)?;
-        sync_folder(&target)?;
-        Ok(size)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-        return written;
-    }
+    let size = write_atomic_with(&target, |file| compress(path, file, wrap))?;
+    sync_folder(&target)?;
     // The compressed file is complete and has its final name.
     fs::remove_file(path)?;
     sync_folder(path)?;
-    written
+    Ok(size)
 }
 
-fn write<W: Write>(path: &Path, temporary: &Path, wrap: impl FnOnce(File) -> W) -> io::Result<u64> {
-    let mut source = File::open(path)?;
-    let file = File::create_new(temporary)?;
-    let to_sync = file.try_clone()?;
-    let mut encoder = GzEncoder::new(BufWriter::with_capacity(1 << 17, wrap(file)), Compression::new(6));
-    let original = copy_hashed(&mut source, &mut encoder)?;
-    encoder
-        .finish()?
-        .into_inner()
-        .map_err(|error| error.into_error())?
-        .flush()?;
-    to_sync.sync_all()?;
-    // A file that does not read back the same replaces nothing.
-    let mut back = GzDecoder::new(BufReader::new(File::open(temporary)?));
+/// Compresses a file and checks that the result reads back the same.
+fn compress<W: Write>(path: &Path, file: &mut File, wrap: impl FnOnce(File) -> W) -> io::Result<u64> {
+    let output = BufWriter::with_capacity(1 << 17, wrap(file.try_clone()?));
+    let mut encoder = GzEncoder::new(output, Compression::new(6));
+    let original = copy_hashed(&mut File::open(path)?, &mut encoder)?;
+    let output = encoder.finish()?.into_inner();
+    output.map_err(|error| error.into_error())?.flush()?;
+    file.sync_all()?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(0))?;
+    let mut back = GzDecoder::new(BufReader::new(file));
     if copy_hashed(&mut back, &mut io::sink())? != original {
         return Err(io::Error::other(
             "the compressed file does not read back the same",
         ));
     }
-    Ok(fs::metadata(temporary)?.len())
-}
-
-/// Copies a stream and returns its length and SHA-256.
-fn copy_hashed(from: &mut impl Read, to: &mut impl Write) -> io::Result<(u64, Vec<u8>)> {
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0u8; 1 << 17];
-    let mut length = 0u64;
-    loop {
-        let n = from.read(&mut buffer)?;
-        if n == 0 {
-            return Ok((length, hasher.finalize().to_vec()));
-        }
-        let part = buffer.get(..n).unwrap_or_default();
-        hasher.update(part);
-        to.write_all(part)?;
-        length += n as u64;
-    }
-}
-
-fn temporary_name(target: &Path) -> io::Result<PathBuf> {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let name = target
-        .file_name()
-        .ok_or_else(|| io::Error::other("the path has no file name"))?;
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    Ok(target.with_file_name(format!(
-        ".{}.{}-{count}.tmp",
-        name.to_string_lossy(),
-        std::process::id()
-    )))
+    Ok(size)
 }
 
 /// Syncs a folder, so that a rename survives a power cut.

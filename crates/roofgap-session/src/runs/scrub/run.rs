@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use roofgap_collect::rundir::{RunState, run_state, write_whole};
+use roofgap_collect::file::{hash_file, write_atomic};
+use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
 
-use super::super::artifacts::{FoundFile, files, is_temporary, sha256};
+use super::super::artifacts::{FoundFile, files, is_temporary};
 use super::super::error::RunsError;
 use super::host::HostFacts;
 use super::private::Private;
@@ -142,7 +143,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
     }
     let note = serde_json::to_vec_pretty(&outcome).unwrap_or_default();
     let path = run.path.join(NOTE);
-    write_whole(&path, &note).map_err(RunsError::io("write", &path))?;
+    write_atomic(&path, &note).map_err(RunsError::io("write", &path))?;
     if let Some(target) = &props.pack {
         clean.retain(|file| file != Path::new(NOTE));
         clean.push(PathBuf::from(NOTE));
@@ -151,7 +152,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
         outcome.pack = Some(Archive {
             path: target.clone(),
             bytes,
-            sha256: sha256(target).ok(),
+            sha256: hash_file(target).ok().map(|hash| hash.sha256),
             files: clean.len(),
         });
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use roofgap_collect::rundir::write_whole;
+use roofgap_collect::file::write_atomic;
 
 use super::private::Private;
 
@@ -51,7 +51,7 @@ pub(super) fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String,
             encoder.write_all(&clean)?;
             clean = encoder.finish()?;
         }
-        write_whole(path, &clean)?;
+        write_atomic(path, &clean)?;
     }
     Ok(changed)
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use roofgap_analyze::StageSet;
 use roofgap_analyze::counters::canonical;
 use roofgap_collect::child::{Outcome, Watch, Watcher};
-use roofgap_collect::ncu::{self, NameBase, Page, Profiled};
+use roofgap_collect::ncu::{self, NameBase, NcuFailure, NcuProfile, Page, ProfiledLaunch};
 use roofgap_collect::program::Phase;
 use roofgap_collect::tool::Ncu;
 use roofgap_trace::ncu::CounterSet;
@@ -48,7 +48,7 @@ fn commands(
     layout: &Layout,
     tool: &Ncu,
     program: &Program,
-    options: &ncu::Plan,
+    options: &NcuProfile,
 ) -> Result<NcuCommands, ProgramError> {
     let planned = options.command(tool, &program.command(Phase::Counters, &layout.ncu_account())?);
     let command = |line, log, limit| PhaseCommand::new(PHASE, line, layout.ncu(), log, limit);
@@ -227,11 +227,11 @@ fn until_complete(expected: Option<u64>, budget: Duration) -> Watcher {
     let began = Instant::now();
     let mut measured = 0;
     Box::new(move |line| {
-        if Profiled::read(line).is_some() {
+        if ProfiledLaunch::parse(line).is_some() {
             measured += 1;
         }
         if expected.is_some_and(|expected| measured >= expected) || began.elapsed() > budget {
-            Watch::Enough
+            Watch::Stop
         } else {
             Watch::Continue
         }
@@ -245,27 +245,11 @@ fn nothing_measured(folder: &Path, outcome: &Outcome) -> AttemptError {
         .filter_map(|log| std::fs::read(folder.join(log)).ok())
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .collect::<String>();
-    let why = match ncu::complaint(&output) {
-        Some(complaint) => format!(
-            "ncu measured nothing: {}; {}",
-            describe_complaint(&complaint),
-            complaint.remedy()
-        ),
+    let why = match NcuFailure::find(&output) {
+        Some(failure) => format!("ncu measured nothing: {failure}; {}", failure.remedy()),
         None => format!("ncu left no report: it {}", outcome.describe()),
     };
     AttemptError::after(why, outcome)
-}
-
-fn describe_complaint(complaint: &ncu::Complaint) -> String {
-    use ncu::Complaint;
-    match complaint {
-        Complaint::Permission => "no permission to read the counters (ERR_NVGPUCTRPERM)".to_owned(),
-        Complaint::NothingProfiled => "no kernel was profiled".to_owned(),
-        Complaint::UnknownName(line)
-        | Complaint::Driver(line)
-        | Complaint::Busy(line)
-        | Complaint::Other(line) => line.trim_start_matches("==ERROR==").trim().to_owned(),
-    }
 }
 
 /// Writes a page of the report as CSV.
@@ -288,9 +272,9 @@ mod tests {
         let line = "==PROF== Profiling \"k\" - 0: 0%....50%....100% - 9 passes";
         assert_eq!(watch("something"), Watch::Continue);
         assert_eq!(watch(line), Watch::Continue);
-        assert_eq!(watch(line), Watch::Enough);
+        assert_eq!(watch(line), Watch::Stop);
         let mut spent = until_complete(None, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(1));
-        assert_eq!(spent("anything"), Watch::Enough);
+        assert_eq!(spent("anything"), Watch::Stop);
     }
 }

@@ -2,7 +2,7 @@
 
 use roofgap_analyze::StageSet;
 use roofgap_analyze::counters::light_metrics;
-use roofgap_collect::ncu::{self, NameBase, Sampling};
+use roofgap_collect::ncu::{self, NameBase, NcuProfile};
 use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Ncu;
 use roofgap_trace::Trace;
@@ -15,7 +15,7 @@ use crate::select::{Plan, mangled};
 
 /// ncu options for a plan, with notes on them.
 pub(super) struct Request {
-    pub(super) options: ncu::Plan,
+    pub(super) options: NcuProfile,
     pub(super) notes: Vec<String>,
 }
 
@@ -33,10 +33,10 @@ pub(super) fn request(
     let (kernels, name_base) = names(layout, timeline.tool, plan, &mut notes);
     let capability = trace.devices.iter().find_map(|device| device.compute_capability);
     let wanted = metrics(&config.profiling.ncu, capability);
-    let chip = capability.and_then(|(major, minor)| ncu::metrics::chip(major, minor));
+    let chip = capability.and_then(|(major, minor)| ncu::chip_name(major, minor));
     let (metrics, unknown) = match chip.map(|chip| tool.metrics_of(chip)) {
         // One unknown name makes ncu measure nothing.
-        Some(Ok(known)) => ncu::metrics::existing(wanted, &known),
+        Some(Ok(known)) => ncu::split_supported(wanted, &known),
         Some(Err(_)) | None => (wanted, Vec::new()),
     };
     if !unknown.is_empty() {
@@ -46,11 +46,11 @@ pub(super) fn request(
         ));
     }
     let ranges = plan.ranges.iter().filter_map(|range| NvtxRange::parse(range));
-    let options = ncu::Plan {
+    let options = NcuProfile {
         kernels,
         name_base,
         ranges: ranges.collect(),
-        except: warmups(trace, stages),
+        excluded_ranges: warmups(trace, stages),
         metrics,
         ..base_options(config, layout)
     };
@@ -58,12 +58,10 @@ pub(super) fn request(
 }
 
 /// Builds the ncu options that do not depend on a timeline: no kernels, ranges or metrics.
-pub(super) fn base_options(config: &Config, layout: &Layout) -> ncu::Plan {
+pub(super) fn base_options(config: &Config, layout: &Layout) -> NcuProfile {
     let settings = &config.profiling.ncu;
-    ncu::Plan {
-        sampling: Sampling::PerLaunchConfig {
-            count: settings.launch_count.max(1),
-        },
+    NcuProfile {
+        launches_per_config: settings.launch_count.max(1),
         set: settings.set.clone(),
         sections: settings.sections.clone(),
         metrics: metrics(settings, None),
@@ -71,9 +69,8 @@ pub(super) fn base_options(config: &Config, layout: &Layout) -> ncu::Plan {
         cache: settings.cache_control,
         replay: settings.replay_mode,
         processes: settings.target_processes,
-        end_when_met: false,
         extra: settings.extra_args.clone(),
-        ..ncu::Plan::to(layout.ncu_base())
+        ..NcuProfile::new(layout.ncu_base())
     }
 }
 

@@ -115,7 +115,7 @@ fn split(raw: &Path, to: &Path, stage_of: &[Option<String>], stage: &str) -> Res
         let bytes = writer
             .into_inner()
             .map_err(|error| std::io::Error::other(error.to_string()))?;
-        roofgap_collect::rundir::write_whole(to, &bytes)?;
+        roofgap_collect::file::write_atomic(to, &bytes)?;
     }
     Ok(rows)
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use roofgap_collect::file::hash_file;
 use roofgap_collect::nsys::GraphTrace;
 use roofgap_collect::program::Phase;
 use roofgap_trace::Input;
@@ -14,7 +15,6 @@ use crate::run::error::{AttemptError, ProgramError};
 use crate::run::native::NativeLibrary;
 use crate::run::program::Program;
 use crate::run_dir::Layout;
-use crate::runs::artifacts::sha256;
 
 /// Describes the command of a recording: the program with the collector loaded into it.
 pub(super) fn command(
@@ -77,7 +77,7 @@ pub(super) fn record(
 fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Result<(), AttemptError> {
     let path = context.layout.native_library();
     context.run_dir.write(&path, library.bytes)?;
-    let found = sha256(&path)?;
+    let found = hash_file(&path)?.sha256;
     if found != library.sha256 {
         let why = format!(
             "{} has SHA-256 {found}, expected {}",

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use roofgap_collect::nsys::{self, CaptureEnd, Gate, Profile};
+use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::program::Phase;
 use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Nsys;
@@ -34,7 +34,7 @@ pub(super) struct NsysCommands {
     pub(super) stats: Option<(PhaseCommand, PathBuf)>,
     /// Options that this nsys does not support.
     pub(super) left_out: Vec<String>,
-    profile: Profile,
+    profile: NsysProfile,
 }
 
 /// Describes the commands of a recording.
@@ -48,7 +48,7 @@ pub(super) fn commands(
     let mut profile = profile(config, layout)?;
     let mut log = "nsys";
     if gating == Gating::Off {
-        profile.gate = None;
+        profile.capture_range = None;
         log = "nsys-ungated";
     }
     let command = |line, log| PhaseCommand::new(PHASE, line, layout.nsys(), log, config.run.timeout.0);
@@ -70,11 +70,11 @@ pub(super) fn commands(
 }
 
 /// Reads the recording options from the configuration.
-fn profile(config: &Config, layout: &Layout) -> Result<Profile, ProgramError> {
+fn profile(config: &Config, layout: &Layout) -> Result<NsysProfile, ProgramError> {
     let settings = &config.profiling.nsys;
-    let gate = match &settings.nvtx_capture {
+    let capture_range = match &settings.nvtx_capture {
         None => None,
-        Some(text) => Some(Gate {
+        Some(text) => Some(CaptureRange {
             range: NvtxRange::parse(text).ok_or_else(|| ProgramError::Range(text.clone()))?,
             end: match settings.capture_range_end {
                 RangeEnd::Stop => CaptureEnd::Stop,
@@ -82,15 +82,15 @@ fn profile(config: &Config, layout: &Layout) -> Result<Profile, ProgramError> {
             },
         }),
     };
-    Ok(Profile {
+    Ok(NsysProfile {
         trace: settings.trace.clone(),
         sample: settings.sample.clone(),
         cpuctxsw: settings.cpuctxsw.clone(),
         graph: settings.cuda_graph_trace,
         events: settings.cuda_event_trace,
-        gate,
+        capture_range,
         extra: settings.extra_args.clone(),
-        ..Profile::to(layout.nsys_base())
+        ..NsysProfile::new(layout.nsys_base())
     })
 }
 
@@ -103,7 +103,7 @@ pub(super) fn record(
     let gated = commands(context.config, &context.layout, nsys, program, Gating::Configured)?;
     match run(context, &gated) {
         Err(error)
-            if gated.profile.gate.is_some()
+            if gated.profile.capture_range.is_some()
                 && !gated.profile.report().exists()
                 && !context.is_cancelled() =>
         {

@@ -1,4 +1,4 @@
-//! A child's output: drained on a thread, kept in a file of bounded size, its end at hand for messages.
+//! Output of a child: drained on a thread into a file of bounded size, with its tail in memory for messages.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,70 +10,87 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::outcome::LogFacts;
+use super::outcome::CapturedOutput;
 
-/// Where a stream goes. Beyond `cap` bytes the middle is left out, and a line in the file says how much.
+/// Destination of one output stream. Beyond `max_bytes` the middle is left out, and a line in the file says how much.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sink {
-    /// Into a file, made anew.
+pub enum OutputTarget {
+    /// A file, truncated first.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The most of the stream it keeps.
-        cap: u64,
+        /// Most bytes the file keeps.
+        max_bytes: u64,
     },
-    /// Only the last bytes, in memory.
+    /// Memory, for the last bytes only.
     Memory {
-        /// The most that is kept.
-        cap: usize,
+        /// Most bytes kept.
+        max_bytes: usize,
     },
 }
 
-impl Sink {
-    /// A file of at most 8 MiB: enough for any log a person reads.
+impl OutputTarget {
+    /// Returns a file of at most 8 MiB, enough for any log a person reads.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Sink::File {
+        OutputTarget::File {
             path: path.into(),
-            cap: 8 << 20,
+            max_bytes: 8 << 20,
+        }
+    }
+
+    /// Returns the path of the file, if there is one.
+    pub(super) fn path(&self) -> Option<&PathBuf> {
+        match self {
+            OutputTarget::File { path, .. } => Some(path),
+            OutputTarget::Memory { .. } => None,
         }
     }
 }
 
-/// What a message quotes of a log.
+/// Bytes of a log that a message quotes.
 const TAIL: usize = 8 << 10;
-/// The end of a stream that a capped file keeps: the last thing said is the most useful.
+/// Bytes at the end of a stream that a full file keeps: the last lines are the most useful.
 const FILE_TAIL: u64 = 64 << 10;
 
-/// The open end of a sink, with what it has seen.
+/// An open output target.
 pub(super) struct Log {
     file: Option<(File, PathBuf)>,
+    /// Bytes of the stream's start that the file keeps.
+    head: u64,
+    /// Bytes of `head` not yet written.
     head_room: u64,
     last: VecDeque<u8>,
     keep: usize,
+    /// Bytes of the stream's end that the file keeps.
+    file_tail: u64,
     seen: u64,
     write_error: Option<String>,
 }
 
 impl Log {
-    /// Opens the file before the child is started, so that a folder that cannot be written costs nothing.
-    pub(super) fn open(sink: &Sink) -> io::Result<Self> {
-        Ok(match sink {
-            Sink::File { path, cap } => {
-                let tail = FILE_TAIL.min(cap / 2);
+    /// Opens the target before the child starts, so that an unwritable folder is reported first.
+    pub(super) fn open(target: &OutputTarget) -> io::Result<Self> {
+        Ok(match target {
+            OutputTarget::File { path, max_bytes } => {
+                let tail = FILE_TAIL.min(max_bytes / 2);
                 Log {
                     file: Some((File::create(path)?, path.clone())),
-                    head_room: cap - tail,
+                    head: max_bytes - tail,
+                    head_room: max_bytes - tail,
                     last: VecDeque::new(),
                     keep: usize::try_from(tail).unwrap_or(TAIL).max(TAIL),
+                    file_tail: tail,
                     seen: 0,
                     write_error: None,
                 }
             }
-            Sink::Memory { cap } => Log {
+            OutputTarget::Memory { max_bytes } => Log {
                 file: None,
+                head: 0,
                 head_room: 0,
                 last: VecDeque::new(),
-                keep: *cap,
+                keep: *max_bytes,
+                file_tail: 0,
                 seen: 0,
                 write_error: None,
             },
@@ -87,7 +104,7 @@ impl Log {
                 .unwrap_or(usize::MAX)
                 .min(bytes.len());
             if now > 0 && self.write_error.is_none() {
-                // A full disk must not stop the draining, or the child would hang on its output.
+                // A full disk must not stop the draining, or the child would block on its output.
                 if let Err(error) = file.write_all(bytes.get(..now).unwrap_or_default()) {
                     self.write_error = Some(error.to_string());
                 }
@@ -102,14 +119,13 @@ impl Log {
         self.last.extend(fresh);
     }
 
-    fn finish(mut self, cap: u64) -> LogFacts {
+    fn finish(mut self) -> CapturedOutput {
         let last: Vec<u8> = std::mem::take(&mut self.last).into();
         let mut left_out = 0;
         if let Some((file, _)) = &mut self.file {
-            let head = cap - FILE_TAIL.min(cap / 2);
-            let beyond = self.seen.saturating_sub(head);
+            let beyond = self.seen.saturating_sub(self.head);
             if beyond > 0 {
-                let tail = beyond.min(last.len() as u64).min(cap - head);
+                let tail = beyond.min(last.len() as u64).min(self.file_tail);
                 left_out = beyond - tail;
                 let from = last.len() - usize::try_from(tail).unwrap_or(last.len());
                 let note = if left_out > 0 {
@@ -129,7 +145,7 @@ impl Log {
         }
         let quoted = if self.file.is_some() { TAIL } else { self.keep };
         let tail = last.get(last.len().saturating_sub(quoted)..).unwrap_or_default();
-        LogFacts {
+        CapturedOutput {
             path: self.file.map(|(_, path)| path),
             bytes: self.seen,
             left_out,
@@ -139,20 +155,18 @@ impl Log {
     }
 }
 
-/// Drains `pipe` until it is closed, or until `stop` is set and nothing more is waiting (a process that escaped may
-/// hold the pipe open for ever).
+/// Drains `pipe` until it is closed, or until `flow.stop` is set and no data is waiting (an escaped process may hold the
+/// pipe open for ever).
 pub(super) fn drain<P: Read + AsFd>(
     mut pipe: P,
     mut log: Log,
-    cap: u64,
-    stop: &AtomicBool,
-    seen: &AtomicU64,
+    flow: &Flow,
     mut line: Option<impl FnMut(&str)>,
-) -> LogFacts {
+) -> CapturedOutput {
     let mut buffer = vec![0; 64 << 10];
     let mut partial = Vec::new();
     loop {
-        let stopping = stop.load(Ordering::SeqCst);
+        let stopping = flow.stop.load(Ordering::SeqCst);
         let wait = if stopping { 0 } else { 50_000_000 };
         let mut fds = [PollFd::new(&pipe, PollFlags::IN)];
         match rustix::event::poll(
@@ -172,7 +186,7 @@ pub(super) fn drain<P: Read + AsFd>(
             Ok(count) => {
                 let bytes = buffer.get(..count).unwrap_or_default();
                 log.take(bytes);
-                seen.fetch_add(count as u64, Ordering::Relaxed);
+                flow.seen.fetch_add(count as u64, Ordering::Relaxed);
                 if let Some(line) = &mut line {
                     lines(&mut partial, bytes, line);
                 }
@@ -181,13 +195,13 @@ pub(super) fn drain<P: Read + AsFd>(
             Err(_) => break,
         }
     }
-    log.finish(cap)
+    log.finish()
 }
 
-/// Hands whole lines over; carriage returns end lines too, since progress is often written so.
+/// Passes complete lines to `line`. A carriage return ends a line too, because progress bars use it.
 fn lines(partial: &mut Vec<u8>, bytes: &[u8], line: &mut impl FnMut(&str)) {
     for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-        // A line without an end must not take all memory.
+        // An endless line must not use unbounded memory.
         if partial.len() < 64 << 10 {
             partial.extend_from_slice(piece);
         }
@@ -198,18 +212,12 @@ fn lines(partial: &mut Vec<u8>, bytes: &[u8], line: &mut impl FnMut(&str)) {
     }
 }
 
-/// The cap of a sink, in bytes.
-pub(super) fn cap(sink: &Sink) -> u64 {
-    match sink {
-        Sink::File { cap, .. } => *cap,
-        Sink::Memory { cap } => *cap as u64,
-    }
-}
-
-/// Counters a drain shares with the one who reports progress.
+/// State shared between the drains of a child and its supervisor.
 #[derive(Default, Clone)]
 pub(super) struct Flow {
+    /// Set after the child ended.
     pub(super) stop: Arc<AtomicBool>,
+    /// Bytes read from both streams.
     pub(super) seen: Arc<AtomicU64>,
 }
 
@@ -217,19 +225,19 @@ pub(super) struct Flow {
 mod tests {
     use super::*;
 
-    fn feed(sink: &Sink, pieces: &[&[u8]]) -> LogFacts {
-        let mut log = Log::open(sink).unwrap();
+    fn feed(target: &OutputTarget, pieces: &[&[u8]]) -> CapturedOutput {
+        let mut log = Log::open(target).unwrap();
         for piece in pieces {
             log.take(piece);
         }
-        log.finish(cap(sink))
+        log.finish()
     }
 
     #[test]
     fn a_short_stream_is_kept_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let facts = feed(&Sink::file(&path), &[b"one\n", b"two\n"]);
+        let facts = feed(&OutputTarget::file(&path), &[b"one\n", b"two\n"]);
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
         assert_eq!(
             (facts.bytes, facts.left_out, facts.tail.as_str()),
@@ -238,23 +246,23 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_at_and_just_over_its_cap() {
+    fn a_stream_at_and_just_over_its_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let sink = Sink::File {
+        let target = OutputTarget::File {
             path: path.clone(),
-            cap: 10,
+            max_bytes: 10,
         };
-        assert_eq!(feed(&sink, &[b"01234", b"56789"]).left_out, 0);
+        assert_eq!(feed(&target, &[b"01234", b"56789"]).left_out, 0);
         assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
-        assert_eq!(feed(&sink, &[b"0123456789ab"]).left_out, 2);
+        assert_eq!(feed(&target, &[b"0123456789ab"]).left_out, 2);
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, "01234\n[... 2 bytes of output left out here ...]\n789ab");
     }
 
     #[test]
     fn memory_keeps_the_end() {
-        let facts = feed(&Sink::Memory { cap: 4 }, &[b"abc", b"defg"]);
+        let facts = feed(&OutputTarget::Memory { max_bytes: 4 }, &[b"abc", b"defg"]);
         assert_eq!((facts.tail.as_str(), facts.bytes, facts.left_out), ("defg", 7, 3));
     }
 

@@ -1,125 +1,101 @@
-//! Which launches are measured, and how.
+//! `ncu`: measuring kernel launches of a program.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::pattern::{self, NameBase};
-use crate::command::{CommandLine, Planned};
+use super::kernel_filter::{self, NameBase};
+use crate::command::{CommandLine, PlannedCommand, escape_percent, with_suffix};
 use crate::range::NvtxRange;
 use crate::tool::Ncu;
 
-/// What ncu does with the clocks while it measures.
+/// GPU clocks during a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockControl {
-    /// They run as in the program itself, so durations compare with the timeline's.
+    /// Not controlled, so durations compare with the timeline.
     #[default]
     None,
-    /// Locked to base: repeats well, compares with nothing.
+    /// Locked to base: repeatable, but not comparable with the timeline.
     Base,
 }
 
-/// What ncu does with the caches between passes.
+/// GPU caches between replay passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheControl {
-    /// Flushed: each pass starts cold, and counters are the same in each.
+    /// Flushed before each pass, so all passes agree.
     #[default]
     All,
-    /// Left as they are.
+    /// Not flushed.
     None,
 }
 
-/// How a launch is measured in several passes.
+/// Unit of replay for measurements of several passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayMode {
-    /// The launch is repeated with its memory restored.
+    /// One launch, with its memory restored.
     #[default]
     Kernel,
-    /// The whole program is run again for each pass.
+    /// The whole program.
     Application,
 }
 
-/// Whose launches are measured.
+/// Processes whose launches are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TargetProcesses {
-    /// The program and what it starts.
+    /// The program and its descendants.
     #[default]
     All,
-    /// The program alone.
+    /// Only the program itself.
     ApplicationOnly,
 }
 
-/// Which of the launches that fit are measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Sampling {
-    /// The first `count` of each kernel, grid and block.
-    PerLaunchConfig {
-        /// How many of each.
-        count: u32,
-    },
-    /// The first `count` of all, after `skip`.
-    First {
-        /// How many are passed over.
-        skip: u32,
-        /// How many are measured.
-        count: u32,
-    },
-    /// All of them.
-    All,
-}
-
-/// What is measured.
+/// Options of `ncu`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The report without its suffix: ncu adds `.ncu-rep`.
+pub struct NcuProfile {
+    /// Path of the report without the suffix `.ncu-rep`.
     pub output: PathBuf,
-    /// Kernels by name; empty means all.
+    /// Names of the kernels to measure; empty means all.
     pub kernels: Vec<String>,
-    /// Which name that is.
+    /// Form of these names.
     pub name_base: NameBase,
-    /// Only launches inside one of these ranges; empty means all.
+    /// NVTX ranges to measure; empty means everything.
     pub ranges: Vec<NvtxRange>,
-    /// Not those inside one of these, warm-up for one.
-    pub except: Vec<NvtxRange>,
-    /// Which launches of those.
-    pub sampling: Sampling,
-    /// A set of sections.
+    /// NVTX ranges to exclude, such as warm-up.
+    pub excluded_ranges: Vec<NvtxRange>,
+    /// Launches to measure for each kernel, grid and block.
+    pub launches_per_config: u32,
+    /// Set of sections.
     pub set: Option<String>,
     /// Sections.
     pub sections: Vec<String>,
     /// Metrics.
     pub metrics: Vec<String>,
-    /// Clocks.
+    /// Clock control.
     pub clock: ClockControl,
-    /// Caches.
+    /// Cache control.
     pub cache: CacheControl,
-    /// Passes.
+    /// Replay mode.
     pub replay: ReplayMode,
-    /// The program alone, or what it starts too.
+    /// Processes to measure.
     pub processes: TargetProcesses,
-    /// End the program once `Sampling::First` is met. For each launch configuration ncu has no such end: watch its
-    /// output with [`super::Profiled`] instead.
-    pub end_when_met: bool,
-    /// Arguments the user adds, before the program.
+    /// User arguments, placed before the program.
     pub extra: Vec<String>,
 }
 
-impl Plan {
-    /// Nothing but where to: all kernels, each launch configuration once.
-    pub fn to(output: impl Into<PathBuf>) -> Self {
-        Plan {
+impl NcuProfile {
+    /// Creates the default: all kernels, each launch configuration once.
+    pub fn new(output: impl Into<PathBuf>) -> Self {
+        NcuProfile {
             output: output.into(),
             kernels: Vec::new(),
             name_base: NameBase::Mangled,
             ranges: Vec::new(),
-            except: Vec::new(),
-            sampling: Sampling::PerLaunchConfig { count: 1 },
+            excluded_ranges: Vec::new(),
+            launches_per_config: 1,
             set: None,
             sections: Vec::new(),
             metrics: Vec::new(),
@@ -127,20 +103,17 @@ impl Plan {
             cache: CacheControl::All,
             replay: ReplayMode::Kernel,
             processes: TargetProcesses::All,
-            end_when_met: false,
             extra: Vec::new(),
         }
     }
 
-    /// The report ncu leaves where it measured something.
+    /// Returns the path of the report. ncu writes none when it measured nothing.
     pub fn report(&self) -> PathBuf {
-        let mut name = self.output.clone().into_os_string();
-        name.push(".ncu-rep");
-        name.into()
+        with_suffix(&self.output, ".ncu-rep")
     }
 
-    /// `ncu ... program ...`, with the options, sets and sections this ncu lists.
-    pub fn command(&self, ncu: &Ncu, program: &CommandLine) -> Planned {
+    /// Builds `ncu ... PROGRAM ...` from the options, sets and sections this ncu supports.
+    pub fn command(&self, ncu: &Ncu, program: &CommandLine) -> PlannedCommand {
         let mut left_out = Vec::new();
         let processes = match self.processes {
             TargetProcesses::All => "all",
@@ -148,16 +121,16 @@ impl Plan {
         };
         let mut line =
             CommandLine::new(&ncu.path).args(["--target-processes", processes, "--force-overwrite"]);
-        line = line.arg("--export").arg(literal(&self.output));
+        line = line.arg("--export").arg(escape_percent(&self.output));
         line = self.policies(ncu, line, &mut left_out);
         line = self.filters(ncu, line, &mut left_out);
         line = self.measures(ncu, line, &mut left_out);
-        // Its children are in a background group and would stop on reading the terminal.
+        // Children run in a background process group and would stop when they read the terminal.
         if ncu.help.has("--null-stdin") {
             line = line.arg("--null-stdin");
         }
         let command = line.args(self.extra.iter().map(String::as_str)).around(program);
-        Planned { command, left_out }
+        PlannedCommand { command, left_out }
     }
 
     fn policies(&self, ncu: &Ncu, line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
@@ -182,7 +155,7 @@ impl Plan {
             if knows(ncu, option) {
                 line = line.args([option, value]);
             } else {
-                left_out.push(format!("{option} {value}: this ncu has no such option"));
+                left_out.push(format!("{option} {value}: not supported by this ncu"));
             }
         }
         if ncu.help.offers("--graph-profiling", "node") {
@@ -193,17 +166,17 @@ impl Plan {
 
     fn filters(&self, ncu: &Ncu, line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
         let mut line = line;
-        if !self.ranges.is_empty() || !self.except.is_empty() {
+        if !self.ranges.is_empty() || !self.excluded_ranges.is_empty() {
             line = line.arg("--nvtx");
         }
         for range in &self.ranges {
             line = line.arg("--nvtx-include").arg(range.for_ncu());
         }
-        for range in &self.except {
+        for range in &self.excluded_ranges {
             line = line.arg("--nvtx-exclude").arg(range.for_ncu());
         }
         if !self.kernels.is_empty() {
-            let (expression, count) = pattern::alternation(&self.kernels);
+            let (expression, count) = kernel_filter::alternation(&self.kernels);
             let distinct = self
                 .kernels
                 .iter()
@@ -222,44 +195,25 @@ impl Plan {
                 &expression,
             ]);
         }
-        match self.sampling {
-            Sampling::All => line,
-            Sampling::First { skip, count } => {
-                if skip > 0 {
-                    line = line.args(["--launch-skip", &skip.to_string()]);
-                }
-                line = line.args(["--launch-count", &count.to_string()]);
-                if self.end_when_met {
-                    line.args(["--kill", "yes"])
-                } else {
-                    line
-                }
-            }
-            Sampling::PerLaunchConfig { count } => {
-                if ncu.help.is_empty() || ncu.help.offers("--filter-mode", "per-launch-config") {
-                    return line.args([
-                        "--filter-mode",
-                        "per-launch-config",
-                        "--launch-count",
-                        &count.to_string(),
-                    ]);
-                }
-                // A program goes round its kernels, so the first launches hold a few of each.
-                let kernels = u32::try_from(self.kernels.len().max(8)).unwrap_or(u32::MAX);
-                let first = kernels.saturating_mul(8).saturating_mul(count);
-                left_out.push(format!(
-                    "--filter-mode per-launch-config: this ncu has no such mode, so the first {first} launches are measured"
-                ));
-                line.args(["--launch-count", &first.to_string()])
-            }
+        let per_config = self.launches_per_config;
+        if ncu.help.is_empty() || ncu.help.offers("--filter-mode", "per-launch-config") {
+            line = line.args(["--filter-mode", "per-launch-config"]);
+            return line.args(["--launch-count", &per_config.to_string()]);
         }
+        // A program repeats its kernels, so the first launches include several of each.
+        let kernels = u32::try_from(self.kernels.len().max(8)).unwrap_or(u32::MAX);
+        let first = kernels.saturating_mul(8).saturating_mul(per_config);
+        left_out.push(format!(
+            "--filter-mode per-launch-config: not supported by this ncu; the first {first} launches are measured"
+        ));
+        line.args(["--launch-count", &first.to_string()])
     }
 
     fn measures(&self, ncu: &Ncu, line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
         let mut line = line;
         let lists = |known: &[String], name: &String| known.is_empty() || known.contains(name);
         if let Some(set) = &self.set {
-            // The same set had another name up to 2022.
+            // Named `default` up to 2022.
             let older = (set == "basic")
                 .then(|| "default".to_owned())
                 .filter(|name| ncu.sets.contains(name));
@@ -268,14 +222,17 @@ impl Plan {
             } else if let Some(older) = older {
                 line = line.args(["--set", &older]);
             } else {
-                left_out.push(format!("--set {set}: this ncu has only {}", ncu.sets.join(", ")));
+                left_out.push(format!(
+                    "--set {set}: this ncu supports only {}",
+                    ncu.sets.join(", ")
+                ));
             }
         }
         for section in &self.sections {
             if section.starts_with("regex:") || lists(&ncu.sections, section) {
                 line = line.args(["--section", section]);
             } else {
-                left_out.push(format!("--section {section}: this ncu has no such section"));
+                left_out.push(format!("--section {section}: not supported by this ncu"));
             }
         }
         if self.metrics.is_empty() {
@@ -290,19 +247,12 @@ fn knows(ncu: &Ncu, option: &str) -> bool {
     ncu.help.is_empty() || ncu.help.has(option)
 }
 
-/// A path in which ncu is not to see `%p`, `%i`, `%h` and the like.
-fn literal(path: &Path) -> OsString {
-    match path.to_str() {
-        Some(text) => text.replace('%', "%%").into(),
-        None => path.as_os_str().to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::page::{Page, import};
+    use super::super::output::{Page, import};
     use super::*;
-    use crate::tool::{Help, Place, Version};
+    use crate::tool::{Help, ToolLocation, Version};
+    use std::path::Path;
 
     const HELP: &str = "  --clock-control arg (=base)   x\n  --cache-control arg  x\n  --replay-mode arg  x\n  \
         --graph-profiling arg (=node) CUDA graph profiling mode:\n      node (default)\n  --null-stdin  x\n  \
@@ -312,21 +262,21 @@ mod tests {
     fn ncu(help: &str) -> Ncu {
         Ncu {
             path: "/opt/ncu".into(),
-            place: Place::Path,
+            location: ToolLocation::Path,
             version: Version::find("2025.3.1"),
-            help: Help::read(help),
+            help: Help::parse(help),
             sets: ["basic", "roofline"].map(str::to_owned).to_vec(),
             sections: ["SpeedOfLight", "Occupancy"].map(str::to_owned).to_vec(),
         }
     }
 
-    fn plan() -> Plan {
-        Plan {
+    fn profile() -> NcuProfile {
+        NcuProfile {
             kernels: vec!["_Z4burnPf".to_owned(), "nvjet_a.b".to_owned()],
             ranges: ["LLM@prefill", "LLM@decode_all"]
                 .map(|range| NvtxRange::parse(range).unwrap())
                 .to_vec(),
-            except: vec![NvtxRange::parse("LLM@warmup").unwrap()],
+            excluded_ranges: vec![NvtxRange::parse("LLM@warmup").unwrap()],
             sections: vec![
                 "SpeedOfLight".to_owned(),
                 ".*Roofline.*".to_owned(),
@@ -336,13 +286,13 @@ mod tests {
                 "gpu__time_duration.sum".to_owned(),
                 "dram__bytes_read.sum".to_owned(),
             ],
-            ..Plan::to("/runs/1/ncu/all")
+            ..NcuProfile::new("/runs/1/ncu/all")
         }
     }
 
     #[test]
-    fn one_run_for_the_whole_plan() {
-        let planned = plan().command(&ncu(HELP), &CommandLine::new("python3").arg("x.py"));
+    fn one_run_for_the_whole_profile() {
+        let planned = profile().command(&ncu(HELP), &CommandLine::new("python3").arg("x.py"));
         assert_eq!(
             planned.command.to_string(),
             "/opt/ncu --target-processes all --force-overwrite --export /runs/1/ncu/all --clock-control none \
@@ -354,17 +304,17 @@ mod tests {
         );
         assert_eq!(
             planned.left_out,
-            ["--section .*Roofline.*: this ncu has no such section"]
+            ["--section .*Roofline.*: not supported by this ncu"]
         );
     }
 
     #[test]
-    fn what_an_older_ncu_lacks_is_left_out_and_told() {
-        let plan = Plan {
+    fn options_an_older_ncu_lacks_are_left_out() {
+        let profile = NcuProfile {
             set: Some("full".to_owned()),
-            ..Plan::to("r")
+            ..NcuProfile::new("r")
         };
-        let planned = plan.command(&ncu(OLD_HELP), &CommandLine::new("a"));
+        let planned = profile.command(&ncu(OLD_HELP), &CommandLine::new("a"));
         let line = planned.command.to_string();
         assert!(
             !line.contains("filter-mode") && !line.contains("null-stdin") && !line.contains("--set"),
@@ -383,47 +333,19 @@ mod tests {
     fn the_basic_set_under_its_older_name() {
         let mut old = ncu(OLD_HELP);
         old.sets = vec!["default".to_owned()];
-        let plan = Plan {
+        let profile = NcuProfile {
             set: Some("basic".to_owned()),
-            ..Plan::to("r")
+            ..NcuProfile::new("r")
         };
-        let line = plan.command(&old, &CommandLine::new("a")).command.to_string();
+        let line = profile.command(&old, &CommandLine::new("a")).command.to_string();
         assert!(line.contains("--set default"), "{line}");
     }
 
     #[test]
-    fn an_early_end_only_where_ncu_counts_over_all_launches() {
-        let first = Plan {
-            sampling: Sampling::First { skip: 50, count: 3 },
-            end_when_met: true,
-            ..Plan::to("r")
-        };
-        let line = first
-            .command(&ncu(HELP), &CommandLine::new("a"))
-            .command
-            .to_string();
-        assert!(
-            line.contains("--launch-skip 50 --launch-count 3 --kill yes"),
-            "{line}"
-        );
-        let each = Plan {
-            end_when_met: true,
-            ..Plan::to("r")
-        };
-        assert!(
-            !each
-                .command(&ncu(HELP), &CommandLine::new("a"))
-                .command
-                .to_string()
-                .contains("--kill")
-        );
-    }
-
-    #[test]
     fn a_report_is_read_in_base_units() {
-        assert_eq!(plan().report(), Path::new("/runs/1/ncu/all.ncu-rep"));
+        assert_eq!(profile().report(), Path::new("/runs/1/ncu/all.ncu-rep"));
         assert_eq!(
-            import(&ncu(HELP), &plan().report(), Page::Raw).to_string(),
+            import(&ncu(HELP), &profile().report(), Page::Raw).to_string(),
             "/opt/ncu --import /runs/1/ncu/all.ncu-rep --page raw --csv --print-units base"
         );
     }

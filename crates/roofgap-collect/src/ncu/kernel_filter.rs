@@ -1,42 +1,39 @@
-//! Kernel names as one expression for `--kernel-name`.
+//! Kernel names as one `--kernel-name` expression.
 
 use serde::{Deserialize, Serialize};
 
-/// Which name of a kernel is compared.
+/// Form of the kernel name that ncu compares.
 ///
-/// Mangled is the one to use: nsys and ncu agree on it to the letter. They do not agree on the demangled one (ncu leaves
-/// out inner namespaces and casts that nsys shows), so a demangled name taken from a timeline often matches nothing.
+/// There is no demangled variant: nsys and ncu demangle differently (ncu drops inner namespaces and casts), so a demangled
+/// name from a timeline often matches nothing. They agree exactly on mangled names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameBase {
-    /// As the compiler made it: `_ZN2at6native...`.
+    /// Mangled name: `_ZN2at6native...`.
     #[default]
     Mangled,
-    /// The bare function name: no namespace, no parameters. Covers all instances of a template.
+    /// Function name without namespace and parameters. Matches all instances of a template.
     Function,
-    /// With namespaces and parameters.
-    Demangled,
 }
 
 impl NameBase {
-    /// What ncu calls it.
+    /// Returns the value of `--kernel-name-base`.
     pub fn as_str(self) -> &'static str {
         match self {
             NameBase::Mangled => "mangled",
             NameBase::Function => "function",
-            NameBase::Demangled => "demangled",
         }
     }
 }
 
-/// A longer name is matched by its beginning and its end: one argument may not exceed 128 KiB on Linux, and names of
-/// generated kernels run to many thousand characters.
-const LONGEST: usize = 1000;
-/// The most the whole expression may take, with room for the rest of the argument.
-const ROOM: usize = 120_000;
+/// Longest name, in characters, that is matched in full; longer names are matched by start and end. Linux limits one
+/// argument to 128 KiB, and names of generated kernels reach many thousand characters.
+const MAX_NAME: usize = 1000;
+/// Maximum length of the expression, bytes.
+const MAX_EXPRESSION: usize = 120_000;
 
-/// `regex:^(a|b|c)$` for these names, each taken literally; and how many of them found room in it.
-pub fn alternation(names: &[String]) -> (String, usize) {
+/// Builds `regex:^(a|b|c)$` that matches these names literally; returns it and the number of names that fit.
+pub(super) fn alternation(names: &[String]) -> (String, usize) {
     let mut expression = String::from("regex:^(");
     let mut taken: Vec<String> = Vec::new();
     for name in names {
@@ -44,7 +41,7 @@ pub fn alternation(names: &[String]) -> (String, usize) {
         if taken.contains(&literal) {
             continue;
         }
-        if expression.len() + literal.len() + 4 > ROOM {
+        if expression.len() + literal.len() + 4 > MAX_EXPRESSION {
             return (format!("{expression})$"), taken.len());
         }
         if !taken.is_empty() {
@@ -57,17 +54,17 @@ pub fn alternation(names: &[String]) -> (String, usize) {
 }
 
 fn literal(name: &str) -> String {
-    if name.chars().count() <= LONGEST {
+    if name.chars().count() <= MAX_NAME {
         return escape(name);
     }
-    let head: String = name.chars().take(LONGEST * 3 / 4).collect();
-    let end: Vec<char> = name.chars().rev().take(LONGEST / 4).collect();
+    let head: String = name.chars().take(MAX_NAME * 3 / 4).collect();
+    let end: Vec<char> = name.chars().rev().take(MAX_NAME / 4).collect();
     let end: String = end.into_iter().rev().collect();
     format!("{}.*{}", escape(&head), escape(&end))
 }
 
-/// Puts a backslash before whatever has a meaning in an expression.
-pub fn escape(text: &str) -> String {
+/// Escapes regular expression syntax.
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         if matches!(

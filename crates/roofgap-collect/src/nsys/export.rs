@@ -1,11 +1,11 @@
-//! `nsys export` and `nsys stats`: from a report to files others read.
+//! `nsys export` and `nsys stats`: from an nsys report to SQLite and CSV.
 
 use std::path::{Path, PathBuf};
 
-use crate::command::CommandLine;
+use crate::command::{CommandLine, with_suffix};
 use crate::tool::Nsys;
 
-/// `nsys export` of a report to SQLite.
+/// Builds `nsys export` of a report to SQLite.
 pub fn export(nsys: &Nsys, report: &Path, sqlite: &Path) -> CommandLine {
     let mut line = CommandLine::new(&nsys.path).args(["export", "--type=sqlite", "--force-overwrite=true"]);
     if nsys.export.has("--quiet") {
@@ -14,9 +14,9 @@ pub fn export(nsys: &Nsys, report: &Path, sqlite: &Path) -> CommandLine {
     line.option("--output", sqlite).arg(report)
 }
 
-/// `nsys stats` of a report or its SQLite export: each report as `BASE_<report>.csv`.
+/// Builds `nsys stats` of a report or its SQLite export; each summary goes to `BASE_<report>.csv`.
 ///
-/// It ends with status 0 even where it wrote nothing, so look at the files.
+/// nsys exits with status 0 even when it writes nothing, so check the files.
 pub fn stats(nsys: &Nsys, input: &Path, reports: &[&str], base: &Path) -> CommandLine {
     CommandLine::new(&nsys.path)
         .args(["stats", "--force-overwrite=true", "--format", "csv", "--report"])
@@ -26,16 +26,16 @@ pub fn stats(nsys: &Nsys, input: &Path, reports: &[&str], base: &Path) -> Comman
         .arg(input)
 }
 
-/// The summary of kernels, under the name this version has for it.
+/// The kernel summary of `nsys stats`, whose name depends on the version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSummary {
-    /// The name of the report.
+    /// Name of the summary.
     pub report: &'static str,
-    /// The file `nsys stats` leaves for it.
+    /// Path of the CSV file.
     pub file: PathBuf,
 }
 
-/// The kernel summary of this nsys; `None` where it lists reports and has neither name.
+/// Returns the kernel summary of this nsys; `None` if it has none.
 pub fn kernel_summary(nsys: &Nsys, base: &Path) -> Option<KernelSummary> {
     let lists = |name: &str| nsys.reports.iter().any(|report| report == name);
     let report = match () {
@@ -43,22 +43,20 @@ pub fn kernel_summary(nsys: &Nsys, base: &Path) -> Option<KernelSummary> {
         () if lists("gpukernsum") => "gpukernsum",
         () => return None,
     };
-    let mut file = base.as_os_str().to_owned();
-    file.push(format!("_{report}.csv"));
     Some(KernelSummary {
         report,
-        file: file.into(),
+        file: with_suffix(base, &format!("_{report}.csv")),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::profile::tests::nsys;
+    use super::super::profile::test_nsys;
     use super::*;
 
     #[test]
     fn export_and_stats() {
-        let tool = nsys("2023.4.4", "", &["cuda_gpu_kern_sum"]);
+        let tool = test_nsys("2023.4.4", "", &["cuda_gpu_kern_sum"]);
         assert_eq!(
             export(&tool, Path::new("a b.nsys-rep"), Path::new("run.sqlite")).to_string(),
             "/opt/nsys export --type=sqlite --force-overwrite=true --quiet=true --output=run.sqlite 'a b.nsys-rep'"
@@ -79,7 +77,7 @@ mod tests {
     #[test]
     fn the_name_of_the_kernel_summary_follows_the_tool() {
         let summary =
-            |reports: &[&str]| kernel_summary(&nsys("2022.4.2", "", reports), Path::new("x/summary"));
+            |reports: &[&str]| kernel_summary(&test_nsys("2022.4.2", "", reports), Path::new("x/summary"));
         let new = summary(&["cuda_api_sum", "cuda_gpu_kern_sum"]).unwrap();
         assert_eq!(
             (new.report, new.file.as_path()),

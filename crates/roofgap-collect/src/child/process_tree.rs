@@ -1,4 +1,6 @@
-//! What a child leaves behind: found by process group, by descent and by a mark in the environment, then ended.
+//! The processes of a child: found by process group, by descent and by a mark in the environment.
+//!
+//! Written by hand: no crate finds descendants that left the group, the session and their parent.
 
 use std::collections::HashSet;
 use std::io;
@@ -10,21 +12,19 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::outcome::Leftover;
-use super::stop::StopPlan;
 use crate::process::{self, Process};
 
-/// The variable that marks every descendant of a child, however far it has run from its group.
+/// Environment variable that marks every descendant of a child, even outside its process group.
 const MARK: &str = "ROOFGAP_CHILD";
 
-/// The children running now. An orphan handed to this process belongs to none of them by name, so it is only taken
-/// for one's own where there is just one.
+/// Leaders of the running trees. A reparented orphan names no tree, so a tree claims it only while it is the only one.
 static RUNNING: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 fn running() -> MutexGuard<'static, Vec<i32>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of the mark of one child: no other on this machine has the same.
+/// Returns a mark that is unique on this machine.
 fn mark() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -32,78 +32,79 @@ fn mark() -> String {
     format!("{}-{me}-{count}", own_pid())
 }
 
-/// Orphans of children come to this process instead of init, so that they can be seen and reaped.
+/// Makes orphaned descendants children of this process instead of init, so that they can be seen and reaped.
 pub(super) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     {
-        // Where the kernel refuses, group and mark still find nearly everything.
+        // If the kernel refuses, group and mark still find nearly everything.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
 }
 
-/// The family of one child.
-pub(super) struct Kin {
-    lead: i32,
+/// A child and all its descendants.
+pub(super) struct ProcessTree {
+    leader: i32,
+    /// Start time of the leader, clock ticks since boot.
     since: u64,
     mark: String,
 }
 
-impl Kin {
-    /// Starts a child, which must lead a group of its own, and its family with it.
+impl ProcessTree {
+    /// Starts a child, which must lead its own process group.
     pub(super) fn start(command: &mut Command) -> io::Result<(Child, Self)> {
         let mark = mark();
-        // Held while starting, or another thread could take the new child for an orphan.
-        let mut leads = running();
+        // Locked while spawning, or another thread could take the new child for an orphan.
+        let mut leaders = running();
         let child = spawn(command.env(MARK, &mark))?;
-        let lead = i32::try_from(child.id()).map_err(io::Error::other)?;
-        leads.push(lead);
-        let since = process::of(lead).map_or(0, |process| process.start);
+        let leader = i32::try_from(child.id()).map_err(io::Error::other)?;
+        leaders.push(leader);
+        let since = process::of(leader).map_or(0, |process| process.start);
         Ok((
             child,
-            Kin {
-                lead,
+            ProcessTree {
+                leader,
                 since,
                 mark: format!("{MARK}={mark}"),
             },
         ))
     }
 
-    /// The id of its head.
-    pub(super) fn lead(&self) -> i32 {
-        self.lead
+    /// Returns the process id of the child.
+    pub(super) fn leader(&self) -> i32 {
+        self.leader
     }
 
-    /// Signals the group, as a terminal does. A profiler has helpers in sessions of their own, which it ends itself once
-    /// it has what it needs of them; signalling those would cost the report.
+    /// Signals the process group, as a terminal does. A profiler ends its helpers in other sessions itself; signalling
+    /// them would lose the report.
     pub(super) fn signal_group(&self, signal: Signal) {
-        if let Some(group) = Pid::from_raw(self.lead) {
+        if let Some(group) = Pid::from_raw(self.leader) {
             let _ = rustix::process::kill_process_group(group, signal);
         }
     }
 
-    /// Signals the group and whoever of the family has left it.
+    /// Signals the process group and all descendants outside it.
     pub(super) fn signal_all(&self, signal: Signal) {
         self.signal_group(signal);
-        for process in self.alive().iter().filter(|process| process.group != self.lead) {
+        for process in self.alive().iter().filter(|process| process.group != self.leader) {
             send(process, signal);
         }
     }
 
-    /// Signals the program behind a profiler, and neither the profiler nor its helpers; each process once.
-    pub(super) fn signal_program(&self, signal: Signal, told: &mut HashSet<i32>) {
+    /// Signals each process of the program behind a profiler once; skips the profiler and its helpers.
+    pub(super) fn signal_program(&self, signal: Signal, signalled: &mut HashSet<i32>) {
         for process in self.alive().iter().filter(|process| !is_profiler(process.pid)) {
-            if told.insert(process.pid) {
+            if signalled.insert(process.pid) {
                 send(process, signal);
             }
         }
     }
 
-    /// Ends what is still there after the child itself has gone, and tells what it was.
-    pub(super) fn end_leftovers(&self, settle: Duration, plan: &StopPlan) -> Vec<Leftover> {
+    /// Ends the processes that outlive the child, and returns them.
+    pub(super) fn end_leftovers(&self, settle: Duration, terminate: Duration) -> Vec<Leftover> {
         if self.wait_until_gone(settle) {
             return Vec::new();
         }
-        let left: Vec<Leftover> = self
+        let leftovers: Vec<Leftover> = self
             .alive()
             .into_iter()
             .map(|process| Leftover {
@@ -112,8 +113,8 @@ impl Kin {
             })
             .collect();
         self.signal_all(Signal::TERM);
-        if !self.wait_until_gone(plan.terminate) {
-            // What is killed may have started another meanwhile, and a loaded machine takes its time to end it.
+        if !self.wait_until_gone(terminate) {
+            // Repeated: a process may fork before it is killed, and a loaded machine is slow to end it.
             for _ in 0..100 {
                 self.signal_all(Signal::KILL);
                 if self.wait_until_gone(Duration::from_millis(100)) {
@@ -121,7 +122,7 @@ impl Kin {
                 }
             }
         }
-        left
+        leftovers
     }
 
     fn wait_until_gone(&self, limit: Duration) -> bool {
@@ -137,40 +138,40 @@ impl Kin {
         }
     }
 
-    /// The living members of the family, without its head. The dead ones that were handed to us are reaped.
+    /// Returns the living descendants, without the child itself. Reaps dead orphans.
     fn alive(&self) -> Vec<Process> {
         let me = own_pid();
         let own_group = rustix::process::getpgrp().as_raw_nonzero().get();
-        let leads = running();
-        // Nobody in the family is older than its head.
-        let young: Vec<Process> = process::all()
+        let leaders = running();
+        // No descendant is older than the child.
+        let younger: Vec<Process> = process::all()
             .into_iter()
             .filter(|process| {
-                process.start >= self.since && process.pid != me && !leads.contains(&process.pid)
+                process.start >= self.since && process.pid != me && !leaders.contains(&process.pid)
             })
             .collect();
-        let only_child = leads.len() == 1;
-        drop(leads);
-        let mut family: HashSet<i32> = HashSet::from([self.lead]);
-        for process in &young {
-            let orphan = only_child && process.parent == me && process.group != own_group;
-            if process.group == self.lead || orphan || process::has_variable(process.pid, &self.mark) {
-                family.insert(process.pid);
+        let only_tree = leaders.len() == 1;
+        drop(leaders);
+        let mut tree: HashSet<i32> = HashSet::from([self.leader]);
+        for process in &younger {
+            let orphan = only_tree && process.parent == me && process.group != own_group;
+            if process.group == self.leader || orphan || process::has_variable(process.pid, &self.mark) {
+                tree.insert(process.pid);
             }
         }
         loop {
-            let before = family.len();
-            for process in &young {
-                if family.contains(&process.parent) {
-                    family.insert(process.pid);
+            let before = tree.len();
+            for process in &younger {
+                if tree.contains(&process.parent) {
+                    tree.insert(process.pid);
                 }
             }
-            if family.len() == before {
+            if tree.len() == before {
                 break;
             }
         }
         let mut alive = Vec::new();
-        for process in young.into_iter().filter(|process| family.contains(&process.pid)) {
+        for process in younger.into_iter().filter(|process| tree.contains(&process.pid)) {
             if !process.is_zombie() {
                 alive.push(process);
             } else if process.parent == me
@@ -183,14 +184,14 @@ impl Kin {
     }
 }
 
-impl Drop for Kin {
+impl Drop for ProcessTree {
     fn drop(&mut self) {
-        running().retain(|lead| *lead != self.lead);
+        running().retain(|leader| *leader != self.leader);
     }
 }
 
-/// Starts a program. One that was written a moment ago may still be open in a process that another thread has just
-/// forked, which passes by itself.
+/// Starts a program. Retries on ETXTBSY: a file written a moment ago may be open in a process that another thread just
+/// forked.
 fn spawn(command: &mut Command) -> io::Result<Child> {
     for _ in 0..50 {
         match command.spawn() {
@@ -207,7 +208,7 @@ fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// Whether a process is a part of Nsight Systems or Nsight Compute, by the file it runs.
+/// Returns true when a process belongs to Nsight Systems or Nsight Compute, by its executable.
 fn is_profiler(pid: i32) -> bool {
     let Ok(file) = std::fs::read_link(format!("/proc/{pid}/exe")) else {
         return false;
@@ -226,8 +227,7 @@ fn is_profiler(pid: i32) -> bool {
             .any(|part| folder.contains(part))
 }
 
-/// Signals exactly this process: the id is pinned first, then its start time compared, so that an id taken over by
-/// another process is never hit.
+/// Signals exactly this process: opens a pidfd and compares start times, so that a reused process id is never hit.
 fn send(target: &Process, signal: Signal) {
     let Some(pid) = Pid::from_raw(target.pid) else {
         return;

@@ -1,0 +1,167 @@
+//! Facts about this machine that the checks use.
+
+use std::path::{Path, PathBuf};
+
+use super::counters::CounterAccess;
+use crate::child::free_bytes;
+use crate::command::folders_in_variable;
+use crate::provenance::{GpuError, Gpus, Python, PythonError};
+use crate::tool::{Ncu, Nsys, Search, SearchResult, expand};
+
+/// Settings of the doctor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DoctorProps {
+    /// Path of nsys, if the user set one.
+    pub nsys: Option<PathBuf>,
+    /// Path of ncu, if the user set one.
+    pub ncu: Option<PathBuf>,
+    /// Python of the workload.
+    pub python: PathBuf,
+    /// The workload needs Python with torch.
+    pub needs_torch: bool,
+    /// Folder of all runs.
+    pub folder: PathBuf,
+    /// Free space a run needs, bytes.
+    pub min_free_bytes: u64,
+}
+
+impl Default for DoctorProps {
+    fn default() -> Self {
+        DoctorProps {
+            nsys: None,
+            ncu: None,
+            python: PathBuf::from("python3"),
+            needs_torch: false,
+            folder: PathBuf::from("tmp/stage2"),
+            min_free_bytes: 2_000_000_000,
+        }
+    }
+}
+
+/// The disk of the run folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Folder of all runs, which may not exist yet.
+    pub folder: PathBuf,
+    /// Free space, bytes.
+    pub free_bytes: Option<u64>,
+    /// A run can be created there.
+    pub writable: bool,
+}
+
+/// Facts about this machine.
+#[derive(Debug)]
+pub struct SystemFacts {
+    /// nsys.
+    pub nsys: SearchResult<Nsys>,
+    /// ncu.
+    pub ncu: SearchResult<Ncu>,
+    /// GPUs and driver.
+    pub gpus: Result<Gpus, GpuError>,
+    /// Value of `CUDA_VISIBLE_DEVICES`.
+    pub visible_devices: Option<String>,
+    /// Access to performance counters.
+    pub counters: CounterAccess,
+    /// Paths of CUPTI libraries.
+    pub cupti: Vec<PathBuf>,
+    /// Disk of the run folder.
+    pub disk: Disk,
+    /// Python of the workload.
+    pub python: Result<Python, PythonError>,
+}
+
+impl SystemFacts {
+    /// Collects the facts. Runs each tool, so this takes a second or two.
+    pub fn collect(props: &DoctorProps) -> SystemFacts {
+        // The queries wait on different tools, so they run in parallel.
+        let (nsys, ncu, gpus, python) = std::thread::scope(|scope| {
+            let nsys = scope.spawn(|| Nsys::find(&Search::from_env(props.nsys.clone())));
+            let ncu = scope.spawn(|| Ncu::find(&Search::from_env(props.ncu.clone())));
+            let gpus = scope.spawn(Gpus::find);
+            let python = Python::query(&props.python);
+            (join(nsys), join(ncu), join(gpus), python)
+        });
+        let mut cupti = find_cupti(Path::new("/"), &folders_in_variable("LD_LIBRARY_PATH"));
+        if let Ok(python) = &python {
+            cupti.extend(python.cupti.iter().cloned());
+        }
+        SystemFacts {
+            nsys,
+            ncu,
+            gpus,
+            visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+            counters: CounterAccess::current(),
+            cupti,
+            disk: Disk::query(&props.folder),
+            python,
+        }
+    }
+}
+
+/// Returns the result of a thread; a panic in it is a bug and continues here.
+fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+impl Disk {
+    fn query(folder: &Path) -> Disk {
+        let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
+        let existing = absolute.ancestors().find(|ancestor| ancestor.exists());
+        Disk {
+            folder: folder.to_path_buf(),
+            free_bytes: existing.and_then(free_bytes),
+            writable: existing.is_some_and(|existing| {
+                existing.is_dir() && rustix::fs::access(existing, rustix::fs::Access::WRITE_OK).is_ok()
+            }),
+        }
+    }
+}
+
+/// Finds CUPTI, which the native collector needs, in the folders of a library path and in install folders below `root`.
+fn find_cupti(root: &Path, library_path: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in library_path {
+        found.extend(expand(folder, "libcupti.so*"));
+    }
+    for pattern in [
+        "usr/local/cuda*/extras/CUPTI/lib64/libcupti.so*",
+        "usr/local/cuda*/lib64/libcupti.so*",
+        "usr/local/cuda*/targets/*/lib/libcupti.so*",
+        "usr/lib/*-linux-gnu/libcupti.so*",
+        "usr/lib64/libcupti.so*",
+        "opt/cuda/extras/CUPTI/lib64/libcupti.so*",
+    ] {
+        found.extend(expand(root, pattern));
+    }
+    // A library with several links counts once.
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|path| seen.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_there_yet_is_judged_by_the_one_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::query(&folder.path().join("a/b/c"));
+        assert!(disk.writable && disk.free_bytes.is_some());
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert!(!Disk::query(&folder.path().join("file/b")).writable);
+    }
+
+    #[test]
+    fn one_library_by_two_names() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("usr/local/cuda-13.0/extras/CUPTI/lib64");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("libcupti.so.2025.3.1"), "").unwrap();
+        std::os::unix::fs::symlink("libcupti.so.2025.3.1", folder.join("libcupti.so.13")).unwrap();
+        assert_eq!(find_cupti(root.path(), std::slice::from_ref(&folder)).len(), 1);
+        assert_eq!(find_cupti(&root.path().join("usr"), &[]), Vec::<PathBuf>::new());
+    }
+}

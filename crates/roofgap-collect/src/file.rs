@@ -1,0 +1,111 @@
+//! Whole-file operations: atomic writes and SHA-256. All crates that write results use these.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest, Sha256};
+
+/// Writes `path` atomically: readers see the old file or the new one, never a part.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_atomic_with(path, |file| file.write_all(bytes))
+}
+
+/// Writes `path` atomically with a callback: to a temporary file `.NAME.PID-COUNT.tmp` beside it, then a rename.
+pub fn write_atomic_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::other("the path has no file name"))?;
+    let temporary = path.with_file_name(format!(
+        ".{}.{}-{}.tmp",
+        name.to_string_lossy(),
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    ));
+    let written = File::create_new(&temporary).and_then(|mut file| {
+        let value = fill(&mut file)?;
+        // Without a sync, a power cut can leave the new name on an empty file.
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        Ok(value)
+    });
+    if written.is_err() {
+        // The first error matters; a temporary file that cannot be removed adds nothing.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// Length and SHA-256 of some bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileHash {
+    /// Length, bytes.
+    pub bytes: u64,
+    /// SHA-256 in lowercase hexadecimal.
+    pub sha256: String,
+}
+
+/// Hashes a file.
+pub fn hash_file(path: &Path) -> io::Result<FileHash> {
+    copy_hashed(&mut File::open(path)?, &mut io::sink())
+}
+
+/// Copies a stream and hashes what was copied.
+pub fn copy_hashed(from: &mut impl Read, to: &mut impl Write) -> io::Result<FileHash> {
+    let mut hasher = Sha256::new();
+    let mut bytes = 0_u64;
+    let mut buffer = vec![0; 1 << 17];
+    loop {
+        let part = match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => buffer.get(..count).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        hasher.update(part);
+        to.write_all(part)?;
+        bytes += part.len() as u64;
+    }
+    let digest = hasher.finalize();
+    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(FileHash { bytes, sha256 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_atomic_write_leaves_no_other_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        write_atomic(&path, b"old").unwrap();
+        write_atomic(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        // The target is a folder, so the rename fails: the temporary file must go.
+        fs::create_dir(folder.path().join("b")).unwrap();
+        assert!(write_atomic(&folder.path().join("b"), b"x").is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        let failed = write_atomic_with(&path, |_| Err::<(), _>(io::Error::other("no")));
+        assert!(failed.is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_known_hash() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("abc");
+        fs::write(&path, "abc").unwrap();
+        let hash = hash_file(&path).unwrap();
+        assert_eq!(hash.bytes, 3);
+        assert_eq!(
+            hash.sha256,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        assert!(hash_file(&folder.path().join("none")).is_err());
+    }
+}
