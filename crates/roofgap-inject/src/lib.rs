@@ -31,8 +31,6 @@
     allow(unsafe_code, reason = "C interfaces of CUPTI, NVTX and the system")
 )]
 
-pub mod wire;
-
 #[cfg(target_os = "linux")]
 mod collector;
 #[cfg(target_os = "linux")]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 
-use roofgap_inject::wire::{Cut, Ending, EventKind, How, Message, Reader, Record, Status};
+use roofgap_wire::{Cut, Ending, EventKind, How, Message, Reader, Record, Status};
 
 /// The programs the tests run, built once; `None` where there is no C compiler.
 fn built() -> Option<&'static Built> {

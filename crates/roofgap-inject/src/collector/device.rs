@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::wire::{Device, Record, Text};
+use roofgap_wire::{Device, Record, Text};
 
 type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
 type DeviceName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;

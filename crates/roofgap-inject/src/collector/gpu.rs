@@ -10,7 +10,7 @@ use super::session::{self, Session};
 use super::{calls, now};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
-use crate::wire::ClockPair;
+use roofgap_wire::ClockPair;
 
 /// CUPTI at work.
 pub(crate) struct Gpu {

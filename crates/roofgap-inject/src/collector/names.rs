@@ -6,7 +6,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::wire::{Category, Domain, Record, Registered, Text, ThreadName};
+use roofgap_wire::{Category, Domain, Record, Registered, Text, ThreadName};
 
 static HEAD: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
 static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(1);

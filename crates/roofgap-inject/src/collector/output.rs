@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::now;
-use crate::wire::{HEADER_LEN, Header, Status, StopCode};
+use roofgap_wire::{HEADER_LEN, Header, Status, StopCode};
 
 /// Files of one process: `exec` keeps both pid and start time, so each program of a chain gets a number.
 const TRIES: u32 = 1000;
@@ -117,7 +117,7 @@ fn start_ticks() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Cut, Ending, FrameBuilder, NvtxPop, Reader, Record};
+    use roofgap_wire::{Cut, Ending, FrameBuilder, NvtxPop, Reader, Record};
 
     fn frame(builder: &mut FrameBuilder) -> Vec<u8> {
         builder.put(&Record::NvtxPop(NvtxPop {

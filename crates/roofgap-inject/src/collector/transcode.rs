@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::{calls, device};
 use crate::cupti::{Api, sys};
-use crate::wire::{
+use roofgap_wire::{
     Call, CallName, Copy, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Place, Record, Set, Sync,
     Text, TextEntry,
 };

@@ -9,7 +9,7 @@ use super::output::Output;
 use super::session::Session;
 use super::transcode::Transcoder;
 use super::{calls, gpu, now};
-use crate::wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
+use roofgap_wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
 
 /// How long the writer sleeps when nobody calls it.
 const TICK: Duration = Duration::from_millis(50);

@@ -9,7 +9,7 @@ use super::local::{self, Event};
 use super::sys::{self, Attributes, Function, NOT_TRACKED};
 use super::text::{Wide, narrow};
 use crate::collector::names::{self, Named};
-use crate::wire::{Message, Text};
+use roofgap_wire::{Message, Text};
 
 type Handle = *mut c_void;
 

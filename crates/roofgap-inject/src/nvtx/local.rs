@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::collector::now;
 use crate::collector::ring::{Pushed, Ring};
 use crate::collector::session::{self, Session};
-use crate::wire::{
+use roofgap_wire::{
     Call, EventKind, Message, NvtxEvent, encode_call, encode_event, encode_pop, encode_range_end,
     encode_thread,
 };

@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use crate::{LossKind, Mark, NameId, Ns, ProcessId, Range, RangeStyle, Trace};
-use roofgap_inject::wire::{EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop};
+use roofgap_wire::{EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop};
 use rustc_hash::FxHashMap;
 
 /// What an event is called, as far as it is known when it is read.

@@ -4,7 +4,7 @@
 //! explain the numbers may come after the rows that use them.
 
 use crate::{Device, DeviceId, LossKind, ProcessId, ThreadId, Trace};
-use roofgap_inject::wire;
+use roofgap_wire as wire;
 use rustc_hash::FxHashMap;
 
 /// What is known of the threads and devices of one process.

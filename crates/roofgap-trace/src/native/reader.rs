@@ -7,13 +7,13 @@ use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
     ReadError, ShapeId, Source, ThreadId, Trace,
 };
-use roofgap_inject::wire::{self, Reader, Record, WireError};
+use roofgap_wire::{self as wire, Reader, Record, WireError};
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-pub use roofgap_inject::wire::{Ending, looks_like};
+pub use roofgap_wire::{Ending, looks_like};
 
 /// What a capture says of itself, beside its events.
 #[derive(Debug, Clone, PartialEq, Eq)]

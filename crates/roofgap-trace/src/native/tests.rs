@@ -2,9 +2,8 @@
 
 use super::{Ending, kernel_names, read};
 use crate::{Format, LossKind, OpKind, RangeStyle, Trace};
-use roofgap_inject::wire::{
-    self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text,
-};
+use roofgap_wire as wire;
+use roofgap_wire::{self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text};
 use std::path::{Path, PathBuf};
 
 /// Writes records as a capture, some to a frame.

@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
-use roofgap_inject::wire::{
+use roofgap_wire::{
     Call, Cut, End, Ending, EventKind, FrameBuilder, HEADER_LEN, Header, How, Kernel, LaunchShape, Loss,
     Message, NvtxEvent, NvtxPop, Place, Process, Reader, Record, Status, StopCode, Text, TextEntry,
     WireError,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 
-use roofgap_inject::wire::{EventKind, LaunchShape, Message, Reader, Record};
+use roofgap_wire::{EventKind, LaunchShape, Message, Reader, Record};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
