@@ -3,18 +3,18 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::collector::{gpu, session};
-use crate::nvtx::{attach, local};
+use crate::collector::{gpu, session, thread, writer};
+use crate::nvtx::attach;
 
 /// Called by the CUDA driver while it starts up in a program that has `CUDA_INJECTION64_PATH`. The answer is always that
 /// all is well: the program runs on, recorded or not.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
     let _ = catch_unwind(|| {
-        if let Some(session) = session::start()
+        if let Some(session) = session::start(writer::run)
             && session.gpu().is_none()
         {
-            local::introduce();
+            thread::register();
             gpu::start(session);
         }
     });
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     let attached = catch_unwind(AssertUnwindSafe(|| {
         let Some(get_table) = get_table else { return false };
         // SAFETY: as the caller promises.
-        session::start().is_some() && unsafe { attach::attach(get_table) }
+        session::start(writer::run).is_some() && unsafe { attach::attach(get_table) }
     }));
     c_int::from(attached.unwrap_or(false))
 }

@@ -69,9 +69,9 @@ impl Summary {
                 self.called.insert(call.correlation);
                 "call"
             }
-            Record::Copy(_) => "copy",
-            Record::Set(_) => "set",
-            Record::Sync(_) => "sync",
+            Record::Memcpy(_) => "copy",
+            Record::Memset(_) => "set",
+            Record::Synchronization(_) => "sync",
             Record::GraphLaunch(_) => "graph_launch",
             Record::NvtxPop(_) => "nvtx_pop",
             Record::NvtxEnd(_) => "nvtx_end",

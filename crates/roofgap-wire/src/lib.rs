@@ -1,6 +1,6 @@
-//! The format of a native capture (`.rgcap`): what the collector writes and the reader reads.
+//! The format of a native capture (`.rgcap`), shared by the collector that writes it and the readers.
 //!
-//! It is the only thing the two share. Everything is little endian.
+//! All numbers are little endian.
 //!
 //! ```text
 //! file    = header frame*
@@ -13,28 +13,48 @@
 //! record  = tag:u8 length:varint body[length]
 //! ```
 //!
-//! A record may grow at its end and new tags may appear without a new version: a reader takes the fields it knows
-//! and skips tags it does not. The version changes when that is not enough, and a reader refuses what it cannot know.
-//! Names (kernel names, launch shapes, places) are written before the first record that refers to them, so a file cut
-//! at any byte reads up to its last whole frame.
+//! Fields may be appended to a record and tags may be added without a new version: a reader takes the fields it knows
+//! and skips unknown tags. Any other change needs a new version, which older readers reject.
+//! Names, launch shapes and streams are written before the first record that refers to them, so a file truncated at any
+//! byte reads up to its last whole frame.
+//!
+//! The feature `account` adds [`account`], the schema of the workload account.
+//!
+//! ```
+//! use roofgap_wire::{End, FrameBuilder, Header, Reader, Record};
+//!
+//! let mut capture = Header::new(42, 1_000, 7).encode().to_vec();
+//! let mut frame = FrameBuilder::new();
+//! frame.put(&Record::End(End { how: 1, at: 2_000 }));
+//! capture.extend_from_slice(frame.close());
+//!
+//! let mut reader = Reader::open(capture.as_slice())?;
+//! assert_eq!(reader.header().pid, 42);
+//! assert_eq!(reader.next_frame()?.into_iter().flatten().count(), 1);
+//! # Ok::<(), roofgap_wire::WireError>(())
+//! ```
 
+#[cfg(feature = "account")]
+pub mod account;
+
+mod field;
 mod format;
 mod frame;
+mod head;
 mod header;
 mod nvtx;
 mod reader;
 mod record;
 
-pub use format::{MAGIC, VERSION, looks_like};
+pub use field::Text;
+pub use format::{MAGIC, VERSION, WireError, looks_like};
 pub use frame::{FrameBuilder, MAX_RAW};
+pub use head::{HEAD_MAX, RecordHead};
 pub use header::{HEADER_LEN, Header, Status, StopCode};
-pub use nvtx::{
-    EventHead, EventKind, HEAD_MAX, Message, encode_call, encode_event, encode_pop, encode_range_end,
-    encode_thread,
-};
-pub use reader::{Cut, Ending, How, Reader, Records, WireError};
+pub use nvtx::{EventKind, Message, NvtxEvent};
+pub use reader::{CutReason, EndKind, Ending, Reader, Records};
 pub use record::{
-    Call, CallName, Category, ClockPair, Copy, Cupti, Device, Domain, End, Flush, GraphLaunch, Kernel,
-    LaunchShape, Loss, NvtxEnd, NvtxEvent, NvtxPop, Place, Process, Record, Registered, Set, Sync, Text,
+    Call, CallName, Category, ClockPair, Cupti, Device, Domain, End, Flush, GraphLaunch, Kernel, LaunchShape,
+    Loss, Memcpy, Memset, NvtxEnd, NvtxPop, Process, Record, Registered, StreamEntry, Synchronization,
     TextEntry, Thread, ThreadName,
 };

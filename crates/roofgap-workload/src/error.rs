@@ -40,23 +40,4 @@ pub enum WorkloadError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// An account could not be read.
-    #[error("could not read the workload account {}: {source}", path.display())]
-    ReadAccount {
-        /// Which file.
-        path: PathBuf,
-        /// What the system or the parser said.
-        source: std::io::Error,
-    },
-    /// The account is not one this version understands.
-    #[error(
-        "workload account {} has schema {found:?}, expected \"roofgap.workload/1\": was it written by another version?",
-        path.display()
-    )]
-    Schema {
-        /// Which file.
-        path: PathBuf,
-        /// The schema it names.
-        found: String,
-    },
 }

@@ -132,7 +132,7 @@ pub enum Progress {
     /// The random weights are in memory.
     WeightsReady {
         /// How long that took.
-        wall_ns: u64,
+        wall_ns: i64,
     },
     /// The peak of this machine was measured.
     PeakMeasured {
@@ -150,9 +150,9 @@ pub enum Progress {
         /// Whether it was a warm-up.
         warmup: bool,
         /// Wall time of its prefill.
-        prefill_ns: u64,
+        prefill_ns: i64,
         /// Wall time of its decode.
-        decode_ns: u64,
+        decode_ns: i64,
     },
     /// The account was written.
     AccountWritten {

@@ -1,13 +1,16 @@
 //! A run: weights, peak, warm-ups, repeats, account.
 
+use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rayon::ThreadPoolBuilder;
+use roofgap_wire::account::{
+    Account, AccountError, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
+};
 use sha2::{Digest, Sha256};
 
-use crate::account::{Account, DeviceFacts, ModelFacts, Peak, Repeat, SCHEMA, StageTime, TokenCounts};
 use crate::error::WorkloadError;
 use crate::exec::{Exec, Stage, nanoseconds};
 use crate::image::Image;
@@ -57,10 +60,32 @@ pub fn run_with(
         })
     })?;
     if let Some(path) = &props.account {
-        account.write(path)?;
+        write_account(&account, path)?;
         progress(Progress::AccountWritten { path: path.clone() });
     }
     Ok(account)
+}
+
+/// Writes the account atomically: to a temporary file beside `path`, which is then renamed.
+fn write_account(account: &Account, path: &Path) -> Result<(), WorkloadError> {
+    let failed = |source: AccountError| WorkloadError::WriteAccount {
+        path: path.to_owned(),
+        source: std::io::Error::other(source),
+    };
+    let text = account.to_json().map_err(failed)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    std::fs::write(&temporary, text)
+        .and_then(|()| std::fs::rename(&temporary, path))
+        .map_err(|source| {
+            // A leftover temporary file adds nothing to the first error.
+            let _ = std::fs::remove_file(&temporary);
+            WorkloadError::WriteAccount {
+                path: path.to_owned(),
+                source,
+            }
+        })
 }
 
 fn work(
@@ -95,7 +120,7 @@ fn work(
     let peak = (props.preset != Preset::Nano).then(|| peak::measure(PEAK_BUDGET, threads));
     if let Some(peak) = &peak {
         tell(Progress::PeakMeasured {
-            flops_per_s: peak.flops_per_s as u64,
+            flops_per_s: peak.flops_per_s.unwrap_or_default() as u64,
             bytes_per_s: peak.bytes_per_s.unwrap_or_default() as u64,
         });
     }
@@ -126,25 +151,25 @@ fn work(
     }
     Ok(Account {
         schema: SCHEMA.to_owned(),
-        model: ModelFacts {
-            name: format!("deepseek-ocr-{}", props.preset),
+        model: Some(ModelFacts {
+            name: Some(format!("deepseek-ocr-{}", props.preset)),
             revision: None,
             parameters: Some(parameters),
             active_parameters: Some(shape.active_parameters()),
-            dtype: "f32".to_owned(),
-            weights: "random".to_owned(),
+            dtype: Some("f32".to_owned()),
+            weights: Some("random".to_owned()),
             config: Some(shape.config(input.positions() + props.new_tokens)),
-        },
-        tokens: TokenCounts {
-            prompt: input.positions() as u64,
-            generated: props.new_tokens as u64,
-            batch: 1,
+        }),
+        tokens: Some(TokenCounts {
+            prompt: Some(input.positions() as u64),
+            generated: Some(props.new_tokens as u64),
+            batch: Some(1),
             vision: Some(input.vision as u64),
-        },
-        device: DeviceFacts {
-            kind: "cpu".to_owned(),
-            name: format!("{}, {threads} threads", cpu_name()),
-        },
+        }),
+        device: Some(DeviceFacts {
+            kind: Some("cpu".to_owned()),
+            name: Some(format!("{}, {threads} threads", cpu_name())),
+        }),
         operators: exec.operators(),
         token_hash: passes.first().map(|pass| hash(&pass.tokens)),
         notes: notes(props, &peak, &passes),
@@ -241,7 +266,7 @@ fn hash(tokens: &[usize]) -> String {
     format!("sha256:{hex}")
 }
 
-fn notes(props: &WorkloadProps, peak: &Option<Peak>, passes: &[Pass]) -> Vec<String> {
+fn notes(props: &WorkloadProps, peak: &Option<MeasuredPeak>, passes: &[Pass]) -> Vec<String> {
     let mut notes = vec![
         format!(
             "the weights are random (seed {}): the tokens have no meaning, only their cost has",

@@ -3,12 +3,7 @@
 //! A program makes ten times as many others, and recording them all costs more than everything else together. They
 //! are chosen by name, not by number, so that a version with new ones needs no new list.
 
-use std::ffi::c_void;
-use std::panic::catch_unwind;
-
-use super::now;
 use crate::cupti::{Api, Subscriber, sys};
-use crate::nvtx::local;
 
 /// Numbers beyond any version's.
 const NUMBERS: u32 = 2_000;
@@ -69,35 +64,6 @@ pub(crate) fn choose_callbacks(api: &Api, subscriber: &Subscriber) -> usize {
     all_wanted(api)
         .filter(|&(domain, number, _)| api.enable_callback(subscriber, domain, number))
         .count()
-}
-
-/// A chosen call is entered or returns. The time of entry waits in the place CUPTI has for it.
-pub(crate) unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *const c_void) {
-    let _ = catch_unwind(|| {
-        // SAFETY: CUPTI passes this struct to callbacks of these two domains, the only ones we enable.
-        let Some(data) = (unsafe { data.cast::<sys::CallbackData>().as_ref() }) else {
-            return;
-        };
-        // SAFETY: a place of ours from entry to exit, or null.
-        let Some(begun) = (unsafe { data.ours.as_mut() }) else {
-            return;
-        };
-        let runtime = domain == sys::DOMAIN_RUNTIME;
-        match data.site {
-            sys::SITE_ENTER => {
-                if runtime {
-                    local::enter(data.correlation);
-                }
-                *begun = now();
-            }
-            sys::SITE_EXIT if *begun != 0 => {
-                // SAFETY: on exit it points to what the call returned, a number in either domain.
-                let result = unsafe { data.result.as_ref() }.copied().unwrap_or(0);
-                local::leave(runtime, key(domain, number), data.correlation, result, *begun);
-            }
-            _ => {}
-        }
-    });
 }
 
 #[cfg(test)]

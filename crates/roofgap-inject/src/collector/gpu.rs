@@ -6,27 +6,10 @@ use std::sync::atomic::Ordering;
 
 use super::options::Calls;
 use super::pool::{self, Pool};
-use super::session::{self, Session};
-use super::{calls, now};
+use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, Session, WHOLE_GRAPHS};
+use super::{calls, now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
-use roofgap_wire::ClockPair;
-
-/// CUPTI at work.
-pub(crate) struct Gpu {
-    pub(crate) api: Api,
-    subscriber: Subscriber,
-    pub(crate) pool: Pool,
-    /// As the `Cupti` record has them.
-    pub(crate) options: u32,
-    /// The clocks when it began.
-    pub(crate) clocks: Option<ClockPair>,
-}
-
-pub(crate) const CALLS_CHOSEN: u32 = 1;
-pub(crate) const COPIES: u32 = 2;
-pub(crate) const WHOLE_GRAPHS: u32 = 4;
-pub(crate) const CALLBACKS: u32 = 8;
 
 /// How many libraries are tried: a second CUPTI in a process is no light thing.
 const TRIES: usize = 4;
@@ -37,7 +20,7 @@ pub(crate) fn start(session: &'static Session) {
     let (mut id, mut failures) = ("cupti.missing", Vec::new());
     for path in candidates.iter().take(TRIES) {
         let opened = Api::open(path).and_then(|api| {
-            let subscriber = api.subscribe(calls::on_call)?;
+            let subscriber = api.subscribe(on_call)?;
             Ok((api, subscriber))
         });
         match opened {
@@ -67,7 +50,7 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
         return;
     };
     api.promise_zeroed_buffers();
-    let clocks = clocks(&api);
+    let clocks = session::clocks(&api);
     let mut options = 0;
     if session.options.copies {
         options |= COPIES;
@@ -140,15 +123,39 @@ fn enable(session: &Session, gpu: &Gpu) {
     }
 }
 
-/// Both clocks, as close together as can be.
-pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
-    let before = now();
-    let cupti = api.timestamp()?;
-    Some(ClockPair {
-        before,
-        cupti,
-        after: now(),
-    })
+/// Handles the entry and the return of a selected call. CUPTI keeps the time of entry in between.
+unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *const c_void) {
+    let _ = catch_unwind(|| {
+        // SAFETY: CUPTI passes this struct to callbacks of these two domains, the only ones we enable.
+        let Some(data) = (unsafe { data.cast::<sys::CallbackData>().as_ref() }) else {
+            return;
+        };
+        // SAFETY: a place of ours from entry to exit, or null.
+        let Some(begun) = (unsafe { data.ours.as_mut() }) else {
+            return;
+        };
+        let runtime = domain == sys::DOMAIN_RUNTIME;
+        match data.site {
+            sys::SITE_ENTER => {
+                if runtime {
+                    thread::enter_runtime(data.correlation);
+                }
+                *begun = now();
+            }
+            sys::SITE_EXIT if *begun != 0 => {
+                // SAFETY: on exit it points to what the call returned, a number in either domain.
+                let result = unsafe { data.result.as_ref() }.copied().unwrap_or(0);
+                thread::leave(
+                    runtime,
+                    calls::key(domain, number),
+                    data.correlation,
+                    result,
+                    *begun,
+                );
+            }
+            _ => {}
+        }
+    });
 }
 
 /// CUPTI needs a buffer.

@@ -26,6 +26,7 @@ pub(crate) mod output;
 pub(crate) mod pool;
 pub(crate) mod ring;
 pub(crate) mod session;
+pub(crate) mod thread;
 pub(crate) mod transcode;
 pub(crate) mod writer;
 

@@ -117,7 +117,7 @@ fn start_ticks() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_wire::{Cut, Ending, FrameBuilder, NvtxPop, Reader, Record};
+    use roofgap_wire::{CutReason, Ending, FrameBuilder, NvtxPop, Reader, Record};
 
     fn frame(builder: &mut FrameBuilder) -> Vec<u8> {
         builder.put(&Record::NvtxPop(NvtxPop {
@@ -161,7 +161,7 @@ mod tests {
         assert!(matches!(
             end,
             Ending::Cut {
-                why: Cut::SizeLimit,
+                why: CutReason::SizeLimit,
                 ..
             }
         ));

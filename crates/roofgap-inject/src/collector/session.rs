@@ -7,11 +7,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::gpu::Gpu;
+use super::now;
 use super::options::Options;
 use super::output::Output;
+use super::pool::Pool;
 use super::ring::Rings;
-use super::writer;
+use crate::cupti::{Api, Subscriber};
+use roofgap_wire::ClockPair;
 
 /// The recording that goes on; none before the first, in a child after `fork`, and after the end.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
@@ -42,6 +44,37 @@ pub(crate) struct Counters {
     pub(crate) flush_refused: AtomicU64,
     /// Children made by `fork`; they are not recorded unless they start CUDA or another program.
     pub(crate) forks: AtomicU64,
+}
+
+/// CUPTI as this recording uses it.
+pub(crate) struct Gpu {
+    pub(crate) api: Api,
+    pub(crate) subscriber: Subscriber,
+    pub(crate) pool: Pool,
+    /// Flags of the `Cupti` record: [`CALLS_CHOSEN`] and the following.
+    pub(crate) options: u32,
+    /// Clocks at the start.
+    pub(crate) clocks: Option<ClockPair>,
+}
+
+/// Only selected calls are recorded.
+pub(crate) const CALLS_CHOSEN: u32 = 1;
+/// Copies and sets are recorded.
+pub(crate) const COPIES: u32 = 2;
+/// A graph launch is recorded as a whole.
+pub(crate) const WHOLE_GRAPHS: u32 = 4;
+/// Calls are recorded through callbacks.
+pub(crate) const CALLBACKS: u32 = 8;
+
+/// Reads CUPTI's clock between two readings of the capture's clock.
+pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
+    let before = now();
+    let cupti = api.timestamp()?;
+    Some(ClockPair {
+        before,
+        cupti,
+        after: now(),
+    })
 }
 
 /// Something lost that is known when it happens.
@@ -83,8 +116,11 @@ pub(crate) fn owner_of_buffers() -> Option<&'static Session> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// The recording, begun if need be; `None` when the environment asks for none or no file can be made.
-pub(crate) fn start() -> Option<&'static Session> {
+/// Body of the writer thread.
+pub(crate) type Write = fn(&'static Session, Output);
+
+/// Returns the recording, and starts it if necessary; `None` when the environment requests none or no file can be created.
+pub(crate) fn start(write: Write) -> Option<&'static Session> {
     loop {
         match STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => break,
@@ -92,7 +128,7 @@ pub(crate) fn start() -> Option<&'static Session> {
             Err(_) => return current(),
         }
     }
-    let session = begin();
+    let session = begin(write);
     if let Some(session) = session {
         CURRENT.store(ptr::from_ref(session).cast_mut(), Ordering::Release);
     }
@@ -100,7 +136,7 @@ pub(crate) fn start() -> Option<&'static Session> {
     session
 }
 
-fn begin() -> Option<&'static Session> {
+fn begin(write: Write) -> Option<&'static Session> {
     // SAFETY: asks the kernel whether the process runs with more rights than its user, who then must not choose files.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
@@ -124,7 +160,7 @@ fn begin() -> Option<&'static Session> {
     stay_loaded();
     // A fault of ours must not print into the program's output. This library has a hook of its own.
     std::panic::set_hook(Box::new(|_| {}));
-    let writer = spawn("roofgap-writer", move || writer::run(session, output)).ok()?;
+    let writer = spawn("roofgap-writer", move || write(session, output)).ok()?;
     let _ = session.writer.set(writer);
     if !HANDLERS.swap(true, Ordering::AcqRel) {
         // SAFETY: the functions live as long as the library, which stays loaded.

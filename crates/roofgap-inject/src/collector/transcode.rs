@@ -7,8 +7,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::{calls, device};
 use crate::cupti::{Api, sys};
 use roofgap_wire::{
-    Call, CallName, Copy, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Place, Record, Set, Sync,
-    Text, TextEntry,
+    Call, CallName, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Memcpy, Memset, Record,
+    StreamEntry, Synchronization, Text, TextEntry,
 };
 
 /// A quick hash for short keys of numbers; nobody attacks it.
@@ -51,7 +51,7 @@ pub(crate) struct Transcoder {
     texts: Quickly<Box<[u8]>, u32>,
     by_address: Quickly<usize, (u32, Box<[u8]>)>,
     shapes: Quickly<ShapeKey, u32>,
-    places: Quickly<[u32; 3], u32>,
+    streams: Quickly<[u32; 3], u32>,
     call_names: Quickly<u32, ()>,
     devices: Vec<u32>,
     devices_used: Vec<u32>,
@@ -60,6 +60,21 @@ pub(crate) struct Transcoder {
     pub(crate) untimed: u64,
     /// Records of a kind that was not asked for.
     pub(crate) strange: u64,
+}
+
+/// Writes a record of a stream: the fields that all of them have, then the given ones.
+macro_rules! stream_record {
+    ($self:ident, $frame:ident, $record:ident, $kind:ident { $($field:ident),* }) => {{
+        let stream_id = $self.stream_id($record.device, $record.context, $record.stream, $frame);
+        $frame.put(&Record::$kind($kind {
+            stream_id,
+            correlation: $record.correlation,
+            graph: $record.graph,
+            start: $record.start,
+            end: $record.end,
+            $($field: $record.$field),*
+        }));
+    }};
 }
 
 impl Transcoder {
@@ -102,15 +117,47 @@ impl Transcoder {
                 sys::KIND_RUNTIME | sys::KIND_DRIVER => {
                     self.call(api, &record.cast::<sys::CallRecord>().read_unaligned(), frame);
                 }
-                sys::KIND_MEMCPY => self.copy(&record.cast::<sys::CopyRecord>().read_unaligned(), frame),
+                sys::KIND_MEMCPY => {
+                    let record = record.cast::<sys::CopyRecord>().read_unaligned();
+                    stream_record!(
+                        self,
+                        frame,
+                        record,
+                        Memcpy {
+                            node,
+                            bytes,
+                            kind,
+                            from,
+                            to,
+                            flags
+                        }
+                    );
+                }
                 sys::KIND_MEMCPY_PEER => {
-                    self.peer_copy(&record.cast::<sys::PeerCopyRecord>().read_unaligned(), frame)
+                    let record = record.cast::<sys::PeerCopyRecord>().read_unaligned();
+                    stream_record!(
+                        self,
+                        frame,
+                        record,
+                        Memcpy {
+                            node,
+                            bytes,
+                            kind,
+                            from,
+                            to,
+                            flags
+                        }
+                    );
                 }
-                sys::KIND_MEMSET => self.set(&record.cast::<sys::SetRecord>().read_unaligned(), frame),
-                sys::KIND_SYNCHRONIZATION => sync(&record.cast::<sys::SyncRecord>().read_unaligned(), frame),
+                sys::KIND_MEMSET => {
+                    let record = record.cast::<sys::SetRecord>().read_unaligned();
+                    stream_record!(self, frame, record, Memset { node, bytes, memory });
+                }
                 sys::KIND_GRAPH_TRACE => {
-                    self.graph(&record.cast::<sys::GraphRecord>().read_unaligned(), frame)
+                    let record = record.cast::<sys::GraphRecord>().read_unaligned();
+                    stream_record!(self, frame, record, GraphLaunch {});
                 }
+                sys::KIND_SYNCHRONIZATION => sync(&record.cast::<sys::SyncRecord>().read_unaligned(), frame),
                 sys::KIND_DEVICE => self.device(&record.cast::<sys::DeviceRecord>().read_unaligned(), frame),
                 _ => self.strange += 1,
             }
@@ -122,10 +169,10 @@ impl Transcoder {
             self.untimed += 1;
         }
         let shape = self.shape(record, frame);
-        let place = self.place(record.device, record.context, record.stream, frame);
+        let stream_id = self.stream_id(record.device, record.context, record.stream, frame);
         frame.put(&Record::Kernel(Kernel {
             shape,
-            place,
+            stream_id,
             correlation: record.correlation,
             graph: record.graph,
             start: record.start,
@@ -193,14 +240,14 @@ impl Transcoder {
         id
     }
 
-    fn place(&mut self, device: u32, context: u32, stream: u32, frame: &mut FrameBuilder) -> u32 {
-        let next = self.places.len() as u32;
+    fn stream_id(&mut self, device: u32, context: u32, stream: u32, frame: &mut FrameBuilder) -> u32 {
+        let next = self.streams.len() as u32;
         let used = &mut self.devices_used;
-        *self.places.entry([device, context, stream]).or_insert_with(|| {
+        *self.streams.entry([device, context, stream]).or_insert_with(|| {
             if !used.contains(&device) {
                 used.push(device);
             }
-            frame.put(&Record::Place(Place {
+            frame.put(&Record::StreamEntry(StreamEntry {
                 id: next,
                 device,
                 context,
@@ -229,65 +276,6 @@ impl Transcoder {
             thread: record.thread,
             correlation: record.correlation,
             result: record.result,
-            start: record.start,
-            end: record.end,
-        }));
-    }
-
-    fn copy(&mut self, record: &sys::CopyRecord, frame: &mut FrameBuilder) {
-        let place = self.place(record.device, record.context, record.stream, frame);
-        frame.put(&Record::Copy(Copy {
-            place,
-            correlation: record.correlation,
-            graph: record.graph,
-            start: record.start,
-            end: record.end,
-            node: record.node,
-            bytes: record.bytes,
-            kind: record.direction,
-            from: record.from,
-            to: record.to,
-            flags: record.flags,
-        }));
-    }
-
-    fn peer_copy(&mut self, record: &sys::PeerCopyRecord, frame: &mut FrameBuilder) {
-        let place = self.place(record.device, record.context, record.stream, frame);
-        frame.put(&Record::Copy(Copy {
-            place,
-            correlation: record.correlation,
-            graph: record.graph,
-            start: record.start,
-            end: record.end,
-            node: record.node,
-            bytes: record.bytes,
-            kind: record.direction,
-            from: record.from,
-            to: record.to,
-            flags: record.flags,
-        }));
-    }
-
-    fn set(&mut self, record: &sys::SetRecord, frame: &mut FrameBuilder) {
-        let place = self.place(record.device, record.context, record.stream, frame);
-        frame.put(&Record::Set(Set {
-            place,
-            correlation: record.correlation,
-            graph: record.graph,
-            start: record.start,
-            end: record.end,
-            node: record.node,
-            bytes: record.bytes,
-            memory: record.memory,
-        }));
-    }
-
-    fn graph(&mut self, record: &sys::GraphRecord, frame: &mut FrameBuilder) {
-        let place = self.place(record.device, record.context, record.stream, frame);
-        frame.put(&Record::GraphLaunch(GraphLaunch {
-            place,
-            correlation: record.correlation,
-            graph: record.graph,
             start: record.start,
             end: record.end,
         }));
@@ -331,7 +319,7 @@ impl Transcoder {
 }
 
 fn sync(record: &sys::SyncRecord, frame: &mut FrameBuilder) {
-    frame.put(&Record::Sync(Sync {
+    frame.put(&Record::Synchronization(Synchronization {
         kind: record.what,
         correlation: record.correlation,
         context: record.context,

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::names::Seen;
 use super::output::Output;
-use super::session::Session;
+use super::session::{self, Session};
 use super::transcode::Transcoder;
-use super::{calls, gpu, now};
+use super::{calls, now};
 use roofgap_wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
 
 /// How long the writer sleeps when nobody calls it.
@@ -114,7 +114,7 @@ impl Writer {
         if let Some(clocks) = gpu.clocks {
             self.frame.put(&Record::ClockPair(clocks));
         }
-        if gpu.options & gpu::CALLBACKS != 0 {
+        if gpu.options & session::CALLBACKS != 0 {
             // These calls arrive encoded, so their names are written for all of them at once.
             for (domain, number, name) in calls::all_wanted(&gpu.api) {
                 let api = calls::key(domain, number);
@@ -124,7 +124,7 @@ impl Writer {
                 }));
             }
         }
-        if gpu.options & gpu::CALLS_CHOSEN == 0 {
+        if gpu.options & session::CALLS_CHOSEN == 0 {
             self.lose(
                 "cupti.all_calls",
                 1,
@@ -159,7 +159,7 @@ impl Writer {
         if buffers > 0 {
             self.dropped += gpu.api.dropped();
             self.frame.put(&Record::Flush(Flush { at: now() }));
-            if let Some(clocks) = gpu::clocks(&gpu.api) {
+            if let Some(clocks) = session::clocks(&gpu.api) {
                 self.frame.put(&Record::ClockPair(clocks));
             }
         }

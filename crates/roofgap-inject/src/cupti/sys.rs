@@ -106,8 +106,8 @@ pub(crate) struct KernelRecord {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CopyRecord {
-    _kind: u32,
-    pub(crate) direction: u8,
+    _record: u32,
+    pub(crate) kind: u8,
     pub(crate) from: u8,
     pub(crate) to: u8,
     pub(crate) flags: u8,
@@ -129,8 +129,8 @@ pub(crate) struct CopyRecord {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PeerCopyRecord {
-    _kind: u32,
-    pub(crate) direction: u8,
+    _record: u32,
+    pub(crate) kind: u8,
     pub(crate) from: u8,
     pub(crate) to: u8,
     pub(crate) flags: u8,

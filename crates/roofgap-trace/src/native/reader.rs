@@ -39,7 +39,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<Account, ReadError> {
     // `next_frame` has returned `None`, so the ending is known.
     let ending = reader.ending().unwrap_or(Ending::Cut {
         at: 0,
-        why: wire::Cut::Torn,
+        why: wire::CutReason::Torn,
     });
     Ok(capture.finish(header.pid, ending))
 }
@@ -80,7 +80,7 @@ fn failed(path: &Path, error: WireError) -> ReadError {
             expected: "a native capture".into(),
             found: "another format".into(),
         },
-        WireError::HeaderCut | WireError::HeaderDamaged => ReadError::damaged(path, "native capture", error),
+        _ => ReadError::damaged(path, "native capture", error),
     }
 }
 
@@ -92,7 +92,7 @@ struct Capture<'t> {
     annotations: Annotations,
     texts: FxHashMap<u32, NameId>,
     shapes: FxHashMap<u32, (NameId, ShapeId)>,
-    places: FxHashMap<u32, (DeviceId, u32)>,
+    streams: FxHashMap<u32, (DeviceId, u32)>,
     call_names: FxHashMap<u32, (NameId, CallClass)>,
     /// What is taken from CUPTI's times to bring them to the clock of the annotations.
     offset: Ns,
@@ -116,7 +116,7 @@ impl<'t> Capture<'t> {
             annotations: Annotations::default(),
             texts: FxHashMap::default(),
             shapes: FxHashMap::default(),
-            places: FxHashMap::default(),
+            streams: FxHashMap::default(),
             call_names: FxHashMap::default(),
             offset: 0,
             clock_known: false,
@@ -131,8 +131,8 @@ impl<'t> Capture<'t> {
         match record {
             Record::Kernel(kernel) => self.kernel(kernel),
             Record::Call(call) => self.call(call),
-            Record::Copy(copy) => self.copy(copy),
-            Record::Set(set) => self.set(set),
+            Record::Memcpy(copy) => self.copy(copy),
+            Record::Memset(set) => self.set(set),
             Record::GraphLaunch(graph) => self.graph(graph),
             Record::NvtxEvent(event) => {
                 self.last = self.last.max(event.at as Ns);
@@ -153,9 +153,9 @@ impl<'t> Capture<'t> {
                 self.texts.insert(entry.id, name);
             }
             Record::LaunchShape(shape) => self.shape(shape),
-            Record::Place(place) => {
-                let number = u16::try_from(place.device).unwrap_or(u16::MAX);
-                self.places.insert(place.id, (DeviceId(number), place.stream));
+            Record::StreamEntry(entry) => {
+                let number = u16::try_from(entry.device).unwrap_or(u16::MAX);
+                self.streams.insert(entry.id, (DeviceId(number), entry.stream));
             }
             Record::CallName(entry) => {
                 let name = entry.name.to_str();
@@ -193,7 +193,7 @@ impl<'t> Capture<'t> {
             Record::Malformed(_) => self.trace.losses.add(LossKind::EventMalformed, 1),
             Record::Unknown(_) => self.trace.losses.add(LossKind::EventUnknown, 1),
             // Waits are in the calls already; the others say nothing of the program.
-            Record::Sync(_) | Record::Category(_) | Record::Flush(_) | Record::End(_) => {}
+            Record::Synchronization(_) | Record::Category(_) | Record::Flush(_) | Record::End(_) => {}
         }
     }
 
@@ -229,7 +229,13 @@ impl<'t> Capture<'t> {
     }
 
     /// A row of GPU work with what every kind has; `None`, counted, when its times say nothing.
-    fn op(&mut self, kind: OpKind, (start, end): (u64, u64), place: u32, correlation: u32) -> Option<GpuOp> {
+    fn op(
+        &mut self,
+        kind: OpKind,
+        (start, end): (u64, u64),
+        stream_id: u32,
+        correlation: u32,
+    ) -> Option<GpuOp> {
         if start == 0 || end == 0 {
             self.trace.losses.add(LossKind::EventMalformed, 1);
             return None;
@@ -240,7 +246,7 @@ impl<'t> Capture<'t> {
             return None;
         }
         self.last = self.last.max(end);
-        let (device, stream) = self.places.get(&place).copied().unwrap_or_default();
+        let (device, stream) = self.streams.get(&stream_id).copied().unwrap_or_default();
         Some(GpuOp {
             kind,
             start,
@@ -259,7 +265,7 @@ impl<'t> Capture<'t> {
 
     fn kernel(&mut self, kernel: &wire::Kernel) {
         let times = (kernel.start, kernel.end);
-        let Some(mut op) = self.op(OpKind::Kernel, times, kernel.place, kernel.correlation) else {
+        let Some(mut op) = self.op(OpKind::Kernel, times, kernel.stream_id, kernel.correlation) else {
             return;
         };
         (op.name, op.shape) = match self.shapes.get(&kernel.shape) {
@@ -270,9 +276,9 @@ impl<'t> Capture<'t> {
         self.trace.ops.push(op);
     }
 
-    fn copy(&mut self, copy: &wire::Copy) {
+    fn copy(&mut self, copy: &wire::Memcpy) {
         let times = (copy.start, copy.end);
-        let Some(mut op) = self.op(OpKind::Copy, times, copy.place, copy.correlation) else {
+        let Some(mut op) = self.op(OpKind::Copy, times, copy.stream_id, copy.correlation) else {
             return;
         };
         op.name = self.trace.names.intern(copy_name(copy.kind));
@@ -282,9 +288,9 @@ impl<'t> Capture<'t> {
         self.trace.ops.push(op);
     }
 
-    fn set(&mut self, set: &wire::Set) {
+    fn set(&mut self, set: &wire::Memset) {
         let times = (set.start, set.end);
-        let Some(mut op) = self.op(OpKind::Set, times, set.place, set.correlation) else {
+        let Some(mut op) = self.op(OpKind::Set, times, set.stream_id, set.correlation) else {
             return;
         };
         op.name = self.trace.names.intern("[CUDA memset]");
@@ -296,7 +302,7 @@ impl<'t> Capture<'t> {
 
     fn graph(&mut self, graph: &wire::GraphLaunch) {
         let times = (graph.start, graph.end);
-        let Some(mut op) = self.op(OpKind::Graph, times, graph.place, graph.correlation) else {
+        let Some(mut op) = self.op(OpKind::Graph, times, graph.stream_id, graph.correlation) else {
             return;
         };
         op.name = self.trace.names.intern("[CUDA graph]");

@@ -48,7 +48,7 @@ fn launch(correlation: u32, handle: u32, at: u64) -> [Record<'static>; 2] {
     };
     let kernel = wire::Kernel {
         shape: 0,
-        place: 0,
+        stream_id: 0,
         correlation,
         graph: 0,
         start: at + 10,
@@ -74,7 +74,7 @@ fn basics() -> Vec<Record<'static>> {
             dynamic_shared: 16,
             local: 0,
         }),
-        Record::Place(wire::Place {
+        Record::StreamEntry(wire::StreamEntry {
             id: 0,
             device: 0,
             context: 1,
@@ -278,7 +278,7 @@ fn kernels_without_times_are_left_out_and_counted() {
     let mut records = basics();
     records.push(Record::Kernel(wire::Kernel {
         shape: 0,
-        place: 0,
+        stream_id: 0,
         correlation: 1,
         graph: 0,
         start: 0,
@@ -411,22 +411,22 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
     let ops = &trace.ops;
     for row in 0..ops.len() {
         let shape = ops.shape_of(row);
-        let (place, correlation) = (row as u32, ops.correlation[row]);
+        let (stream_id, correlation) = (row as u32, ops.correlation[row]);
         let (start, end) = (ops.start[row] as u64, ops.end[row] as u64);
-        records.push(Record::Place(wire::Place {
-            id: place,
+        records.push(Record::StreamEntry(wire::StreamEntry {
+            id: stream_id,
             device: u32::from(ops.device[row].0),
             context: 1,
             stream: ops.stream[row],
         }));
         let (bytes, node) = (
-            ops.transfers.get(&place).map_or(0, |t| t.bytes),
+            ops.transfers.get(&stream_id).map_or(0, |t| t.bytes),
             ops.graph_node[row],
         );
         let work = match ops.kind[row] {
             OpKind::Kernel => {
                 records.push(Record::LaunchShape(wire::LaunchShape {
-                    id: place,
+                    id: stream_id,
                     name: ops.name[row].0,
                     grid: shape.grid,
                     block: shape.block,
@@ -436,8 +436,8 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                     local: 0,
                 }));
                 Record::Kernel(wire::Kernel {
-                    shape: place,
-                    place,
+                    shape: stream_id,
+                    stream_id,
                     correlation,
                     graph: 0,
                     start,
@@ -445,8 +445,8 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                     node,
                 })
             }
-            OpKind::Copy => Record::Copy(wire::Copy {
-                place,
+            OpKind::Copy => Record::Memcpy(wire::Memcpy {
+                stream_id,
                 correlation,
                 graph: 0,
                 start,
@@ -463,8 +463,8 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                 to: 0,
                 flags: 0,
             }),
-            OpKind::Set => Record::Set(wire::Set {
-                place,
+            OpKind::Set => Record::Memset(wire::Memset {
+                stream_id,
                 correlation,
                 graph: 0,
                 start,
@@ -474,7 +474,7 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                 memory: 3,
             }),
             OpKind::Graph => Record::GraphLaunch(wire::GraphLaunch {
-                place,
+                stream_id,
                 correlation,
                 graph: 1,
                 start,

@@ -4,13 +4,10 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use crate::collector::now;
-use crate::collector::ring::{Pushed, Ring};
-use crate::collector::session::{self, Session};
-use roofgap_wire::{
-    Call, EventKind, Message, NvtxEvent, encode_call, encode_event, encode_pop, encode_range_end,
-    encode_thread,
-};
+use super::now;
+use super::ring::{Pushed, Ring};
+use super::session::{self, Session};
+use roofgap_wire::{Call, EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop, Thread};
 
 /// Room that pushes leave free, so that the pops of open ranges always find some.
 const ROOM_FOR_POPS: usize = 8 << 10;
@@ -66,7 +63,12 @@ impl Local {
         self.handle.set(handle);
         if let Some(ring) = ring {
             ring.tid.store(tid, Ordering::Relaxed);
-            ring.push(encode_thread(tid, handle, now()).as_bytes(), &[], 0);
+            let thread = Thread {
+                tid,
+                handle,
+                at: now(),
+            };
+            ring.push(thread.encode_head().as_bytes(), &[], 0);
         }
         ring
     }
@@ -126,7 +128,7 @@ fn with<R>(body: impl FnOnce(&'static Session, &Local, &Ring) -> R) -> Option<R>
 }
 
 /// Makes this thread known, whether or not it will annotate anything.
-pub(crate) fn introduce() {
+pub(crate) fn register() {
     with(|_, _, _| ());
 }
 
@@ -155,7 +157,12 @@ pub(crate) fn pop(domain: u32) {
         if local.shift_behind(domain, -1) > 0 {
             return;
         }
-        let pushed = ring.push(encode_pop(local.tid.get(), domain, now()).as_bytes(), &[], 0);
+        let pop = NvtxPop {
+            tid: local.tid.get(),
+            domain,
+            at: now(),
+        };
+        let pushed = ring.push(pop.encode_head().as_bytes(), &[], 0);
         settle(session, pushed);
     });
 }
@@ -176,13 +183,18 @@ pub(crate) fn start(event: &Event<'_>) -> u64 {
 /// Records its end, on whichever thread.
 pub(crate) fn end(range: u64) {
     with(|session, local, ring| {
-        let pushed = ring.push(encode_range_end(local.tid.get(), range, now()).as_bytes(), &[], 0);
+        let end = NvtxEnd {
+            tid: local.tid.get(),
+            range,
+            at: now(),
+        };
+        let pushed = ring.push(end.encode_head().as_bytes(), &[], 0);
         settle(session, pushed);
     });
 }
 
 /// A call of the runtime begins.
-pub(crate) fn enter(correlation: u32) {
+pub(crate) fn enter_runtime(correlation: u32) {
     let _ = LOCAL.try_with(|local| local.runtime.set(correlation));
 }
 
@@ -204,7 +216,7 @@ pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, star
         };
         settle(
             session,
-            ring.push(encode_call(&call).as_bytes(), &[], ROOM_FOR_POPS),
+            ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS),
         );
     });
 }
@@ -226,7 +238,7 @@ fn write(
         Message::Inline(text) => text.0,
         _ => &[],
     };
-    let head = encode_event(&NvtxEvent {
+    let event_record = NvtxEvent {
         kind,
         tid: local.tid.get(),
         domain: event.domain,
@@ -236,8 +248,8 @@ fn write(
         payload_kind: event.payload_kind,
         payload: event.payload,
         message: event.message,
-    });
-    let pushed = ring.push(head.as_bytes(), text, ROOM_FOR_POPS);
+    };
+    let pushed = ring.push(event_record.encode_head().as_bytes(), text, ROOM_FOR_POPS);
     settle(session, pushed);
     pushed != Pushed::Full
 }
