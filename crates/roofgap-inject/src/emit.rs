@@ -44,7 +44,7 @@ pub fn pop(domain: Option<&'static str>) {
     }
 }
 
-/// Whether a tool took the tables. Loads it at the first call.
+/// Returns true if a tool is attached. The first call loads it.
 pub fn attached() -> bool {
     static ATTACHED: OnceLock<bool> = OnceLock::new();
     *ATTACHED.get_or_init(attach)
@@ -71,12 +71,12 @@ enum Module {
 
 /// Entries of each table, the unused first one included, in the order of the modules: none, core, CUDA, OpenCL, CUDA runtime, core 2, sync.
 const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
-/// As many as the longest table has.
+/// Length of the longest table.
 const SLOTS: usize = 16;
 
 type Slot = AtomicPtr<c_void>;
 
-/// What a tool writes its functions into. It may do so again later, so they are read each time.
+/// Slots for the functions of the tool. It may replace them later, so they are read on every call.
 static SLOT_VALUES: [[Slot; SLOTS]; SIZES.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; SLOTS] }; SIZES.len()];
 

@@ -1,4 +1,4 @@
-//! What happened, as a profiler would have recorded it.
+//! Events as a profiler records them.
 
 /// A kernel that ran.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,9 +30,9 @@ pub struct Copy {
     pub start: i64,
     /// Last moment, ns.
     pub end: i64,
-    /// How much.
+    /// Amount, bytes.
     pub bytes: u64,
-    /// Whether from host to device; otherwise back.
+    /// True from host to device, false from device to host.
     pub to_device: bool,
     /// Ties it to its call.
     pub correlation: u32,
@@ -51,7 +51,7 @@ pub struct Set {
     pub start: i64,
     /// Last moment, ns.
     pub end: i64,
-    /// How much.
+    /// Amount, bytes.
     pub bytes: u64,
     /// Ties it to its call.
     pub correlation: u32,
@@ -80,7 +80,7 @@ pub struct Graph {
     pub stream: u16,
 }
 
-/// What a call does.
+/// Kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
     /// Launches a kernel.
@@ -138,7 +138,7 @@ pub struct Call {
     pub start: i64,
     /// When it returned, ns.
     pub end: i64,
-    /// What it does.
+    /// Kind.
     pub kind: CallKind,
     /// Ties it to what it launched.
     pub correlation: u32,
@@ -155,9 +155,9 @@ pub struct Range {
     pub start: i64,
     /// When it was popped, ns.
     pub end: i64,
-    /// Whether it is of domain `LLM`, with a registered name; otherwise of the default domain.
+    /// True for domain `LLM` with a registered name, false for the default domain.
     pub llm: bool,
-    /// Its name.
+    /// Name.
     pub name: &'static str,
     /// When the kernels launched inside it ran on the first device's first stream, ns; Kineto shows it there too.
     pub gpu: Option<(i64, i64)>,
@@ -176,7 +176,7 @@ pub struct Events {
     pub copies: Vec<Copy>,
     /// Sets.
     pub sets: Vec<Set>,
-    /// Whole graphs.
+    /// Graph launches recorded as a whole.
     pub graphs: Vec<Graph>,
     /// Calls.
     pub calls: Vec<Call>,

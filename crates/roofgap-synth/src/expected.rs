@@ -1,4 +1,4 @@
-//! What an analysis of the capture must find.
+//! Expected results of an analysis of the capture.
 
 use serde::Serialize;
 

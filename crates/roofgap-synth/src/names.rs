@@ -13,7 +13,7 @@ pub(crate) struct KernelKind {
     pub(crate) block: u32,
     pub(crate) registers: u32,
     pub(crate) dynamic_shared: u32,
-    /// How long it takes, about, ns.
+    /// Approximate duration, ns.
     pub(crate) length: i64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) const LAYER: [Part; 10] = [
     Part::Activation,
 ];
 
-/// What a kernel does in the model.
+/// Role of a kernel in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Norm,

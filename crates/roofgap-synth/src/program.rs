@@ -20,14 +20,14 @@ const FIRST_STREAM: u16 = 7;
 /// When the first event happens.
 const BEGINNING: i64 = 17_000_000_000;
 
-/// What the program did, and what an analysis must say of it.
+/// A synthetic program run and its expected analysis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// What was asked for.
+    /// Specification.
     pub spec: Spec,
     /// The events, in the order of their start or in none.
     pub events: Events,
-    /// What an analysis must find.
+    /// Expected results of an analysis.
     pub expected: Expected,
 }
 
@@ -84,7 +84,7 @@ struct Host<'a> {
     orphans: u64,
     correlation: u32,
     nodes: u64,
-    /// How many kernels there were when each open range was opened.
+    /// Number of kernels before each open range was opened.
     opened: Vec<usize>,
     /// The devices it uses, and when each of their streams is free again.
     devices: Vec<(u16, Vec<i64>)>,

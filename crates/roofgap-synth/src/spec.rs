@@ -1,6 +1,6 @@
-//! What to make.
+//! Specification of a capture.
 
-/// How graph launches are recorded.
+/// Recording of graph launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Graphs {
     /// The program uses none.
@@ -12,7 +12,7 @@ pub enum Graphs {
     Whole,
 }
 
-/// What to make.
+/// Specification of a capture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Kernels in the capture, exactly.
@@ -23,11 +23,11 @@ pub struct Spec {
     pub devices: u32,
     /// Streams of a process on a device.
     pub streams: u32,
-    /// How one decode step in four launches its work.
+    /// Method by which one decode step in four launches its work.
     pub graphs: Graphs,
     /// Kernels without a launch record, of the whole number; at most one a request.
     pub orphans: u64,
-    /// Whether rows come in no order.
+    /// True to write rows in random order.
     pub shuffled: bool,
     /// Another seed gives another capture.
     pub seed: u64,

@@ -13,12 +13,12 @@ pub(crate) enum StageKind {
     Decode,
 }
 
-/// Where a launch happens.
+/// Position of a launch in the program.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
     /// The stage, outside of warm-ups.
     pub(crate) stage: Option<StageKind>,
-    /// Whether inside a step of it.
+    /// True inside a step of the stage.
     pub(crate) step: bool,
     /// The note inside it.
     pub(crate) note: Option<&'static str>,
@@ -176,7 +176,7 @@ fn note_of<'a>(notes: &'a mut Vec<ExpectedNote>, name: &str) -> &'a mut Expected
     &mut notes[at]
 }
 
-/// How much time some intervals cover.
+/// Computes the time covered by intervals.
 fn covered(mut intervals: Vec<(i64, i64)>) -> i64 {
     intervals.sort_unstable();
     let mut sum = 0;

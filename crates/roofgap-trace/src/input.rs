@@ -1,4 +1,4 @@
-//! Which reader takes a file, told by its content and never by its name.
+//! Detects the format of each input from its content and calls its reader.
 
 use crate::gzip::Unpacked;
 use crate::ncu::{CounterSet, NcuFormat, Sniff};
@@ -26,7 +26,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether it is a timeline, of which one command takes one.
+    /// Returns true for a timeline, of which one command takes one.
     pub fn is_timeline(self) -> bool {
         matches!(
             self,
@@ -46,10 +46,10 @@ pub struct Input {
     pub account: Option<account::Account>,
 }
 
-/// How much of a file is looked at to tell its format.
+/// Bytes read to detect the format.
 const HEAD: u64 = 64 * 1024;
 
-/// How much more where those bytes do not tell.
+/// Bytes read when the first ones are not sufficient.
 const LONG_HEAD: u64 = 2 << 20;
 
 /// Reads all inputs into one.
@@ -211,7 +211,7 @@ fn head(path: &Path, most: u64) -> Result<(Vec<u8>, bool, bool), ReadError> {
 const EXPECTED: &str = "an nsys SQLite export, a PyTorch trace (.json, .json.gz), an nsys kernel summary CSV, an ncu report or CSV page, \
                         a native capture, or a run directory";
 
-/// What the first bytes look like, for people.
+/// Describes the first bytes for an error message.
 fn describe(head: &[u8]) -> String {
     match head {
         [] => "an empty file".into(),

@@ -1,4 +1,4 @@
-//! What goes along with a forward pass: the clock of its operators and its NVTX ranges.
+//! Context of a forward pass: operator times and NVTX ranges.
 
 use std::time::{Duration, Instant};
 

@@ -21,7 +21,7 @@ use crate::ranges::{Ranges, Silent};
 use crate::shape::Shape;
 use crate::source::{self, Source};
 
-/// How long each half of the peak is measured.
+/// Measuring time of each half of the peak.
 const PEAK_BUDGET: Duration = Duration::from_millis(250);
 
 /// Runs the model without ranges; writes the account where the properties say, and gives it back.
@@ -185,7 +185,7 @@ fn work(
     })
 }
 
-/// What goes in: the same for every repeat.
+/// Input of the model, the same for every repeat.
 struct Input {
     image: Image,
     prompt: Vec<usize>,
@@ -193,7 +193,7 @@ struct Input {
     new_tokens: usize,
 }
 
-/// What came out of one repeat.
+/// Result of one repeat.
 struct Pass {
     prefill: StageTime,
     decode: StageTime,

@@ -71,9 +71,9 @@ pub struct DecoderShape {
     pub vocabulary: usize,
 }
 
-/// How much wider than the tower its inner layer is.
+/// Ratio of the inner width of a layer to the width of the tower.
 pub(crate) const MLP_RATIO: usize = 4;
-/// How much the convolutions shrink the grid of patches, per side.
+/// Factor by which the convolutions shrink the grid of patches, per side.
 pub(crate) const GRID_SHRINK: usize = 4;
 
 impl Shape {

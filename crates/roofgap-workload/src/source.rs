@@ -1,4 +1,4 @@
-//! Where tensors come from: a seed, or nowhere when they are only counted.
+//! Sources of tensors: seeded random values, or none when parameters are only counted.
 
 use ndarray::{Array1, Array2};
 use rayon::prelude::*;
@@ -32,7 +32,7 @@ impl Source {
         }
     }
 
-    /// How many parameters were handed out.
+    /// Returns the number of parameters created.
     pub(crate) fn parameters(&self) -> u64 {
         self.parameters
     }

@@ -1,4 +1,4 @@
-//! Which CUDA calls are worth recording: those that launch, copy, set or wait.
+//! Selects the CUDA calls to record: those that launch, copy, set or wait.
 //!
 //! A program makes ten times as many others, and recording them all costs more than everything else together. They
 //! are chosen by name, not by number, so that a version with new ones needs no new list.
@@ -11,7 +11,7 @@ const NUMBERS: u32 = 2_000;
 /// Bit that marks the driver's calls.
 pub(crate) const DRIVER: u32 = 1 << 31;
 
-/// Whether the call of this name launches, copies, sets or waits.
+/// Returns true if the call of this name launches, copies, sets or waits.
 pub(crate) fn wanted(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"__").unwrap_or(name);
     let Some(rest) = name

@@ -11,7 +11,7 @@ use super::{calls, now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
 
-/// How many libraries are tried: a second CUPTI in a process is no light thing.
+/// Number of libraries to try.
 const TRIES: usize = 4;
 
 /// Finds CUPTI and begins to record. What is not to be had is noted as lost.

@@ -1,4 +1,4 @@
-//! What the environment asks for.
+//! Settings from the environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     pub(crate) limit: u64,
 }
 
-/// How CUDA calls are recorded.
+/// Method of recording CUDA calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// In the best way this CUPTI has.

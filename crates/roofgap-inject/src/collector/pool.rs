@@ -11,7 +11,7 @@ use super::ring::map;
 /// Bytes of a buffer: about ten thousand kernels.
 pub(crate) const SIZE: usize = 2 << 20;
 
-/// How many there are. When all are full CUPTI drops records and counts them.
+/// Number of buffers. When all are full, CUPTI drops records and counts them.
 const COUNT: usize = 96;
 
 /// Buffers given their pages at the start, so that the first launches do not fault them in.

@@ -1,6 +1,6 @@
 //! One thread's annotations on their way to the writer: a ring of bytes with one producer and one consumer.
 //!
-//! What is pushed are whole encoded records, so the consumer copies bytes and never looks at them. A thread that ends
+//! Producers push whole encoded records, so the consumer copies bytes without parsing them. A thread that ends
 //! gives its ring back and a later thread takes it over.
 
 use std::ptr;
@@ -16,7 +16,7 @@ const FREE: u8 = 0;
 const OWNED: u8 = 1;
 const RETIRED: u8 = 2;
 
-/// Whether a push found room.
+/// Result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// It is in.
@@ -160,7 +160,7 @@ impl Rings {
         })
     }
 
-    /// Has `drain` empty every ring, and frees those whose threads have ended.
+    /// Calls `drain` for every ring, and frees the rings of ended threads.
     pub(crate) fn each(&self, mut drain: impl FnMut(usize, &Ring)) {
         for (number, ring) in self.iter().enumerate() {
             // Read before draining: what a thread pushed before it retired is then certainly drained.

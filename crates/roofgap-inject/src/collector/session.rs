@@ -23,10 +23,10 @@ const IDLE: u8 = 0;
 const STARTING: u8 = 1;
 const STARTED: u8 = 2;
 
-/// Whether the process-wide handlers are there. A child inherits them.
+/// True once the process-wide handlers are installed. A forked child inherits them.
 static HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// How long the end of the program waits for the writer.
+/// Time limit for the writer when the program exits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Things the program's threads count.
@@ -235,7 +235,7 @@ impl Session {
         self.gpu.get().ok_or(())
     }
 
-    /// Has the writer come now.
+    /// Wakes the writer.
     pub(crate) fn wake(&self) {
         if let Some(writer) = self.writer.get() {
             writer.unpark();

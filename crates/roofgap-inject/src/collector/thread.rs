@@ -1,4 +1,4 @@
-//! What each thread has: its ring, and how it fares with it.
+//! Per-thread state: the ring of a thread and its open ranges.
 
 use std::cell::Cell;
 use std::ptr;
@@ -132,7 +132,7 @@ pub(crate) fn register() {
     with(|_, _, _| ());
 }
 
-/// What an event says, without what the thread knows.
+/// An NVTX event without the fields that the thread supplies.
 #[derive(Clone, Copy)]
 pub(crate) struct Event<'a> {
     pub(crate) domain: u32,

@@ -42,7 +42,7 @@ const AT_ONCE: usize = 1024;
 
 type Quickly<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
-/// What a launch shape is known by: the name's number, then the fields in order.
+/// Identity of a launch shape: the text id of the name, then the fields in order.
 type ShapeKey = [u32; 11];
 
 /// The state of the translation.

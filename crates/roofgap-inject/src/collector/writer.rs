@@ -11,13 +11,13 @@ use super::transcode::Transcoder;
 use super::{calls, now};
 use roofgap_wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
 
-/// How long the writer sleeps when nobody calls it.
+/// Sleep of the writer between rounds.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Raw bytes after which a frame is closed.
 const FRAME: usize = 512 << 10;
 
-/// How long the last flush of CUPTI may take.
+/// Time limit of the last CUPTI flush.
 const LAST_FLUSH: Duration = Duration::from_secs(5);
 
 struct Writer {
@@ -78,7 +78,7 @@ pub(crate) fn run(session: &'static Session, output: Output) {
 }
 
 impl Writer {
-    /// Who is recorded.
+    /// Writes the record of the process.
     fn introduce(&mut self) {
         let name = std::fs::read("/proc/self/comm").unwrap_or_default();
         self.frame.put(&Record::Process(Process {

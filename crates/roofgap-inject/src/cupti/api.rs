@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     Refused {
         /// The function.
         call: &'static str,
-        /// Its answer.
+        /// Result code.
         code: u32,
         /// The answer in words.
         text: String,
@@ -35,7 +35,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What CUPTI knows us by.
+/// Subscriber handle of CUPTI.
 pub(crate) struct Subscriber(*mut c_void);
 
 // SAFETY: a number to CUPTI, which takes it from any thread.
@@ -45,9 +45,9 @@ unsafe impl Sync for Subscriber {}
 
 /// An opened CUPTI.
 pub(crate) struct Api {
-    /// Where it was found.
+    /// Path of the library.
     pub(crate) path: PathBuf,
-    /// What it says its version is.
+    /// Version that the library reports.
     pub(crate) version: u32,
     subscribe: sys::Subscribe,
     register: sys::RegisterCallbacks,
@@ -163,12 +163,12 @@ impl Api {
         self.check("cuptiActivityEnable", unsafe { (self.enable)(kind) })
     }
 
-    /// Whether calls can be chosen one by one.
+    /// Returns true if calls can be selected for activity records.
     pub(crate) fn can_choose_calls(&self) -> bool {
         self.enable_runtime.is_some() && self.enable_driver.is_some() && self.callback_name.is_some()
     }
 
-    /// Whether calls can be chosen one by one for callbacks.
+    /// Returns true if calls can be selected for callbacks.
     pub(crate) fn can_call_back(&self) -> bool {
         self.enable_callback.is_some() && self.callback_name.is_some()
     }

@@ -1,4 +1,4 @@
-//! Where CUPTI is: the one the program has loaded, else the one nearest to its CUDA.
+//! Finds CUPTI: the library that the program has loaded, else the one nearest to its CUDA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ const BY_NAME: [&str; 4] = [
     "libcupti.so",
 ];
 
-/// What the search looks at.
+/// Inputs of the search.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
     /// `CUPTI_LIBRARY`: the user's word.
@@ -86,7 +86,7 @@ fn is_cupti(path: &Path) -> bool {
         .is_some_and(|name| name.starts_with("libcupti.so"))
 }
 
-/// Whether a loaded file is part of CUDA or of a framework that ships it.
+/// Returns true if a loaded file is part of CUDA or of a framework that ships it.
 fn is_cuda(path: &Path) -> bool {
     const PARTS: [&str; 9] = [
         "libcudart.so",

@@ -54,7 +54,7 @@ pub(crate) const SITE_ENTER: u32 = 0;
 /// A call returns.
 pub(crate) const SITE_EXIT: u32 = 1;
 
-/// What a callback about a call is told.
+/// Arguments of a callback about a call.
 #[repr(C)]
 pub(crate) struct CallbackData {
     pub(crate) site: u32,

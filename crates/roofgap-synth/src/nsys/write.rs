@@ -18,7 +18,7 @@ pub enum WriteError {
     Sqlite {
         /// The file.
         path: String,
-        /// What SQLite said.
+        /// Error of SQLite.
         source: rusqlite::Error,
     },
 }
@@ -65,7 +65,7 @@ fn global_tid(process: u16, thread: u16) -> i64 {
     global_pid(process) | (pid(process) + 1000 * i64::from(thread))
 }
 
-/// What the machine is: strings, processes, threads, GPUs, streams.
+/// Writes the description of the machine: strings, processes, threads, GPUs, streams.
 fn target(program: &Program, db: &Connection) -> rusqlite::Result<()> {
     let mut string = db.prepare("INSERT INTO StringIds VALUES (?, ?)")?;
     for (id, text) in strings::all().iter().enumerate() {

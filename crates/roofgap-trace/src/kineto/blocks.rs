@@ -49,7 +49,7 @@ pub(super) enum Failure {
 /// A file as text, unpacked where it is compressed.
 pub(super) struct Blocks {
     input: Input,
-    /// What was read after the last cut.
+    /// Bytes read after the end of the last block.
     carry: Vec<u8>,
     ended: bool,
 }

@@ -1,6 +1,6 @@
-//! What a trace event is about, by its category.
+//! Categories of trace events.
 
-/// What is done with an event.
+/// Kind of a trace event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Category {
     /// An operator of the framework.
@@ -49,7 +49,7 @@ impl Category {
         }
     }
 
-    /// Whether anything is read from the arguments of such an event.
+    /// Returns true if arguments of such an event are read.
     #[inline]
     pub(super) fn has_arguments(self) -> bool {
         matches!(self, Self::Call | Self::Kernel | Self::Copy | Self::Set)

@@ -2,7 +2,7 @@
 
 use memchr::memchr2;
 
-/// How deep values may nest. Traces nest four deep; what goes far beyond that was made to do harm.
+/// Nesting limit. Traces nest four levels deep.
 const MAX_DEPTH: usize = 512;
 
 /// Strings up to this length are searched eight bytes at a time, which is faster than setting up a vector search.
@@ -13,11 +13,11 @@ const SHORT: usize = 32;
 pub(super) enum Stop {
     /// The block ended first; more text may complete it.
     Incomplete,
-    /// What stands at the cursor cannot be there.
+    /// Syntax error at the cursor.
     Invalid(Expected),
 }
 
-/// What should have stood at the cursor.
+/// Expected syntax at the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Value,
@@ -54,7 +54,7 @@ impl Expected {
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
     text: &'a [u8],
-    /// Where the cursor stands.
+    /// Offset of the cursor, bytes.
     pub(super) at: usize,
 }
 
@@ -271,7 +271,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Where the first quote or backslash is in eight bytes.
+/// Returns the position of the first quote or backslash in eight bytes.
 #[inline(always)]
 fn first_special(eight: [u8; 8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);

@@ -10,7 +10,7 @@ use std::path::Path;
 /// The format's name in sources.
 const FORMAT: &str = "kineto";
 
-/// Whether unpacked text that begins with `head` seems to be a trace of the PyTorch profiler.
+/// Returns true if unpacked text that begins with `head` looks like a PyTorch profiler trace.
 pub fn looks_like(head: &[u8]) -> bool {
     let text = head
         .strip_prefix(b"\xef\xbb\xbf")

@@ -1,4 +1,4 @@
-//! What one block of text held, in ids of its own.
+//! Rows of one block of text, with ids local to the block.
 
 use crate::{LaunchShape, LossKind, Losses, Ns, OpKind};
 use rustc_hash::FxHashMap;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// How much a loss matters.
+/// Severity of a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Worth knowing; no number is wrong because of it.
@@ -38,12 +38,12 @@ macro_rules! losses {
                 match self { $(Self::$variant => $id,)* }
             }
 
-            /// How much it matters.
+            /// Returns the severity.
             pub fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity,)* }
             }
 
-            /// What it means for the numbers.
+            /// Returns the effect on the numbers.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
             }
@@ -84,9 +84,9 @@ losses! {
 /// One declared loss with its count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Which.
+    /// Kind of loss.
     pub kind: LossKind,
-    /// How many rows.
+    /// Number of rows.
     pub count: u64,
 }
 
@@ -102,7 +102,7 @@ impl Losses {
         }
     }
 
-    /// How many rows were counted under `kind`.
+    /// Returns the number of rows counted under `kind`.
     pub fn count(&self, kind: LossKind) -> u64 {
         self.0.get(&kind).copied().unwrap_or(0)
     }

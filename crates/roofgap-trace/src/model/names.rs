@@ -32,12 +32,12 @@ impl Names {
         self.strings.get(id.index()).map_or("", |s| s)
     }
 
-    /// How many distinct strings there are.
+    /// Returns the number of distinct strings.
     pub fn len(&self) -> usize {
         self.strings.len()
     }
 
-    /// Whether no string was interned.
+    /// Returns true if no string was interned.
     pub fn is_empty(&self) -> bool {
         self.strings.is_empty()
     }

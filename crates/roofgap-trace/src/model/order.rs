@@ -4,7 +4,7 @@ use super::Ns;
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 
-/// How rows get in order.
+/// A permutation of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Order {
     /// A few rows at the end belong among the sorted ones before them: first the rows, in order, then for each of them the row

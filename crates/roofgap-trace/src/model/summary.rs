@@ -9,7 +9,7 @@ pub struct KernelTotal {
     pub name: NameId,
     /// Sum of durations, ns.
     pub total_ns: i64,
-    /// How many launches.
+    /// Number of launches.
     pub calls: u64,
     /// Median duration, ns, where the table has it.
     pub median_ns: Option<f64>,

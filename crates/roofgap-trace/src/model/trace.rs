@@ -4,7 +4,7 @@ use super::{
     Calls, CpuOps, DeviceId, GpuOps, KernelTotal, Losses, NameId, Names, Ns, ProcessId, Ranges, ThreadId,
 };
 
-/// Where a part of the trace came from.
+/// An input file of the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The file as the user named it.
@@ -45,18 +45,18 @@ pub struct Device {
 pub struct Process {
     /// The system's number.
     pub pid: u32,
-    /// Its name; empty where unknown.
+    /// Name; empty when unknown.
     pub name: NameId,
 }
 
 /// A thread of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thread {
-    /// Its process.
+    /// Process of the thread.
     pub process: ProcessId,
     /// The system's number.
     pub tid: u32,
-    /// Its name; empty where unknown.
+    /// Name; empty when unknown.
     pub name: NameId,
 }
 
@@ -66,7 +66,7 @@ pub(crate) const MOST_DEVICES: usize = 4096;
 /// One program run as the tools saw it.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// Where it came from.
+    /// Input files.
     pub sources: Vec<Source>,
     /// All strings.
     pub names: Names,
@@ -76,7 +76,7 @@ pub struct Trace {
     pub processes: Vec<Process>,
     /// Threads.
     pub threads: Vec<Thread>,
-    /// What ran on GPUs.
+    /// GPU operations.
     pub ops: GpuOps,
     /// Calls into CUDA.
     pub calls: Calls,
@@ -86,7 +86,7 @@ pub struct Trace {
     pub cpu_ops: CpuOps,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
-    /// What was lost.
+    /// Declared losses.
     pub losses: Losses,
 }
 

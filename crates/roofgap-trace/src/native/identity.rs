@@ -1,4 +1,4 @@
-//! Who did it: the threads and devices behind the numbers of a capture.
+//! Threads and devices behind the numbers of a capture.
 //!
 //! Rows are pushed with the capture's own numbers in place of ids and corrected at the end, because the records that
 //! explain the numbers may come after the rows that use them.
@@ -7,7 +7,7 @@ use crate::{Device, DeviceId, LossKind, ProcessId, ThreadId, Trace};
 use roofgap_wire as wire;
 use rustc_hash::FxHashMap;
 
-/// What is known of the threads and devices of one process.
+/// Threads and devices of one process.
 #[derive(Debug, Default)]
 pub(super) struct Identity {
     /// By pthread handle: since when it means which thread.
@@ -59,7 +59,7 @@ impl Identity {
         }
     }
 
-    /// What is known of the device a program calls `number`.
+    /// Returns the facts of the device that the program calls `number`.
     fn device(&self, number: u32) -> Option<Device> {
         let Some(told) = self.seen_by_program.get(&number) else {
             return self
@@ -143,7 +143,7 @@ impl Identity {
     }
 }
 
-/// As the tools print it; `None` for anything but sixteen bytes that say something.
+/// Formats a UUID as the tools print it; `None` unless it has sixteen bytes and is not zero.
 fn uuid(bytes: &[u8]) -> Option<String> {
     if bytes.len() != 16 || bytes.iter().all(|&byte| byte == 0) {
         return None;

@@ -15,14 +15,14 @@ use std::path::Path;
 
 pub use roofgap_wire::{Ending, looks_like};
 
-/// What a capture says of itself, beside its events.
+/// Facts of a capture beside its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// The process.
     pub pid: u32,
-    /// How the recording ended.
+    /// End of the recording.
     pub ending: Ending,
-    /// What the collector could not record: identifier, count, and more about it.
+    /// Losses of the collector: identifier, count and explanation.
     pub losses: Vec<(String, u64, String)>,
 }
 
@@ -94,7 +94,7 @@ struct Capture<'t> {
     shapes: FxHashMap<u32, (NameId, ShapeId)>,
     streams: FxHashMap<u32, (DeviceId, u32)>,
     call_names: FxHashMap<u32, (NameId, CallClass)>,
-    /// What is taken from CUPTI's times to bring them to the clock of the annotations.
+    /// Offset of CUPTI's clock to the clock of the annotations, ns.
     offset: Ns,
     clock_known: bool,
     losses: FxHashMap<String, (u64, String)>,

@@ -1,6 +1,6 @@
 //! One value cell of a page.
 
-/// What a cell holds.
+/// Content of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell<'a> {
     /// Nothing was printed.

@@ -25,7 +25,7 @@ pub(super) fn metric(section: &str, label: &str) -> Option<&'static str> {
         .map(|(_, metric)| *metric)
 }
 
-/// Whether a label is the metric's own name: what was asked for with `--metrics`, existing or not, has no other.
+/// Returns true if a label is the metric's own name, as for metrics requested with `--metrics`.
 pub(super) fn is_name(section: &str, label: &str) -> bool {
     section.is_empty() || section == "Command line profiler metrics" || label.contains("__")
 }

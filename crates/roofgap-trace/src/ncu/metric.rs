@@ -99,7 +99,7 @@ fn fixed(name: &str) -> Option<Unit> {
     Some(unit)
 }
 
-/// What a counter counts, by the first of its words that says so.
+/// Returns the unit of a counter by the first of its words that implies one.
 fn count(counter: &str) -> Option<Unit> {
     let (group, event) = counter.rsplit_once("__")?;
     let of = |base| Some(Unit::of(base));

@@ -1,4 +1,4 @@
-//! Which ncu input some bytes are the beginning of.
+//! Detects the inputs of ncu from their first bytes.
 
 use super::page;
 use super::rep;
@@ -25,7 +25,7 @@ pub enum Sniff {
     NeedMore,
 }
 
-/// How far into a file a header is looked for: the program's own output may stand before it.
+/// Bytes searched for a header, since output of the program may precede it.
 const PREAMBLE: usize = 1 << 20;
 
 /// Tells an input of ncu by its first bytes; `whole` says that there are no more.

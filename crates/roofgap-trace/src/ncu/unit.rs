@@ -15,7 +15,7 @@ pub enum Base {
     Byte,
     /// A length of time; always nanoseconds.
     Nanosecond,
-    /// What a rate is counted against.
+    /// Denominator of a rate.
     Second,
     /// Cycles in a second.
     Hertz,
@@ -54,9 +54,9 @@ pub enum Base {
 /// A unit: one base over another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unit {
-    /// What is counted.
+    /// Numerator.
     pub of: Base,
-    /// What it is counted against; [`Base::One`] where nothing.
+    /// Denominator; [`Base::One`] for none.
     pub per: Base,
 }
 
@@ -138,7 +138,7 @@ impl Base {
 pub struct Quantity {
     /// The number.
     pub value: f64,
-    /// Its unit.
+    /// Unit.
     pub unit: Unit,
 }
 

@@ -7,7 +7,7 @@ use super::strings::Strings;
 use crate::sqlite::{Database, Value};
 use crate::{CallClass, LossKind, NameId, Ns, ReadError, Trace};
 
-/// What one part of the scan collects.
+/// Rows collected by one part of the scan.
 #[derive(Default)]
 struct Part {
     start: Vec<Ns>,

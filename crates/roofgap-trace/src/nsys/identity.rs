@@ -1,4 +1,4 @@
-//! Who did it: processes, threads and devices behind the packed ids of an export.
+//! Processes, threads and devices behind the packed ids of an export.
 
 use super::strings::Strings;
 use crate::sqlite::Database;

@@ -10,7 +10,7 @@ use crate::{LaunchShape, LossKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace
 
 const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 
-/// What one part of the scan collects.
+/// Rows collected by one part of the scan.
 #[derive(Default)]
 struct Part {
     start: Vec<Ns>,

@@ -15,7 +15,7 @@ const SIGNS: [&str; 4] = [
     "CUPTI_ACTIVITY_KIND_RUNTIME",
 ];
 
-/// Whether the database is an export of Nsight Systems.
+/// Returns true if the database is an nsys export.
 pub fn looks_like(db: &Database) -> bool {
     db.has("StringIds")
         && (db.has("META_DATA_EXPORT") || db.has("EXPORT_META_DATA") || SIGNS[1..].iter().any(|t| db.has(t)))

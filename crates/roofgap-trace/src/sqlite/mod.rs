@@ -88,12 +88,12 @@ impl Database {
         &self.path
     }
 
-    /// Whether the table exists.
+    /// Returns true if the table exists.
     pub fn has(&self, table: &str) -> bool {
         self.tables.contains_key(table)
     }
 
-    /// Whether the table exists and has the column.
+    /// Returns true if the table exists and has the column.
     pub fn has_column(&self, table: &str, column: &str) -> bool {
         self.tables
             .get(table)

@@ -1,4 +1,4 @@
-//! Which column of a summary says what.
+//! Columns of a kernel summary.
 
 use super::unit::TimeUnit;
 
@@ -12,7 +12,7 @@ pub(super) struct TimeColumn {
 /// The columns of a kernel summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Columns {
-    /// How many there are.
+    /// Number of columns.
     pub(super) count: usize,
     pub(super) share: Option<usize>,
     pub(super) total: TimeColumn,

@@ -17,16 +17,16 @@ const NAME: &str = "kernel summary of nsys stats";
 /// No summary is this long: it has a row for each kernel, not for each launch.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// How far a written share may be from the computed one: half a digit, and what the sum of all roundings adds.
+/// Tolerance between a written share and the computed one, percentage points: half a digit and the sum of all roundings.
 const SHARE_TOLERANCE: f64 = 0.0501;
 
-/// Whether a file that begins with `head` seems to be a kernel summary.
+/// Returns true if a file that begins with `head` looks like a kernel summary.
 pub fn looks_like(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     find_header(&text).is_some()
 }
 
-/// Whether a file that begins with `head` holds tables of `nsys stats`, of which a later one may be a kernel summary.
+/// Returns true if a file that begins with `head` has tables of `nsys stats`; a later one may be a kernel summary.
 pub fn may_follow(head: &[u8]) -> bool {
     memchr::memmem::find(head, b"Total Time (").is_some()
 }
@@ -202,7 +202,7 @@ impl Totals {
         Ok(())
     }
 
-    /// Whether the shares say that there were kernels which are not in the table.
+    /// Returns true if the shares show that kernels are missing from the table.
     fn misses_rows(&self) -> bool {
         let sum: f64 = self.shares.iter().map(|&(_, total)| total as f64).sum();
         self.shares

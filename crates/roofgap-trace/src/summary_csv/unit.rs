@@ -45,7 +45,7 @@ impl TimeUnit {
         (tenths <= i128::from(MAX_NS)).then_some(tenths as f64 / 10.0)
     }
 
-    /// Whether a time as it is written leaves nanoseconds out.
+    /// Returns true if a time is written with fewer digits than nanoseconds.
     pub(super) fn is_rounded(self, text: &str) -> bool {
         let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         !text.contains(['e', 'E']) && (decimals as i32) < self.power()

@@ -39,7 +39,7 @@ impl Model {
         }
     }
 
-    /// How many parameters a shape has, without the memory for them.
+    /// Counts the parameters of a shape without allocating them.
     pub(crate) fn count_parameters(shape: &Shape) -> u64 {
         let mut source = Source::counting();
         drop(Model::new(&mut source, shape.clone()));

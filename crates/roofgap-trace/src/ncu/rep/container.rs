@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-/// How a report begins.
+/// First bytes of a report.
 pub(in crate::ncu) const MAGIC: &[u8] = b"NVR\0";
 
 /// A message that is read whole is never this large; one that claims to be is not read.

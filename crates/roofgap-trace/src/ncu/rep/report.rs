@@ -41,7 +41,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
     Ok(report.set)
 }
 
-/// What has been read so far.
+/// State of reading a report.
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) set: CounterSet,
@@ -49,7 +49,7 @@ pub(super) struct Report {
     pub(super) names: Vec<(MetricId, Option<Unit>)>,
 }
 
-/// What a block header says of the block.
+/// Fields of a block header.
 #[derive(Default)]
 pub(super) struct Block {
     sources: u64,

@@ -1,4 +1,4 @@
-//! What ncu's own rules said of a launch.
+//! Results of ncu's rules for a launch.
 
 use super::super::model::{Rule, RuleKind, Speedup, SpeedupScope};
 use super::super::wire::{Fields, Malformed, Wire};

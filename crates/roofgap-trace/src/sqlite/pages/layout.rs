@@ -1,4 +1,4 @@
-//! Where the values of a record lie, remembered for records with the same header.
+//! Caches the positions of values for records with equal headers.
 //!
 //! The rows of a table share a few headers, so most rows need no walk over their types.
 
@@ -16,15 +16,15 @@ type Words = [u64; LONGEST / 8];
 /// A value asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
-    /// Its place among the values asked for.
+    /// Position among the requested values.
     pub(super) slot: u8,
-    /// What it is.
+    /// Encoding.
     pub(super) form: Form,
-    /// Where it begins, counted from the beginning of the record.
+    /// Offset from the start of the record, bytes.
     pub(super) offset: u32,
 }
 
-/// What a value is and how it is read.
+/// Encoding of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
     Null,
@@ -37,7 +37,7 @@ pub(super) enum Form {
     },
 }
 
-/// What is known of a header.
+/// Cached positions for one header.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
     pub(super) pieces: Vec<Piece>,
@@ -127,7 +127,7 @@ fn header(record: &Record<'_>) -> Option<Words> {
     Some(words)
 }
 
-/// Whether two headers are equal, without a call to compare so few bytes.
+/// Compares two headers inline, without a call to `memcmp`.
 #[inline]
 fn same(a: &Words, b: &Words) -> bool {
     a.iter().zip(b).fold(0, |rest, (a, b)| rest | (a ^ b)) == 0

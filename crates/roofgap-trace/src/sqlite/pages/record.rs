@@ -4,14 +4,14 @@ use super::super::{MOST_COLUMNS, Value, schema::Table};
 use super::file::varint;
 use super::layout::{Form, Layout, Piece};
 
-/// Which columns of a record to keep, and where to put them.
+/// Columns of a record to keep, and their positions in the result.
 #[derive(Debug)]
 pub(in super::super) struct Plan {
     /// The page on which the table's tree begins.
     pub(super) root: u32,
-    /// What to do with each stored column, up to the last one asked for.
+    /// Handling of each stored column, up to the last requested one.
     steps: Vec<Step>,
-    /// How many columns are asked for.
+    /// Number of requested columns.
     pub(super) width: usize,
     /// The fewest bytes of a leaf that a row takes: its place in the list, two lengths, its id and a type for each column.
     pub(super) least: usize,
@@ -21,9 +21,9 @@ pub(in super::super) struct Plan {
 struct Step {
     /// The place among the values asked for; [`SKIP`] for a column nobody asked for.
     slot: u8,
-    /// Whether the value is the row's id.
+    /// True if the value is the row id.
     row_id: bool,
-    /// Whether an integer means a floating-point number.
+    /// True if an integer stands for a floating-point number.
     real: bool,
 }
 
@@ -70,7 +70,7 @@ impl Plan {
     }
 }
 
-/// How the taking apart of a record ended.
+/// Result of decoding a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// All values asked for are there.
@@ -86,11 +86,11 @@ pub(super) enum Outcome {
 pub(super) struct Record<'a> {
     /// The bytes it lies in; they may go on behind its end.
     pub(super) bytes: &'a [u8],
-    /// Where it begins.
+    /// Offset of the record.
     pub(super) start: usize,
-    /// Where the part that is here ends.
+    /// End of the part on this leaf.
     pub(super) local_end: usize,
-    /// Where it would end, were it here in full.
+    /// End of the record, were all of it on this leaf.
     pub(super) end: usize,
     /// The row's id.
     pub(super) row_id: i64,

@@ -7,7 +7,7 @@ use crate::ReadError;
 pub(super) const LEAF: u8 = 0x0d;
 /// The first byte of an inner page of a table.
 const INNER: u8 = 0x05;
-/// Where the cells of an inner page are listed.
+/// Offset of the cell pointers of an inner page, bytes.
 const INNER_HEADER: usize = 12;
 
 /// The leaves of the tree, in row order.
