@@ -12,7 +12,7 @@ use roofgap_collect::child::{Cancel, Job, Sink, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_report::Context;
-use roofgap_trace::gzip::Unpacked;
+use roofgap_trace::Unpacked;
 use roofgap_trace::{ReadError, Trace};
 use tempfile::TempDir;
 

@@ -1,11 +1,24 @@
 //! Reads the workload account of a profiled program.
 
-use crate::ReadError;
+use crate::reader::{Detected, Reader};
+use crate::{ReadError, SourceFormat};
 use std::path::Path;
 
 pub use roofgap_wire::account::{
     Account, AccountError, DeviceFacts, MeasuredPeak, ModelFacts, NoteTime, OperatorTime, Repeat, SCHEMA,
     StageTime, TokenCounts,
+};
+
+pub(crate) const READER: Reader = Reader {
+    detect: |head| {
+        let found = memchr::memmem::find(&head.bytes, SCHEMA.as_bytes()).is_some();
+        Detected::when(found, SourceFormat::WorkloadAccount)
+    },
+    takes_gzip: false,
+    read: |path, _, input| {
+        input.account = Some(read(path)?);
+        Ok(())
+    },
 };
 
 /// Size limit of an account, bytes.

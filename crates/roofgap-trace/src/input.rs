@@ -1,50 +1,28 @@
 //! Detects the format of each input from its content and calls its reader.
 
+use crate::account;
 use crate::gzip::Unpacked;
-use crate::ncu::{CounterSet, NcuFormat, Sniff};
-use crate::{ReadError, Source, Trace, account, kineto, native, ncu, nsys, summary_csv};
+use crate::ncu;
+use crate::reader::{Detected, Head, Input, Reader};
+use crate::{ReadError, SourceFormat};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The formats that can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// An export of Nsight Systems.
-    NsysSqlite,
-    /// A capture of the native collector.
-    Native,
-    /// A PyTorch trace.
-    Kineto,
-    /// A kernel summary of `nsys stats`.
-    SummaryCsv,
-    /// Counters of Nsight Compute.
-    Ncu(NcuFormat),
-    /// A program's own account of its run.
-    Account,
-}
-
-impl Format {
-    /// Returns true for a timeline, of which one command takes one.
-    pub fn is_timeline(self) -> bool {
-        matches!(
-            self,
-            Self::NsysSqlite | Self::Native | Self::Kineto | Self::SummaryCsv
-        )
-    }
-}
-
-/// Everything that the inputs of one command held.
-#[derive(Debug, Default)]
-pub struct Input {
-    /// The timeline; empty if no input was one.
-    pub trace: Trace,
-    /// Counters, one set a file.
-    pub counters: Vec<CounterSet>,
-    /// The program's own account.
-    pub account: Option<account::Account>,
-}
+/// Readers in the order in which they are asked.
+const READERS: &[Reader] = &[
+    #[cfg(feature = "nsys")]
+    crate::nsys::READER,
+    #[cfg(feature = "native")]
+    crate::native::READER,
+    ncu::READER,
+    #[cfg(feature = "summary-csv")]
+    crate::summary_csv::READER,
+    account::READER,
+    #[cfg(feature = "kineto")]
+    crate::kineto::READER,
+];
 
 /// Bytes read to detect the format.
 const HEAD: u64 = 64 * 1024;
@@ -53,15 +31,18 @@ const HEAD: u64 = 64 * 1024;
 const LONG_HEAD: u64 = 2 << 20;
 
 /// Reads all inputs into one.
+///
+/// # Errors
+/// Fails when a file cannot be read, has an unknown format, is damaged, or is a second timeline. Captures of the native
+/// collector count as one timeline, because it writes a file per process.
 pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
     let mut input = Input::default();
-    let mut timeline: Option<(Format, &Path)> = None;
+    let mut timeline: Option<(SourceFormat, &Path)> = None;
     for path in paths {
-        let (format, packed) = sniff(path)?;
+        let (format, reader, packed) = find_reader(path)?;
         if format.is_timeline()
             && let Some((known, first)) = timeline.replace((format, path))
-            // The native collector writes a file for each process, all with one clock.
-            && (known, format) != (Format::Native, Format::Native)
+            && (known, format) != (SourceFormat::Native, SourceFormat::Native)
         {
             return Err(ReadError::Unsupported {
                 path: path.clone(),
@@ -72,71 +53,30 @@ pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
                 remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
             });
         }
-        one(path, format, packed, &mut input)?;
+        if packed && !reader.takes_gzip {
+            let unpacked = unpack(path)?;
+            (reader.read)(unpacked.path(), format, &mut input).map_err(|e| e.about(path))?;
+            if let Some(source) = input.trace.sources.last_mut().filter(|_| format.is_timeline()) {
+                source.path = path.display().to_string();
+            }
+        } else {
+            (reader.read)(path, format, &mut input)?;
+        }
     }
     input.trace.sort();
     Ok(input)
 }
 
-fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(), ReadError> {
-    match format {
-        Format::Kineto => kineto::read(path, &mut input.trace),
-        // These readers seek or are small: they take a plain file.
-        Format::NsysSqlite | Format::Native | Format::SummaryCsv | Format::Account if packed => {
-            let unpacked = unpack(path)?;
-            one(unpacked.path(), format, false, input).map_err(|e| e.about(path))?;
-            if let Some(source) = input.trace.sources.last_mut().filter(|_| format.is_timeline()) {
-                source.path = path.display().to_string();
-            }
-            Ok(())
-        }
-        Format::NsysSqlite => nsys::read(path, &mut input.trace),
-        Format::Native => native::read(path, &mut input.trace).map(|_| ()),
-        Format::SummaryCsv => summary_csv::read(path, &mut input.trace),
-        Format::Account => {
-            input.account = Some(account::read(path)?);
-            Ok(())
-        }
-        Format::Ncu(page) => {
-            let io = |e| ReadError::io(path, e);
-            let set = if packed {
-                ncu::read(page, BufReader::new(Unpacked::open(path).map_err(io)?))
-            } else {
-                ncu::read(page, BufReader::new(File::open(path).map_err(io)?))
-            };
-            let set = set.map_err(|e| ReadError::damaged(path, "ncu report or page", chain(&e)))?;
-            let format = match page {
-                NcuFormat::Report => "ncu-rep",
-                NcuFormat::RawPage => "ncu-raw-csv",
-                NcuFormat::DetailsPage => "ncu-details-csv",
-            };
-            let tool_version = set.tool.version.clone();
-            let path = path.display().to_string();
-            input.trace.sources.push(Source {
-                path,
-                format,
-                tool_version,
-                schema_version: None,
-            });
-            input.counters.push(set);
-            Ok(())
-        }
-    }
+/// Detects the format of a file from its content.
+///
+/// # Errors
+/// Fails when the file cannot be read or has an unknown format.
+pub fn detect(path: &Path) -> Result<SourceFormat, ReadError> {
+    find_reader(path).map(|(format, ..)| format)
 }
 
-/// An error with its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// Tells the format of a file by its content, and whether it is packed with gzip.
-pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
+/// Returns the format of a file, its reader, and true if it is compressed with gzip.
+fn find_reader(path: &Path) -> Result<(SourceFormat, &'static Reader, bool), ReadError> {
     let unrecognised = |found: String| ReadError::Unrecognised {
         path: path.to_path_buf(),
         expected: EXPECTED.into(),
@@ -149,63 +89,48 @@ pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
     if !kind.is_file() {
         return Err(ReadError::Unsupported {
             path: path.to_path_buf(),
-            what: "a pipe or a device, where a capture has to be read from its beginning more than once"
-                .into(),
+            what: "a pipe or a device, but a capture is read from its beginning more than once".into(),
             remedy: "write it to a file first".into(),
         });
     }
-    let (head, whole, packed) = head(path, HEAD)?;
-    if head.starts_with(b"SQLite format 3\0") {
-        return Ok((Format::NsysSqlite, packed));
+    let head = head(path, HEAD)?;
+    let mut long_head = None;
+    for reader in READERS {
+        let mut detected = (reader.detect)(&head);
+        if detected == Detected::NeedMore {
+            let long_head = match &mut long_head {
+                Some(known) => known,
+                empty => empty.insert(self::head(path, LONG_HEAD)?),
+            };
+            detected = (reader.detect)(long_head);
+        }
+        if let Detected::Yes(format) = detected {
+            return Ok((format, reader, head.packed));
+        }
     }
-    if native::looks_like(&head) {
-        return Ok((Format::Native, packed));
-    }
-    let mut told = ncu::sniff(&head, whole);
-    if told == Sniff::NeedMore {
-        let (head, whole, _) = self::head(path, LONG_HEAD)?;
-        told = ncu::sniff(&head, whole);
-    }
-    if let Sniff::Yes(page) = told {
-        return Ok((Format::Ncu(page), packed));
-    }
-    // The tables of other reports may stand before it.
-    if summary_csv::looks_like(&head)
-        || !whole
-            && summary_csv::may_follow(&head)
-            && summary_csv::looks_like(&self::head(path, LONG_HEAD)?.0)
-    {
-        return Ok((Format::SummaryCsv, packed));
-    }
-    if memchr::memmem::find(&head, account::SCHEMA.as_bytes()).is_some() {
-        return Ok((Format::Account, packed));
-    }
-    if kineto::looks_like(&head) {
-        return Ok((Format::Kineto, packed));
-    }
-    Err(unrecognised(describe(&head)))
+    Err(unrecognised(describe(&head.bytes)))
 }
 
-/// The first bytes of a file, unpacked; whether that is all of it; whether it was packed.
-fn head(path: &Path, most: u64) -> Result<(Vec<u8>, bool, bool), ReadError> {
+/// Reads the first bytes of a file.
+fn head(path: &Path, most: u64) -> Result<Head, ReadError> {
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
-    let mut head = Vec::new();
+    let mut bytes = Vec::new();
     (&mut file)
         .take(most)
-        .read_to_end(&mut head)
+        .read_to_end(&mut bytes)
         .map_err(|e| ReadError::io(path, e))?;
-    let packed = head.starts_with(&[0x1f, 0x8b]);
+    let packed = bytes.starts_with(&[0x1f, 0x8b]);
     if packed {
         file.seek(SeekFrom::Start(0))
             .map_err(|e| ReadError::io(path, e))?;
-        head.clear();
+        bytes.clear();
         let mut inside = MultiGzDecoder::new(file).take(most);
         inside
-            .read_to_end(&mut head)
+            .read_to_end(&mut bytes)
             .map_err(|e| ReadError::damaged(path, "gzip file", e))?;
     }
-    let whole = (head.len() as u64) < most;
-    Ok((head, whole, packed))
+    let whole = (bytes.len() as u64) < most;
+    Ok(Head { bytes, whole, packed })
 }
 
 const EXPECTED: &str = "an nsys SQLite export, a PyTorch trace (.json, .json.gz), an nsys kernel summary CSV, an ncu report or CSV page, \
@@ -242,6 +167,7 @@ fn unpack(path: &Path) -> Result<tempfile::NamedTempFile, ReadError> {
         .tempfile()
         .map_err(no_room)?;
     let mut buffer = vec![0u8; 1 << 18];
+    // Not `io::copy`: errors of reading and of writing differ.
     loop {
         match inside
             .read(&mut buffer)

@@ -4,7 +4,6 @@
 //! what is not read from it, is an error.
 
 mod blocks;
-mod category;
 mod cursor;
 mod document;
 mod event;
@@ -17,4 +16,4 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use reader::{looks_like, read};
+pub(crate) use reader::READER;

@@ -1,11 +1,11 @@
-//! One capture into the model.
+//! Reads a capture into the trace.
 
 use super::annotations::Annotations;
 use super::demangle::demangle;
 use super::identity::Identity;
 use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
-    ReadError, ShapeId, Source, ThreadId, Trace,
+    ReadError, ShapeId, Source, SourceFormat, ThreadId, Trace,
 };
 use roofgap_wire::{self as wire, Reader, Record, WireError};
 use rustc_hash::FxHashMap;
@@ -13,21 +13,28 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-pub use roofgap_wire::{Ending, looks_like};
+use crate::reader::{Detected, Reader as InputReader};
+use roofgap_wire::Ending;
+
+pub(crate) const READER: InputReader = InputReader {
+    detect: |head| Detected::when(wire::looks_like(&head.bytes), SourceFormat::Native),
+    takes_gzip: false,
+    read: |path, _, input| read(path, &mut input.trace).map(drop),
+};
 
 /// Facts of a capture beside its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub(super) struct CaptureFacts {
     /// The process.
-    pub pid: u32,
+    pub(super) pid: u32,
     /// End of the recording.
-    pub ending: Ending,
+    pub(super) ending: Ending,
     /// Losses of the collector: identifier, count and explanation.
-    pub losses: Vec<(String, u64, String)>,
+    pub(super) losses: Vec<(String, u64, String)>,
 }
 
-/// Reads a capture into `trace`, which may hold other inputs already. The caller sorts.
-pub fn read(path: &Path, trace: &mut Trace) -> Result<Account, ReadError> {
+/// Reads a capture into `trace`, which may have other inputs already. The caller sorts.
+pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
     let mut reader = open(path)?;
     let header = *reader.header();
     let mut capture = Capture::new(header.pid, path, trace);
@@ -44,7 +51,10 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<Account, ReadError> {
     Ok(capture.finish(header.pid, ending))
 }
 
-/// The kernel names of a capture: the readable one, as events carry it, and the compiler's, by which other tools can be asked.
+/// Reads the kernel names of a capture as pairs: demangled, as in the trace, and mangled, as other tools need them.
+///
+/// # Errors
+/// Fails when the file is not a readable capture.
 pub fn kernel_names(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
     let mut reader = open(path)?;
     let mut names = Vec::new();
@@ -106,7 +116,7 @@ impl<'t> Capture<'t> {
     fn new(pid: u32, path: &Path, trace: &'t mut Trace) -> Self {
         trace.sources.push(Source {
             path: path.display().to_string(),
-            format: "native",
+            format: SourceFormat::Native,
             tool_version: None,
             schema_version: Some(wire::VERSION.to_string()),
         });
@@ -339,7 +349,7 @@ impl<'t> Capture<'t> {
         });
     }
 
-    fn finish(mut self, pid: u32, ending: Ending) -> Account {
+    fn finish(mut self, pid: u32, ending: Ending) -> CaptureFacts {
         let trace = self.trace;
         self.who.settle_threads(self.process, self.first.1, trace);
         self.who.settle_devices(self.first.0, trace);
@@ -362,7 +372,7 @@ impl<'t> Capture<'t> {
             .map(|(id, (count, detail))| (id, count, detail))
             .collect();
         losses.sort();
-        Account { pid, ending, losses }
+        CaptureFacts { pid, ending, losses }
     }
 }
 

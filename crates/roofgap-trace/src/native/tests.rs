@@ -1,8 +1,9 @@
 //! A capture made from an nsys export must read as the export does; and what only a capture has.
 
-use super::{Ending, kernel_names, read};
-use crate::{Format, LossKind, OpKind, RangeStyle, Trace};
+use super::reader::{kernel_names, read};
+use crate::{LossKind, OpKind, RangeStyle, Trace};
 use roofgap_wire as wire;
+use roofgap_wire::Ending;
 use roofgap_wire::{self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text};
 use std::path::{Path, PathBuf};
 
@@ -87,7 +88,7 @@ fn basics() -> Vec<Record<'static>> {
     ]
 }
 
-fn read_whole(records: &[Record<'_>]) -> (Trace, super::Account) {
+fn read_whole(records: &[Record<'_>]) -> (Trace, super::reader::CaptureFacts) {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), records, true);
     let mut trace = Trace::default();
@@ -308,7 +309,7 @@ fn a_newer_capture_and_another_file_are_refused() {
 fn a_capture_is_told_by_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), &basics(), true);
-    assert_eq!(crate::input::sniff(&path).unwrap(), (Format::Native, false));
+    assert_eq!(crate::detect(&path).unwrap(), crate::SourceFormat::Native);
 }
 
 fn fixture(name: &str) -> PathBuf {

@@ -1,7 +1,6 @@
 //! Calls into the runtime and the driver, read in parts and straight into columns.
 
-use super::columns::{append, replace};
-use super::distinct::Distinct;
+use super::columns::{Distinct, append, replace};
 use super::identity::Identity;
 use super::strings::Strings;
 use crate::sqlite::{Database, Value};

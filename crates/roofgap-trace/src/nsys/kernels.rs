@@ -1,7 +1,6 @@
 //! Kernels: the largest table of an export, read in parts and straight into columns.
 
-use super::columns::{append, replace};
-use super::distinct::Distinct;
+use super::columns::{Distinct, append, replace};
 use super::identity::Identity;
 use super::strings::Strings;
 use super::work::COMMON;

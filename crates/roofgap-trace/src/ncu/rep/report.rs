@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use super::super::error::NcuError;
 use super::super::metric::unit_of;
 use super::super::model::{CounterSet, MetricId};
+use super::super::protobuf::{Fields, Malformed, Wire};
 use super::super::unit::Unit;
-use super::super::wire::{Fields, Malformed, Wire};
 use super::container::{Counted, MAGIC, Stop};
 use crate::model::LossKind;
 

@@ -1,7 +1,7 @@
 //! Results of ncu's rules for a launch.
 
 use super::super::model::{Rule, RuleKind, Speedup, SpeedupScope};
-use super::super::wire::{Fields, Malformed, Wire};
+use super::super::protobuf::{Fields, Malformed, Wire};
 use super::report::Report;
 
 impl Report {

@@ -3,7 +3,7 @@
 //! The rows of a table share a few headers, so most rows need no walk over their types.
 
 use super::super::Value;
-use super::record::Record;
+use super::record::{Plan, Record, SKIP, width};
 
 /// Headers up to this length are remembered.
 const LONGEST: usize = 32;
@@ -98,6 +98,45 @@ impl Layouts {
         {
             *entry = (words, layout);
         }
+    }
+}
+
+impl Plan {
+    /// Returns the positions of the requested values in a valid record, if they can be cached: integers in a header whose
+    /// types have one byte each.
+    pub(super) fn layout(&self, record: &Record<'_>) -> Option<Layout> {
+        let header = usize::from(*record.bytes.get(record.start)?);
+        let types = record.bytes.get(record.start + 1..record.start + header)?;
+        let mut layout = Layout {
+            length: header,
+            exact: types.len() == self.steps.len(),
+            ..Layout::default()
+        };
+        for (step, &kind) in self.steps.iter().zip(types) {
+            let offset = layout.length as u32;
+            if kind >= 0x80 {
+                return None;
+            }
+            layout.length += width(u64::from(kind))?;
+            if step.slot == SKIP {
+                continue;
+            }
+            let form = match kind {
+                _ if step.row_id => Form::RowId,
+                0 => Form::Null,
+                1..=6 if !step.real => Form::Int {
+                    shift: (64 - 8 * width(u64::from(kind))?) as u8,
+                },
+                8 | 9 if !step.real => Form::Told(i64::from(kind) - 8),
+                _ => return None,
+            };
+            layout.pieces.push(Piece {
+                slot: step.slot,
+                form,
+                offset,
+            });
+        }
+        (types.len() >= self.steps.len()).then_some(layout)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::super::{MOST_COLUMNS, Value, schema::Table};
 use super::file::varint;
-use super::layout::{Form, Layout, Piece};
 
 /// Columns of a record to keep, and their positions in the result.
 #[derive(Debug)]
@@ -10,7 +9,7 @@ pub(in super::super) struct Plan {
     /// The page on which the table's tree begins.
     pub(super) root: u32,
     /// Handling of each stored column, up to the last requested one.
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     /// Number of requested columns.
     pub(super) width: usize,
     /// The fewest bytes of a leaf that a row takes: its place in the list, two lengths, its id and a type for each column.
@@ -18,16 +17,16 @@ pub(in super::super) struct Plan {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Step {
+pub(super) struct Step {
     /// The place among the values asked for; [`SKIP`] for a column nobody asked for.
-    slot: u8,
+    pub(super) slot: u8,
     /// True if the value is the row id.
-    row_id: bool,
+    pub(super) row_id: bool,
     /// True if an integer stands for a floating-point number.
-    real: bool,
+    pub(super) real: bool,
 }
 
-const SKIP: u8 = u8::MAX;
+pub(super) const SKIP: u8 = u8::MAX;
 
 impl Plan {
     /// A plan for the columns, unless they or the table need SQLite's own engine.
@@ -166,51 +165,12 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Plan {
-    /// Where the values asked for lie in a record that was found to be sound, if they are all of a kind worth remembering: integers
-    /// in a header whose types are one byte each.
-    pub(super) fn layout(&self, record: &Record<'_>) -> Option<Layout> {
-        let header = usize::from(*record.bytes.get(record.start)?);
-        let types = record.bytes.get(record.start + 1..record.start + header)?;
-        let mut layout = Layout {
-            length: header,
-            exact: types.len() == self.steps.len(),
-            ..Layout::default()
-        };
-        for (step, &kind) in self.steps.iter().zip(types) {
-            let offset = layout.length as u32;
-            if kind >= 0x80 {
-                return None;
-            }
-            layout.length += width(u64::from(kind))?;
-            if step.slot == SKIP {
-                continue;
-            }
-            let form = match kind {
-                _ if step.row_id => Form::RowId,
-                0 => Form::Null,
-                1..=6 if !step.real => Form::Int {
-                    shift: (64 - 8 * width(u64::from(kind))?) as u8,
-                },
-                8 | 9 if !step.real => Form::Told(i64::from(kind) - 8),
-                _ => return None,
-            };
-            layout.pieces.push(Piece {
-                slot: step.slot,
-                form,
-                offset,
-            });
-        }
-        (types.len() >= self.steps.len()).then_some(layout)
-    }
-}
-
 /// Bytes of the integer and floating-point types.
 const WIDTHS: [u8; 10] = [0, 1, 2, 3, 4, 6, 8, 8, 0, 0];
 
 /// Bytes of a value of a type.
 #[inline]
-fn width(kind: u64) -> Option<usize> {
+pub(super) fn width(kind: u64) -> Option<usize> {
     match kind {
         0..=9 => WIDTHS.get(kind as usize).map(|w| usize::from(*w)),
         10 | 11 => None,
