@@ -56,18 +56,18 @@ const PARTS: [Part; 7] = [
 /// Variants of each part: tiles, widths, knobs.
 const VARIANTS: u16 = 24;
 
-/// Any kernel of a part; equal numbers give equal kernels.
+/// Picks a kernel of a part; equal numbers give equal kernels.
 pub(crate) fn pick(part: Part, variant: u64) -> u16 {
     let at = PARTS.iter().position(|p| *p == part).unwrap_or(0) as u16;
     at * VARIANTS + (variant % u64::from(VARIANTS)) as u16
 }
 
-/// The demangled name of a kernel.
+/// Returns the demangled name of a kernel.
 pub(crate) fn kernel(name: u16) -> &'static str {
     kinds().get(usize::from(name)).map_or("", |k| &k.demangled)
 }
 
-/// All kernels.
+/// Returns all kernels.
 pub(crate) fn kinds() -> &'static [KernelKind] {
     static KINDS: LazyLock<Vec<KernelKind>> = LazyLock::new(|| {
         PARTS

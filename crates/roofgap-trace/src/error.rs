@@ -61,7 +61,7 @@ impl ReadError {
         }
     }
 
-    /// The same failure, said of the file that the user named.
+    /// Replaces the path by the one that the user named.
     pub(crate) fn about(mut self, named: &Path) -> Self {
         match &mut self {
             Self::Io { path, .. }

@@ -137,7 +137,7 @@ impl<'a> Exec<'a> {
         (result, wall)
     }
 
-    /// The parts noted since the last call.
+    /// Returns the parts noted since the last call.
     pub(crate) fn take_notes(&mut self) -> Vec<NoteTime> {
         std::mem::take(&mut self.notes)
     }
@@ -147,7 +147,7 @@ impl<'a> Exec<'a> {
         self.entries.clear();
     }
 
-    /// The operators, by time in themselves.
+    /// Returns the operators, by self time.
     pub(crate) fn operators(&self) -> Vec<OperatorTime> {
         let mut operators: Vec<OperatorTime> = self
             .entries
@@ -182,7 +182,7 @@ mod tests {
         let mut exec = Exec::new(&Silent);
         exec.stage(Stage::Prefill, |exec| {
             exec.group("outer", |exec| {
-                exec.op("inner", || std::thread::sleep(Duration::from_millis(5)));
+                exec.op("inner", || ());
             });
         });
         let operators = exec.operators();

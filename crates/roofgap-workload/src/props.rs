@@ -22,7 +22,7 @@ impl Preset {
     /// Every preset, smallest first.
     pub const ALL: [Preset; 3] = [Preset::Nano, Preset::Tiny, Preset::Small];
 
-    /// The name as written on a command line.
+    /// Returns the name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Preset::Nano => "nano",

@@ -29,7 +29,7 @@ pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(Progress)) -> Result<
     run_with(props, &Silent, progress)
 }
 
-/// The same with the ranges of the caller's choice.
+/// Runs the model with the given ranges.
 pub fn run_with(
     props: &WorkloadProps,
     ranges: &dyn Ranges,
@@ -258,7 +258,7 @@ impl Input {
     }
 }
 
-/// The hash of token ids: SHA-256 of their decimal numbers with commas between.
+/// Hashes token ids: SHA-256 of their decimal numbers, separated by commas.
 fn hash(tokens: &[usize]) -> String {
     let text: Vec<String> = tokens.iter().map(usize::to_string).collect();
     let digest = Sha256::digest(text.join(",").as_bytes());
@@ -291,7 +291,7 @@ fn notes(props: &WorkloadProps, peak: &Option<MeasuredPeak>, passes: &[Pass]) ->
     notes
 }
 
-/// The name of the processor as Linux gives it, else its architecture.
+/// Returns the processor name from Linux, else the architecture.
 fn cpu_name() -> String {
     std::fs::read_to_string("/proc/cpuinfo")
         .ok()

@@ -1,14 +1,14 @@
 //! Selects the CUDA calls to record: those that launch, copy, set or wait.
 //!
-//! A program makes ten times as many others, and recording them all costs more than everything else together. They
-//! are chosen by name, not by number, so that a version with new ones needs no new list.
+//! A program makes ten times as many other calls, and recording them is the largest part of the overhead. Calls are
+//! selected by name, so that new versions of CUPTI need no new list.
 
 use crate::cupti::{Api, Subscriber, sys};
 
-/// Numbers beyond any version's.
+/// Upper bound of function numbers in any version.
 const NUMBERS: u32 = 2_000;
 
-/// Bit that marks the driver's calls.
+/// Bit that marks calls of the driver API.
 pub(crate) const DRIVER: u32 = 1 << 31;
 
 /// Returns true if the call of this name launches, copies, sets or waits.
@@ -31,7 +31,7 @@ pub(crate) fn wanted(name: &[u8]) -> bool {
         || says("Synchronize")
 }
 
-/// Every call that is wanted: domain, number, name.
+/// Returns the selected calls: domain, number, name.
 pub(crate) fn all_wanted(api: &Api) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
     [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER]
         .into_iter()
@@ -43,7 +43,7 @@ pub(crate) fn all_wanted(api: &Api) -> impl Iterator<Item = (u32, u32, &'static 
         })
 }
 
-/// A call's number in the capture.
+/// Returns the number of a call in the capture.
 pub(crate) fn key(domain: u32, number: u32) -> u32 {
     if domain == sys::DOMAIN_DRIVER {
         number | DRIVER
@@ -52,14 +52,14 @@ pub(crate) fn key(domain: u32, number: u32) -> u32 {
     }
 }
 
-/// Chooses the calls one by one as activities; how many CUPTI took.
+/// Enables activity records of the selected calls; returns the number of calls that CUPTI accepted.
 pub(crate) fn choose(api: &Api) -> usize {
     all_wanted(api)
         .filter(|&(domain, number, _)| api.enable_call(domain, number))
         .count()
 }
 
-/// Chooses the calls one by one for callbacks; how many CUPTI took.
+/// Enables callbacks of the selected calls; returns the number of calls that CUPTI accepted.
 pub(crate) fn choose_callbacks(api: &Api, subscriber: &Subscriber) -> usize {
     all_wanted(api)
         .filter(|&(domain, number, _)| api.enable_callback(subscriber, domain, number))

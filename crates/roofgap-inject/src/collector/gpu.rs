@@ -1,4 +1,4 @@
-//! CUPTI set up inside the program, and its buffers in and out.
+//! Sets up CUPTI inside the program, and handles its callbacks.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use crate::cupti::{Api, Failure, Subscriber, sys};
 /// Number of libraries to try.
 const TRIES: usize = 4;
 
-/// Finds CUPTI and begins to record. What is not to be had is noted as lost.
+/// Finds CUPTI and starts recording. Failures are noted as losses.
 pub(crate) fn start(session: &'static Session) {
     let candidates = Surroundings::here().candidates();
     let (mut id, mut failures) = ("cupti.missing", Vec::new());
@@ -158,7 +158,7 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
     });
 }
 
-/// CUPTI needs a buffer.
+/// Gives CUPTI a buffer.
 unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
     let found = catch_unwind(AssertUnwindSafe(|| {
         let session = session::current()?;
@@ -178,7 +178,7 @@ unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: 
     }
 }
 
-/// CUPTI gives a buffer back.
+/// Takes a buffer back from CUPTI.
 unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, _: usize, valid: usize) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         if let Some(session) = session::owner_of_buffers()

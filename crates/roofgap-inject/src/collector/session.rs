@@ -1,4 +1,4 @@
-//! The recording of one process: its parts, its beginning, `fork`, its end.
+//! The recording of one process: start, `fork` and end.
 
 use std::io;
 use std::ptr;
@@ -15,7 +15,7 @@ use super::ring::Rings;
 use crate::cupti::{Api, Subscriber};
 use roofgap_wire::ClockPair;
 
-/// The recording that goes on; none before the first, in a child after `fork`, and after the end.
+/// Current recording; null before the first, in a forked child, and after the end.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
 
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
@@ -29,20 +29,20 @@ static HANDLERS: AtomicBool = AtomicBool::new(false);
 /// Time limit for the writer when the program exits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Things the program's threads count.
+/// Counters of the program's threads.
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Annotations that found their ring full.
+    /// Annotations dropped because the ring was full.
     pub(crate) ring_full: AtomicU64,
-    /// Annotations made by a signal handler in the middle of another.
+    /// Annotations of a signal handler that interrupted another annotation.
     pub(crate) reentered: AtomicU64,
-    /// Annotations of threads beyond the most there are rings for.
+    /// Annotations of threads without a ring.
     pub(crate) no_ring: AtomicU64,
-    /// Times CUPTI found no free buffer.
+    /// Requests of CUPTI without a free buffer.
     pub(crate) no_buffer: AtomicU64,
-    /// Flushes that CUPTI refused.
+    /// Failed flushes.
     pub(crate) flush_refused: AtomicU64,
-    /// Children made by `fork`; they are not recorded unless they start CUDA or another program.
+    /// Forked children; they are recorded only if they start CUDA or another program.
     pub(crate) forks: AtomicU64,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
     })
 }
 
-/// Something lost that is known when it happens.
+/// A loss that is known when it happens.
 pub(crate) struct Note {
     pub(crate) id: &'static str,
     pub(crate) count: u64,
@@ -94,15 +94,15 @@ pub(crate) struct Session {
     notes: Mutex<Vec<Note>>,
     writer: OnceLock<Thread>,
     flusher: OnceLock<Thread>,
-    /// The program ends: nothing new is taken.
+    /// True once the program ends; new events are dropped.
     pub(crate) stopping: AtomicBool,
-    /// CUPTI has delivered its last buffer, or never will.
+    /// True once CUPTI has delivered its last buffer, or CUPTI is not in use.
     pub(crate) flushed: AtomicBool,
-    /// The file is finished.
+    /// True once the file is complete.
     pub(crate) done: AtomicBool,
 }
 
-/// The recording that goes on and takes new events.
+/// Returns the recording that takes new events.
 pub(crate) fn current() -> Option<&'static Session> {
     let session = CURRENT.load(Ordering::Acquire);
     // SAFETY: null, or a session, and sessions are never freed.
@@ -110,7 +110,7 @@ pub(crate) fn current() -> Option<&'static Session> {
     (!session.stopping.load(Ordering::Relaxed)).then_some(session)
 }
 
-/// The recording that CUPTI's buffers belong to, also while the program ends.
+/// Returns the recording that owns CUPTI's buffers, also while the program ends.
 pub(crate) fn owner_of_buffers() -> Option<&'static Session> {
     // SAFETY: as above.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
@@ -170,8 +170,8 @@ fn begin(write: Write) -> Option<&'static Session> {
     Some(session)
 }
 
-/// Runs [`finish`] when the program ends in order. Handlers run last in, first out, so this is done again once CUPTI is
-/// loaded: the last flush must come before CUPTI's own end.
+/// Runs [`finish`] at exit. Exit handlers run in reverse order, so this is called again once CUPTI is loaded: the last flush
+/// must precede CUPTI's own exit handler.
 fn finish_at_exit() {
     // SAFETY: as above.
     unsafe { libc::atexit(at_exit) };
@@ -187,14 +187,14 @@ extern "C" fn in_parent() {
     }
 }
 
-/// The child has the memory of the recording but not its writer: it must neither write nor wait. A new recording begins
-/// if it starts CUDA by itself.
+/// Detaches a forked child: it has the memory of the recording but not its writer. It starts a recording of its own if it
+/// starts CUDA.
 extern "C" fn in_child() {
     CURRENT.store(ptr::null_mut(), Ordering::Release);
     STATE.store(IDLE, Ordering::Release);
 }
 
-/// Ends the recording: the last buffers, the last frame.
+/// Ends the recording: writes the last buffers and the last frame.
 pub(crate) fn finish() {
     let Some(session) = owner_of_buffers() else { return };
     // A child made without `fork`'s handlers shares nothing but the memory.
@@ -212,12 +212,12 @@ pub(crate) fn finish() {
 }
 
 impl Session {
-    /// CUPTI, once it is up.
+    /// Returns CUPTI, once it is set up.
     pub(crate) fn gpu(&self) -> Option<&Gpu> {
         self.gpu.get()
     }
 
-    /// Takes CUPTI in and starts the thread that asks it for buffers.
+    /// Attaches CUPTI and starts the flush thread.
     pub(crate) fn begin_gpu(&'static self, gpu: Gpu) -> Result<&'static Gpu, ()> {
         self.gpu.set(gpu).map_err(|_| ())?;
         self.flushed.store(false, Ordering::Release);
@@ -242,7 +242,7 @@ impl Session {
         }
     }
 
-    /// Notes something lost. Only while starting and ending: it takes a lock.
+    /// Notes a loss. Takes a lock, so it is called only at start and end.
     pub(crate) fn note(&self, id: &'static str, count: u64, detail: &str) {
         let note = Note {
             id,
@@ -256,14 +256,14 @@ impl Session {
         self.wake();
     }
 
-    /// The notes made since the last time.
+    /// Returns the notes since the last call.
     pub(crate) fn take_notes(&self) -> Vec<Note> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Asks CUPTI for what it has finished, now and then, and for everything at the end. A thread of its own, because the
-/// call can take long and the rings must be emptied meanwhile.
+/// Flushes CUPTI at intervals, and completely at the end. It has its own thread, because a flush can block while the rings
+/// must be drained.
 fn flush_loop(session: &'static Session) {
     let Some(gpu) = session.gpu() else { return };
     let pause = session.options.flush_every.unwrap_or(Duration::from_secs(3600));
@@ -286,7 +286,7 @@ fn flush_loop(session: &'static Session) {
     }
 }
 
-/// A thread that none of the program's signals reach.
+/// Starts a thread with all signals blocked.
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     // SAFETY: the mask of this thread is set and put back around the start of the new one, which inherits it.
     unsafe {
@@ -302,7 +302,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Thread>
     }
 }
 
-/// Keeps this library in the process: its threads and handlers must not lose their code.
+/// Keeps this library loaded for its threads and handlers.
 fn stay_loaded() {
     // SAFETY: dladdr names the file this function lives in; opening it again with NODELETE pins it.
     unsafe {

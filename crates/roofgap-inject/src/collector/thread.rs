@@ -9,28 +9,28 @@ use super::ring::{Pushed, Ring};
 use super::session::{self, Session};
 use roofgap_wire::{Call, EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop, Thread};
 
-/// Room that pushes leave free, so that the pops of open ranges always find some.
+/// Bytes that pushes leave free for the pops of open ranges.
 const ROOM_FOR_POPS: usize = 8 << 10;
 
-/// Domains in which a thread can be behind at one time.
+/// Largest number of domains with dropped pushes per thread.
 const BEHIND: usize = 4;
 
 thread_local! {
     static LOCAL: Local = const { Local::new() };
 }
 
-/// A thread's part of the recording.
+/// State of a thread.
 struct Local {
     session: Cell<*const Session>,
     ring: Cell<Option<&'static Ring>>,
     tid: Cell<u32>,
-    /// Low half of the pthread handle, by which CUPTI knows the thread.
+    /// Low half of the pthread handle, which CUPTI uses as thread id.
     handle: Cell<u32>,
-    /// The runtime call this thread is in, by its correlation; 0 for none.
+    /// Correlation id of the current runtime call; 0 for none.
     runtime: Cell<u32>,
     ranges: Cell<u32>,
     busy: Cell<bool>,
-    /// Domains whose innermost pushes did not get in, and how many: their pops must not get in either.
+    /// Domains with dropped innermost pushes, and their number. Their pops are dropped too.
     behind: Cell<[(u32, u32); BEHIND]>,
 }
 
@@ -48,7 +48,7 @@ impl Local {
         }
     }
 
-    /// This thread's ring in `session`; taken the first time.
+    /// Returns the ring of this thread in `session`, and claims it on first use.
     fn ring(&self, session: &'static Session) -> Option<&'static Ring> {
         if ptr::eq(self.session.get(), session) {
             return self.ring.get();
@@ -73,7 +73,7 @@ impl Local {
         ring
     }
 
-    /// Adds `step` to the pushes that are missing in `domain`; the number there were before.
+    /// Adds `step` to the number of dropped pushes in `domain`; returns the number before.
     fn shift_behind(&self, domain: u32, step: i32) -> u32 {
         let mut behind = self.behind.get();
         let known = behind.iter().position(|entry| entry.1 > 0 && entry.0 == domain);
@@ -127,7 +127,7 @@ fn with<R>(body: impl FnOnce(&'static Session, &Local, &Ring) -> R) -> Option<R>
         .flatten()
 }
 
-/// Makes this thread known, whether or not it will annotate anything.
+/// Registers this thread, even if it makes no annotations.
 pub(crate) fn register() {
     with(|_, _, _| ());
 }
@@ -142,7 +142,7 @@ pub(crate) struct Event<'a> {
     pub(crate) message: Message<'a>,
 }
 
-/// Records the beginning of a push/pop range.
+/// Records the begin of a push/pop range.
 pub(crate) fn push(event: &Event<'_>) {
     with(|session, local, ring| {
         if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
@@ -151,7 +151,7 @@ pub(crate) fn push(event: &Event<'_>) {
     });
 }
 
-/// Records its end.
+/// Records the end of a push/pop range.
 pub(crate) fn pop(domain: u32) {
     with(|session, local, ring| {
         if local.shift_behind(domain, -1) > 0 {
@@ -167,7 +167,7 @@ pub(crate) fn pop(domain: u32) {
     });
 }
 
-/// Records the beginning of a start/end range; its number, 0 when nothing is recorded.
+/// Records the begin of a start/end range; returns its id, 0 when nothing is recorded.
 pub(crate) fn start(event: &Event<'_>) -> u64 {
     with(|session, local, ring| {
         let count = local.ranges.get().wrapping_add(1);
@@ -180,7 +180,7 @@ pub(crate) fn start(event: &Event<'_>) -> u64 {
     .unwrap_or(0)
 }
 
-/// Records its end, on whichever thread.
+/// Records the end of a start/end range, on any thread.
 pub(crate) fn end(range: u64) {
     with(|session, local, ring| {
         let end = NvtxEnd {
@@ -193,12 +193,12 @@ pub(crate) fn end(range: u64) {
     });
 }
 
-/// A call of the runtime begins.
+/// Notes the begin of a runtime call.
 pub(crate) fn enter_runtime(correlation: u32) {
     let _ = LOCAL.try_with(|local| local.runtime.set(correlation));
 }
 
-/// Records a call that returns. Calls of the driver that the runtime makes on behalf of the same launch are left out.
+/// Records a call that returns. Driver calls that the runtime makes for the same launch are left out.
 pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64) {
     with(|session, local, ring| {
         if runtime {
@@ -221,7 +221,7 @@ pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, star
     });
 }
 
-/// Records something that happened.
+/// Records a mark.
 pub(crate) fn mark(event: &Event<'_>) {
     with(|session, local, ring| write(session, local, ring, EventKind::Mark, 0, event));
 }

@@ -1,4 +1,4 @@
-//! CUPTI's records to ours: what points into the process becomes a number, what repeats is written once.
+//! Converts records of CUPTI to records of the capture: pointers become ids, and repeated values are written once.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -11,7 +11,7 @@ use roofgap_wire::{
     StreamEntry, Synchronization, Text, TextEntry,
 };
 
-/// A quick hash for short keys of numbers; nobody attacks it.
+/// A fast hash for short numeric keys. Keys are not under an attacker's control.
 #[derive(Default)]
 pub(crate) struct Quick(u64);
 
@@ -37,7 +37,7 @@ impl Hasher for Quick {
     }
 }
 
-/// Records translated before the rings are looked at again.
+/// Number of records converted before the rings are drained again.
 const AT_ONCE: usize = 1024;
 
 type Quickly<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
@@ -45,7 +45,7 @@ type Quickly<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 /// Identity of a launch shape: the text id of the name, then the fields in order.
 type ShapeKey = [u32; 11];
 
-/// The state of the translation.
+/// State of the conversion.
 #[derive(Default)]
 pub(crate) struct Transcoder {
     texts: Quickly<Box<[u8]>, u32>,
@@ -56,13 +56,13 @@ pub(crate) struct Transcoder {
     devices: Vec<u32>,
     devices_used: Vec<u32>,
     devices_asked: usize,
-    /// Kernels without times.
+    /// Number of kernels without times.
     pub(crate) untimed: u64,
-    /// Records of a kind that was not asked for.
+    /// Number of records of an unexpected kind.
     pub(crate) strange: u64,
 }
 
-/// Writes a record of a stream: the fields that all of them have, then the given ones.
+/// Writes a record of a stream: the fields common to all, then the given ones.
 macro_rules! stream_record {
     ($self:ident, $frame:ident, $record:ident, $kind:ident { $($field:ident),* }) => {{
         let stream_id = $self.stream_id($record.device, $record.context, $record.stream, $frame);
@@ -78,7 +78,7 @@ macro_rules! stream_record {
 }
 
 impl Transcoder {
-    /// Translates some records of a buffer, from behind `last` on; the last one done, null at the end.
+    /// Converts the next records of a buffer after `last`; returns the last one converted, null at the end.
     ///
     /// # Safety
     /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or what this returned before.
@@ -103,10 +103,10 @@ impl Transcoder {
         record
     }
 
-    /// Translates the record at `record`.
+    /// Converts the record at `record`.
     ///
     /// # Safety
-    /// It must point to a record of CUPTI, whose first word says which.
+    /// It must point to a record of CUPTI, whose first word is its kind.
     unsafe fn record(&mut self, api: &Api, record: *const u8, frame: &mut FrameBuilder) {
         // SAFETY: every record begins with its kind, and the layouts in `sys` are the beginnings of those kinds.
         unsafe {
@@ -214,8 +214,7 @@ impl Transcoder {
         })
     }
 
-    /// The number of a text. The same address usually means the same text, but a module that was unloaded may have left
-    /// its address to another, so what is there is compared.
+    /// Returns the id of a text. An unloaded module may leave its address to another text, so the content is compared.
     fn text(&mut self, address: *const c_char, frame: &mut FrameBuilder) -> u32 {
         let text: &[u8] = if address.is_null() {
             b"(no name)"
@@ -308,8 +307,8 @@ impl Transcoder {
         }));
     }
 
-    /// Asks the driver about the devices that did work. CUPTI describes them too, but all of the machine's by their own
-    /// numbers, while work carries the number the program sees.
+    /// Describes the devices in use through the driver. CUPTI describes all devices of the machine by its own numbers, while
+    /// work carries the number that the program sees.
     pub(crate) fn describe_devices(&mut self, frame: &mut FrameBuilder) {
         while let Some(id) = self.devices_used.get(self.devices_asked).copied() {
             self.devices_asked += 1;

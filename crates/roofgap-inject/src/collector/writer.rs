@@ -1,4 +1,4 @@
-//! The writer: gathers what the program's threads left, and writes it in whole frames.
+//! The writer thread: collects events and writes them in whole frames.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use roofgap_wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Rec
 /// Sleep of the writer between rounds.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Raw bytes after which a frame is closed.
+/// Uncompressed length at which a frame is closed, bytes.
 const FRAME: usize = 512 << 10;
 
 /// Time limit of the last CUPTI flush.
@@ -40,7 +40,7 @@ struct Lost {
     told: bool,
 }
 
-/// The thread's whole life.
+/// Runs the writer thread.
 pub(crate) fn run(session: &'static Session, output: Output) {
     let mut writer = Writer {
         session,
@@ -90,7 +90,7 @@ impl Writer {
         self.close();
     }
 
-    /// Takes everything there is.
+    /// Collects all pending events.
     fn gather(&mut self) {
         self.introduce_gpu();
         self.take_buffers();
@@ -165,8 +165,8 @@ impl Writer {
         }
     }
 
-    /// Annotations, with the names they need before them: a name is registered before it is used, so the names are read
-    /// after the events and written before them.
+    /// Collects annotations. A name is registered before its first use, so names are read after the events and written
+    /// before them.
     fn take_events(&mut self) {
         let rings = &self.session.rings;
         rings.each(|number, ring| {
@@ -185,7 +185,7 @@ impl Writer {
         self.names.each_new(|record| self.frame.put(&record));
     }
 
-    /// Writes the name the system has for a ring's thread, once.
+    /// Writes the operating system's name of a ring's thread, once.
     fn name_thread(&mut self, number: usize, tid: u32) {
         if self.threads.len() <= number {
             self.threads.resize(number + 1, 0);
@@ -281,7 +281,7 @@ impl Writer {
         }
     }
 
-    /// Writes what was gathered as one frame.
+    /// Writes the collected records as a frame.
     fn close(&mut self) {
         let raw = self.frame.len();
         self.output.append(self.frame.close(), raw);

@@ -217,7 +217,7 @@ impl Api {
         })
     }
 
-    /// CUPTI's clock.
+    /// Reads CUPTI's clock.
     pub(crate) fn timestamp(&self) -> Option<u64> {
         let mut now = 0;
         // SAFETY: writes one u64.
@@ -233,7 +233,7 @@ impl Api {
         if code == sys::SUCCESS { count as u64 } else { 0 }
     }
 
-    /// The name of a call, as the header spells it.
+    /// Returns the name of a call, as in the header.
     pub(crate) fn call_name(&self, domain: u32, number: u32) -> Option<&'static [u8]> {
         let mut name = ptr::null();
         // SAFETY: writes one pointer, to a string that lives as long as the library.
@@ -245,7 +245,7 @@ impl Api {
         Some(unsafe { CStr::from_ptr(name) }.to_bytes())
     }
 
-    /// The record after `last` in a buffer, or the first when it is null; null at the end.
+    /// Returns the record after `last` in a buffer, or the first one if it is null; null at the end.
     ///
     /// # Safety
     /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or a record of it.
@@ -259,7 +259,7 @@ impl Api {
     }
 }
 
-/// The words CUPTI has for an answer.
+/// Returns CUPTI's description of a result code.
 fn words(ask: Option<sys::GetResultString>, code: u32) -> String {
     let mut text = ptr::null();
     match ask {
@@ -272,7 +272,7 @@ fn words(ask: Option<sys::GetResultString>, code: u32) -> String {
     }
 }
 
-/// The loader's last error.
+/// Returns the last error of the loader.
 fn loader_error() -> String {
     // SAFETY: the string belongs to the loader and is copied at once.
     let text = unsafe { libc::dlerror() };
@@ -283,7 +283,7 @@ fn loader_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The file that holds `address`.
+/// Returns the file that contains `address`.
 fn loaded_path(address: *const c_void) -> Option<PathBuf> {
     // SAFETY: dladdr fills the struct or answers 0.
     unsafe {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names the loader may know by itself, newest first.
+/// Names in the loader's search path, newest first.
 const BY_NAME: [&str; 4] = [
     "libcupti.so.13",
     "libcupti.so.12",
@@ -14,7 +14,7 @@ const BY_NAME: [&str; 4] = [
 /// Inputs of the search.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
-    /// `CUPTI_LIBRARY`: the user's word.
+    /// `CUPTI_LIBRARY`: path set by the user.
     pub(crate) named: Option<PathBuf>,
     /// `/proc/self/maps`.
     pub(crate) maps: String,
@@ -23,7 +23,7 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Those of this process.
+    /// Collects the inputs of this process.
     pub(crate) fn here() -> Self {
         let path = |name: &str| {
             std::env::var_os(name)
@@ -67,7 +67,7 @@ impl Surroundings {
     }
 }
 
-/// The files mapped into the process.
+/// Returns the files mapped into the process.
 fn loaded_files(maps: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for line in maps.lines() {
@@ -145,7 +145,7 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// The CUPTI files of a folder, newest name first.
+/// Returns the CUPTI files of a folder, newest name first.
 fn cupti_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();

@@ -154,7 +154,7 @@ impl Default for Answer {
     }
 }
 
-/// The handlers of a module by their place in its table. What is missing stays as it is without a tool.
+/// Returns the handlers of a module by their position in its table. Missing ones stay as they are.
 pub(crate) fn of_module(module: u32) -> Vec<(usize, Function)> {
     match module {
         sys::MODULE_CORE => vec![

@@ -206,7 +206,7 @@ impl Document {
     }
 }
 
-/// The devices of the header; those without a number cannot be told apart and are left out.
+/// Parses the devices of the header; devices without a number are left out.
 fn devices(text: &[u8]) -> Vec<DeviceProperties> {
     let list: Vec<Value> = serde_json::from_slice(text).unwrap_or_default();
     let small = |device: &Value, key: &str| device.get(key)?.as_u64().and_then(|n| u32::try_from(n).ok());

@@ -218,7 +218,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Metadata, instants, counters and arrows need no category.
+    /// Handles metadata, instants, counters and arrows, which need no category.
     #[cold]
     fn keep_uncategorised(&self, filler: &mut Filler<'a, '_>) {
         match self.phase {
@@ -281,7 +281,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A list of three whole numbers; zeros where it is anything else.
+/// Parses a list of three integers; zeros for anything else.
 fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
     let from = cursor.at;
     cursor.skip()?;
@@ -324,7 +324,7 @@ pub(super) enum Category {
 }
 
 impl Category {
-    /// By name. The capitalised ones are those of the profiler's first releases.
+    /// Returns the category of a name. Capitalised names are those of the profiler's first releases.
     #[inline]
     pub(super) fn of(name: &[u8]) -> Self {
         match name {

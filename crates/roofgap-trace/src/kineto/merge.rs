@@ -54,12 +54,12 @@ impl<'t> Merge<'t> {
         }
     }
 
-    /// Number of events of a known kind.
+    /// Returns the number of events of a known kind.
     pub(super) fn known(&self) -> u64 {
         self.known
     }
 
-    /// Number of events.
+    /// Returns the number of events.
     pub(super) fn events(&self) -> u64 {
         self.events
     }
@@ -170,7 +170,7 @@ impl<'t> Merge<'t> {
         }
     }
 
-    /// The trace's id of a thread, and of its process.
+    /// Returns the ids of a thread and of its process in the trace.
     fn thread(&mut self, key: &ThreadKey) -> (ThreadId, ProcessId) {
         let process = match self.process_ids.get(&key.pid) {
             Some(&process) => process,
@@ -382,7 +382,7 @@ fn at(threads: &[(ThreadId, ProcessId)], thread: u32) -> (ThreadId, ProcessId) {
     threads.get(thread as usize).copied().unwrap_or_default()
 }
 
-/// `LLM@prefill` is the range `prefill` of the domain `LLM`, as NVTX has it; a name that has an `@` for another reason stays.
+/// Splits `LLM@prefill` into domain `LLM` and name `prefill`, as NVTX has them; other names with `@` stay whole.
 fn domain_and_name(text: &str) -> (&str, &str) {
     let is_identifier = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

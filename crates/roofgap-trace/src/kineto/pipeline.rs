@@ -94,7 +94,7 @@ pub(super) fn run(blocks: Blocks, division: Division, merge: &mut Merge<'_>) -> 
     })
 }
 
-/// One thread's work: the next block, its rows, and on.
+/// Parses blocks until the queue is empty.
 fn work(feed: &Mutex<Feed>, give_parsed: &Sender<Result<Parsed, Failure>>) {
     loop {
         // Reading is under the lock: a file is read by one at a time, and what was just read is parsed on the same core.
@@ -255,7 +255,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// The fault of something at `at` in `text` that should have been something else.
+    /// Describes a syntax error at `at` in `text`.
     fn invalid(&self, expected: Expected, text: &[u8], at: usize) -> Fault {
         let rest = text.get(at..).unwrap_or_default();
         let found: String = String::from_utf8_lossy(rest.get(..rest.len().min(24)).unwrap_or_default())

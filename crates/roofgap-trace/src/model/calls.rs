@@ -23,7 +23,7 @@ pub enum CallClass {
 }
 
 impl CallClass {
-    /// The class of a runtime or driver function, by its name with or without a version suffix.
+    /// Returns the class of a runtime or driver function by its name, with or without a version suffix.
     ///
     /// ```
     /// use roofgap_trace::CallClass;

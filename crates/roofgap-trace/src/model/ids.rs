@@ -12,7 +12,7 @@ macro_rules! id {
         pub struct $name(pub $repr);
 
         impl $name {
-            /// The position in the table that this id points into.
+            /// Returns the position in the table that this id refers to.
             #[inline]
             pub fn index(self) -> usize {
                 self.0 as usize
@@ -47,7 +47,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The id of `text`, new or known.
+    /// Returns the id of `text`, and adds it if it is new.
     pub fn intern(&mut self, text: &str) -> NameId {
         if let Some(&id) = self.ids.get(text) {
             return id;
@@ -58,12 +58,12 @@ impl Names {
         id
     }
 
-    /// The id of `text` if it was seen before.
+    /// Returns the id of `text` if it is known.
     pub fn find(&self, text: &str) -> Option<NameId> {
         self.ids.get(text).copied()
     }
 
-    /// The string of an id; empty for an id of another trace.
+    /// Returns the string of an id; empty for an id of another trace.
     pub fn get(&self, id: NameId) -> &str {
         self.strings.get(id.index()).map_or("", |s| s)
     }
@@ -78,7 +78,7 @@ impl Names {
         self.strings.is_empty()
     }
 
-    /// Every id with its string, in the order of first sight.
+    /// Iterates over ids and strings in the order of first occurrence.
     pub fn iter(&self) -> impl Iterator<Item = (NameId, &str)> {
         self.strings
             .iter()

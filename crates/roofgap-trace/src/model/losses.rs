@@ -14,7 +14,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word used in reports.
+    /// Returns the word used in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -33,7 +33,7 @@ macro_rules! losses {
         }
 
         impl LossKind {
-            /// The stable name used in JSON.
+            /// Returns the stable name used in JSON.
             pub fn id(self) -> &'static str {
                 match self { $(Self::$variant => $id,)* }
             }
@@ -114,7 +114,7 @@ impl Losses {
         }
     }
 
-    /// The losses that occurred.
+    /// Iterates over the losses that occurred.
     pub fn iter(&self) -> impl Iterator<Item = Loss> + '_ {
         self.0.iter().map(|(&kind, &count)| Loss { kind, count })
     }

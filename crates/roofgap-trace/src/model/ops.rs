@@ -133,7 +133,7 @@ impl GpuOps {
         self.start.is_empty()
     }
 
-    /// The id of a launch shape, new or known.
+    /// Returns the id of a launch shape, and adds it if it is new.
     pub fn intern_shape(&mut self, shape: LaunchShape) -> ShapeId {
         if self.shapes.is_empty() {
             self.shapes.push(LaunchShape::default());
@@ -147,7 +147,7 @@ impl GpuOps {
         id
     }
 
-    /// The launch shape of a row; zeros where there is none.
+    /// Returns the launch shape of a row; zeros if it has none.
     pub fn shape_of(&self, row: usize) -> LaunchShape {
         self.shape
             .get(row)
@@ -180,7 +180,7 @@ impl GpuOps {
         self.graph_node.push(op.graph_node);
     }
 
-    /// Length in time of a row.
+    /// Returns the duration of a row, ns.
     #[inline]
     pub fn duration(&self, row: usize) -> Ns {
         self.end[row] - self.start[row]

@@ -161,7 +161,7 @@ pub struct Trace {
     pub losses: Losses,
 }
 
-/// A range as people write it: `domain@name`, or the name alone in the default domain.
+/// Formats a range as `domain@name`, or as its name in the default domain.
 pub fn range_name(domain: &str, name: &str) -> String {
     let at = if domain.is_empty() { "" } else { "@" };
     format!("{domain}{at}{name}")
@@ -215,7 +215,7 @@ impl Trace {
         });
     }
 
-    /// The first and the last moment of anything in the trace.
+    /// Returns the first and the last time in the trace.
     pub fn span(&self) -> Option<(Ns, Ns)> {
         let starts = [&self.ops.start, &self.calls.start, &self.cpu_ops.start];
         let ends = [&self.ops.end, &self.calls.end, &self.cpu_ops.end];

@@ -28,7 +28,7 @@ impl Identity {
             .push((thread.at, thread.tid));
     }
 
-    /// A name the program gave wins over the system's.
+    /// Names a thread. A name from the program replaces the operating system's.
     pub(super) fn name_thread(&mut self, name: &wire::ThreadName<'_>) {
         let given = name.given != 0;
         let known = self.names.get(&name.tid).is_some_and(|known| known.0 && !given);
@@ -83,7 +83,7 @@ impl Identity {
         })
     }
 
-    /// The thread of a system number.
+    /// Returns the thread of a thread id.
     pub(super) fn thread(&mut self, process: ProcessId, tid: u32, trace: &mut Trace) -> ThreadId {
         if let Some(&id) = self.threads.get(&tid) {
             return id;
@@ -108,8 +108,8 @@ impl Identity {
         trace.calls.thread = column;
     }
 
-    /// The thread that a handle meant at a time: the last one seen before it, or else the first. A thread that never
-    /// annotated anything has only its handle, which serves as its number.
+    /// Returns the thread of a handle at a time: the last one registered before it, else the first. A thread without annotations
+    /// has only its handle, which serves as its id.
     fn tid_of(&self, handle: u32, at: u64) -> u32 {
         let Some(seen) = self.handles.get(&handle) else {
             return handle;

@@ -207,7 +207,7 @@ impl<'t> Capture<'t> {
         }
     }
 
-    /// CUPTI keeps the annotations' clock unless something in the program gave it another.
+    /// Computes the offset of CUPTI's clock, which differs only if the program replaced it.
     fn clocks(&mut self, clocks: &wire::ClockPair) {
         if self.clock_known {
             return;
@@ -238,7 +238,7 @@ impl<'t> Capture<'t> {
         })
     }
 
-    /// A row of GPU work with what every kind has; `None`, counted, when its times say nothing.
+    /// Creates a GPU operation with the fields of every kind; counts a loss and returns `None` when its times are invalid.
     fn op(
         &mut self,
         kind: OpKind,
@@ -376,7 +376,7 @@ impl<'t> Capture<'t> {
     }
 }
 
-/// The collector's words for a loss in the model's; `None` for what the records themselves show.
+/// Maps a loss of the collector to one of the model; `None` for losses that the records show themselves.
 fn loss_kind(id: &str) -> Option<LossKind> {
     Some(match id {
         "cupti.dropped" | "nvtx.ring_full" | "nvtx.reentered" | "nvtx.too_many_threads" => {
@@ -408,7 +408,7 @@ fn copy_name(kind: u8) -> &'static str {
     }
 }
 
-/// CUPTI's numbers for memory.
+/// Maps CUPTI's memory kinds.
 fn memory(kind: u8) -> MemoryKind {
     match kind {
         1 => MemoryKind::Pageable,

@@ -5,7 +5,7 @@
 
 use super::unit::{Base, Unit};
 
-/// The base unit of a metric, as ncu prints it; `None` where its name follows no rule known here.
+/// Returns the base unit of a metric, as ncu prints it; `None` if its name follows no known rule.
 ///
 /// ```
 /// use roofgap_trace::ncu::{unit_of, Unit};

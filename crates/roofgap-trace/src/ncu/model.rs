@@ -156,24 +156,24 @@ pub struct CounterSet {
 }
 
 impl CounterSet {
-    /// The name of a metric.
+    /// Returns the name of a metric.
     #[must_use]
     pub fn name(&self, id: MetricId) -> &str {
         self.names.get(id.0 as usize).map_or("", |name| name)
     }
 
-    /// The id of a name, where any launch has it.
+    /// Returns the id of a name, if any launch has it.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<MetricId> {
         self.ids.get(name).copied()
     }
 
-    /// Every metric name, in the order of the input.
+    /// Iterates over the metric names in the order of the input.
     pub fn metric_names(&self) -> impl Iterator<Item = (MetricId, &str)> {
         (0u32..).map(MetricId).zip(self.names.iter().map(|name| &**name))
     }
 
-    /// A number of a launch, whatever its unit.
+    /// Returns a number of a launch with its unit.
     #[must_use]
     pub fn quantity(&self, launch: &LaunchCounters, name: &str) -> Option<Quantity> {
         let id = self.id(name)?;
@@ -187,7 +187,7 @@ impl CounterSet {
         })
     }
 
-    /// A number of a launch in the unit it must have; `None` where it has another.
+    /// Returns a number of a launch; `None` if it has another unit.
     #[must_use]
     pub fn value(&self, launch: &LaunchCounters, name: &str, unit: Unit) -> Option<f64> {
         self.quantity(launch, name)
@@ -195,7 +195,7 @@ impl CounterSet {
             .map(|quantity| quantity.value)
     }
 
-    /// A word of a launch.
+    /// Returns a text value of a launch.
     #[must_use]
     pub fn text<'a>(&self, launch: &'a LaunchCounters, name: &str) -> Option<&'a str> {
         let id = self.id(name)?;

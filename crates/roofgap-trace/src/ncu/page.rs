@@ -126,7 +126,7 @@ impl<R: Read> Page<R> {
         Ok((page, header))
     }
 
-    /// The next row; text that is not UTF-8 is made so.
+    /// Reads the next row; invalid UTF-8 is replaced.
     pub(super) fn next(&mut self) -> Result<Option<StringRecord>, NcuError> {
         match self.rows.read_byte_record(&mut self.raw) {
             Ok(true) => {
@@ -226,12 +226,12 @@ impl LaunchColumns {
             || self.other.contains(&index)
     }
 
-    /// The number of the launch; `None` where the row is none of ncu's.
+    /// Returns the number of the launch; `None` if the row is not ncu's.
     pub(super) fn id(&self, row: &StringRecord) -> Option<u64> {
         row.get(self.id?)?.trim().parse().ok()
     }
 
-    /// The launch a row is about.
+    /// Returns the launch of a row.
     pub(super) fn launch(&self, row: &StringRecord) -> Option<LaunchCounters> {
         let get = |column: Option<usize>| {
             column
@@ -263,7 +263,7 @@ impl LaunchColumns {
     }
 }
 
-/// `(256, 1, 1)`
+/// Parses `(256, 1, 1)`.
 fn dimensions(text: &str) -> Option<[u32; 3]> {
     let inner = text.strip_prefix('(')?.strip_suffix(')')?;
     let mut parts = inner.split(',').map(|part| part.trim().parse::<u32>());
@@ -271,7 +271,7 @@ fn dimensions(text: &str) -> Option<[u32; 3]> {
     Some([next()?, next()?, next()?])
 }
 
-/// `9.0`
+/// Parses `9.0`.
 fn compute_capability(text: &str) -> Option<(u8, u8)> {
     let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

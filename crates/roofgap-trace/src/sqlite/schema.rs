@@ -22,7 +22,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The position of a column.
+    /// Returns the position of a column.
     pub(super) fn position(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == column)
     }

@@ -32,7 +32,7 @@ pub(super) struct Counted<R> {
 }
 
 impl<R: Read> Counted<R> {
-    /// `None` at a clean end.
+    /// Reads a length; `None` at the end of the file.
     pub(super) fn length(&mut self) -> Result<Option<u32>, Stop> {
         let mut bytes = [0u8; 4];
         let mut filled = 0;

@@ -78,7 +78,7 @@ fn read_speedup(message: &[u8]) -> Result<Option<Speedup>, Malformed> {
         .map(|(scope, percent)| Speedup { scope, percent }))
 }
 
-/// `@section:Id:Words@` and `@url:Words:address@` as the pages print them: the words, and the address in parentheses.
+/// Formats `@section:Id:Words@` and `@url:Words:address@` as the pages do: the words, then the address in parentheses.
 fn without_links(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

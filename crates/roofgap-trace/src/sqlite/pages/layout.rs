@@ -140,7 +140,7 @@ impl Plan {
     }
 }
 
-/// The header of a record, its length included; `None` if it is too long.
+/// Returns the header of a record with its length; `None` if it is too long.
 #[inline]
 fn header(record: &Record<'_>) -> Option<Words> {
     let bytes: &[u8; LONGEST] = record

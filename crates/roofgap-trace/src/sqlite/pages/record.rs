@@ -29,7 +29,7 @@ pub(super) struct Step {
 pub(super) const SKIP: u8 = u8::MAX;
 
 impl Plan {
-    /// A plan for the columns, unless they or the table need SQLite's own engine.
+    /// Creates a plan for the columns; `None` if they or the table need SQLite's own engine.
     pub(in super::super) fn new(table: &Table, columns: &[&str]) -> Option<Self> {
         if columns.len() > MOST_COLUMNS {
             return None;
@@ -179,7 +179,7 @@ pub(super) fn width(kind: u64) -> Option<usize> {
     }
 }
 
-/// The value of a type at a place.
+/// Decodes a value.
 #[inline]
 fn value(bytes: &[u8], begin: usize, end: usize, kind: u64) -> Option<Value<'_>> {
     Some(match kind {

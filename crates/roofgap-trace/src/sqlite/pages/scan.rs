@@ -57,7 +57,7 @@ pub(in super::super) fn scan<S: Send>(
     })
 }
 
-/// About how many rows a leaf has, by the first one; never more than can be.
+/// Estimates the number of rows per leaf from the first one, within the possible maximum.
 fn rows_a_leaf(file: &PageFile, plan: &Plan, leaves: &[u32]) -> Result<usize, ReadError> {
     let Some(&first) = leaves.first() else {
         return Ok(0);
