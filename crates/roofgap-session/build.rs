@@ -14,8 +14,14 @@ fn main() {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let inject = manifest.join("../roofgap-inject");
-    println!("cargo::rerun-if-changed={}", inject.join("src").display());
-    println!("cargo::rerun-if-changed={}", inject.join("Cargo.toml").display());
+    for part in [
+        "src",
+        "Cargo.toml",
+        "../roofgap-wire/src",
+        "../roofgap-wire/Cargo.toml",
+    ] {
+        println!("cargo::rerun-if-changed={}", inject.join(part).display());
+    }
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=presets");
     let (bytes, why) = match build(&inject, &out) {

@@ -1,8 +1,8 @@
-//! NVTX from the other side: ranges that this program opens itself, for whichever tool is listening.
+//! Emits NVTX ranges of this program to an attached tool.
 //!
-//! NVTX has no library of its own. A program that uses it loads the library named by `NVTX_INJECTION64_PATH`, hands it tables of function
-//! slots, and calls what the tool put into them. That is done here at the first range; without a tool, a range costs one atomic load.
-//! Strings are registered, since nsys gates on registered strings only.
+//! NVTX has no library. A program loads the library in `NVTX_INJECTION64_PATH`, passes it tables of function slots, and calls
+//! the functions that the tool puts there. That happens at the first range. Without a tool, a range costs one atomic load.
+//! Strings are registered, because nsys gates on registered strings only.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -44,7 +44,7 @@ pub fn pop(domain: Option<&'static str>) {
     }
 }
 
-/// Whether a tool took the tables. Loads it at the first call.
+/// Returns true if a tool is attached. The first call loads it.
 pub fn attached() -> bool {
     static ATTACHED: OnceLock<bool> = OnceLock::new();
     *ATTACHED.get_or_init(attach)
@@ -62,25 +62,25 @@ const NVTX_VERSION: u16 = 3;
 const MESSAGE_REGISTERED: i32 = 3;
 const MESSAGE_ASCII: i32 = 1;
 
-/// NVTX's tables, by the number a tool asks for them with.
+/// NVTX tables by number.
 #[derive(Clone, Copy)]
 enum Module {
     Core = 1,
     Core2 = 5,
 }
 
-/// Entries of each table, the unused first one included, in the order of the modules: none, core, CUDA, OpenCL, CUDA runtime, core 2, sync.
+/// Length of each table, with its unused first entry: none, core, CUDA, OpenCL, CUDA runtime, core 2, sync.
 const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
-/// As many as the longest table has.
+/// Length of the longest table.
 const SLOTS: usize = 16;
 
 type Slot = AtomicPtr<c_void>;
 
-/// What a tool writes its functions into. It may do so again later, so they are read each time.
+/// Slots for the functions of the tool. It may replace them later, so they are read on every call.
 static SLOT_VALUES: [[Slot; SLOTS]; SIZES.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; SLOTS] }; SIZES.len()];
 
-/// A table as NVTX has it: a null, the addresses of the slots, a null.
+/// A table in the layout of NVTX: null, the addresses of the slots, null.
 struct Tables([[*const Slot; SLOTS + 1]; SIZES.len()]);
 
 // SAFETY: the pointers are to statics and are never written through from here.
@@ -203,7 +203,7 @@ struct Attributes {
     message: *const c_void,
 }
 
-/// Handles a tool gave for domains and strings; both live as long as the process.
+/// Handles of domains and strings, valid for the life of the process.
 #[derive(Default)]
 struct Names {
     domains: HashMap<&'static str, Handle>,
@@ -218,7 +218,7 @@ struct Handle(*mut c_void);
 unsafe impl Send for Handle {}
 
 impl Names {
-    /// The text with a NUL at its end, kept for ever: a tool may keep the pointer.
+    /// Returns the text with a trailing NUL, leaked because a tool may keep the pointer.
     fn text(&mut self, text: &'static str) -> &'static CStr {
         self.texts
             .entry(text)

@@ -1,31 +1,31 @@
-//! The two doors: the CUDA driver's and NVTX's. Both may open, in either order; neither lets a fault through.
+//! The entry points for the CUDA driver and for NVTX. Either may be called first, and neither lets a panic through.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::collector::{gpu, session};
-use crate::nvtx::{attach, local};
+use crate::collector::{gpu, session, thread, writer};
+use crate::nvtx::attach;
 
-/// Called by the CUDA driver while it starts up in a program that has `CUDA_INJECTION64_PATH`. The answer is always that
-/// all is well: the program runs on, recorded or not.
+/// Starts the recording; called by the CUDA driver of a program with `CUDA_INJECTION64_PATH`. Always returns success, so
+/// that the program continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
     let _ = catch_unwind(|| {
-        if let Some(session) = session::start()
+        if let Some(session) = session::start(writer::run)
             && session.gpu().is_none()
         {
-            local::introduce();
+            thread::register();
             gpu::start(session);
         }
     });
     1
 }
 
-/// Called by each NVTX client of a program that has `NVTX_INJECTION64_PATH`, on its first annotation. The answer 0 makes
-/// the client run as if there were no tool.
+/// Attaches to an NVTX client of a program with `NVTX_INJECTION64_PATH`, on its first annotation. After the return value 0
+/// the client runs without a tool.
 ///
 /// # Safety
-/// Only NVTX may call it, with the function it documents.
+/// Only NVTX may call it, with the function that it documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeInjectionNvtx2(
     get_table: Option<unsafe extern "C" fn(u32) -> *const std::ffi::c_void>,
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     let attached = catch_unwind(AssertUnwindSafe(|| {
         let Some(get_table) = get_table else { return false };
         // SAFETY: as the caller promises.
-        session::start().is_some() && unsafe { attach::attach(get_table) }
+        session::start(writer::run).is_some() && unsafe { attach::attach(get_table) }
     }));
     c_int::from(attached.unwrap_or(false))
 }

@@ -1,37 +1,34 @@
-//! The library that runs inside the profiled program, and the file format it writes.
+//! The library that records a timeline from inside the profiled program.
 //!
-//! Loaded by the CUDA driver (`CUDA_INJECTION64_PATH`) and by NVTX (`NVTX_INJECTION64_PATH`), it records the timeline of
-//! the process into one file in the folder named by `ROOFGAP_NATIVE_DIR`, and does nothing where that is not set.
+//! The CUDA driver (`CUDA_INJECTION64_PATH`) or NVTX (`NVTX_INJECTION64_PATH`) loads it. It writes the timeline of the process to
+//! a file in `ROOFGAP_NATIVE_DIR`, in the format of `roofgap_wire`, and does nothing when that variable is not set.
 //!
-//! | module | holds |
+//! | module | content |
 //! |---|---|
-//! | [`wire`] | the file format: the only part that readers use |
-//! | [`emit`] | NVTX ranges that our own program opens |
-//! | [`entry`] | the functions that the driver and NVTX call |
-//! | `cupti` | CUPTI, opened while the program runs |
-//! | `nvtx` | the program's own annotations |
-//! | `collector` | the recording itself, and the thread that writes it |
+//! | [`emit`] | NVTX ranges of our own program |
+//! | [`entry`] | entry points for the driver and NVTX |
+//! | `cupti` | CUPTI, loaded at run time |
+//! | `nvtx` | annotations of the program |
+//! | `collector` | the recording and its writer thread |
 //!
-//! The environment it listens to:
+//! Environment variables:
 //!
-//! | variable | means |
+//! | variable | meaning |
 //! |---|---|
-//! | `ROOFGAP_NATIVE_DIR` | the folder, which must exist; one file a process, `<pid>-<start>.rgcap` |
-//! | `ROOFGAP_NATIVE_COPIES` | `0` leaves out copies and sets as they ran on the GPU (their calls stay) |
-//! | `ROOFGAP_NATIVE_GRAPH` | `node` records each kernel of a graph, `graph` a launch as one |
-//! | `ROOFGAP_NATIVE_CALLS` | `activity`, `callbacks` or `all`: how CUDA calls are recorded; the best way by default |
-//! | `ROOFGAP_NATIVE_FLUSH_MS` | how often CUPTI is asked for what it has finished; 1000, 0 for never |
-//! | `ROOFGAP_NATIVE_MAX_MB` | the size a file may reach; 4096 |
-//! | `CUPTI_LIBRARY` | the CUPTI to use, where the search would find another |
+//! | `ROOFGAP_NATIVE_DIR` | existing folder for the captures, one file per process: `<pid>-<start>.rgcap` |
+//! | `ROOFGAP_NATIVE_COPIES` | `0` leaves out copies and sets on the GPU (their calls stay) |
+//! | `ROOFGAP_NATIVE_GRAPH` | `node` records each kernel of a graph, `graph` a launch as a whole |
+//! | `ROOFGAP_NATIVE_CALLS` | method of recording CUDA calls: `activity`, `callbacks` or `all`; default: the best available |
+//! | `ROOFGAP_NATIVE_FLUSH_MS` | interval of CUPTI flushes, ms; default 1000, 0 for none |
+//! | `ROOFGAP_NATIVE_MAX_MB` | size limit of a file, MB; default 4096 |
+//! | `CUPTI_LIBRARY` | path of CUPTI, instead of a search |
 //!
-//! This is the one crate that speaks to C, and the only one with `unsafe`.
+//! This is the only crate with `unsafe`.
 
 #![cfg_attr(
     target_os = "linux",
     allow(unsafe_code, reason = "C interfaces of CUPTI, NVTX and the system")
 )]
-
-pub mod wire;
 
 #[cfg(target_os = "linux")]
 mod collector;

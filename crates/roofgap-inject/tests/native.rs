@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 
-use roofgap_inject::wire::{Cut, Ending, EventKind, How, Message, Reader, Record, Status};
+use roofgap_wire::{CutReason, EndKind, Ending, EventKind, Message, Reader, Record, Status};
 
 /// The programs the tests run, built once; `None` where there is no C compiler.
 fn built() -> Option<&'static Built> {
@@ -49,6 +49,10 @@ fn build() -> Option<Built> {
                 String::from_utf8_lossy(&done.stderr)
             ),
             Err(error) => {
+                assert!(
+                    std::env::var_os("ROOFGAP_TEST_NO_SKIP").is_none(),
+                    "no C compiler ({error}), and ROOFGAP_TEST_NO_SKIP forbids skipping"
+                );
                 eprintln!("skipped: no C compiler ({error})");
                 None
             }
@@ -180,9 +184,9 @@ fn read(path: &Path) -> Capture {
                     assert!(kernel.end > kernel.start);
                     kernels.push((name.clone(), shape.grid[0], kernel.correlation, kernel.node));
                 }
-                Record::Copy(copy) => capture.copies.push((copy.kind, copy.bytes)),
-                Record::Set(set) => capture.sets.push(set.bytes),
-                Record::Sync(sync) => capture.syncs.push(sync.kind),
+                Record::Memcpy(copy) => capture.copies.push((copy.kind, copy.bytes)),
+                Record::Memset(set) => capture.sets.push(set.bytes),
+                Record::Synchronization(sync) => capture.syncs.push(sync.kind),
                 Record::GraphLaunch(_) => capture.graphs += 1,
                 Record::Device(device) => capture.devices.push(device.name.to_str().into_owned()),
                 Record::Thread(thread) => capture.threads.push(thread.tid),
@@ -282,7 +286,7 @@ fn a_program_that_ends_in_order_is_recorded_whole() {
     );
     assert_eq!(capture.marks, ["@done"]);
     assert!(capture.losses.is_empty(), "{:?}", capture.losses);
-    assert_eq!(capture.ending, Some(Ending::Complete { how: How::Exit }));
+    assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
 }
 
 #[test]
@@ -391,7 +395,7 @@ fn annotations_alone_are_recorded() {
     let capture = run.capture();
     assert_eq!(capture.ranges, RANGES);
     assert!(capture.kernels.is_empty() && capture.losses.is_empty());
-    assert_eq!(capture.ending, Some(Ending::Complete { how: How::Exit }));
+    assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
 }
 
 #[test]
@@ -413,7 +417,13 @@ fn a_program_that_ends_abruptly_leaves_a_cut_capture() {
         assert_eq!(capture.ranges, RANGES, "{how}");
         assert_eq!(capture.open, ["@never closed"], "{how}");
         assert!(
-            matches!(capture.ending, Some(Ending::Cut { why: Cut::NoEnd, .. })),
+            matches!(
+                capture.ending,
+                Some(Ending::Cut {
+                    why: CutReason::NoEnd,
+                    ..
+                })
+            ),
             "{how}: {:?}",
             capture.ending
         );
@@ -444,7 +454,7 @@ fn a_forked_child_does_not_write_into_its_parents_file() {
     assert_eq!(capture.ranges.last().unwrap(), "@after the fork");
     assert_eq!(capture.ranges.len(), RANGES.len() + 1);
     assert_eq!(capture.losses["process.forked"].0, 1);
-    assert_eq!(capture.ending, Some(Ending::Complete { how: How::Exit }));
+    assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
 }
 
 #[test]
@@ -463,7 +473,7 @@ fn a_child_that_starts_cuda_itself_has_a_file_of_its_own() {
     assert!(
         captures
             .iter()
-            .all(|capture| capture.ending == Some(Ending::Complete { how: How::Exit }))
+            .all(|capture| capture.ending == Some(Ending::Complete { how: EndKind::Exit }))
     );
 }
 
@@ -489,7 +499,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
         matches!(
             capture.ending,
             Some(Ending::Cut {
-                why: Cut::WriteFailed(_),
+                why: CutReason::WriteFailed(_),
                 ..
             })
         ),

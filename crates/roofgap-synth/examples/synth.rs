@@ -1,4 +1,4 @@
-//! Writes a made-up capture, and beside it (`OUT.expected.json`) the analysis it must give.
+//! Writes a synthetic capture, and its expected analysis to `OUT.expected.json`.
 //!
 //! `synth nsys|kineto KERNELS OUT [tangled] [processes=N] [devices=N] [streams=N] [graphs=none|nodes|whole] [orphans=N]
 //! [shuffled=true|false] [seed=N]`

@@ -1,17 +1,17 @@
-//! What happened, as a profiler would have recorded it.
+//! Events as a profiler records them.
 
 /// A kernel that ran.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kernel {
-    /// First moment on the device, ns.
+    /// Start, ns.
     pub start: i64,
-    /// Last moment on the device, ns.
+    /// End, ns.
     pub end: i64,
-    /// Node of a graph; 0 is none.
+    /// Graph node id; 0 for none.
     pub node: u64,
-    /// Ties it to its launch within its process.
+    /// Correlation id within the process.
     pub correlation: u32,
-    /// Counts the kernels of the program.
+    /// Number of the kernel in the program.
     pub number: u32,
     /// Position among the kernel names.
     pub name: u16,
@@ -23,18 +23,31 @@ pub struct Kernel {
     pub stream: u16,
 }
 
-/// A memory copy.
+/// Direction of a copy, or another kind of operation that is not a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransferKind {
+    /// Copy from host to device.
+    ToDevice,
+    /// Copy from device to host.
+    ToHost,
+    /// Memory set.
+    Set,
+    /// Graph launch recorded as a whole.
+    Graph,
+}
+
+/// A GPU operation that is not a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Copy {
-    /// First moment, ns.
+pub struct Transfer {
+    /// Kind.
+    pub kind: TransferKind,
+    /// Start, ns.
     pub start: i64,
-    /// Last moment, ns.
+    /// End, ns.
     pub end: i64,
-    /// How much.
+    /// Amount, bytes; 0 for a graph.
     pub bytes: u64,
-    /// Whether from host to device; otherwise back.
-    pub to_device: bool,
-    /// Ties it to its call.
+    /// Correlation id of the call.
     pub correlation: u32,
     /// Process, counted from 0.
     pub process: u16,
@@ -44,43 +57,7 @@ pub struct Copy {
     pub stream: u16,
 }
 
-/// A memory set.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Set {
-    /// First moment, ns.
-    pub start: i64,
-    /// Last moment, ns.
-    pub end: i64,
-    /// How much.
-    pub bytes: u64,
-    /// Ties it to its call.
-    pub correlation: u32,
-    /// Process, counted from 0.
-    pub process: u16,
-    /// Device, counted from 0.
-    pub device: u16,
-    /// Stream.
-    pub stream: u16,
-}
-
-/// A whole graph that ran.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Graph {
-    /// First moment, ns.
-    pub start: i64,
-    /// Last moment, ns.
-    pub end: i64,
-    /// Ties it to its call.
-    pub correlation: u32,
-    /// Process, counted from 0.
-    pub process: u16,
-    /// Device, counted from 0.
-    pub device: u16,
-    /// Stream.
-    pub stream: u16,
-}
-
-/// What a call does.
+/// Kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
     /// Launches a kernel.
@@ -95,12 +72,12 @@ pub enum CallKind {
     Set,
     /// Waits for the device.
     Synchronize,
-    /// Asks something.
+    /// Queries a state.
     Query,
 }
 
 impl CallKind {
-    /// The function, as nsys names it.
+    /// Returns the function name of nsys.
     pub(crate) fn versioned(self) -> &'static str {
         match self {
             Self::Launch => "cudaLaunchKernel_v7000",
@@ -113,13 +90,13 @@ impl CallKind {
         }
     }
 
-    /// The function, as Kineto names it.
+    /// Returns the function name of Kineto.
     pub(crate) fn name(self) -> &'static str {
         let versioned = self.versioned();
         versioned.split_once("_v").map_or(versioned, |(name, _)| name)
     }
 
-    /// Every kind, in the order of their declaration.
+    /// All kinds in order of declaration.
     pub(crate) const ALL: [Self; 7] = [
         Self::Launch,
         Self::DriverLaunch,
@@ -131,16 +108,16 @@ impl CallKind {
     ];
 }
 
-/// A call into CUDA.
+/// A CUDA API call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Call {
-    /// When it was entered, ns.
+    /// Start, ns.
     pub start: i64,
-    /// When it returned, ns.
+    /// End, ns.
     pub end: i64,
-    /// What it does.
+    /// Kind.
     pub kind: CallKind,
-    /// Ties it to what it launched.
+    /// Correlation id.
     pub correlation: u32,
     /// Process, counted from 0.
     pub process: u16,
@@ -148,18 +125,18 @@ pub struct Call {
     pub thread: u16,
 }
 
-/// A range that the program named.
+/// An NVTX range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
-    /// When it was pushed, ns.
+    /// Start, ns.
     pub start: i64,
-    /// When it was popped, ns.
+    /// End, ns.
     pub end: i64,
-    /// Whether it is of domain `LLM`, with a registered name; otherwise of the default domain.
+    /// True for domain `LLM` with a registered name, false for the default domain.
     pub llm: bool,
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// When the kernels launched inside it ran on the first device's first stream, ns; Kineto shows it there too.
+    /// Span of its kernels on the first stream of the first device, ns; Kineto shows the range there too.
     pub gpu: Option<(i64, i64)>,
     /// Process, counted from 0.
     pub process: u16,
@@ -167,17 +144,17 @@ pub struct Range {
     pub thread: u16,
 }
 
-/// All that happened.
+/// All events of a program.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Events {
     /// Kernels.
     pub kernels: Vec<Kernel>,
     /// Copies.
-    pub copies: Vec<Copy>,
+    pub copies: Vec<Transfer>,
     /// Sets.
-    pub sets: Vec<Set>,
-    /// Whole graphs.
-    pub graphs: Vec<Graph>,
+    pub sets: Vec<Transfer>,
+    /// Graph launches recorded as a whole.
+    pub graphs: Vec<Transfer>,
     /// Calls.
     pub calls: Vec<Call>,
     /// Ranges.

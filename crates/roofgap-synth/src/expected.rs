@@ -1,19 +1,19 @@
-//! What an analysis of the capture must find.
+//! Expected results of an analysis of the capture.
 
 use serde::Serialize;
 
-/// The whole.
+/// Expected results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Expected {
-    /// The whole capture.
+    /// Totals.
     pub totals: ExpectedTotals,
-    /// Stage by stage.
+    /// Stages.
     pub stages: Vec<ExpectedStage>,
     /// Kernels by name and device, most time first.
     pub kernels: Vec<ExpectedKernel>,
 }
 
-/// The whole capture in numbers; the names are those of `roofgap.analysis/1`.
+/// Totals of the capture; field names are those of `roofgap.analysis/1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
 pub struct ExpectedTotals {
@@ -25,7 +25,7 @@ pub struct ExpectedTotals {
     pub unattributed_count: u64,
 }
 
-/// A stage in numbers; the names are those of `roofgap.analysis/1`.
+/// A stage; field names are those of `roofgap.analysis/1`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct ExpectedStage {
@@ -38,7 +38,7 @@ pub struct ExpectedStage {
     pub kernel_count: u64,
     pub gpu_op_count: u64,
     pub launch_count: u64,
-    /// Length of each step, in the order of their start.
+    /// Duration of each step in order of start, ns.
     pub steps_ns: Vec<i64>,
     /// Launches inside steps.
     pub step_launches: u64,

@@ -1,20 +1,20 @@
-//! The events as a trace of the PyTorch profiler.
+//! Writes events as a PyTorch profiler trace.
 
-use crate::event::{Call, CallKind, Kernel};
+use crate::event::{Call, CallKind, Events, Kernel, Transfer, TransferKind};
 use crate::names::{self, KernelKind};
 use crate::program::Program;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 
-/// The process id of the program.
+/// Process id of the program.
 const PID: u32 = 1628;
 
-/// Writes what the first process of a program did as a trace of the PyTorch profiler. A trace of it has one process.
+/// Writes the first process of a program as a PyTorch profiler trace, which has one process.
 pub fn write(program: &Program, to: impl Write) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, to);
     head(program, &mut out)?;
     let events = &program.events;
-    // What each call launched, for the operators around it.
+    // Kernel of each call, for the operator around it.
     let mut launched: HashMap<u32, u16> = HashMap::new();
     for kernel in events.kernels.iter().filter(|k| k.process == 0) {
         launched.entry(kernel.correlation).or_insert(kernel.name);
@@ -59,7 +59,7 @@ pub fn write(program: &Program, to: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Nanoseconds, written as microseconds.
+/// A time in ns, written in microseconds.
 struct Micros(i64);
 
 impl std::fmt::Display for Micros {
@@ -86,7 +86,7 @@ fn head(program: &Program, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-/// The operator that launched a kernel, within another for every second matrix product.
+/// Writes the operator of a kernel, nested in another for every second matrix product.
 fn operators(call: &Call, kind: &KernelKind, external: u32, out: &mut impl Write) -> io::Result<()> {
     let tid = PID + 1000 * u32::from(call.thread);
     let mut operator = |name: &str, before: i64, after: i64| {
@@ -175,30 +175,29 @@ fn kernel(kernel: &Kernel, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn transfers(program: &Program, out: &mut impl Write) -> io::Result<()> {
-    for copy in program.events.copies.iter().filter(|c| c.process == 0) {
-        let name = if copy.to_device {
-            "Memcpy HtoD (Pinned -> Device)"
-        } else {
-            "Memcpy DtoH (Device -> Pageable)"
+    let Events { copies, sets, .. } = &program.events;
+    for transfer in copies.iter().chain(sets).filter(|t| t.process == 0) {
+        let (category, name, bandwidth) = match transfer.kind {
+            TransferKind::ToDevice => ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 1.5),
+            TransferKind::ToHost => ("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 1.5),
+            TransferKind::Set | TransferKind::Graph => ("gpu_memset", "Memset (Device)", 0.1),
         };
-        let (device, stream, correlation, bytes) = (copy.device, copy.stream, copy.correlation, copy.bytes);
+        let &Transfer {
+            device,
+            stream,
+            correlation,
+            bytes,
+            start,
+            end,
+            ..
+        } = transfer;
         write!(
             out,
-            ",\n  {{\n    \"ph\": \"X\", \"cat\": \"gpu_memcpy\", \"name\": \"{name}\", \"pid\": {device}, \"tid\": {stream},\n    \"ts\": {}, \"dur\": {},\n    \"args\": {{\n      \"External id\": {correlation},      \"device\": {device}, \"context\": 1,      \"stream\": {stream}, \"correlation\": {correlation},      \"bytes\": {bytes}, \"memory bandwidth (GB/s)\": 1.5\n    }}\n  }}",
-            Micros(copy.start),
-            Micros(copy.end - copy.start)
+            ",\n  {{\n    \"ph\": \"X\", \"cat\": \"{category}\", \"name\": \"{name}\", \"pid\": {device}, \"tid\": {stream},\n    \"ts\": {}, \"dur\": {},\n    \"args\": {{\n      \"External id\": {correlation},      \"device\": {device}, \"context\": 1,      \"stream\": {stream}, \"correlation\": {correlation},      \"bytes\": {bytes}, \"memory bandwidth (GB/s)\": {bandwidth}\n    }}\n  }}",
+            Micros(start),
+            Micros(end - start)
         )?;
-        flow_end(correlation, device, stream, copy.start, out)?;
-    }
-    for set in program.events.sets.iter().filter(|s| s.process == 0) {
-        let (device, stream, correlation, bytes) = (set.device, set.stream, set.correlation, set.bytes);
-        write!(
-            out,
-            ",\n  {{\n    \"ph\": \"X\", \"cat\": \"gpu_memset\", \"name\": \"Memset (Device)\", \"pid\": {device}, \"tid\": {stream},\n    \"ts\": {}, \"dur\": {},\n    \"args\": {{\n      \"External id\": {correlation},      \"device\": {device}, \"context\": 1,      \"stream\": {stream}, \"correlation\": {correlation},      \"bytes\": {bytes}, \"memory bandwidth (GB/s)\": 0.1\n    }}\n  }}",
-            Micros(set.start),
-            Micros(set.end - set.start)
-        )?;
-        flow_end(correlation, device, stream, set.start, out)?;
+        flow_end(correlation, device, stream, start, out)?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(crate) struct KernelKind {
     pub(crate) block: u32,
     pub(crate) registers: u32,
     pub(crate) dynamic_shared: u32,
-    /// How long it takes, about, ns.
+    /// Approximate duration, ns.
     pub(crate) length: i64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) const LAYER: [Part; 10] = [
     Part::Activation,
 ];
 
-/// What a kernel does in the model.
+/// Role of a kernel in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Norm,
@@ -56,18 +56,18 @@ const PARTS: [Part; 7] = [
 /// Variants of each part: tiles, widths, knobs.
 const VARIANTS: u16 = 24;
 
-/// Any kernel of a part; equal numbers give equal kernels.
+/// Picks a kernel of a part; equal numbers give equal kernels.
 pub(crate) fn pick(part: Part, variant: u64) -> u16 {
     let at = PARTS.iter().position(|p| *p == part).unwrap_or(0) as u16;
     at * VARIANTS + (variant % u64::from(VARIANTS)) as u16
 }
 
-/// The demangled name of a kernel.
+/// Returns the demangled name of a kernel.
 pub(crate) fn kernel(name: u16) -> &'static str {
     kinds().get(usize::from(name)).map_or("", |k| &k.demangled)
 }
 
-/// All kernels.
+/// Returns all kernels.
 pub(crate) fn kinds() -> &'static [KernelKind] {
     static KINDS: LazyLock<Vec<KernelKind>> = LazyLock::new(|| {
         PARTS

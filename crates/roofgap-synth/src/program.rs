@@ -1,38 +1,38 @@
-//! The program that is played: its threads launch, its devices run, and every number is added up on the way.
+//! The simulated program: its threads launch work, its devices run it, and a tally adds up the expected results.
 
-use crate::event::{Call, CallKind, Copy, Events, Graph, Kernel, Range, Set};
+use crate::event::{Call, CallKind, Events, Kernel, Range, Transfer, TransferKind};
 use crate::expected::Expected;
 use crate::names::{self, LAYER, Part};
 use crate::random::Random;
 use crate::spec::{Graphs, Spec};
-use crate::tally::{Place, StageKind, Tally, Work};
+use crate::tally::{LaunchContext, StageKind, Tally, Work};
 
-/// Time on the CPU before a call, in which an operator of the framework begins.
+/// CPU time of the operator before a call, ns.
 const LEAD: i64 = 3_600;
-/// Time on the CPU after a call, in which it ends.
+/// CPU time of the operator after a call, ns.
 const TAIL: i64 = 800;
 /// Layers of the model.
 const LAYERS: usize = 24;
 /// Kernels that a graph launches.
 const GRAPH_NODES: u64 = 40;
-/// The number that CUDA gives the first stream of a context.
+/// Id of the first stream of a context.
 const FIRST_STREAM: u16 = 7;
-/// When the first event happens.
+/// Time of the first event, ns.
 const BEGINNING: i64 = 17_000_000_000;
 
-/// What the program did, and what an analysis must say of it.
+/// A synthetic program run and its expected analysis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// What was asked for.
+    /// Specification.
     pub spec: Spec,
-    /// The events, in the order of their start or in none.
+    /// Events, ordered by start unless the specification shuffles them.
     pub events: Events,
-    /// What an analysis must find.
+    /// Expected results of an analysis.
     pub expected: Expected,
 }
 
 impl Program {
-    /// Plays the program.
+    /// Simulates the program.
     pub fn run(spec: &Spec) -> Self {
         let mut events = Events::default();
         events.kernels.reserve(spec.kernels as usize);
@@ -69,31 +69,31 @@ impl Program {
     }
 }
 
-/// One process: a thread that computes and a thread that loads.
+/// A process with a compute thread and a loader thread.
 struct Host<'a> {
     spec: &'a Spec,
     process: u16,
     events: &'a mut Events,
     tally: &'a mut Tally,
     random: Random,
-    /// The computing thread's time.
+    /// Time of the compute thread, ns.
     now: i64,
-    place: Place,
-    /// Kernels still to be launched.
+    context: LaunchContext,
+    /// Kernels left to launch.
     left: u64,
     orphans: u64,
     correlation: u32,
     nodes: u64,
-    /// How many kernels there were when each open range was opened.
+    /// Number of kernels before each open range was opened.
     opened: Vec<usize>,
-    /// The devices it uses, and when each of their streams is free again.
+    /// Devices of the process, and the time at which each of their streams is free, ns.
     devices: Vec<(u16, Vec<i64>)>,
 }
 
 impl<'a> Host<'a> {
     fn new(spec: &'a Spec, process: u16, events: &'a mut Events, tally: &'a mut Tally) -> Self {
         let (processes, all) = (spec.processes.max(1) as u16, spec.devices.max(1) as u16);
-        // More devices than processes are shared out; otherwise processes share devices.
+        // Devices are distributed over processes; when there are fewer devices, processes share them.
         let own: Vec<u16> = match processes < all {
             true => (0..all).filter(|d| d % processes == process).collect(),
             false => vec![process % all],
@@ -106,7 +106,7 @@ impl<'a> Host<'a> {
             tally,
             random: Random::new(spec.seed.wrapping_add(u64::from(process) << 32)),
             now: BEGINNING + i64::from(process) * 1_234_567,
-            place: Place::default(),
+            context: LaunchContext::default(),
             left: 0,
             orphans: 0,
             correlation: 0,
@@ -130,21 +130,21 @@ impl<'a> Host<'a> {
         self.synchronize();
     }
 
-    /// Prefill, then decode of some tokens. Inside a warm-up nothing counts.
+    /// Runs prefill, then decodes `tokens` tokens. A warm-up is not counted.
     fn request(&mut self, tokens: usize, counted: bool) {
         if self.left == 0 {
             return;
         }
-        self.place.stage = counted.then_some(StageKind::Prefill);
+        self.context.stage = counted.then_some(StageKind::Prefill);
         let prefill = self.open();
         self.load();
         for (name, kernels) in [("sam", 30), ("clip", 40), ("projector", 3)] {
             let note = self.open();
-            self.place.note = counted.then_some(name);
+            self.context.note = counted.then_some(name);
             for i in 0..kernels {
                 self.kernel(LAYER[i as usize % LAYER.len()], i / 10);
             }
-            self.place.note = None;
+            self.context.note = None;
             self.close(note, false, name);
             if counted {
                 self.tally
@@ -160,13 +160,13 @@ impl<'a> Host<'a> {
             self.tally
                 .close_stage(StageKind::Prefill, self.process, prefill, self.now - TAIL);
         }
-        self.place.stage = counted.then_some(StageKind::Decode);
+        self.context.stage = counted.then_some(StageKind::Decode);
         let decode = self.open();
         for token in 0..tokens {
             if self.left == 0 {
                 break;
             }
-            self.place.step = true;
+            self.context.step = true;
             let step = self.open();
             if token % 4 == 3 && self.spec.graphs != Graphs::None {
                 for _ in 0..LAYERS / 4 {
@@ -176,19 +176,19 @@ impl<'a> Host<'a> {
                 self.layers(token as u64 / 16);
             }
             self.copy_back();
-            self.place.step = false;
+            self.context.step = false;
             self.close(step, true, "decode_step");
             if counted {
                 self.tally.close_step(StageKind::Decode, step, self.now - TAIL);
             }
         }
-        // What was launched last may still run when the range is closed.
+        // The last launches may still run when the range closes.
         self.close(decode, true, "decode_all");
         if counted {
             self.tally
                 .close_stage(StageKind::Decode, self.process, decode, self.now - TAIL);
         }
-        self.place.stage = None;
+        self.context.stage = None;
         if self.orphans > 0 {
             self.orphans -= 1;
             self.lost_launch();
@@ -208,7 +208,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Opens a range at this moment.
+    /// Opens a range and returns its start.
     fn open(&mut self) -> i64 {
         let start = self.now;
         self.opened.push(self.events.kernels.len());
@@ -216,7 +216,7 @@ impl<'a> Host<'a> {
         start
     }
 
-    /// Closes a range; a little time passes after it.
+    /// Closes a range and advances the time.
     fn close(&mut self, start: i64, llm: bool, name: &'static str) {
         let first = self.opened.pop().unwrap_or(0);
         let inside = self.events.kernels.get(first..).unwrap_or_default();
@@ -240,7 +240,7 @@ impl<'a> Host<'a> {
         self.now += TAIL;
     }
 
-    /// A call of the computing thread; the correlation id that it got.
+    /// Adds a call of the compute thread and returns its correlation id.
     fn call(&mut self, kind: CallKind, length: i64) -> u32 {
         self.now += LEAD;
         self.correlation += 1;
@@ -256,7 +256,7 @@ impl<'a> Host<'a> {
         self.correlation
     }
 
-    /// When something that was launched just now runs: on which device and stream, from when to when.
+    /// Schedules an operation launched now; returns device, stream, start and end.
     fn schedule(&mut self, length: i64) -> (u16, u16, i64, i64) {
         let device = match self.devices.len() {
             1 => 0,
@@ -286,7 +286,7 @@ impl<'a> Host<'a> {
         };
         let length = self.random.between(2_800, 5_200);
         let correlation = self.call(kind, length);
-        self.tally.launch(self.place);
+        self.tally.launch(self.context);
         self.push_kernel(name, correlation, 0);
         self.now += TAIL;
     }
@@ -298,7 +298,7 @@ impl<'a> Host<'a> {
         let (device, stream, start, end) = self.schedule(length);
         let work = Work::Kernel { name };
         self.tally
-            .operation(self.place, self.process, device, work, start, end);
+            .operation(self.context, self.process, device, work, start, end);
         self.events.kernels.push(Kernel {
             start,
             end,
@@ -312,20 +312,22 @@ impl<'a> Host<'a> {
         });
     }
 
-    /// A graph: one call, many kernels or one operation.
+    /// Launches a graph: one call, and many kernels or one operation.
     fn graph(&mut self) {
         if self.left == 0 {
             return;
         }
         let correlation = self.call(CallKind::GraphLaunch, 9_000);
-        self.tally.launch(self.place);
+        self.tally.launch(self.context);
         if self.spec.graphs == Graphs::Whole {
             let (device, stream, start, end) = self.schedule(110_000);
             self.tally
-                .operation(self.place, self.process, device, Work::Graph, start, end);
-            self.events.graphs.push(Graph {
+                .operation(self.context, self.process, device, Work::Graph, start, end);
+            self.events.graphs.push(Transfer {
+                kind: TransferKind::Graph,
                 start,
                 end,
+                bytes: 0,
                 correlation,
                 process: self.process,
                 device,
@@ -341,7 +343,7 @@ impl<'a> Host<'a> {
         self.now += TAIL;
     }
 
-    /// The other thread copies an image to the device while this one works: part of no stage.
+    /// Copies an image to the device on the loader thread, outside any stage.
     fn load(&mut self) {
         self.correlation += 1;
         let (start, end) = (self.now + 500, self.now + 9_500);
@@ -365,13 +367,19 @@ impl<'a> Host<'a> {
             thread: 1,
         });
         let (begin, finish) = (end + 700, end + 700 + self.random.between(20_000, 60_000));
-        self.tally
-            .operation(Place::default(), process, device, Work::Copy, begin, finish);
-        self.events.copies.push(Copy {
+        self.tally.operation(
+            LaunchContext::default(),
+            process,
+            device,
+            Work::Copy,
+            begin,
+            finish,
+        );
+        self.events.copies.push(Transfer {
+            kind: TransferKind::ToDevice,
             start: begin,
             end: finish,
             bytes: 3 * 1024 * 1024,
-            to_device: true,
             correlation,
             process,
             device,
@@ -381,41 +389,47 @@ impl<'a> Host<'a> {
 
     /// Sets a flag, copies the token back and waits for it.
     fn copy_back(&mut self) {
-        let correlation = self.call(CallKind::Set, 2_500);
-        self.tally.launch(self.place);
-        let (device, stream, start, end) = self.schedule(2_100);
-        self.tally
-            .operation(self.place, self.process, device, Work::Set, start, end);
-        self.events.sets.push(Set {
-            start,
-            end,
-            bytes: 4,
-            correlation,
-            process: self.process,
-            device,
-            stream,
-        });
-        let correlation = self.call(CallKind::Copy, 4_000);
-        self.tally.launch(self.place);
-        let (device, stream, start, end) = self.schedule(2_300);
-        self.tally
-            .operation(self.place, self.process, device, Work::Copy, start, end);
-        self.events.copies.push(Copy {
-            start,
-            end,
-            bytes: 8,
-            to_device: false,
-            correlation,
-            process: self.process,
-            device,
-            stream,
-        });
+        let set = self.transfer(TransferKind::Set, CallKind::Set, 2_500, 2_100, 4);
+        self.events.sets.push(set);
+        let copy = self.transfer(TransferKind::ToHost, CallKind::Copy, 4_000, 2_300, 8);
+        self.events.copies.push(copy);
         if !self.random.once_in(3) {
             self.synchronize();
         }
     }
 
-    /// Waits until the first device has done everything.
+    /// Launches a copy or a set; `call_ns` and `length` are the durations of the call and of the operation.
+    fn transfer(
+        &mut self,
+        kind: TransferKind,
+        call: CallKind,
+        call_ns: i64,
+        length: i64,
+        bytes: u64,
+    ) -> Transfer {
+        let correlation = self.call(call, call_ns);
+        self.tally.launch(self.context);
+        let (device, stream, start, end) = self.schedule(length);
+        let work = if kind == TransferKind::Set {
+            Work::Set
+        } else {
+            Work::Copy
+        };
+        self.tally
+            .operation(self.context, self.process, device, work, start, end);
+        Transfer {
+            kind,
+            start,
+            end,
+            bytes,
+            correlation,
+            process: self.process,
+            device,
+            stream,
+        }
+    }
+
+    /// Waits until the first device is idle.
     fn synchronize(&mut self) {
         self.call(CallKind::Query, 1_400);
         let free = self.devices[0].1.iter().copied().max().unwrap_or(0);
@@ -424,7 +438,7 @@ impl<'a> Host<'a> {
         self.now += TAIL;
     }
 
-    /// A kernel whose launch the profiler did not record.
+    /// Adds a kernel without a launch record.
     fn lost_launch(&mut self) {
         if self.left == 0 {
             return;

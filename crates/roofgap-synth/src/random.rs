@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same every time.
+//! Reproducible random numbers.
 
-/// SplitMix64: small, fast, good enough for made-up events.
+/// SplitMix64 generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -17,17 +17,17 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// A number from `low` to below `high`.
+    /// Returns a number from `low` to below `high`.
     pub(crate) fn between(&mut self, low: i64, high: i64) -> i64 {
         low + (self.next() % (high - low).max(1) as u64) as i64
     }
 
-    /// True once in `n`.
+    /// Returns true once in `n`.
     pub(crate) fn once_in(&mut self, n: u64) -> bool {
         self.next().is_multiple_of(n.max(1))
     }
 
-    /// Puts a list in no order.
+    /// Shuffles a list.
     pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
         for i in (1..list.len()).rev() {
             let other = (self.next() % (i as u64 + 1)) as usize;

@@ -1,9 +1,9 @@
-//! What to make.
+//! Specification of a capture.
 
-/// How graph launches are recorded.
+/// Recording of graph launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Graphs {
-    /// The program uses none.
+    /// No graphs.
     #[default]
     None,
     /// Every kernel of a graph is recorded (`--cuda-graph-trace=node`).
@@ -12,29 +12,29 @@ pub enum Graphs {
     Whole,
 }
 
-/// What to make.
+/// Specification of a capture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Kernels in the capture, exactly.
+    /// Number of kernels.
     pub kernels: u64,
-    /// Processes; all of them count their correlation ids from 1.
+    /// Number of processes. Each counts its correlation ids from 1.
     pub processes: u32,
-    /// GPUs.
+    /// Number of GPUs.
     pub devices: u32,
-    /// Streams of a process on a device.
+    /// Number of streams per process and device.
     pub streams: u32,
-    /// How one decode step in four launches its work.
+    /// Method by which one decode step in four launches its work.
     pub graphs: Graphs,
-    /// Kernels without a launch record, of the whole number; at most one a request.
+    /// Number of kernels without a launch record; at most one per request.
     pub orphans: u64,
-    /// Whether rows come in no order.
+    /// True to write rows in random order.
     pub shuffled: bool,
-    /// Another seed gives another capture.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Spec {
-    /// One process, one device, one stream: what a benchmark reads.
+    /// Creates a specification of one process, device and stream, for benchmarks.
     pub fn simple(kernels: u64) -> Self {
         Self {
             kernels,
@@ -48,7 +48,7 @@ impl Spec {
         }
     }
 
-    /// Everything that makes attribution hard at once.
+    /// Creates a specification with everything that makes attribution hard.
     pub fn tangled(kernels: u64) -> Self {
         Self {
             kernels,

@@ -1,26 +1,24 @@
-//! Adds up what an analysis must find, event by event as the program makes them.
-//!
-//! Nothing is looked up afterwards: the program says of every operation in which stage, step and note it launched it.
+//! Adds up the expected results, event by event, from the stage, step and note of each launch.
 
 use crate::expected::{Expected, ExpectedKernel, ExpectedNote, ExpectedStage};
 use crate::names;
 use std::collections::BTreeMap;
 
-/// A stage that is counted.
+/// A counted stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StageKind {
     Prefill,
     Decode,
 }
 
-/// Where a launch happens.
+/// Position of a launch in the program.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Place {
-    /// The stage, outside of warm-ups.
+pub(crate) struct LaunchContext {
+    /// Stage; `None` in warm-ups.
     pub(crate) stage: Option<StageKind>,
-    /// Whether inside a step of it.
+    /// True inside a step of the stage.
     pub(crate) step: bool,
-    /// The note inside it.
+    /// Note within the stage.
     pub(crate) note: Option<&'static str>,
 }
 
@@ -35,9 +33,9 @@ pub(crate) enum Work {
 #[derive(Debug, Default)]
 struct StageTally {
     sums: ExpectedStage,
-    /// First start and last end of the instance that is open, by process.
+    /// First start and last end of the open instance, ns, by process.
     open: BTreeMap<u16, (i64, i64)>,
-    /// Busy times by device.
+    /// Busy intervals by device.
     busy: BTreeMap<u16, Vec<(i64, i64)>>,
     steps: Vec<(i64, i64)>,
     notes: Vec<ExpectedNote>,
@@ -52,10 +50,10 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// An operation that was launched at a place.
+    /// Adds an operation.
     pub(crate) fn operation(
         &mut self,
-        place: Place,
+        context: LaunchContext,
         process: u16,
         device: u16,
         work: Work,
@@ -75,7 +73,7 @@ impl Tally {
             Work::Set => self.expected.totals.memset_ns += length,
             Work::Graph => {}
         }
-        let Some(stage) = place.stage else { return };
+        let Some(stage) = context.stage else { return };
         let stage = self.stages.entry(stage).or_default();
         stage.sums.gpu_op_count += 1;
         stage.busy.entry(device).or_default().push((start, end));
@@ -86,28 +84,28 @@ impl Tally {
         }
         stage.sums.kernel_count += 1;
         stage.sums.kernel_ns += length;
-        if let Some(note) = place.note {
+        if let Some(note) = context.note {
             let note = note_of(&mut stage.notes, note);
             note.kernel_count += 1;
             note.kernel_ns += length;
         }
     }
 
-    /// A call that launched one or more operations.
-    pub(crate) fn launch(&mut self, place: Place) {
-        if let Some(stage) = place.stage {
+    /// Adds a call that launched operations.
+    pub(crate) fn launch(&mut self, context: LaunchContext) {
+        if let Some(stage) = context.stage {
             let stage = self.stages.entry(stage).or_default();
             stage.sums.launch_count += 1;
-            stage.sums.step_launches += u64::from(place.step);
+            stage.sums.step_launches += u64::from(context.step);
         }
     }
 
-    /// An operation without a launch.
+    /// Adds an operation without a launch.
     pub(crate) fn orphan(&mut self) {
         self.expected.totals.unattributed_count += 1;
     }
 
-    /// The end of an instance of a stage.
+    /// Ends an instance of a stage.
     pub(crate) fn close_stage(&mut self, stage: StageKind, process: u16, start: i64, end: i64) {
         let stage = self.stages.entry(stage).or_default();
         stage.sums.instances += 1;
@@ -117,12 +115,12 @@ impl Tally {
         }
     }
 
-    /// The end of a step.
+    /// Ends a step.
     pub(crate) fn close_step(&mut self, stage: StageKind, start: i64, end: i64) {
         self.stages.entry(stage).or_default().steps.push((start, end));
     }
 
-    /// The end of a note.
+    /// Ends a note.
     pub(crate) fn close_note(&mut self, stage: StageKind, name: &'static str, start: i64, end: i64) {
         let note = note_of(&mut self.stages.entry(stage).or_default().notes, name);
         note.instances += 1;
@@ -176,7 +174,7 @@ fn note_of<'a>(notes: &'a mut Vec<ExpectedNote>, name: &str) -> &'a mut Expected
     &mut notes[at]
 }
 
-/// How much time some intervals cover.
+/// Computes the time covered by intervals.
 fn covered(mut intervals: Vec<(i64, i64)>) -> i64 {
     intervals.sort_unstable();
     let mut sum = 0;

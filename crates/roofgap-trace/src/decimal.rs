@@ -27,7 +27,7 @@ pub(crate) fn micros_to_ns(text: &[u8]) -> Option<Ns> {
     (-MAX_NS..=MAX_NS).contains(&ns).then_some(ns)
 }
 
-/// At most 15 digits and nothing else.
+/// Parses at most 15 digits and nothing else.
 #[inline(always)]
 fn small(digits: &[u8]) -> Option<u64> {
     let mut value = 0;
@@ -41,7 +41,7 @@ fn small(digits: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// A number without sign in any decimal notation, times a power of ten, rounded half up to a whole number.
+/// Parses an unsigned number in any decimal notation, multiplied by a power of ten and rounded half up.
 pub(crate) fn scaled(text: &[u8], power: i32) -> Option<i128> {
     let text = std::str::from_utf8(text).ok()?;
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -67,7 +67,7 @@ pub(crate) fn scaled(text: &[u8], power: i32) -> Option<i128> {
     }
 }
 
-/// A whole number without sign.
+/// Parses an unsigned integer.
 #[inline]
 pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     match text.len() {
@@ -76,7 +76,7 @@ pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// A whole number that may stand after words, as in `stream 7`.
+/// Parses an unsigned integer, possibly after words, as in `stream 7`.
 #[inline]
 pub(crate) fn trailing(text: &[u8]) -> Option<u32> {
     let value = unsigned(text).or_else(|| {

@@ -10,7 +10,7 @@ pub enum ReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// No reader knows the content.
@@ -18,9 +18,9 @@ pub enum ReadError {
     Unrecognised {
         /// The file.
         path: PathBuf,
-        /// What would have been accepted.
+        /// Accepted formats.
         expected: String,
-        /// What was there.
+        /// Description of the content.
         found: String,
     },
     /// The format is known, the content is not sound.
@@ -30,7 +30,7 @@ pub enum ReadError {
         path: PathBuf,
         /// The format it claims to be.
         format: &'static str,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
     /// The input needs something that is not here.
@@ -38,9 +38,9 @@ pub enum ReadError {
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What stands in the way.
+        /// Obstacle.
         what: String,
-        /// What to do about it.
+        /// Remedy.
         remedy: String,
     },
 }
@@ -61,7 +61,7 @@ impl ReadError {
         }
     }
 
-    /// The same failure, said of the file that the user named.
+    /// Replaces the path by the one that the user named.
     pub(crate) fn about(mut self, named: &Path) -> Self {
         match &mut self {
             Self::Io { path, .. }

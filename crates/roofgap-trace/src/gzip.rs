@@ -1,24 +1,24 @@
-//! Compressed inputs, unpacked as they are read and no further than reason allows.
+//! Reads gzip files, with a limit on their growth.
 
 use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Captures grow 3 to 40 times. What grows more than this, once it is large, was made to fill a disk or the memory.
+/// Growth limit of large files. Captures grow 3 to 40 times.
 const MOST_GROWTH: u64 = 200;
 
-/// Below this size growth does not matter.
+/// Size below which growth is not limited, bytes.
 const SMALL: u64 = 64 << 20;
 
-/// The content of a gzip file. Reading ends with an error of kind `FileTooLarge` where it grows beyond reason.
+/// Content of a gzip file. Reading fails with `FileTooLarge` when it grows beyond the limit.
 pub struct Unpacked {
     decoder: MultiGzDecoder<Counted>,
-    /// Bytes given so far.
+    /// Number of bytes returned.
     given: u64,
 }
 
-/// A buffered file that knows how far it was read.
+/// A buffered file that counts the bytes read.
 struct Counted {
     file: BufReader<File>,
     read: u64,
@@ -44,7 +44,7 @@ impl BufRead for Counted {
 }
 
 impl Unpacked {
-    /// Opens a file that begins as gzip.
+    /// Opens a gzip file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = BufReader::with_capacity(1 << 18, File::open(path)?);
         Ok(Self {

@@ -1,58 +1,40 @@
-//! Which reader takes a file, told by its content and never by its name.
+//! Detects the format of each input from its content and calls its reader.
 
+use crate::account;
 use crate::gzip::Unpacked;
-use crate::ncu::{CounterSet, NcuFormat, Sniff};
-use crate::{ReadError, Source, Trace, account, kineto, native, ncu, nsys, summary_csv};
+use crate::ncu;
+use crate::reader::{Detected, Head, Input, Reader};
+use crate::{ReadError, SourceFormat, Trace};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The formats that can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// An export of Nsight Systems.
-    NsysSqlite,
-    /// A capture of the native collector.
-    Native,
-    /// A PyTorch trace.
-    Kineto,
-    /// A kernel summary of `nsys stats`.
-    SummaryCsv,
-    /// Counters of Nsight Compute.
-    Ncu(NcuFormat),
-    /// A program's own account of its run.
-    Account,
-}
+/// Readers in the order in which they are asked.
+const READERS: &[Reader] = &[
+    #[cfg(feature = "nsys")]
+    crate::nsys::READER,
+    #[cfg(feature = "native")]
+    crate::native::READER,
+    ncu::READER,
+    #[cfg(feature = "summary-csv")]
+    crate::summary_csv::READER,
+    account::READER,
+    #[cfg(feature = "kineto")]
+    crate::kineto::READER,
+];
 
-impl Format {
-    /// Whether it is a timeline, of which one command takes one.
-    pub fn is_timeline(self) -> bool {
-        matches!(
-            self,
-            Self::NsysSqlite | Self::Native | Self::Kineto | Self::SummaryCsv
-        )
-    }
-}
-
-/// Everything that the inputs of one command held.
-#[derive(Debug, Default)]
-pub struct Input {
-    /// The timeline; empty if no input was one.
-    pub trace: Trace,
-    /// Counters, one set a file.
-    pub counters: Vec<CounterSet>,
-    /// The program's own account.
-    pub account: Option<account::Account>,
-}
-
-/// How much of a file is looked at to tell its format.
+/// Bytes read to detect the format.
 const HEAD: u64 = 64 * 1024;
 
-/// How much more where those bytes do not tell.
+/// Bytes read when the first ones are not sufficient.
 const LONG_HEAD: u64 = 2 << 20;
 
 /// Reads all inputs into one.
+///
+/// # Errors
+/// Fails when a file cannot be read, has an unknown format, is damaged, or is a second timeline. Captures of the native
+/// collector count as one timeline, because it writes a file per process.
 pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
     let mut input = Input::default();
     let mut timeline = None;
@@ -78,14 +60,13 @@ pub fn read_each(paths: &[PathBuf]) -> (Input, Vec<ReadError>) {
 /// Adds one file. A file that fails adds no events.
 fn add<'p>(
     path: &'p Path,
-    timeline: &mut Option<(Format, &'p Path)>,
+    timeline: &mut Option<(SourceFormat, &'p Path)>,
     input: &mut Input,
 ) -> Result<(), ReadError> {
-    let (format, packed) = sniff(path)?;
+    let (format, reader, packed) = find_reader(path)?;
     if format.is_timeline()
         && let Some((known, first)) = *timeline
-        // The native collector writes a file for each process, all with one clock.
-        && (known, format) != (Format::Native, Format::Native)
+        && (known, format) != (SourceFormat::Native, SourceFormat::Native)
     {
         return Err(ReadError::Unsupported {
             path: path.to_path_buf(),
@@ -97,9 +78,9 @@ fn add<'p>(
         });
     }
     let sources = input.trace.sources.clone();
-    if let Err(error) = one(path, format, packed, input) {
+    if let Err(error) = read_one(path, format, reader, packed, input) {
         // A native capture fails at its header, before its first event. Any other timeline is the only one.
-        if format.is_timeline() && format != Format::Native {
+        if format.is_timeline() && format != SourceFormat::Native {
             input.trace = Trace {
                 sources,
                 ..Trace::default()
@@ -113,65 +94,34 @@ fn add<'p>(
     Ok(())
 }
 
-fn one(path: &Path, format: Format, packed: bool, input: &mut Input) -> Result<(), ReadError> {
-    match format {
-        Format::Kineto => kineto::read(path, &mut input.trace),
-        // These readers seek or are small: they take a plain file.
-        Format::NsysSqlite | Format::Native | Format::SummaryCsv | Format::Account if packed => {
-            let unpacked = unpack(path)?;
-            one(unpacked.path(), format, false, input).map_err(|e| e.about(path))?;
-            if let Some(source) = input.trace.sources.last_mut().filter(|_| format.is_timeline()) {
-                source.path = path.display().to_string();
-            }
-            Ok(())
-        }
-        Format::NsysSqlite => nsys::read(path, &mut input.trace),
-        Format::Native => native::read(path, &mut input.trace).map(|_| ()),
-        Format::SummaryCsv => summary_csv::read(path, &mut input.trace),
-        Format::Account => {
-            input.account = Some(account::read(path)?);
-            Ok(())
-        }
-        Format::Ncu(page) => {
-            let io = |e| ReadError::io(path, e);
-            let set = if packed {
-                ncu::read(page, BufReader::new(Unpacked::open(path).map_err(io)?))
-            } else {
-                ncu::read(page, BufReader::new(File::open(path).map_err(io)?))
-            };
-            let set = set.map_err(|e| ReadError::damaged(path, "ncu report or page", chain(&e)))?;
-            let format = match page {
-                NcuFormat::Report => "ncu-rep",
-                NcuFormat::RawPage => "ncu-raw-csv",
-                NcuFormat::DetailsPage => "ncu-details-csv",
-            };
-            let tool_version = set.tool.version.clone();
-            let path = path.display().to_string();
-            input.trace.sources.push(Source {
-                path,
-                format,
-                tool_version,
-                schema_version: None,
-            });
-            input.counters.push(set);
-            Ok(())
-        }
+fn read_one(
+    path: &Path,
+    format: SourceFormat,
+    reader: &Reader,
+    packed: bool,
+    input: &mut Input,
+) -> Result<(), ReadError> {
+    if !packed || reader.takes_gzip {
+        return (reader.read)(path, format, input);
     }
+    let unpacked = unpack(path)?;
+    (reader.read)(unpacked.path(), format, input).map_err(|e| e.about(path))?;
+    if let Some(source) = input.trace.sources.last_mut().filter(|_| format.is_timeline()) {
+        source.path = path.display().to_string();
+    }
+    Ok(())
 }
 
-/// An error with its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+/// Detects the format of a file from its content.
+///
+/// # Errors
+/// Fails when the file cannot be read or has an unknown format.
+pub fn detect(path: &Path) -> Result<SourceFormat, ReadError> {
+    find_reader(path).map(|(format, ..)| format)
 }
 
-/// Tells the format of a file by its content, and whether it is packed with gzip.
-pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
+/// Returns the format of a file, its reader, and true if it is compressed with gzip.
+fn find_reader(path: &Path) -> Result<(SourceFormat, &'static Reader, bool), ReadError> {
     let unrecognised = |found: String| ReadError::Unrecognised {
         path: path.to_path_buf(),
         expected: EXPECTED.into(),
@@ -184,69 +134,54 @@ pub fn sniff(path: &Path) -> Result<(Format, bool), ReadError> {
     if !kind.is_file() {
         return Err(ReadError::Unsupported {
             path: path.to_path_buf(),
-            what: "a pipe or a device, where a capture has to be read from its beginning more than once"
-                .into(),
+            what: "a pipe or a device, but a capture is read from its beginning more than once".into(),
             remedy: "write it to a file first".into(),
         });
     }
-    let (head, whole, packed) = head(path, HEAD)?;
-    if head.starts_with(b"SQLite format 3\0") {
-        return Ok((Format::NsysSqlite, packed));
+    let head = head(path, HEAD)?;
+    let mut long_head = None;
+    for reader in READERS {
+        let mut detected = (reader.detect)(&head);
+        if detected == Detected::NeedMore {
+            let long_head = match &mut long_head {
+                Some(known) => known,
+                empty => empty.insert(self::head(path, LONG_HEAD)?),
+            };
+            detected = (reader.detect)(long_head);
+        }
+        if let Detected::Yes(format) = detected {
+            return Ok((format, reader, head.packed));
+        }
     }
-    if native::looks_like(&head) {
-        return Ok((Format::Native, packed));
-    }
-    let mut told = ncu::sniff(&head, whole);
-    if told == Sniff::NeedMore {
-        let (head, whole, _) = self::head(path, LONG_HEAD)?;
-        told = ncu::sniff(&head, whole);
-    }
-    if let Sniff::Yes(page) = told {
-        return Ok((Format::Ncu(page), packed));
-    }
-    // The tables of other reports may stand before it.
-    if summary_csv::looks_like(&head)
-        || !whole
-            && summary_csv::may_follow(&head)
-            && summary_csv::looks_like(&self::head(path, LONG_HEAD)?.0)
-    {
-        return Ok((Format::SummaryCsv, packed));
-    }
-    if memchr::memmem::find(&head, account::SCHEMA.as_bytes()).is_some() {
-        return Ok((Format::Account, packed));
-    }
-    if kineto::looks_like(&head) {
-        return Ok((Format::Kineto, packed));
-    }
-    Err(unrecognised(describe(&head)))
+    Err(unrecognised(describe(&head.bytes)))
 }
 
-/// The first bytes of a file, unpacked; whether that is all of it; whether it was packed.
-fn head(path: &Path, most: u64) -> Result<(Vec<u8>, bool, bool), ReadError> {
+/// Reads the first bytes of a file.
+fn head(path: &Path, most: u64) -> Result<Head, ReadError> {
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
-    let mut head = Vec::new();
+    let mut bytes = Vec::new();
     (&mut file)
         .take(most)
-        .read_to_end(&mut head)
+        .read_to_end(&mut bytes)
         .map_err(|e| ReadError::io(path, e))?;
-    let packed = head.starts_with(&[0x1f, 0x8b]);
+    let packed = bytes.starts_with(&[0x1f, 0x8b]);
     if packed {
         file.seek(SeekFrom::Start(0))
             .map_err(|e| ReadError::io(path, e))?;
-        head.clear();
+        bytes.clear();
         let mut inside = MultiGzDecoder::new(file).take(most);
         inside
-            .read_to_end(&mut head)
+            .read_to_end(&mut bytes)
             .map_err(|e| ReadError::damaged(path, "gzip file", e))?;
     }
-    let whole = (head.len() as u64) < most;
-    Ok((head, whole, packed))
+    let whole = (bytes.len() as u64) < most;
+    Ok(Head { bytes, whole, packed })
 }
 
 const EXPECTED: &str = "an nsys SQLite export, a PyTorch trace (.json, .json.gz), an nsys kernel summary CSV, an ncu report or CSV page, \
                         a native capture, or a run directory";
 
-/// What the first bytes look like, for people.
+/// Describes the first bytes for an error message.
 fn describe(head: &[u8]) -> String {
     match head {
         [] => "an empty file".into(),
@@ -277,6 +212,7 @@ fn unpack(path: &Path) -> Result<tempfile::NamedTempFile, ReadError> {
         .tempfile()
         .map_err(no_room)?;
     let mut buffer = vec![0u8; 1 << 18];
+    // Not `io::copy`: errors of reading and of writing differ.
     loop {
         match inside
             .read(&mut buffer)

@@ -1,22 +1,48 @@
-//! Readers of every input format, the one event model they fill, and what was lost on the way.
+//! Readers of profiler captures, and the event model that they fill.
 //!
-//! [`read`] takes the paths a user named, tells each format by its content, and returns one [`Trace`]
-//! (a timeline, if any of the inputs was one) and the counter sets that came with it.
+//! [`read`] detects the format of each file from its content and returns an [`Input`]: a [`Trace`] with the timeline, the
+//! counter sets of Nsight Compute, and the workload account of the program. Rows that were dropped or not understood are
+//! counted in [`Trace::losses`].
+//!
+//! ```
+//! let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/h200/llama4.sqlite.gz");
+//! let input = roofgap_trace::read(&[path.into()])?;
+//! let trace = &input.trace;
+//!
+//! assert_eq!(trace.sources[0].format, roofgap_trace::SourceFormat::NsysSqlite);
+//! let busiest = (0..trace.ops.len()).max_by_key(|&row| trace.ops.duration(row));
+//! let name = busiest.map(|row| trace.names.get(trace.ops.name[row]));
+//! assert!(name.is_some_and(|name| !name.is_empty()));
+//! # Ok::<(), roofgap_trace::ReadError>(())
+//! ```
+//!
+//! Each format is a folder with a `READER` constant, listed in `input.rs`. Cargo features select readers: `nsys`, `kineto`,
+//! `native` and `summary-csv`, all on by default. The readers of Nsight Compute and of workload accounts are always there,
+//! because their types are part of [`Input`].
 
 pub mod account;
-pub mod gzip;
-pub mod input;
-pub mod kineto;
-pub mod model;
+#[cfg(feature = "native")]
 pub mod native;
 pub mod ncu;
-pub mod nsys;
+#[cfg(feature = "nsys")]
 pub mod sqlite;
-pub mod summary_csv;
 
+#[cfg(any(feature = "kineto", feature = "summary-csv"))]
 mod decimal;
 mod error;
+mod gzip;
+mod input;
+#[cfg(feature = "kineto")]
+mod kineto;
+mod model;
+#[cfg(feature = "nsys")]
+mod nsys;
+mod reader;
+#[cfg(feature = "summary-csv")]
+mod summary_csv;
 
 pub use error::ReadError;
-pub use input::{Format, Input, read, read_each, sniff};
+pub use gzip::Unpacked;
+pub use input::{detect, read, read_each};
 pub use model::*;
+pub use reader::Input;

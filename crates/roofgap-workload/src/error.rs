@@ -1,4 +1,4 @@
-//! What can go wrong in a run of the embedded model.
+//! Errors of a run of the embedded model.
 
 use std::path::PathBuf;
 
@@ -12,21 +12,21 @@ pub enum WorkloadError {
         property: &'static str,
         /// The value found.
         value: String,
-        /// What would be accepted.
+        /// Accepted values.
         rule: String,
     },
     /// The threads could not be started.
     #[error("could not start {threads} worker threads for the embedded model: {source}")]
     Threads {
-        /// How many were asked for.
+        /// Number of threads requested.
         threads: usize,
-        /// What the system said.
+        /// Cause.
         source: rayon::ThreadPoolBuildError,
     },
     /// The thread that runs the model could not be started or ended early.
     #[error("the thread that runs the embedded model {how}")]
     Worker {
-        /// What happened to it.
+        /// Failure.
         how: String,
     },
     /// The account could not be written.
@@ -35,28 +35,9 @@ pub enum WorkloadError {
         path.display()
     )]
     WriteAccount {
-        /// Where it was to go.
+        /// Path of the account.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
-    },
-    /// An account could not be read.
-    #[error("could not read the workload account {}: {source}", path.display())]
-    ReadAccount {
-        /// Which file.
-        path: PathBuf,
-        /// What the system or the parser said.
-        source: std::io::Error,
-    },
-    /// The account is not one this version understands.
-    #[error(
-        "workload account {} has schema {found:?}, expected \"roofgap.workload/1\": was it written by another version?",
-        path.display()
-    )]
-    Schema {
-        /// Which file.
-        path: PathBuf,
-        /// The schema it names.
-        found: String,
     },
 }

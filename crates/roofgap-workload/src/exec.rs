@@ -1,9 +1,9 @@
-//! What goes along with a forward pass: the clock of its operators and its NVTX ranges.
+//! Context of a forward pass: operator times and NVTX ranges.
 
 use std::time::{Duration, Instant};
 
-use crate::account::{Note, OperatorTime};
 use crate::ranges::{LLM_DOMAIN, Ranges};
+use roofgap_wire::account::{NoteTime, OperatorTime};
 
 /// A stage of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) struct Exec<'a> {
     entries: Vec<Entry>,
     /// For each operator that is open, the time of the operators inside it.
     inner: Vec<Duration>,
-    notes: Vec<Note>,
+    notes: Vec<NoteTime>,
 }
 
 impl<'a> Exec<'a> {
@@ -116,7 +116,7 @@ impl<'a> Exec<'a> {
     /// Runs a part of a stage inside a range of the default domain, and notes its time.
     pub(crate) fn note<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
         let (result, wall) = self.range(None, name, run);
-        self.notes.push(Note {
+        self.notes.push(NoteTime {
             name: name.to_owned(),
             wall_ns: nanoseconds(wall),
         });
@@ -137,8 +137,8 @@ impl<'a> Exec<'a> {
         (result, wall)
     }
 
-    /// The parts noted since the last call.
-    pub(crate) fn take_notes(&mut self) -> Vec<Note> {
+    /// Returns the parts noted since the last call.
+    pub(crate) fn take_notes(&mut self) -> Vec<NoteTime> {
         std::mem::take(&mut self.notes)
     }
 
@@ -147,7 +147,7 @@ impl<'a> Exec<'a> {
         self.entries.clear();
     }
 
-    /// The operators, by time in themselves.
+    /// Returns the operators, by self time.
     pub(crate) fn operators(&self) -> Vec<OperatorTime> {
         let mut operators: Vec<OperatorTime> = self
             .entries
@@ -167,9 +167,9 @@ impl<'a> Exec<'a> {
     }
 }
 
-/// A duration in whole nanoseconds; it would take 584 years to overflow.
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+/// Converts a duration to whole nanoseconds; it overflows after 292 years.
+pub(crate) fn nanoseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
         let mut exec = Exec::new(&Silent);
         exec.stage(Stage::Prefill, |exec| {
             exec.group("outer", |exec| {
-                exec.op("inner", || std::thread::sleep(Duration::from_millis(5)));
+                exec.op("inner", || ());
             });
         });
         let operators = exec.operators();

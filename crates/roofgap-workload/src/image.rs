@@ -14,7 +14,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// A page with dark lines of made-up glyphs on a bright ground.
+    /// Draws a page with dark lines of random glyphs on a bright ground.
     pub(crate) fn page(size: usize, seed: u64) -> Image {
         let mut state = source::mix(seed ^ 0x1ea9);
         let mut pixels = Array3::from_elem((CHANNELS, size, size), 1.0);
@@ -34,7 +34,7 @@ impl Image {
         Image { pixels }
     }
 
-    /// One row per patch: its pixels, channel by channel.
+    /// Returns one row per patch: its pixels, channel by channel.
     pub(crate) fn patches(&self, patch: usize) -> Array2<f32> {
         let (_, height, width) = self.pixels.dim();
         let (rows, columns) = (height / patch, width / patch);

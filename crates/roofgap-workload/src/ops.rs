@@ -11,7 +11,7 @@ const BLOCK: usize = 64;
 /// From this many rows on, a product is split by rows, below it by columns.
 const MANY_ROWS: usize = 2 * BLOCK;
 
-/// `x` times the transpose of `weight`, which is stored as output by input.
+/// Multiplies `x` with the transpose of `weight`, which is stored as output by input.
 pub(crate) fn matmul(x: ArrayView2<'_, f32>, weight: ArrayView2<'_, f32>) -> Array2<f32> {
     let mut out = Array2::zeros((x.nrows(), weight.nrows()));
     if x.nrows() == 1 {
@@ -40,7 +40,7 @@ pub(crate) fn matmul(x: ArrayView2<'_, f32>, weight: ArrayView2<'_, f32>) -> Arr
     out
 }
 
-/// The inner product, over lanes that a compiler can keep in vector registers.
+/// Computes the inner product over lanes that a compiler can keep in vector registers.
 pub(crate) fn dot(a: ArrayView1<'_, f32>, b: ArrayView1<'_, f32>) -> f32 {
     const LANES: usize = 32;
     let (Some(a), Some(b)) = (a.as_slice(), b.as_slice()) else {
@@ -74,7 +74,7 @@ pub(crate) fn parts<'a>(
     parts
 }
 
-/// Attention of some rows of one head: `out = softmax(scale * q k^T + bias) v`.
+/// Computes attention of some rows of one head: `out = softmax(scale * q k^T + bias) v`.
 ///
 /// With `seen`, row `i` sees the first `seen + i` keys only.
 pub(crate) fn attend(
@@ -102,7 +102,7 @@ pub(crate) fn attend(
     general_mat_mul(1.0, &scores, &v, 0.0, &mut out);
 }
 
-/// Softmax in place.
+/// Applies softmax in place.
 pub(crate) fn softmax(values: &mut [f32]) {
     let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
@@ -115,7 +115,7 @@ pub(crate) fn softmax(values: &mut [f32]) {
     }
 }
 
-/// Layer norm of every row.
+/// Applies layer norm to every row.
 pub(crate) fn layer_norm(x: &Array2<f32>, weight: &Array1<f32>, bias: &Array1<f32>) -> Array2<f32> {
     rows(x, |row| {
         let n = row.len().max(1) as f32;
@@ -128,7 +128,7 @@ pub(crate) fn layer_norm(x: &Array2<f32>, weight: &Array1<f32>, bias: &Array1<f3
     })
 }
 
-/// Root-mean-square norm of every row.
+/// Applies root-mean-square norm to every row.
 pub(crate) fn rms_norm(x: &Array2<f32>, weight: &Array1<f32>) -> Array2<f32> {
     rows(x, |row| {
         let n = row.len().max(1) as f32;
@@ -161,22 +161,22 @@ pub(crate) fn each(x: &mut Array2<f32>, change: impl Fn(f32) -> f32 + Sync) {
         .for_each(|mut block| block.mapv_inplace(&change));
 }
 
-/// `silu(gate) * up`, left in `gate`.
+/// Computes `silu(gate) * up` into `gate`.
 pub(crate) fn gated(gate: &mut Array2<f32>, up: &Array2<f32>) {
     gate.zip_mut_with(up, |gate, up| *gate = *gate / (1.0 + (-*gate).exp()) * up);
 }
 
-/// The Gaussian error unit by its usual approximation, with its `tanh` written as one exponential.
+/// Computes GELU by its tanh approximation, with `tanh` written as one exponential.
 pub(crate) fn gelu(x: f32) -> f32 {
     x / (1.0 + (-1.595_769 * (x + 0.044_715 * x * x * x)).exp())
 }
 
-/// The faster one that CLIP uses.
+/// Computes the faster GELU that CLIP uses.
 pub(crate) fn quick_gelu(x: f32) -> f32 {
     x / (1.0 + (-1.702 * x).exp())
 }
 
-/// The place of the largest value; the first of equal ones.
+/// Returns the index of the largest value, the first of equal ones.
 pub(crate) fn argmax(values: ArrayView1<'_, f32>) -> usize {
     let mut best = (0, f32::NEG_INFINITY);
     for (i, &value) in values.iter().enumerate() {
@@ -187,7 +187,7 @@ pub(crate) fn argmax(values: ArrayView1<'_, f32>) -> usize {
     best.0
 }
 
-/// The places of the `k` largest values, largest first; of equal ones the earlier.
+/// Returns the indices of the `k` largest values, largest first, the earlier of equal ones.
 pub(crate) fn top_k(values: &[f32], k: usize) -> Vec<usize> {
     let mut order: Vec<(usize, f32)> = values.iter().copied().enumerate().collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use crate::account::Peak;
 use crate::ops;
 use crate::source::{Source, fill};
+use roofgap_wire::account::MeasuredPeak;
 
 /// Columns and depth of the product: small enough that many fit the budget, since the best of many is what a busy machine can still do.
 const SIDE: usize = 512;
@@ -18,12 +18,12 @@ const VALUES: usize = 16 << 20;
 const CHUNK: usize = 1 << 16;
 
 /// Measures arithmetic and memory bandwidth, each for about `budget` and at least three times; the best counts.
-pub(crate) fn measure(budget: Duration, threads: usize) -> Peak {
+pub(crate) fn measure(budget: Duration, threads: usize) -> MeasuredPeak {
     let rows = SIDE.max(threads * ROWS_PER_THREAD);
     let (flops_per_s, products) = arithmetic(budget, rows);
     let (bytes_per_s, passes) = bandwidth(budget);
-    Peak {
-        flops_per_s,
+    MeasuredPeak {
+        flops_per_s: Some(flops_per_s),
         bytes_per_s: Some(bytes_per_s),
         how: format!(
             "measured on this CPU with {threads} threads: f32 matmul {rows} x {SIDE} x {SIDE}, best of {products}; \

@@ -1,4 +1,4 @@
-//! What a run is asked for, and what it tells while it goes.
+//! Properties of a run, and its progress events.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ impl Preset {
     /// Every preset, smallest first.
     pub const ALL: [Preset; 3] = [Preset::Nano, Preset::Tiny, Preset::Small];
 
-    /// The name as written on a command line.
+    /// Returns the name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Preset::Nano => "nano",
@@ -53,7 +53,7 @@ impl FromStr for Preset {
     }
 }
 
-/// What to run.
+/// Properties of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadProps {
     /// Size of the model.
@@ -72,7 +72,7 @@ pub struct WorkloadProps {
     pub image_size: Option<usize>,
     /// Threads to use; all the machine has when absent.
     pub threads: Option<usize>,
-    /// Where to write the account; nowhere when absent.
+    /// Path of the account; `None` writes no account.
     pub account: Option<PathBuf>,
 }
 
@@ -115,7 +115,7 @@ impl WorkloadProps {
     }
 }
 
-/// Where a run stands; handed to the caller, who decides what to show.
+/// Progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// The run begins: nothing has been allocated yet.
@@ -131,8 +131,8 @@ pub enum Progress {
     },
     /// The random weights are in memory.
     WeightsReady {
-        /// How long that took.
-        wall_ns: u64,
+        /// Time, ns.
+        wall_ns: i64,
     },
     /// The peak of this machine was measured.
     PeakMeasured {
@@ -147,16 +147,16 @@ pub enum Progress {
         index: usize,
         /// All repeats, warm-ups included.
         of: usize,
-        /// Whether it was a warm-up.
+        /// True for a warm-up.
         warmup: bool,
         /// Wall time of its prefill.
-        prefill_ns: u64,
+        prefill_ns: i64,
         /// Wall time of its decode.
-        decode_ns: u64,
+        decode_ns: i64,
     },
     /// The account was written.
     AccountWritten {
-        /// Where.
+        /// Path.
         path: PathBuf,
     },
 }

@@ -1,13 +1,16 @@
 //! A run: weights, peak, warm-ups, repeats, account.
 
+use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rayon::ThreadPoolBuilder;
+use roofgap_wire::account::{
+    Account, AccountError, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
+};
 use sha2::{Digest, Sha256};
 
-use crate::account::{Account, DeviceFacts, ModelFacts, Peak, Repeat, SCHEMA, StageTime, TokenCounts};
 use crate::error::WorkloadError;
 use crate::exec::{Exec, Stage, nanoseconds};
 use crate::image::Image;
@@ -18,7 +21,7 @@ use crate::ranges::{Ranges, Silent};
 use crate::shape::Shape;
 use crate::source::{self, Source};
 
-/// How long each half of the peak is measured.
+/// Measuring time of each half of the peak.
 const PEAK_BUDGET: Duration = Duration::from_millis(250);
 
 /// Runs the model without ranges; writes the account where the properties say, and gives it back.
@@ -26,7 +29,7 @@ pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(Progress)) -> Result<
     run_with(props, &Silent, progress)
 }
 
-/// The same with the ranges of the caller's choice.
+/// Runs the model with the given ranges.
 pub fn run_with(
     props: &WorkloadProps,
     ranges: &dyn Ranges,
@@ -57,10 +60,32 @@ pub fn run_with(
         })
     })?;
     if let Some(path) = &props.account {
-        account.write(path)?;
+        write_account(&account, path)?;
         progress(Progress::AccountWritten { path: path.clone() });
     }
     Ok(account)
+}
+
+/// Writes the account atomically: to a temporary file beside `path`, which is then renamed.
+fn write_account(account: &Account, path: &Path) -> Result<(), WorkloadError> {
+    let failed = |source: AccountError| WorkloadError::WriteAccount {
+        path: path.to_owned(),
+        source: std::io::Error::other(source),
+    };
+    let text = account.to_json().map_err(failed)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    std::fs::write(&temporary, text)
+        .and_then(|()| std::fs::rename(&temporary, path))
+        .map_err(|source| {
+            // A leftover temporary file adds nothing to the first error.
+            let _ = std::fs::remove_file(&temporary);
+            WorkloadError::WriteAccount {
+                path: path.to_owned(),
+                source,
+            }
+        })
 }
 
 fn work(
@@ -95,7 +120,7 @@ fn work(
     let peak = (props.preset != Preset::Nano).then(|| peak::measure(PEAK_BUDGET, threads));
     if let Some(peak) = &peak {
         tell(Progress::PeakMeasured {
-            flops_per_s: peak.flops_per_s as u64,
+            flops_per_s: peak.flops_per_s.unwrap_or_default() as u64,
             bytes_per_s: peak.bytes_per_s.unwrap_or_default() as u64,
         });
     }
@@ -126,25 +151,25 @@ fn work(
     }
     Ok(Account {
         schema: SCHEMA.to_owned(),
-        model: ModelFacts {
-            name: format!("deepseek-ocr-{}", props.preset),
+        model: Some(ModelFacts {
+            name: Some(format!("deepseek-ocr-{}", props.preset)),
             revision: None,
             parameters: Some(parameters),
             active_parameters: Some(shape.active_parameters()),
-            dtype: "f32".to_owned(),
-            weights: "random".to_owned(),
+            dtype: Some("f32".to_owned()),
+            weights: Some("random".to_owned()),
             config: Some(shape.config(input.positions() + props.new_tokens)),
-        },
-        tokens: TokenCounts {
-            prompt: input.positions() as u64,
-            generated: props.new_tokens as u64,
-            batch: 1,
+        }),
+        tokens: Some(TokenCounts {
+            prompt: Some(input.positions() as u64),
+            generated: Some(props.new_tokens as u64),
+            batch: Some(1),
             vision: Some(input.vision as u64),
-        },
-        device: DeviceFacts {
-            kind: "cpu".to_owned(),
-            name: format!("{}, {threads} threads", cpu_name()),
-        },
+        }),
+        device: Some(DeviceFacts {
+            kind: Some("cpu".to_owned()),
+            name: Some(format!("{}, {threads} threads", cpu_name())),
+        }),
         operators: exec.operators(),
         token_hash: passes.first().map(|pass| hash(&pass.tokens)),
         notes: notes(props, &peak, &passes),
@@ -160,7 +185,7 @@ fn work(
     })
 }
 
-/// What goes in: the same for every repeat.
+/// Input of the model, the same for every repeat.
 struct Input {
     image: Image,
     prompt: Vec<usize>,
@@ -168,7 +193,7 @@ struct Input {
     new_tokens: usize,
 }
 
-/// What came out of one repeat.
+/// Result of one repeat.
 struct Pass {
     prefill: StageTime,
     decode: StageTime,
@@ -233,7 +258,7 @@ impl Input {
     }
 }
 
-/// The hash of token ids: SHA-256 of their decimal numbers with commas between.
+/// Hashes token ids: SHA-256 of their decimal numbers, separated by commas.
 fn hash(tokens: &[usize]) -> String {
     let text: Vec<String> = tokens.iter().map(usize::to_string).collect();
     let digest = Sha256::digest(text.join(",").as_bytes());
@@ -241,7 +266,7 @@ fn hash(tokens: &[usize]) -> String {
     format!("sha256:{hex}")
 }
 
-fn notes(props: &WorkloadProps, peak: &Option<Peak>, passes: &[Pass]) -> Vec<String> {
+fn notes(props: &WorkloadProps, peak: &Option<MeasuredPeak>, passes: &[Pass]) -> Vec<String> {
     let mut notes = vec![
         format!(
             "the weights are random (seed {}): the tokens have no meaning, only their cost has",
@@ -266,7 +291,7 @@ fn notes(props: &WorkloadProps, peak: &Option<Peak>, passes: &[Pass]) -> Vec<Str
     notes
 }
 
-/// The name of the processor as Linux gives it, else its architecture.
+/// Returns the processor name from Linux, else the architecture.
 fn cpu_name() -> String {
     std::fs::read_to_string("/proc/cpuinfo")
         .ok()

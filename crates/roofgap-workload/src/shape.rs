@@ -71,13 +71,13 @@ pub struct DecoderShape {
     pub vocabulary: usize,
 }
 
-/// How much wider than the tower its inner layer is.
+/// Ratio of the inner width of a layer to the width of the tower.
 pub(crate) const MLP_RATIO: usize = 4;
-/// How much the convolutions shrink the grid of patches, per side.
+/// Factor by which the convolutions shrink the grid of patches, per side.
 pub(crate) const GRID_SHRINK: usize = 4;
 
 impl Shape {
-    /// DeepSeek-OCR as published. It is described, never run: its weights are 13 GB in f32.
+    /// Returns the published DeepSeek-OCR. It is never run: its weights are 13 GB in f32.
     pub fn full() -> Shape {
         Shape {
             image_size: 1024,
@@ -105,7 +105,7 @@ impl Shape {
         }
     }
 
-    /// The sizes of a preset.
+    /// Returns the sizes of a preset.
     pub fn of(preset: Preset) -> Shape {
         match preset {
             Preset::Nano => Shape {
@@ -183,7 +183,7 @@ impl Shape {
         }
     }
 
-    /// The same shape over an image of another size.
+    /// Returns the shape for another image size.
     pub fn with_image_size(mut self, image_size: usize) -> Result<Shape, WorkloadError> {
         let unit = self.sam.patch * GRID_SHRINK;
         if image_size == 0 || image_size > 2048 || !image_size.is_multiple_of(unit) {
@@ -202,7 +202,7 @@ impl Shape {
         self.image_size / self.sam.patch
     }
 
-    /// Image tokens per side after the convolutions.
+    /// Returns the image tokens per side after the convolutions.
     pub fn vision_grid(&self) -> usize {
         self.grid() / GRID_SHRINK
     }
@@ -225,7 +225,7 @@ impl Shape {
         (attention + dense + sparse + head) as u64
     }
 
-    /// The architecture in the form of the published `config.json`; sizes that file leaves to the code are stated too.
+    /// Formats the architecture as the published `config.json`, with the sizes that the file leaves to the code.
     pub fn config(&self, max_positions: usize) -> Value {
         let Shape {
             sam, clip, decoder, ..

@@ -1,4 +1,4 @@
-//! Where tensors come from: a seed, or nowhere when they are only counted.
+//! Sources of tensors: seeded random values, or none when parameters are only counted.
 
 use ndarray::{Array1, Array2};
 use rayon::prelude::*;
@@ -14,7 +14,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Random tensors of a seed.
+    /// Creates a source of random tensors.
     pub(crate) fn seeded(seed: u64) -> Source {
         Source {
             seed: Some(seed),
@@ -23,7 +23,7 @@ impl Source {
         }
     }
 
-    /// Empty tensors: for counting the parameters of a model without the memory for it.
+    /// Creates a source of empty tensors, for counting parameters.
     pub(crate) fn counting() -> Source {
         Source {
             seed: None,
@@ -32,12 +32,12 @@ impl Source {
         }
     }
 
-    /// How many parameters were handed out.
+    /// Returns the number of parameters created.
     pub(crate) fn parameters(&self) -> u64 {
         self.parameters
     }
 
-    /// Uniform values whose variance is one over the number of columns, which keeps activations near one.
+    /// Creates uniform values with a variance of one over the number of columns, which keeps activations near one.
     pub(crate) fn matrix(&mut self, rows: usize, columns: usize) -> Array2<f32> {
         let Some(seed) = self.begin(rows * columns) else {
             return Array2::zeros((0, 0));
@@ -50,7 +50,7 @@ impl Source {
         matrix
     }
 
-    /// A vector of one value: what norms and biases start from.
+    /// Creates a vector of one value, for norms and biases.
     pub(crate) fn constant(&mut self, length: usize, value: f32) -> Array1<f32> {
         match self.begin(length) {
             Some(_) => Array1::from_elem(length, value),
@@ -79,14 +79,14 @@ pub(crate) fn fill(values: &mut [f32], seed: u64, bound: f32) {
         });
 }
 
-/// The next value in `0..1` of a SplitMix64 generator.
+/// Returns the next value in `0..1` of a SplitMix64 generator.
 pub(crate) fn unit(state: &mut u64) -> f32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     // The top 24 bits are as many as an f32 holds exactly.
     (mix(*state) >> 40) as f32 / (1u32 << 24) as f32
 }
 
-/// The finaliser of SplitMix64.
+/// Applies the finaliser of SplitMix64.
 pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

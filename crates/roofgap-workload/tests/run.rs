@@ -3,9 +3,7 @@
 
 use std::sync::Mutex;
 
-use roofgap_workload::{
-    Account, Preset, Progress, Ranges, SCHEMA, Shape, WorkloadError, WorkloadProps, run, run_with,
-};
+use roofgap_workload::{Account, Preset, Progress, Ranges, Shape, WorkloadProps, run, run_with};
 
 fn nano() -> WorkloadProps {
     WorkloadProps {
@@ -49,14 +47,15 @@ fn one_seed_gives_one_output_on_any_number_of_threads() {
 fn the_account_says_what_ran() {
     let account = account(&nano());
     let shape = Shape::of(Preset::Nano);
-    assert_eq!(account.schema, SCHEMA);
-    assert_eq!(account.model.weights, "random");
+    assert_eq!(account.schema, "roofgap.workload/1");
+    let (model, tokens) = (account.model.unwrap(), account.tokens.unwrap());
+    assert_eq!(model.weights.as_deref(), Some("random"));
     assert!(account.notes[0].contains("random"));
-    assert_eq!(account.tokens.vision, Some(shape.vision_tokens() as u64));
-    assert_eq!(account.tokens.prompt, shape.vision_tokens() as u64 + 9);
-    assert_eq!(account.tokens.generated, 5);
-    assert!(account.model.active_parameters < account.model.parameters);
-    let config = account.model.config.unwrap();
+    assert_eq!(tokens.vision, Some(shape.vision_tokens() as u64));
+    assert_eq!(tokens.prompt, Some(shape.vision_tokens() as u64 + 9));
+    assert_eq!(tokens.generated, Some(5));
+    assert!(model.active_parameters < model.parameters);
+    let config = model.config.unwrap();
     assert_eq!(config["n_routed_experts"], 8);
     assert_eq!(config["vision_config"]["width"]["sam_vit_b"]["layers"], 2);
 }
@@ -73,12 +72,12 @@ fn stages_hold_their_steps_and_notes() {
         };
         assert_eq!((&*prefill.name, &*decode.name), ("prefill", "decode"));
         assert_eq!(prefill.steps_ns, None);
-        let notes: u64 = prefill.notes.iter().map(|note| note.wall_ns).sum();
+        let notes: i64 = prefill.notes.iter().map(|note| note.wall_ns).sum();
         assert_eq!(prefill.notes.len(), 3);
         assert!(0 < notes && notes <= prefill.wall_ns);
         let steps = decode.steps_ns.as_ref().unwrap();
         assert_eq!(steps.len(), 5);
-        assert!(steps.iter().sum::<u64>() <= decode.wall_ns);
+        assert!(steps.iter().sum::<i64>() <= decode.wall_ns);
     }
 }
 
@@ -100,13 +99,13 @@ fn operators_cover_both_stages_of_the_measured_repeats_only() {
     assert_eq!(calls("prefill", "convolution"), Some(6));
     assert_eq!(calls("decode", "convolution"), None);
     for stage in ["prefill", "decode"] {
-        let inside: u64 = account
+        let inside: i64 = account
             .operators
             .iter()
             .filter(|op| op.stage.as_deref() == Some(stage))
             .map(|op| op.self_cpu_ns)
             .sum();
-        let wall: u64 = account
+        let wall: i64 = account
             .repeats
             .iter()
             .filter(|repeat| !repeat.warmup)
@@ -128,7 +127,10 @@ fn an_account_comes_back_as_it_was_written() {
         ..nano()
     };
     let written = run(&props, &mut |progress| seen.push(progress)).unwrap();
-    assert_eq!(Account::read(&path).unwrap(), written);
+    assert_eq!(
+        Account::from_json(&std::fs::read(&path).unwrap()).unwrap(),
+        written
+    );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     assert!(matches!(seen.first(), Some(Progress::Started { .. })));
     assert_eq!(seen.last(), Some(&Progress::AccountWritten { path }));
@@ -138,16 +140,6 @@ fn an_account_comes_back_as_it_was_written() {
             .count()
     };
     assert_eq!((repeats(true), repeats(false)), (1, 2));
-}
-
-#[test]
-fn another_schema_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("workload.json");
-    std::fs::write(&path, r#"{"schema": "roofgap.workload/9"}"#).unwrap();
-    let error = Account::read(&path).unwrap_err();
-    assert!(matches!(error, WorkloadError::Schema { .. }), "{error}");
-    assert!(error.to_string().contains("roofgap.workload/9"), "{error}");
 }
 
 #[test]

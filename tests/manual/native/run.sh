@@ -10,8 +10,8 @@ out=${1:-$root/tmp/native-manual}
 library=${ROOFGAP_INJECT:-$root/target/release/libroofgap_inject.so}
 dump=${ROOFGAP_DUMP:-$root/target/release/examples/dump}
 if [ ! -e "$library" ] || [ ! -e "$dump" ]; then
-    (cd "$root" && cargo build --release -p roofgap-inject --lib --example dump) || {
-        echo "neither built here nor buildable: cargo build --release -p roofgap-inject --lib --example dump" >&2
+    (cd "$root" && cargo build --release -p roofgap-inject -p roofgap-wire --lib --example dump) || {
+        echo "neither built here nor buildable: cargo build --release -p roofgap-inject -p roofgap-wire --lib --example dump" >&2
         exit 2
     }
 fi

@@ -1,22 +1,17 @@
-//! Which CUDA calls are worth recording: those that launch, copy, set or wait.
+//! Selects the CUDA calls to record: those that launch, copy, set or wait.
 //!
-//! A program makes ten times as many others, and recording them all costs more than everything else together. They
-//! are chosen by name, not by number, so that a version with new ones needs no new list.
+//! A program makes ten times as many other calls, and recording them is the largest part of the overhead. Calls are
+//! selected by name, so that new versions of CUPTI need no new list.
 
-use std::ffi::c_void;
-use std::panic::catch_unwind;
-
-use super::now;
 use crate::cupti::{Api, Subscriber, sys};
-use crate::nvtx::local;
 
-/// Numbers beyond any version's.
+/// Upper bound of function numbers in any version.
 const NUMBERS: u32 = 2_000;
 
-/// Bit that marks the driver's calls.
+/// Bit that marks calls of the driver API.
 pub(crate) const DRIVER: u32 = 1 << 31;
 
-/// Whether the call of this name launches, copies, sets or waits.
+/// Returns true if the call of this name launches, copies, sets or waits.
 pub(crate) fn wanted(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"__").unwrap_or(name);
     let Some(rest) = name
@@ -36,7 +31,7 @@ pub(crate) fn wanted(name: &[u8]) -> bool {
         || says("Synchronize")
 }
 
-/// Every call that is wanted: domain, number, name.
+/// Returns the selected calls: domain, number, name.
 pub(crate) fn all_wanted(api: &Api) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
     [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER]
         .into_iter()
@@ -48,7 +43,7 @@ pub(crate) fn all_wanted(api: &Api) -> impl Iterator<Item = (u32, u32, &'static 
         })
 }
 
-/// A call's number in the capture.
+/// Returns the number of a call in the capture.
 pub(crate) fn key(domain: u32, number: u32) -> u32 {
     if domain == sys::DOMAIN_DRIVER {
         number | DRIVER
@@ -57,47 +52,18 @@ pub(crate) fn key(domain: u32, number: u32) -> u32 {
     }
 }
 
-/// Chooses the calls one by one as activities; how many CUPTI took.
+/// Enables activity records of the selected calls; returns the number of calls that CUPTI accepted.
 pub(crate) fn choose(api: &Api) -> usize {
     all_wanted(api)
         .filter(|&(domain, number, _)| api.enable_call(domain, number))
         .count()
 }
 
-/// Chooses the calls one by one for callbacks; how many CUPTI took.
+/// Enables callbacks of the selected calls; returns the number of calls that CUPTI accepted.
 pub(crate) fn choose_callbacks(api: &Api, subscriber: &Subscriber) -> usize {
     all_wanted(api)
         .filter(|&(domain, number, _)| api.enable_callback(subscriber, domain, number))
         .count()
-}
-
-/// A chosen call is entered or returns. The time of entry waits in the place CUPTI has for it.
-pub(crate) unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *const c_void) {
-    let _ = catch_unwind(|| {
-        // SAFETY: CUPTI passes this struct to callbacks of these two domains, the only ones we enable.
-        let Some(data) = (unsafe { data.cast::<sys::CallbackData>().as_ref() }) else {
-            return;
-        };
-        // SAFETY: a place of ours from entry to exit, or null.
-        let Some(begun) = (unsafe { data.ours.as_mut() }) else {
-            return;
-        };
-        let runtime = domain == sys::DOMAIN_RUNTIME;
-        match data.site {
-            sys::SITE_ENTER => {
-                if runtime {
-                    local::enter(data.correlation);
-                }
-                *begun = now();
-            }
-            sys::SITE_EXIT if *begun != 0 => {
-                // SAFETY: on exit it points to what the call returned, a number in either domain.
-                let result = unsafe { data.result.as_ref() }.copied().unwrap_or(0);
-                local::leave(runtime, key(domain, number), data.correlation, result, *begun);
-            }
-            _ => {}
-        }
-    });
 }
 
 #[cfg(test)]

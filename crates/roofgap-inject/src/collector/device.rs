@@ -1,8 +1,8 @@
-//! Facts of a GPU from the driver, by the number the program itself uses.
+//! Facts of a GPU from the driver, by the device number of the program.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::wire::{Device, Record, Text};
+use roofgap_wire::{Device, Record, Text};
 
 type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
 type DeviceName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
@@ -18,7 +18,7 @@ const L2_BYTES: c_int = 38;
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
 
-/// Asks the driver that the program has loaded, and hands the record to `take`. Nothing happens where it cannot say.
+/// Queries the driver that the program has loaded and passes the record to `take`; does nothing on failure.
 pub(crate) fn describe(id: u32, take: impl FnOnce(Record<'_>)) {
     // SAFETY: only looks whether the library is loaded already.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };

@@ -1,4 +1,4 @@
-//! CUPTI set up inside the program, and its buffers in and out.
+//! Sets up CUPTI inside the program, and handles its callbacks.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,38 +6,21 @@ use std::sync::atomic::Ordering;
 
 use super::options::Calls;
 use super::pool::{self, Pool};
-use super::session::{self, Session};
-use super::{calls, now};
+use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, Session, WHOLE_GRAPHS};
+use super::{calls, now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
-use crate::wire::ClockPair;
 
-/// CUPTI at work.
-pub(crate) struct Gpu {
-    pub(crate) api: Api,
-    subscriber: Subscriber,
-    pub(crate) pool: Pool,
-    /// As the `Cupti` record has them.
-    pub(crate) options: u32,
-    /// The clocks when it began.
-    pub(crate) clocks: Option<ClockPair>,
-}
-
-pub(crate) const CALLS_CHOSEN: u32 = 1;
-pub(crate) const COPIES: u32 = 2;
-pub(crate) const WHOLE_GRAPHS: u32 = 4;
-pub(crate) const CALLBACKS: u32 = 8;
-
-/// How many libraries are tried: a second CUPTI in a process is no light thing.
+/// Number of libraries to try.
 const TRIES: usize = 4;
 
-/// Finds CUPTI and begins to record. What is not to be had is noted as lost.
+/// Finds CUPTI and starts recording. Failures are noted as losses.
 pub(crate) fn start(session: &'static Session) {
     let candidates = Surroundings::here().candidates();
     let (mut id, mut failures) = ("cupti.missing", Vec::new());
     for path in candidates.iter().take(TRIES) {
         let opened = Api::open(path).and_then(|api| {
-            let subscriber = api.subscribe(calls::on_call)?;
+            let subscriber = api.subscribe(on_call)?;
             Ok((api, subscriber))
         });
         match opened {
@@ -67,7 +50,7 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
         return;
     };
     api.promise_zeroed_buffers();
-    let clocks = clocks(&api);
+    let clocks = session::clocks(&api);
     let mut options = 0;
     if session.options.copies {
         options |= COPIES;
@@ -140,18 +123,42 @@ fn enable(session: &Session, gpu: &Gpu) {
     }
 }
 
-/// Both clocks, as close together as can be.
-pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
-    let before = now();
-    let cupti = api.timestamp()?;
-    Some(ClockPair {
-        before,
-        cupti,
-        after: now(),
-    })
+/// Handles the entry and the return of a selected call. CUPTI keeps the time of entry in between.
+unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *const c_void) {
+    let _ = catch_unwind(|| {
+        // SAFETY: CUPTI passes this struct to callbacks of these two domains, the only ones we enable.
+        let Some(data) = (unsafe { data.cast::<sys::CallbackData>().as_ref() }) else {
+            return;
+        };
+        // SAFETY: a place of ours from entry to exit, or null.
+        let Some(begun) = (unsafe { data.ours.as_mut() }) else {
+            return;
+        };
+        let runtime = domain == sys::DOMAIN_RUNTIME;
+        match data.site {
+            sys::SITE_ENTER => {
+                if runtime {
+                    thread::enter_runtime(data.correlation);
+                }
+                *begun = now();
+            }
+            sys::SITE_EXIT if *begun != 0 => {
+                // SAFETY: on exit it points to what the call returned, a number in either domain.
+                let result = unsafe { data.result.as_ref() }.copied().unwrap_or(0);
+                thread::leave(
+                    runtime,
+                    calls::key(domain, number),
+                    data.correlation,
+                    result,
+                    *begun,
+                );
+            }
+            _ => {}
+        }
+    });
 }
 
-/// CUPTI needs a buffer.
+/// Gives CUPTI a buffer.
 unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
     let found = catch_unwind(AssertUnwindSafe(|| {
         let session = session::current()?;
@@ -171,7 +178,7 @@ unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: 
     }
 }
 
-/// CUPTI gives a buffer back.
+/// Takes a buffer back from CUPTI.
 unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, _: usize, valid: usize) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         if let Some(session) = session::owner_of_buffers()

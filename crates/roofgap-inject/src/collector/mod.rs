@@ -1,21 +1,22 @@
-//! The collector: what the program's threads hand over, and the thread that writes it down.
+//! The collector: receives events from the program's threads and writes them.
 //!
 //! | file | is |
 //! |---|---|
-//! | `session` | the recording of one process: its parts, its beginning, fork, its end |
-//! | `options` | what the environment asks for |
-//! | `ring` | one thread's annotations on their way to the writer |
-//! | `names` | domains, registered strings and other names, which are rare |
-//! | `pool` | the buffers CUPTI fills |
-//! | `gpu` | CUPTI set up, its buffers in and out |
-//! | `calls` | which CUDA calls are worth recording |
+//! | `session` | the recording of one process: start, fork, end |
+//! | `options` | settings from the environment |
+//! | `thread` | per-thread state |
+//! | `ring` | byte ring from one thread to the writer |
+//! | `names` | domains, registered strings and other names |
+//! | `pool` | buffers for CUPTI |
+//! | `gpu` | set-up of CUPTI and its callbacks |
+//! | `calls` | selection of CUDA calls |
 //! | `device` | facts of a GPU from the driver |
-//! | `transcode` | CUPTI's records to ours |
-//! | `output` | the file, and what happens when it cannot grow |
-//! | `writer` | the thread |
+//! | `transcode` | CUPTI records to capture records |
+//! | `output` | the output file |
+//! | `writer` | the writer thread |
 //!
-//! Nothing here parses, formats, locks or allocates on a thread of the program while it runs: the exceptions are the
-//! first event of a thread (its ring) and the registration of a name.
+//! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
+//! (its ring) and the registration of a name.
 
 pub(crate) mod calls;
 pub(crate) mod device;
@@ -26,10 +27,11 @@ pub(crate) mod output;
 pub(crate) mod pool;
 pub(crate) mod ring;
 pub(crate) mod session;
+pub(crate) mod thread;
 pub(crate) mod transcode;
 pub(crate) mod writer;
 
-/// The capture's clock, which is the one CUPTI uses unless told otherwise: ns since the epoch.
+/// Reads the clock of the capture, which is also CUPTI's default: ns since the epoch.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -1,18 +1,18 @@
-//! Domains, registered strings, categories and thread names: rare, kept for the life of the process.
+//! Names of domains, registered strings, categories and threads, kept for the life of the process.
 //!
-//! A list that only grows, pushed to without a lock. The writer walks what is new; a child that starts a recording of
-//! its own after `fork` walks it from the beginning, since handles given out before the fork are still in use there.
+//! A lock-free list that only grows. The writer reads new entries. A forked child with its own recording reads all of it,
+//! because handles from before the fork are still in use.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::wire::{Category, Domain, Record, Registered, Text, ThreadName};
+use roofgap_wire::{Category, Domain, Record, Registered, Text, ThreadName};
 
 static HEAD: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
 static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(1);
 static NEXT_STRING: AtomicU32 = AtomicU32::new(1);
 
-/// What is named.
+/// Owner of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
     Domain { id: u32 },
@@ -27,21 +27,21 @@ struct Node {
     next: *const Node,
 }
 
-/// A new domain's number.
+/// Adds a domain and returns its id.
 pub(crate) fn add_domain(name: &[u8]) -> u32 {
     let id = NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed);
     add(Named::Domain { id }, name);
     id
 }
 
-/// A new registered string's number.
+/// Adds a registered string and returns its id.
 pub(crate) fn add_string(domain: u32, text: &[u8]) -> u32 {
     let id = NEXT_STRING.fetch_add(1, Ordering::Relaxed);
     add(Named::String { id, domain }, text);
     id
 }
 
-/// Remembers a name.
+/// Adds a name.
 pub(crate) fn add(named: Named, text: &[u8]) {
     let node = Box::leak(Box::new(Node {
         named,
@@ -58,19 +58,19 @@ pub(crate) fn add(named: Named, text: &[u8]) {
     }
 }
 
-/// How far a reader of the list has come.
+/// Position of a reader in the list.
 pub(crate) struct Seen(*const Node);
 
 // SAFETY: nodes are never changed after they are in the list, and never freed.
 unsafe impl Send for Seen {}
 
 impl Seen {
-    /// Nothing yet.
+    /// Creates a position before all names.
     pub(crate) fn nothing() -> Self {
         Self(ptr::null())
     }
 
-    /// Calls `take` with each name added since the last time.
+    /// Calls `take` with each name added since the last call.
     pub(crate) fn each_new(&mut self, mut take: impl FnMut(Record<'_>)) {
         let head = HEAD.load(Ordering::Acquire).cast_const();
         let mut node = head;

@@ -1,42 +1,42 @@
-//! What the environment asks for.
+//! Settings from the environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The settings of a recording.
+/// Settings of a recording.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    /// `ROOFGAP_NATIVE_DIR`: where the file goes. Without it nothing is recorded.
+    /// `ROOFGAP_NATIVE_DIR`: folder of the file. Without it nothing is recorded.
     pub(crate) folder: PathBuf,
-    /// `ROOFGAP_NATIVE_COPIES`: copies and sets as they ran on the GPU (`0` leaves them out).
+    /// `ROOFGAP_NATIVE_COPIES`: copies and sets on the GPU (`0` leaves them out).
     pub(crate) copies: bool,
-    /// `ROOFGAP_NATIVE_SYNC`: waits as CUPTI's own records too (`1` asks for them). The calls that wait are recorded anyway, and
-    /// these records cost a launch-bound program a third of its time.
+    /// `ROOFGAP_NATIVE_SYNC`: CUPTI's records of waits (`1` turns them on). The waiting calls are recorded anyway, and these
+    /// records cost a launch-bound program a third of its time.
     pub(crate) waits: bool,
-    /// `ROOFGAP_NATIVE_GRAPH`: `graph` records a launch as one, `node` (the default) each kernel of it.
+    /// `ROOFGAP_NATIVE_GRAPH`: `graph` records a graph launch as a whole, `node` (the default) each kernel.
     pub(crate) whole_graphs: bool,
-    /// `ROOFGAP_NATIVE_CALLS`: how CUDA calls are recorded.
+    /// `ROOFGAP_NATIVE_CALLS`: method of recording CUDA calls.
     pub(crate) calls: Calls,
-    /// `ROOFGAP_NATIVE_FLUSH_MS`: how often CUPTI is asked for what it has finished; 0 never asks.
+    /// `ROOFGAP_NATIVE_FLUSH_MS`: interval of CUPTI flushes; 0 for none.
     pub(crate) flush_every: Option<Duration>,
-    /// `ROOFGAP_NATIVE_MAX_MB`: the size the file may reach.
+    /// `ROOFGAP_NATIVE_MAX_MB`: size limit of the file.
     pub(crate) limit: u64,
 }
 
-/// How CUDA calls are recorded.
+/// Method of recording CUDA calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// In the best way this CUPTI has.
+    /// The best method of this CUPTI.
     Best,
-    /// `activity`: chosen one by one as activities.
+    /// `activity`: activity records of selected calls.
     Activity,
-    /// `callbacks`: chosen one by one, timed by ourselves.
+    /// `callbacks`: callbacks of selected calls.
     Callbacks,
-    /// `all`: every call there is.
+    /// `all`: activity records of all calls.
     All,
 }
 
-/// One second loses little when a program is killed and is rare enough to cost nothing.
+/// Default flush interval, ms: little is lost when a program is killed, and the cost is negligible.
 const FLUSH_MS: u64 = 1_000;
 const MAX_MB: u64 = 4_096;
 

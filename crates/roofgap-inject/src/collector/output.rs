@@ -1,4 +1,4 @@
-//! The file. When it cannot grow any more the recording ends and the program does not notice.
+//! The output file. When it cannot grow, the recording ends and the program continues.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::now;
-use crate::wire::{HEADER_LEN, Header, Status, StopCode};
+use roofgap_wire::{HEADER_LEN, Header, Status, StopCode};
 
-/// Files of one process: `exec` keeps both pid and start time, so each program of a chain gets a number.
+/// Limit of files per process: `exec` keeps pid and start time, so each program of a chain gets a number.
 const TRIES: u32 = 1000;
 
 /// A capture being written.
@@ -20,7 +20,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Makes `<pid>-<start>.rgcap` in `folder` and writes its header; never overwrites a file.
+    /// Creates `<pid>-<start>.rgcap` in `folder` and writes its header. Never overwrites a file.
     pub(crate) fn create(folder: &Path, pid: u32, limit: u64) -> io::Result<(Self, PathBuf)> {
         let start = start_ticks().unwrap_or_default();
         for attempt in 0..TRIES {
@@ -47,7 +47,7 @@ impl Output {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Appends a whole frame, or ends the recording. `raw` is what the frame holds when it is discarded.
+    /// Appends a frame, or ends the recording. `raw` is the uncompressed length of the frame, bytes.
     pub(crate) fn append(&mut self, frame: &[u8], raw: usize) {
         if frame.is_empty() {
             return;
@@ -84,7 +84,7 @@ impl Output {
         self.tell();
     }
 
-    /// Writes the status over the header's, which needs no new room on the disk.
+    /// Overwrites the status in the header, which needs no new disk space.
     fn tell(&self) {
         if let Some(status) = &self.stopped {
             let (at, bytes) = status.encode();
@@ -92,7 +92,7 @@ impl Output {
         }
     }
 
-    /// The program ends in order.
+    /// Records that the program exited normally.
     pub(crate) fn finish(&mut self) {
         self.stopped.get_or_insert(Status {
             code: StopCode::Exit,
@@ -104,7 +104,7 @@ impl Output {
     }
 }
 
-/// When this process started, in ticks since boot: field 22 of its stat, counted behind the name in parentheses.
+/// Returns the start of this process in ticks since boot: field 22 of its stat, counted after the name in parentheses.
 fn start_ticks() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     stat.get(stat.rfind(')')? + 1..)?
@@ -117,7 +117,7 @@ fn start_ticks() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Cut, Ending, FrameBuilder, NvtxPop, Reader, Record};
+    use roofgap_wire::{CutReason, Ending, FrameBuilder, NvtxPop, Reader, Record};
 
     fn frame(builder: &mut FrameBuilder) -> Vec<u8> {
         builder.put(&Record::NvtxPop(NvtxPop {
@@ -161,7 +161,7 @@ mod tests {
         assert!(matches!(
             end,
             Ending::Cut {
-                why: Cut::SizeLimit,
+                why: CutReason::SizeLimit,
                 ..
             }
         ));

@@ -1,20 +1,20 @@
-//! The buffers CUPTI fills: a fixed number, taken and given back without a lock.
+//! Buffers for CUPTI: a fixed number, taken and returned without a lock.
 //!
-//! The memory is one mapping that gets pages only as it is used, and the lowest free buffer is always taken first, so a
-//! program whose records are written as fast as they come touches a few of them.
+//! The memory is one mapping, and the lowest free buffer is always taken first, so a program whose records are written as
+//! fast as they arrive touches few pages.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::ring::map;
 
-/// Bytes of a buffer: about ten thousand kernels.
+/// Length of a buffer, bytes: about ten thousand kernels.
 pub(crate) const SIZE: usize = 2 << 20;
 
-/// How many there are. When all are full CUPTI drops records and counts them.
+/// Number of buffers. When all are full, CUPTI drops records and counts them.
 const COUNT: usize = 96;
 
-/// Buffers given their pages at the start, so that the first launches do not fault them in.
+/// Number of buffers whose pages are mapped at the start, so that the first launches cause no page faults.
 const WARM: usize = 3;
 
 const FREE: u32 = 0;
@@ -26,7 +26,7 @@ struct Slot {
     valid: AtomicUsize,
 }
 
-/// The pool.
+/// The buffers.
 pub(crate) struct Pool {
     memory: *mut u8,
     slots: [Slot; COUNT],
@@ -51,7 +51,7 @@ impl Pool {
         Some(Self { memory, slots })
     }
 
-    /// A zeroed buffer, if there is one.
+    /// Takes a zeroed buffer.
     pub(crate) fn take(&self) -> Option<*mut u8> {
         let taken = |slot: &Slot| {
             slot.state.load(Ordering::Relaxed) == FREE
@@ -65,7 +65,7 @@ impl Pool {
         Some(unsafe { self.memory.add(at * SIZE) })
     }
 
-    /// CUPTI gives a buffer back with `valid` bytes of records; whether it was one of ours.
+    /// Takes back a buffer with `valid` bytes of records; returns false for a foreign buffer.
     pub(crate) fn complete(&self, buffer: *const u8, valid: usize) -> bool {
         let offset = (buffer as usize).wrapping_sub(self.memory as usize);
         if !offset.is_multiple_of(SIZE) {
@@ -79,7 +79,7 @@ impl Pool {
         true
     }
 
-    /// Calls `read` with each full buffer and frees it, zeroed. Only the writer may call it.
+    /// Calls `read` with each full buffer, then zeroes and frees it. Only the writer may call it.
     pub(crate) fn drain(&self, mut read: impl FnMut(*mut u8, usize)) {
         for (at, slot) in self.slots.iter().enumerate() {
             if slot.state.load(Ordering::Acquire) != FULL {

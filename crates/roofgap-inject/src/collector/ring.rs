@@ -1,40 +1,40 @@
-//! One thread's annotations on their way to the writer: a ring of bytes with one producer and one consumer.
+//! A byte ring from one thread to the writer, with one producer and one consumer.
 //!
-//! What is pushed are whole encoded records, so the consumer copies bytes and never looks at them. A thread that ends
-//! gives its ring back and a later thread takes it over.
+//! Producers push whole encoded records, so the consumer copies bytes without parsing them. A thread that ends
+//! returns its ring, and a later thread reuses it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
-/// Bytes of a ring: some twenty thousand events, and the writer is woken at half of them.
+/// Length of a ring, bytes: about twenty thousand events. The writer is woken at half of it.
 pub(crate) const CAPACITY: usize = 1 << 20;
 
-/// Threads with annotations at one time.
+/// Largest number of recorded threads at a time.
 const THREADS: usize = 1024;
 
 const FREE: u8 = 0;
 const OWNED: u8 = 1;
 const RETIRED: u8 = 2;
 
-/// Whether a push found room.
+/// Result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// It is in.
+    /// The record was added.
     In,
-    /// It is in, and the writer should come now.
+    /// The record was added, and the writer should be woken.
     InAndHalfFull,
-    /// There was no room.
+    /// The ring has no space for the record.
     Full,
 }
 
-/// A ring.
+/// A byte ring.
 pub(crate) struct Ring {
     bytes: *mut u8,
     head: AtomicUsize,
     tail: AtomicUsize,
     called: AtomicBool,
     state: AtomicU8,
-    /// The owner, for the name of its thread.
+    /// Thread id of the owner.
     pub(crate) tid: AtomicU32,
 }
 
@@ -45,7 +45,7 @@ unsafe impl Sync for Ring {}
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// A ring whose memory comes straight from the system, untouched until used.
+    /// Creates a ring on pages that are not touched until used.
     fn new() -> Option<Self> {
         let bytes = map(CAPACITY)?;
         Some(Self {
@@ -58,7 +58,7 @@ impl Ring {
         })
     }
 
-    /// Appends one record given in two parts, leaving at least `spare` bytes free. Only the owner may call it.
+    /// Appends a record in two parts, leaving at least `spare` bytes free. Only the owner may call it.
     pub(crate) fn push(&self, first: &[u8], second: &[u8], spare: usize) -> Pushed {
         let length = first.len() + second.len();
         let head = self.head.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Ring {
         }
     }
 
-    /// Hands everything pushed so far to `take`, in one or two pieces. Only the writer may call it.
+    /// Passes the pushed bytes to `take`, in one or two pieces. Only the writer may call it.
     pub(crate) fn drain(&self, mut take: impl FnMut(&[u8])) {
         self.called.store(false, Ordering::Relaxed);
         let tail = self.tail.load(Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl Ring {
         self.tail.store(head, Ordering::Release);
     }
 
-    /// The owner ends.
+    /// Marks the ring for reuse when its owner ends.
     pub(crate) fn retire(&self) {
         self.state.store(RETIRED, Ordering::Release);
     }
@@ -129,7 +129,7 @@ impl Rings {
         }
     }
 
-    /// A ring for a new thread: one given back, or a new one. `None` when there are too many threads.
+    /// Returns a ring for a new thread; `None` when there are too many threads.
     pub(crate) fn claim(&self) -> Option<&'static Ring> {
         for ring in self.iter() {
             if ring
@@ -150,7 +150,7 @@ impl Rings {
         Some(ring)
     }
 
-    /// Those in use so far.
+    /// Iterates over the rings in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Ring> + '_ {
         let used = self.used.load(Ordering::Relaxed).min(THREADS);
         self.slots.iter().take(used).filter_map(|slot| {
@@ -160,7 +160,7 @@ impl Rings {
         })
     }
 
-    /// Has `drain` empty every ring, and frees those whose threads have ended.
+    /// Calls `drain` for every ring, and frees the rings of ended threads.
     pub(crate) fn each(&self, mut drain: impl FnMut(usize, &Ring)) {
         for (number, ring) in self.iter().enumerate() {
             // Read before draining: what a thread pushed before it retired is then certainly drained.
@@ -173,7 +173,7 @@ impl Rings {
     }
 }
 
-/// Anonymous memory, zeroed, not yet backed by pages.
+/// Maps zeroed anonymous memory without reserving pages.
 pub(crate) fn map(length: usize) -> Option<*mut u8> {
     // SAFETY: asks for new memory only.
     let memory = unsafe {

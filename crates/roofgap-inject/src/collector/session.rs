@@ -1,4 +1,4 @@
-//! The recording of one process: its parts, its beginning, `fork`, its end.
+//! The recording of one process: start, `fork` and end.
 
 use std::io;
 use std::ptr;
@@ -7,13 +7,15 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::gpu::Gpu;
+use super::now;
 use super::options::Options;
 use super::output::Output;
+use super::pool::Pool;
 use super::ring::Rings;
-use super::writer;
+use crate::cupti::{Api, Subscriber};
+use roofgap_wire::ClockPair;
 
-/// The recording that goes on; none before the first, in a child after `fork`, and after the end.
+/// Current recording; null before the first, in a forked child, and after the end.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
 
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
@@ -21,30 +23,61 @@ const IDLE: u8 = 0;
 const STARTING: u8 = 1;
 const STARTED: u8 = 2;
 
-/// Whether the process-wide handlers are there. A child inherits them.
+/// True once the process-wide handlers are installed. A forked child inherits them.
 static HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// How long the end of the program waits for the writer.
+/// Time limit for the writer when the program exits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Things the program's threads count.
+/// Counters of the program's threads.
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Annotations that found their ring full.
+    /// Annotations dropped because the ring was full.
     pub(crate) ring_full: AtomicU64,
-    /// Annotations made by a signal handler in the middle of another.
+    /// Annotations of a signal handler that interrupted another annotation.
     pub(crate) reentered: AtomicU64,
-    /// Annotations of threads beyond the most there are rings for.
+    /// Annotations of threads without a ring.
     pub(crate) no_ring: AtomicU64,
-    /// Times CUPTI found no free buffer.
+    /// Requests of CUPTI without a free buffer.
     pub(crate) no_buffer: AtomicU64,
-    /// Flushes that CUPTI refused.
+    /// Failed flushes.
     pub(crate) flush_refused: AtomicU64,
-    /// Children made by `fork`; they are not recorded unless they start CUDA or another program.
+    /// Forked children; they are recorded only if they start CUDA or another program.
     pub(crate) forks: AtomicU64,
 }
 
-/// Something lost that is known when it happens.
+/// CUPTI as this recording uses it.
+pub(crate) struct Gpu {
+    pub(crate) api: Api,
+    pub(crate) subscriber: Subscriber,
+    pub(crate) pool: Pool,
+    /// Flags of the `Cupti` record: [`CALLS_CHOSEN`] and the following.
+    pub(crate) options: u32,
+    /// Clocks at the start.
+    pub(crate) clocks: Option<ClockPair>,
+}
+
+/// Only selected calls are recorded.
+pub(crate) const CALLS_CHOSEN: u32 = 1;
+/// Copies and sets are recorded.
+pub(crate) const COPIES: u32 = 2;
+/// A graph launch is recorded as a whole.
+pub(crate) const WHOLE_GRAPHS: u32 = 4;
+/// Calls are recorded through callbacks.
+pub(crate) const CALLBACKS: u32 = 8;
+
+/// Reads CUPTI's clock between two readings of the capture's clock.
+pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
+    let before = now();
+    let cupti = api.timestamp()?;
+    Some(ClockPair {
+        before,
+        cupti,
+        after: now(),
+    })
+}
+
+/// A loss that is known when it happens.
 pub(crate) struct Note {
     pub(crate) id: &'static str,
     pub(crate) count: u64,
@@ -61,15 +94,15 @@ pub(crate) struct Session {
     notes: Mutex<Vec<Note>>,
     writer: OnceLock<Thread>,
     flusher: OnceLock<Thread>,
-    /// The program ends: nothing new is taken.
+    /// True once the program ends; new events are dropped.
     pub(crate) stopping: AtomicBool,
-    /// CUPTI has delivered its last buffer, or never will.
+    /// True once CUPTI has delivered its last buffer, or CUPTI is not in use.
     pub(crate) flushed: AtomicBool,
-    /// The file is finished.
+    /// True once the file is complete.
     pub(crate) done: AtomicBool,
 }
 
-/// The recording that goes on and takes new events.
+/// Returns the recording that takes new events.
 pub(crate) fn current() -> Option<&'static Session> {
     let session = CURRENT.load(Ordering::Acquire);
     // SAFETY: null, or a session, and sessions are never freed.
@@ -77,14 +110,17 @@ pub(crate) fn current() -> Option<&'static Session> {
     (!session.stopping.load(Ordering::Relaxed)).then_some(session)
 }
 
-/// The recording that CUPTI's buffers belong to, also while the program ends.
+/// Returns the recording that owns CUPTI's buffers, also while the program ends.
 pub(crate) fn owner_of_buffers() -> Option<&'static Session> {
     // SAFETY: as above.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// The recording, begun if need be; `None` when the environment asks for none or no file can be made.
-pub(crate) fn start() -> Option<&'static Session> {
+/// Body of the writer thread.
+pub(crate) type Write = fn(&'static Session, Output);
+
+/// Returns the recording, and starts it if necessary; `None` when the environment requests none or no file can be created.
+pub(crate) fn start(write: Write) -> Option<&'static Session> {
     loop {
         match STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => break,
@@ -92,7 +128,7 @@ pub(crate) fn start() -> Option<&'static Session> {
             Err(_) => return current(),
         }
     }
-    let session = begin();
+    let session = begin(write);
     if let Some(session) = session {
         CURRENT.store(ptr::from_ref(session).cast_mut(), Ordering::Release);
     }
@@ -100,7 +136,7 @@ pub(crate) fn start() -> Option<&'static Session> {
     session
 }
 
-fn begin() -> Option<&'static Session> {
+fn begin(write: Write) -> Option<&'static Session> {
     // SAFETY: asks the kernel whether the process runs with more rights than its user, who then must not choose files.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
@@ -124,7 +160,7 @@ fn begin() -> Option<&'static Session> {
     stay_loaded();
     // A fault of ours must not print into the program's output. This library has a hook of its own.
     std::panic::set_hook(Box::new(|_| {}));
-    let writer = spawn("roofgap-writer", move || writer::run(session, output)).ok()?;
+    let writer = spawn("roofgap-writer", move || write(session, output)).ok()?;
     let _ = session.writer.set(writer);
     if !HANDLERS.swap(true, Ordering::AcqRel) {
         // SAFETY: the functions live as long as the library, which stays loaded.
@@ -134,8 +170,8 @@ fn begin() -> Option<&'static Session> {
     Some(session)
 }
 
-/// Runs [`finish`] when the program ends in order. Handlers run last in, first out, so this is done again once CUPTI is
-/// loaded: the last flush must come before CUPTI's own end.
+/// Runs [`finish`] at exit. Exit handlers run in reverse order, so this is called again once CUPTI is loaded: the last flush
+/// must precede CUPTI's own exit handler.
 fn finish_at_exit() {
     // SAFETY: as above.
     unsafe { libc::atexit(at_exit) };
@@ -151,14 +187,14 @@ extern "C" fn in_parent() {
     }
 }
 
-/// The child has the memory of the recording but not its writer: it must neither write nor wait. A new recording begins
-/// if it starts CUDA by itself.
+/// Detaches a forked child: it has the memory of the recording but not its writer. It starts a recording of its own if it
+/// starts CUDA.
 extern "C" fn in_child() {
     CURRENT.store(ptr::null_mut(), Ordering::Release);
     STATE.store(IDLE, Ordering::Release);
 }
 
-/// Ends the recording: the last buffers, the last frame.
+/// Ends the recording: writes the last buffers and the last frame.
 pub(crate) fn finish() {
     let Some(session) = owner_of_buffers() else { return };
     // A child made without `fork`'s handlers shares nothing but the memory.
@@ -176,12 +212,12 @@ pub(crate) fn finish() {
 }
 
 impl Session {
-    /// CUPTI, once it is up.
+    /// Returns CUPTI, once it is set up.
     pub(crate) fn gpu(&self) -> Option<&Gpu> {
         self.gpu.get()
     }
 
-    /// Takes CUPTI in and starts the thread that asks it for buffers.
+    /// Attaches CUPTI and starts the flush thread.
     pub(crate) fn begin_gpu(&'static self, gpu: Gpu) -> Result<&'static Gpu, ()> {
         self.gpu.set(gpu).map_err(|_| ())?;
         self.flushed.store(false, Ordering::Release);
@@ -199,14 +235,14 @@ impl Session {
         self.gpu.get().ok_or(())
     }
 
-    /// Has the writer come now.
+    /// Wakes the writer.
     pub(crate) fn wake(&self) {
         if let Some(writer) = self.writer.get() {
             writer.unpark();
         }
     }
 
-    /// Notes something lost. Only while starting and ending: it takes a lock.
+    /// Notes a loss. Takes a lock, so it is called only at start and end.
     pub(crate) fn note(&self, id: &'static str, count: u64, detail: &str) {
         let note = Note {
             id,
@@ -220,14 +256,14 @@ impl Session {
         self.wake();
     }
 
-    /// The notes made since the last time.
+    /// Returns the notes since the last call.
     pub(crate) fn take_notes(&self) -> Vec<Note> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Asks CUPTI for what it has finished, now and then, and for everything at the end. A thread of its own, because the
-/// call can take long and the rings must be emptied meanwhile.
+/// Flushes CUPTI at intervals, and completely at the end. It has its own thread, because a flush can block while the rings
+/// must be drained.
 fn flush_loop(session: &'static Session) {
     let Some(gpu) = session.gpu() else { return };
     let pause = session.options.flush_every.unwrap_or(Duration::from_secs(3600));
@@ -250,7 +286,7 @@ fn flush_loop(session: &'static Session) {
     }
 }
 
-/// A thread that none of the program's signals reach.
+/// Starts a thread with all signals blocked.
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     // SAFETY: the mask of this thread is set and put back around the start of the new one, which inherits it.
     unsafe {
@@ -266,7 +302,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Thread>
     }
 }
 
-/// Keeps this library in the process: its threads and handlers must not lose their code.
+/// Keeps this library loaded for its threads and handlers.
 fn stay_loaded() {
     // SAFETY: dladdr names the file this function lives in; opening it again with NODELETE pins it.
     unsafe {

@@ -1,4 +1,4 @@
-//! CUPTI's records to ours: what points into the process becomes a number, what repeats is written once.
+//! Converts records of CUPTI to records of the capture: pointers become ids, and repeated values are written once.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -6,12 +6,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::{calls, device};
 use crate::cupti::{Api, sys};
-use crate::wire::{
-    Call, CallName, Copy, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Place, Record, Set, Sync,
-    Text, TextEntry,
+use roofgap_wire::{
+    Call, CallName, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Memcpy, Memset, Record,
+    StreamEntry, Synchronization, Text, TextEntry,
 };
 
-/// A quick hash for short keys of numbers; nobody attacks it.
+/// A fast hash for short numeric keys. Keys are not under an attacker's control.
 #[derive(Default)]
 pub(crate) struct Quick(u64);
 
@@ -37,33 +37,48 @@ impl Hasher for Quick {
     }
 }
 
-/// Records translated before the rings are looked at again.
+/// Number of records converted before the rings are drained again.
 const AT_ONCE: usize = 1024;
 
 type Quickly<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
-/// What a launch shape is known by: the name's number, then the fields in order.
+/// Identity of a launch shape: the text id of the name, then the fields in order.
 type ShapeKey = [u32; 11];
 
-/// The state of the translation.
+/// State of the conversion.
 #[derive(Default)]
 pub(crate) struct Transcoder {
     texts: Quickly<Box<[u8]>, u32>,
     by_address: Quickly<usize, (u32, Box<[u8]>)>,
     shapes: Quickly<ShapeKey, u32>,
-    places: Quickly<[u32; 3], u32>,
+    streams: Quickly<[u32; 3], u32>,
     call_names: Quickly<u32, ()>,
     devices: Vec<u32>,
     devices_used: Vec<u32>,
     devices_asked: usize,
-    /// Kernels without times.
+    /// Number of kernels without times.
     pub(crate) untimed: u64,
-    /// Records of a kind that was not asked for.
+    /// Number of records of an unexpected kind.
     pub(crate) strange: u64,
 }
 
+/// Writes a record of a stream: the fields common to all, then the given ones.
+macro_rules! stream_record {
+    ($self:ident, $frame:ident, $record:ident, $kind:ident { $($field:ident),* }) => {{
+        let stream_id = $self.stream_id($record.device, $record.context, $record.stream, $frame);
+        $frame.put(&Record::$kind($kind {
+            stream_id,
+            correlation: $record.correlation,
+            graph: $record.graph,
+            start: $record.start,
+            end: $record.end,
+            $($field: $record.$field),*
+        }));
+    }};
+}
+
 impl Transcoder {
-    /// Translates some records of a buffer, from behind `last` on; the last one done, null at the end.
+    /// Converts the next records of a buffer after `last`; returns the last one converted, null at the end.
     ///
     /// # Safety
     /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or what this returned before.
@@ -88,10 +103,10 @@ impl Transcoder {
         record
     }
 
-    /// Translates the record at `record`.
+    /// Converts the record at `record`.
     ///
     /// # Safety
-    /// It must point to a record of CUPTI, whose first word says which.
+    /// It must point to a record of CUPTI, whose first word is its kind.
     unsafe fn record(&mut self, api: &Api, record: *const u8, frame: &mut FrameBuilder) {
         // SAFETY: every record begins with its kind, and the layouts in `sys` are the beginnings of those kinds.
         unsafe {
@@ -102,15 +117,47 @@ impl Transcoder {
                 sys::KIND_RUNTIME | sys::KIND_DRIVER => {
                     self.call(api, &record.cast::<sys::CallRecord>().read_unaligned(), frame);
                 }
-                sys::KIND_MEMCPY => self.copy(&record.cast::<sys::CopyRecord>().read_unaligned(), frame),
+                sys::KIND_MEMCPY => {
+                    let record = record.cast::<sys::CopyRecord>().read_unaligned();
+                    stream_record!(
+                        self,
+                        frame,
+                        record,
+                        Memcpy {
+                            node,
+                            bytes,
+                            kind,
+                            from,
+                            to,
+                            flags
+                        }
+                    );
+                }
                 sys::KIND_MEMCPY_PEER => {
-                    self.peer_copy(&record.cast::<sys::PeerCopyRecord>().read_unaligned(), frame)
+                    let record = record.cast::<sys::PeerCopyRecord>().read_unaligned();
+                    stream_record!(
+                        self,
+                        frame,
+                        record,
+                        Memcpy {
+                            node,
+                            bytes,
+                            kind,
+                            from,
+                            to,
+                            flags
+                        }
+                    );
                 }
-                sys::KIND_MEMSET => self.set(&record.cast::<sys::SetRecord>().read_unaligned(), frame),
-                sys::KIND_SYNCHRONIZATION => sync(&record.cast::<sys::SyncRecord>().read_unaligned(), frame),
+                sys::KIND_MEMSET => {
+                    let record = record.cast::<sys::SetRecord>().read_unaligned();
+                    stream_record!(self, frame, record, Memset { node, bytes, memory });
+                }
                 sys::KIND_GRAPH_TRACE => {
-                    self.graph(&record.cast::<sys::GraphRecord>().read_unaligned(), frame)
+                    let record = record.cast::<sys::GraphRecord>().read_unaligned();
+                    stream_record!(self, frame, record, GraphLaunch {});
                 }
+                sys::KIND_SYNCHRONIZATION => sync(&record.cast::<sys::SyncRecord>().read_unaligned(), frame),
                 sys::KIND_DEVICE => self.device(&record.cast::<sys::DeviceRecord>().read_unaligned(), frame),
                 _ => self.strange += 1,
             }
@@ -122,10 +169,10 @@ impl Transcoder {
             self.untimed += 1;
         }
         let shape = self.shape(record, frame);
-        let place = self.place(record.device, record.context, record.stream, frame);
+        let stream_id = self.stream_id(record.device, record.context, record.stream, frame);
         frame.put(&Record::Kernel(Kernel {
             shape,
-            place,
+            stream_id,
             correlation: record.correlation,
             graph: record.graph,
             start: record.start,
@@ -167,8 +214,7 @@ impl Transcoder {
         })
     }
 
-    /// The number of a text. The same address usually means the same text, but a module that was unloaded may have left
-    /// its address to another, so what is there is compared.
+    /// Returns the id of a text. An unloaded module may leave its address to another text, so the content is compared.
     fn text(&mut self, address: *const c_char, frame: &mut FrameBuilder) -> u32 {
         let text: &[u8] = if address.is_null() {
             b"(no name)"
@@ -193,14 +239,14 @@ impl Transcoder {
         id
     }
 
-    fn place(&mut self, device: u32, context: u32, stream: u32, frame: &mut FrameBuilder) -> u32 {
-        let next = self.places.len() as u32;
+    fn stream_id(&mut self, device: u32, context: u32, stream: u32, frame: &mut FrameBuilder) -> u32 {
+        let next = self.streams.len() as u32;
         let used = &mut self.devices_used;
-        *self.places.entry([device, context, stream]).or_insert_with(|| {
+        *self.streams.entry([device, context, stream]).or_insert_with(|| {
             if !used.contains(&device) {
                 used.push(device);
             }
-            frame.put(&Record::Place(Place {
+            frame.put(&Record::StreamEntry(StreamEntry {
                 id: next,
                 device,
                 context,
@@ -234,65 +280,6 @@ impl Transcoder {
         }));
     }
 
-    fn copy(&mut self, record: &sys::CopyRecord, frame: &mut FrameBuilder) {
-        let place = self.place(record.device, record.context, record.stream, frame);
-        frame.put(&Record::Copy(Copy {
-            place,
-            correlation: record.correlation,
-            graph: record.graph,
-            start: record.start,
-            end: record.end,
-            node: record.node,
-            bytes: record.bytes,
-            kind: record.direction,
-            from: record.from,
-            to: record.to,
-            flags: record.flags,
-        }));
-    }
-
-    fn peer_copy(&mut self, record: &sys::PeerCopyRecord, frame: &mut FrameBuilder) {
-        let place = self.place(record.device, record.context, record.stream, frame);
-        frame.put(&Record::Copy(Copy {
-            place,
-            correlation: record.correlation,
-            graph: record.graph,
-            start: record.start,
-            end: record.end,
-            node: record.node,
-            bytes: record.bytes,
-            kind: record.direction,
-            from: record.from,
-            to: record.to,
-            flags: record.flags,
-        }));
-    }
-
-    fn set(&mut self, record: &sys::SetRecord, frame: &mut FrameBuilder) {
-        let place = self.place(record.device, record.context, record.stream, frame);
-        frame.put(&Record::Set(Set {
-            place,
-            correlation: record.correlation,
-            graph: record.graph,
-            start: record.start,
-            end: record.end,
-            node: record.node,
-            bytes: record.bytes,
-            memory: record.memory,
-        }));
-    }
-
-    fn graph(&mut self, record: &sys::GraphRecord, frame: &mut FrameBuilder) {
-        let place = self.place(record.device, record.context, record.stream, frame);
-        frame.put(&Record::GraphLaunch(GraphLaunch {
-            place,
-            correlation: record.correlation,
-            graph: record.graph,
-            start: record.start,
-            end: record.end,
-        }));
-    }
-
     fn device(&mut self, record: &sys::DeviceRecord, frame: &mut FrameBuilder) {
         if self.devices.contains(&record.id) {
             return;
@@ -320,8 +307,8 @@ impl Transcoder {
         }));
     }
 
-    /// Asks the driver about the devices that did work. CUPTI describes them too, but all of the machine's by their own
-    /// numbers, while work carries the number the program sees.
+    /// Describes the devices in use through the driver. CUPTI describes all devices of the machine by its own numbers, while
+    /// work carries the number that the program sees.
     pub(crate) fn describe_devices(&mut self, frame: &mut FrameBuilder) {
         while let Some(id) = self.devices_used.get(self.devices_asked).copied() {
             self.devices_asked += 1;
@@ -331,7 +318,7 @@ impl Transcoder {
 }
 
 fn sync(record: &sys::SyncRecord, frame: &mut FrameBuilder) {
-    frame.put(&Record::Sync(Sync {
+    frame.put(&Record::Synchronization(Synchronization {
         kind: record.what,
         correlation: record.correlation,
         context: record.context,

@@ -1,4 +1,4 @@
-//! The writer: gathers what the program's threads left, and writes it in whole frames.
+//! The writer thread: collects events and writes them in whole frames.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::names::Seen;
 use super::output::Output;
-use super::session::Session;
+use super::session::{self, Session};
 use super::transcode::Transcoder;
-use super::{calls, gpu, now};
-use crate::wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
+use super::{calls, now};
+use roofgap_wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
 
-/// How long the writer sleeps when nobody calls it.
+/// Sleep of the writer between rounds.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Raw bytes after which a frame is closed.
+/// Uncompressed length at which a frame is closed, bytes.
 const FRAME: usize = 512 << 10;
 
-/// How long the last flush of CUPTI may take.
+/// Time limit of the last CUPTI flush.
 const LAST_FLUSH: Duration = Duration::from_secs(5);
 
 struct Writer {
@@ -40,7 +40,7 @@ struct Lost {
     told: bool,
 }
 
-/// The thread's whole life.
+/// Runs the writer thread.
 pub(crate) fn run(session: &'static Session, output: Output) {
     let mut writer = Writer {
         session,
@@ -78,7 +78,7 @@ pub(crate) fn run(session: &'static Session, output: Output) {
 }
 
 impl Writer {
-    /// Who is recorded.
+    /// Writes the record of the process.
     fn introduce(&mut self) {
         let name = std::fs::read("/proc/self/comm").unwrap_or_default();
         self.frame.put(&Record::Process(Process {
@@ -90,7 +90,7 @@ impl Writer {
         self.close();
     }
 
-    /// Takes everything there is.
+    /// Collects all pending events.
     fn gather(&mut self) {
         self.introduce_gpu();
         self.take_buffers();
@@ -114,7 +114,7 @@ impl Writer {
         if let Some(clocks) = gpu.clocks {
             self.frame.put(&Record::ClockPair(clocks));
         }
-        if gpu.options & gpu::CALLBACKS != 0 {
+        if gpu.options & session::CALLBACKS != 0 {
             // These calls arrive encoded, so their names are written for all of them at once.
             for (domain, number, name) in calls::all_wanted(&gpu.api) {
                 let api = calls::key(domain, number);
@@ -124,7 +124,7 @@ impl Writer {
                 }));
             }
         }
-        if gpu.options & gpu::CALLS_CHOSEN == 0 {
+        if gpu.options & session::CALLS_CHOSEN == 0 {
             self.lose(
                 "cupti.all_calls",
                 1,
@@ -159,14 +159,14 @@ impl Writer {
         if buffers > 0 {
             self.dropped += gpu.api.dropped();
             self.frame.put(&Record::Flush(Flush { at: now() }));
-            if let Some(clocks) = gpu::clocks(&gpu.api) {
+            if let Some(clocks) = session::clocks(&gpu.api) {
                 self.frame.put(&Record::ClockPair(clocks));
             }
         }
     }
 
-    /// Annotations, with the names they need before them: a name is registered before it is used, so the names are read
-    /// after the events and written before them.
+    /// Collects annotations. A name is registered before its first use, so names are read after the events and written
+    /// before them.
     fn take_events(&mut self) {
         let rings = &self.session.rings;
         rings.each(|number, ring| {
@@ -185,7 +185,7 @@ impl Writer {
         self.names.each_new(|record| self.frame.put(&record));
     }
 
-    /// Writes the name the system has for a ring's thread, once.
+    /// Writes the operating system's name of a ring's thread, once.
     fn name_thread(&mut self, number: usize, tid: u32) {
         if self.threads.len() <= number {
             self.threads.resize(number + 1, 0);
@@ -281,7 +281,7 @@ impl Writer {
         }
     }
 
-    /// Writes what was gathered as one frame.
+    /// Writes the collected records as a frame.
     fn close(&mut self) {
         let raw = self.frame.len();
         self.output.append(self.frame.close(), raw);

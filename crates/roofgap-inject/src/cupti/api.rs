@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     Refused {
         /// The function.
         call: &'static str,
-        /// Its answer.
+        /// Result code.
         code: u32,
         /// The answer in words.
         text: String,
@@ -35,7 +35,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What CUPTI knows us by.
+/// Subscriber handle of CUPTI.
 pub(crate) struct Subscriber(*mut c_void);
 
 // SAFETY: a number to CUPTI, which takes it from any thread.
@@ -45,9 +45,9 @@ unsafe impl Sync for Subscriber {}
 
 /// An opened CUPTI.
 pub(crate) struct Api {
-    /// Where it was found.
+    /// Path of the library.
     pub(crate) path: PathBuf,
-    /// What it says its version is.
+    /// Version that the library reports.
     pub(crate) version: u32,
     subscribe: sys::Subscribe,
     register: sys::RegisterCallbacks,
@@ -163,12 +163,12 @@ impl Api {
         self.check("cuptiActivityEnable", unsafe { (self.enable)(kind) })
     }
 
-    /// Whether calls can be chosen one by one.
+    /// Returns true if calls can be selected for activity records.
     pub(crate) fn can_choose_calls(&self) -> bool {
         self.enable_runtime.is_some() && self.enable_driver.is_some() && self.callback_name.is_some()
     }
 
-    /// Whether calls can be chosen one by one for callbacks.
+    /// Returns true if calls can be selected for callbacks.
     pub(crate) fn can_call_back(&self) -> bool {
         self.enable_callback.is_some() && self.callback_name.is_some()
     }
@@ -217,7 +217,7 @@ impl Api {
         })
     }
 
-    /// CUPTI's clock.
+    /// Reads CUPTI's clock.
     pub(crate) fn timestamp(&self) -> Option<u64> {
         let mut now = 0;
         // SAFETY: writes one u64.
@@ -233,7 +233,7 @@ impl Api {
         if code == sys::SUCCESS { count as u64 } else { 0 }
     }
 
-    /// The name of a call, as the header spells it.
+    /// Returns the name of a call, as in the header.
     pub(crate) fn call_name(&self, domain: u32, number: u32) -> Option<&'static [u8]> {
         let mut name = ptr::null();
         // SAFETY: writes one pointer, to a string that lives as long as the library.
@@ -245,7 +245,7 @@ impl Api {
         Some(unsafe { CStr::from_ptr(name) }.to_bytes())
     }
 
-    /// The record after `last` in a buffer, or the first when it is null; null at the end.
+    /// Returns the record after `last` in a buffer, or the first one if it is null; null at the end.
     ///
     /// # Safety
     /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or a record of it.
@@ -259,7 +259,7 @@ impl Api {
     }
 }
 
-/// The words CUPTI has for an answer.
+/// Returns CUPTI's description of a result code.
 fn words(ask: Option<sys::GetResultString>, code: u32) -> String {
     let mut text = ptr::null();
     match ask {
@@ -272,7 +272,7 @@ fn words(ask: Option<sys::GetResultString>, code: u32) -> String {
     }
 }
 
-/// The loader's last error.
+/// Returns the last error of the loader.
 fn loader_error() -> String {
     // SAFETY: the string belongs to the loader and is copied at once.
     let text = unsafe { libc::dlerror() };
@@ -283,7 +283,7 @@ fn loader_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The file that holds `address`.
+/// Returns the file that contains `address`.
 fn loaded_path(address: *const c_void) -> Option<PathBuf> {
     // SAFETY: dladdr fills the struct or answers 0.
     unsafe {

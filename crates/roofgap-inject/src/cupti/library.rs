@@ -1,9 +1,9 @@
-//! Where CUPTI is: the one the program has loaded, else the one nearest to its CUDA.
+//! Finds CUPTI: the library that the program has loaded, else the one nearest to its CUDA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names the loader may know by itself, newest first.
+/// Names in the loader's search path, newest first.
 const BY_NAME: [&str; 4] = [
     "libcupti.so.13",
     "libcupti.so.12",
@@ -11,10 +11,10 @@ const BY_NAME: [&str; 4] = [
     "libcupti.so",
 ];
 
-/// What the search looks at.
+/// Inputs of the search.
 #[derive(Debug, Default)]
 pub(crate) struct Surroundings {
-    /// `CUPTI_LIBRARY`: the user's word.
+    /// `CUPTI_LIBRARY`: path set by the user.
     pub(crate) named: Option<PathBuf>,
     /// `/proc/self/maps`.
     pub(crate) maps: String,
@@ -23,7 +23,7 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Those of this process.
+    /// Collects the inputs of this process.
     pub(crate) fn here() -> Self {
         let path = |name: &str| {
             std::env::var_os(name)
@@ -67,7 +67,7 @@ impl Surroundings {
     }
 }
 
-/// The files mapped into the process.
+/// Returns the files mapped into the process.
 fn loaded_files(maps: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for line in maps.lines() {
@@ -86,7 +86,7 @@ fn is_cupti(path: &Path) -> bool {
         .is_some_and(|name| name.starts_with("libcupti.so"))
 }
 
-/// Whether a loaded file is part of CUDA or of a framework that ships it.
+/// Returns true if a loaded file is part of CUDA or of a framework that ships it.
 fn is_cuda(path: &Path) -> bool {
     const PARTS: [&str; 9] = [
         "libcudart.so",
@@ -145,7 +145,7 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// The CUPTI files of a folder, newest name first.
+/// Returns the CUPTI files of a folder, newest name first.
 fn cupti_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();

@@ -1,5 +1,4 @@
-//! CUPTI, opened while the program runs and never linked: [`sys`] is its raw shape, [`library`] finds the file, [`api`]
-//! holds the functions that were found.
+//! CUPTI, loaded at run time: [`sys`] is the raw interface, [`library`] finds the file, [`api`] has the functions.
 
 pub(crate) mod api;
 pub(crate) mod library;

@@ -54,7 +54,7 @@ pub(crate) const SITE_ENTER: u32 = 0;
 /// A call returns.
 pub(crate) const SITE_EXIT: u32 = 1;
 
-/// What a callback about a call is told.
+/// Arguments of a callback about a call.
 #[repr(C)]
 pub(crate) struct CallbackData {
     pub(crate) site: u32,
@@ -106,8 +106,8 @@ pub(crate) struct KernelRecord {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CopyRecord {
-    _kind: u32,
-    pub(crate) direction: u8,
+    _record: u32,
+    pub(crate) kind: u8,
     pub(crate) from: u8,
     pub(crate) to: u8,
     pub(crate) flags: u8,
@@ -129,8 +129,8 @@ pub(crate) struct CopyRecord {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PeerCopyRecord {
-    _kind: u32,
-    pub(crate) direction: u8,
+    _record: u32,
+    pub(crate) kind: u8,
     pub(crate) from: u8,
     pub(crate) to: u8,
     pub(crate) flags: u8,

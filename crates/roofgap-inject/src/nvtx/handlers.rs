@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::wchar_t;
 
-use super::local::{self, Event};
 use super::sys::{self, Attributes, Function, NOT_TRACKED};
 use super::text::{Wide, narrow};
 use crate::collector::names::{self, Named};
-use crate::wire::{Message, Text};
+use crate::collector::thread::{self, Event};
+use roofgap_wire::{Message, Text};
 
 type Handle = *mut c_void;
 
@@ -96,17 +96,17 @@ macro_rules! handlers {
 }
 
 handlers! {
-    fn mark_ex(attributes: *const Attributes) { with_event(0, attributes, local::mark) }
-    fn mark_a(text: *const c_char) { local::mark(&plain(narrow(text))) }
-    fn mark_w(text: *const wchar_t) { local::mark(&plain(Wide::new(text).as_bytes())) }
-    fn start_ex(attributes: *const Attributes) -> u64 { with_event(0, attributes, local::start) }
-    fn start_a(text: *const c_char) -> u64 { local::start(&plain(narrow(text))) }
-    fn start_w(text: *const wchar_t) -> u64 { local::start(&plain(Wide::new(text).as_bytes())) }
-    fn end(range: u64) { local::end(range) }
-    fn push_ex(attributes: *const Attributes) -> c_int { with_event(0, attributes, local::push); NOT_TRACKED }
-    fn push_a(text: *const c_char) -> c_int { local::push(&plain(narrow(text))); NOT_TRACKED }
-    fn push_w(text: *const wchar_t) -> c_int { local::push(&plain(Wide::new(text).as_bytes())); NOT_TRACKED }
-    fn pop() -> c_int { local::pop(0); NOT_TRACKED }
+    fn mark_ex(attributes: *const Attributes) { with_event(0, attributes, thread::mark) }
+    fn mark_a(text: *const c_char) { thread::mark(&plain(narrow(text))) }
+    fn mark_w(text: *const wchar_t) { thread::mark(&plain(Wide::new(text).as_bytes())) }
+    fn start_ex(attributes: *const Attributes) -> u64 { with_event(0, attributes, thread::start) }
+    fn start_a(text: *const c_char) -> u64 { thread::start(&plain(narrow(text))) }
+    fn start_w(text: *const wchar_t) -> u64 { thread::start(&plain(Wide::new(text).as_bytes())) }
+    fn end(range: u64) { thread::end(range) }
+    fn push_ex(attributes: *const Attributes) -> c_int { with_event(0, attributes, thread::push); NOT_TRACKED }
+    fn push_a(text: *const c_char) -> c_int { thread::push(&plain(narrow(text))); NOT_TRACKED }
+    fn push_w(text: *const wchar_t) -> c_int { thread::push(&plain(Wide::new(text).as_bytes())); NOT_TRACKED }
+    fn pop() -> c_int { thread::pop(0); NOT_TRACKED }
     fn category_a(id: u32, text: *const c_char) { names::add(Named::Category { id, domain: 0 }, narrow(text)) }
     fn category_w(id: u32, text: *const wchar_t) {
         names::add(Named::Category { id, domain: 0 }, Wide::new(text).as_bytes());
@@ -115,17 +115,17 @@ handlers! {
     fn thread_w(tid: u32, text: *const wchar_t) { names::add(Named::Thread { tid }, Wide::new(text).as_bytes()) }
 
     fn domain_mark(domain: Handle, attributes: *const Attributes) {
-        with_event(number(domain), attributes, local::mark)
+        with_event(number(domain), attributes, thread::mark)
     }
     fn domain_start(domain: Handle, attributes: *const Attributes) -> u64 {
-        with_event(number(domain), attributes, local::start)
+        with_event(number(domain), attributes, thread::start)
     }
-    fn domain_end(_domain: Handle, range: u64) { local::end(range) }
+    fn domain_end(_domain: Handle, range: u64) { thread::end(range) }
     fn domain_push(domain: Handle, attributes: *const Attributes) -> c_int {
-        with_event(number(domain), attributes, local::push);
+        with_event(number(domain), attributes, thread::push);
         NOT_TRACKED
     }
-    fn domain_pop(domain: Handle) -> c_int { local::pop(number(domain)); NOT_TRACKED }
+    fn domain_pop(domain: Handle) -> c_int { thread::pop(number(domain)); NOT_TRACKED }
     fn domain_category_a(domain: Handle, id: u32, text: *const c_char) {
         names::add(Named::Category { id, domain: number(domain) }, narrow(text));
     }
@@ -154,7 +154,7 @@ impl Default for Answer {
     }
 }
 
-/// The handlers of a module by their place in its table. What is missing stays as it is without a tool.
+/// Returns the handlers of a module by their position in its table. Missing ones stay as they are.
 pub(crate) fn of_module(module: u32) -> Vec<(usize, Function)> {
     match module {
         sys::MODULE_CORE => vec![

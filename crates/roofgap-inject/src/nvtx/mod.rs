@@ -1,8 +1,7 @@
-//! The program's own annotations (NVTX): [`sys`] is the raw interface, [`local`] what each thread has, [`handlers`] the
-//! functions that NVTX calls, [`attach`] puts them in place.
+//! NVTX annotations of the program: [`sys`] is the raw interface, [`handlers`] has the functions that NVTX calls,
+//! [`attach`] installs them.
 
 pub(crate) mod attach;
 mod handlers;
-pub(crate) mod local;
 mod sys;
 mod text;

@@ -20,14 +20,14 @@ pub(crate) const PAYLOAD_LAST: i32 = 6;
 pub(crate) type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
 pub(crate) type Function = *const c_void;
 
-/// Where the functions of a client are listed.
+/// Table of a client's functions.
 #[repr(C)]
 pub(crate) struct Callbacks {
     pub(crate) size: usize,
     pub(crate) get_table: Option<unsafe extern "C" fn(u32, *mut *mut *mut Function, *mut c_uint) -> c_int>,
 }
 
-/// What an event carries.
+/// Attributes of an event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes {

@@ -7,7 +7,7 @@ use libc::wchar_t;
 /// The longest text that is kept.
 pub(crate) const LONGEST: usize = 4096;
 
-/// The bytes of a C string.
+/// Returns the bytes of a C string.
 ///
 /// # Safety
 /// `text` must be null or end in NUL and live through `'a`.

@@ -9,7 +9,7 @@ use roofgap_collect::child::{Cancel, Job, OutputTarget, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_trace::Trace;
-use roofgap_trace::gzip::Unpacked;
+use roofgap_trace::Unpacked;
 use tempfile::TempDir;
 
 use super::error::LoadError;

@@ -1,4 +1,4 @@
-//! The events as an export of Nsight Systems.
+//! Writes events as an nsys export.
 
 mod strings;
 mod write;

@@ -1,4 +1,4 @@
-//! The table of strings: every name once, rows hold its id.
+//! The table of strings, which rows refer to by id.
 
 use crate::event::CallKind;
 use crate::names;
@@ -9,7 +9,7 @@ const REGISTERED: [&str; 4] = ["warmup", "prefill", "decode_all", "decode_step"]
 /// Names of threads.
 pub(super) const THREADS: [&str; 2] = ["python3", "loader"];
 
-/// Every string in the order of its id.
+/// Returns all strings in the order of their ids.
 pub(super) fn all() -> Vec<&'static str> {
     let mut list: Vec<&str> = vec![""];
     list.extend(CallKind::ALL.iter().map(|kind| kind.versioned()));
@@ -38,7 +38,7 @@ pub(super) fn thread(thread: usize) -> i64 {
     (1 + CallKind::ALL.len() + REGISTERED.len() + thread) as i64
 }
 
-/// Demangled, short and mangled name.
+/// Returns the ids of the demangled, short and mangled name.
 pub(super) fn kernel(name: u16) -> [i64; 3] {
     let first = thread(THREADS.len()) + 3 * i64::from(name);
     [first, first + 1, first + 2]

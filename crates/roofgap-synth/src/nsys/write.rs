@@ -1,29 +1,29 @@
-//! Rows into the tables of an export.
+//! Writes rows to the tables of an export.
 
 use super::strings;
-use crate::event::{CallKind, Range};
+use crate::event::{CallKind, Range, TransferKind};
 use crate::names;
 use crate::program::Program;
 use rusqlite::{Connection, params};
 use std::path::Path;
 
-/// The file could not be written.
+/// Error of writing an export.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// It is there already; nothing is written over.
+    /// The file exists; it is not overwritten.
     #[error("{0} exists already; name another file")]
     Exists(String),
-    /// SQLite refused.
+    /// SQLite failed.
     #[error("cannot write an export to {path}: {source}")]
     Sqlite {
         /// The file.
         path: String,
-        /// What SQLite said.
+        /// Error of SQLite.
         source: rusqlite::Error,
     },
 }
 
-/// Writes what a program did as an export of Nsight Systems.
+/// Writes a program as an nsys export.
 pub fn write(program: &Program, path: &Path) -> Result<(), WriteError> {
     if path.exists() {
         return Err(WriteError::Exists(path.display().to_string()));
@@ -48,24 +48,24 @@ fn fill(program: &Program, path: &Path) -> rusqlite::Result<()> {
     db.execute_batch("COMMIT")
 }
 
-/// Process ids begin here.
+/// First process id.
 const FIRST_PID: i64 = 2771;
 
 fn pid(process: u16) -> i64 {
     FIRST_PID + i64::from(process)
 }
 
-/// The process as nsys packs it; the lowest bits are left for the thread.
+/// Packs a process id as nsys does; the lowest bits are for the thread.
 fn global_pid(process: u16) -> i64 {
     1 << 48 | pid(process) << 24
 }
 
 fn global_tid(process: u16, thread: u16) -> i64 {
-    // The first thread of a process has the number of the process.
+    // The first thread has the id of the process.
     global_pid(process) | (pid(process) + 1000 * i64::from(thread))
 }
 
-/// What the machine is: strings, processes, threads, GPUs, streams.
+/// Writes the description of the machine: strings, processes, threads, GPUs, streams.
 fn target(program: &Program, db: &Connection) -> rusqlite::Result<()> {
     let mut string = db.prepare("INSERT INTO StringIds VALUES (?, ?)")?;
     for (id, text) in strings::all().iter().enumerate() {
@@ -197,7 +197,10 @@ fn transfers(program: &Program, db: &Connection) -> rusqlite::Result<()> {
          copyKind, srcKind, dstKind, copyCount) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
     )?;
     for copy in &program.events.copies {
-        let (kind, from, to) = if copy.to_device { (1, 1, 2) } else { (2, 2, 0) };
+        let (kind, from, to) = match copy.kind {
+            TransferKind::ToDevice => (1, 1, 2),
+            _ => (2, 2, 0),
+        };
         row.execute(params![
             copy.start,
             copy.end,
@@ -244,7 +247,7 @@ fn transfers(program: &Program, db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The number by which every process calls domain `LLM`.
+/// Id of domain `LLM` in every process.
 const LLM: i64 = 1;
 
 fn ranges(program: &Program, db: &Connection) -> rusqlite::Result<()> {

@@ -24,12 +24,12 @@ impl Block {
         }
     }
 
-    /// The text in it.
+    /// Returns the text.
     pub(super) fn text(&self) -> &[u8] {
         self.room.get(..self.length).unwrap_or_default()
     }
 
-    /// The text in it, and where its rows go.
+    /// Returns the text and the target of its rows.
     pub(super) fn split(&mut self) -> (&[u8], &mut Rows) {
         (self.room.get(..self.length).unwrap_or_default(), &mut self.rows)
     }
@@ -49,7 +49,7 @@ pub(super) enum Failure {
 /// A file as text, unpacked where it is compressed.
 pub(super) struct Blocks {
     input: Input,
-    /// What was read after the last cut.
+    /// Bytes read after the end of the last block.
     carry: Vec<u8>,
     ended: bool,
 }
@@ -131,8 +131,8 @@ impl Input {
     }
 }
 
-/// Where the last event of a text seems to begin: a brace with a quote after it, and a brace and a comma before it. A guess
-/// (this may also stand inside an event), which whoever reads the text before it confirms by ending there.
+/// Finds the likely start of the last event: a brace before a quote, after a brace and a comma. The guess may be inside an
+/// event. The reader of the text before it confirms the guess by ending there.
 fn last_cut(text: &[u8]) -> Option<usize> {
     let mut end = text.len();
     loop {

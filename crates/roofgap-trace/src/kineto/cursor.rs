@@ -2,7 +2,7 @@
 
 use memchr::memchr2;
 
-/// How deep values may nest. Traces nest four deep; what goes far beyond that was made to do harm.
+/// Nesting limit. Traces nest four levels deep.
 const MAX_DEPTH: usize = 512;
 
 /// Strings up to this length are searched eight bytes at a time, which is faster than setting up a vector search.
@@ -13,11 +13,11 @@ const SHORT: usize = 32;
 pub(super) enum Stop {
     /// The block ended first; more text may complete it.
     Incomplete,
-    /// What stands at the cursor cannot be there.
+    /// Syntax error at the cursor.
     Invalid(Expected),
 }
 
-/// What should have stood at the cursor.
+/// Expected syntax at the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Value,
@@ -33,7 +33,7 @@ pub(super) enum Expected {
 }
 
 impl Expected {
-    /// The words for a message.
+    /// Returns the description for a message.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Value => "a value",
@@ -54,7 +54,7 @@ impl Expected {
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
     text: &'a [u8],
-    /// Where the cursor stands.
+    /// Offset of the cursor, bytes.
     pub(super) at: usize,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Cursor<'a> {
         Self { text, at }
     }
 
-    /// The text from `from` up to the cursor.
+    /// Returns the text from `from` up to the cursor.
     pub(super) fn since(&self, from: usize) -> &'a [u8] {
         self.text.get(from..self.at).unwrap_or_default()
     }
@@ -103,7 +103,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// A key and the colon after it.
+    /// Parses a key and its colon.
     #[inline(always)]
     pub(super) fn key(&mut self) -> Result<&'a [u8], Stop> {
         self.take(b'"', Expected::Key)?;
@@ -125,7 +125,7 @@ impl<'a> Cursor<'a> {
         is_there
     }
 
-    /// The rest of a string whose opening quote was consumed: its raw bytes, escapes and all.
+    /// Parses the rest of a string after its opening quote; returns the raw bytes with escapes.
     #[inline(always)]
     pub(super) fn string_rest(&mut self) -> Result<&'a [u8], Stop> {
         let rest = self.text.get(self.at..).unwrap_or_default();
@@ -146,7 +146,7 @@ impl<'a> Cursor<'a> {
         self.long_string_rest(rest, from)
     }
 
-    /// The same, when nothing special stands before `from`.
+    /// Parses the rest of a string that has no escapes before `from`.
     fn long_string_rest(&mut self, rest: &'a [u8], mut from: usize) -> Result<&'a [u8], Stop> {
         loop {
             let found = memchr2(b'"', b'\\', rest.get(from..).ok_or(Stop::Incomplete)?);
@@ -159,7 +159,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The text of a string, number or literal; `None` for a list or an object, which is passed over.
+    /// Parses a string, number or literal; skips a list or an object and returns `None`.
     #[inline(always)]
     pub(super) fn scalar(&mut self) -> Result<Option<&'a [u8]>, Stop> {
         match self.peek()? {
@@ -198,7 +198,7 @@ impl<'a> Cursor<'a> {
         self.literal()
     }
 
-    /// A literal. Infinite and undefined numbers are no JSON, but profilers have written them for ratios.
+    /// Parses a literal. Infinite and undefined numbers are not JSON, but profilers have written them for ratios.
     #[cold]
     fn literal(&mut self) -> Result<(), Stop> {
         let rest = self.text.get(self.at..).unwrap_or_default();
@@ -271,7 +271,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Where the first quote or backslash is in eight bytes.
+/// Returns the position of the first quote or backslash in eight bytes.
 #[inline(always)]
 fn first_special(eight: [u8; 8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);

@@ -7,7 +7,7 @@ use crate::Ns;
 use crate::decimal::MAX_NS;
 use serde_json::Value;
 
-/// Where in a list of events the cursor stands.
+/// Position of the cursor in a list of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// After the opening bracket.
@@ -49,7 +49,7 @@ pub(super) fn events<'a>(
     }
 }
 
-/// What part of the document the cursor is in.
+/// Part of the document that contains the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// Before anything.
@@ -64,11 +64,11 @@ pub(super) enum State {
     End,
 }
 
-/// What the header says.
+/// Values of the document's header.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     pub(super) schema_version: Option<String>,
-    /// What is to be added to every time.
+    /// Offset added to every time, ns.
     pub(super) base: Ns,
     pub(super) devices: Vec<DeviceProperties>,
 }
@@ -88,7 +88,7 @@ pub(super) struct DeviceProperties {
 pub(super) struct Document {
     pub(super) state: State,
     pub(super) header: Header,
-    /// Whether the list of events was there.
+    /// Returns true if the list of events was found.
     pub(super) has_events: bool,
 }
 
@@ -206,7 +206,7 @@ impl Document {
     }
 }
 
-/// The devices of the header; those without a number cannot be told apart and are left out.
+/// Parses the devices of the header; devices without a number are left out.
 fn devices(text: &[u8]) -> Vec<DeviceProperties> {
     let list: Vec<Value> = serde_json::from_slice(text).unwrap_or_default();
     let small = |device: &Value, key: &str| device.get(key)?.as_u64().and_then(|n| u32::try_from(n).ok());

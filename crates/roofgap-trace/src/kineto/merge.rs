@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 /// launched an operation and what the time base is, is known only at the end.
 pub(super) struct Merge<'t> {
     trace: &'t mut Trace,
-    /// How many rows there were before.
+    /// Number of rows before this input.
     first_op: usize,
     first_call: usize,
     first_cpu_op: usize,
@@ -54,12 +54,12 @@ impl<'t> Merge<'t> {
         }
     }
 
-    /// How many events there were that the profiler is known to write.
+    /// Returns the number of events of a known kind.
     pub(super) fn known(&self) -> u64 {
         self.known
     }
 
-    /// How many events there were.
+    /// Returns the number of events.
     pub(super) fn events(&self) -> u64 {
         self.events
     }
@@ -170,7 +170,7 @@ impl<'t> Merge<'t> {
         }
     }
 
-    /// The trace's id of a thread, and of its process.
+    /// Returns the ids of a thread and of its process in the trace.
     fn thread(&mut self, key: &ThreadKey) -> (ThreadId, ProcessId) {
         let process = match self.process_ids.get(&key.pid) {
             Some(&process) => process,
@@ -333,7 +333,7 @@ impl<'t> Merge<'t> {
     }
 }
 
-/// How to tell which process launched an operation.
+/// Method of finding the process that launched an operation.
 enum Launching {
     One(ProcessId),
     Many {
@@ -382,7 +382,7 @@ fn at(threads: &[(ThreadId, ProcessId)], thread: u32) -> (ThreadId, ProcessId) {
     threads.get(thread as usize).copied().unwrap_or_default()
 }
 
-/// `LLM@prefill` is the range `prefill` of the domain `LLM`, as NVTX has it; a name that has an `@` for another reason stays.
+/// Splits `LLM@prefill` into domain `LLM` and name `prefill`, as NVTX has them; other names with `@` stay whole.
 fn domain_and_name(text: &str) -> (&str, &str) {
     let is_identifier = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -396,7 +396,7 @@ fn domain_and_name(text: &str) -> (&str, &str) {
     }
 }
 
-/// What `Memcpy HtoD (Pageable -> Device)` and `Memset (Device)` say of where the memory lies.
+/// Parses the memory kinds in `Memcpy HtoD (Pageable -> Device)` and `Memset (Device)`.
 fn memory_kinds(name: &str) -> (MemoryKind, MemoryKind) {
     let kind = |text: &str| match text.trim() {
         "Pageable" => MemoryKind::Pageable,

@@ -17,7 +17,7 @@ const MAX_UNIT: usize = 64 << 20;
 /// A trace has an event of the profiler before this.
 const MAX_UNKNOWN: u64 = 64 << 20;
 
-/// How the work is divided.
+/// Division of the work between threads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Division {
     /// Bytes of a block.
@@ -48,18 +48,18 @@ pub(super) enum Fault {
     Broken(String),
 }
 
-/// What a thread made of a block, on the guess that the block begins with an event.
+/// Result of parsing a block, assuming that it begins with an event.
 struct Parsed {
     index: u64,
     block: Block,
-    /// How much of the text was read, and where that ends.
+    /// Length of the parsed text and the state at its end.
     read: usize,
     place: Place,
-    /// What stood there that cannot.
+    /// Syntax error at that position, if any.
     wrong: Option<Expected>,
 }
 
-/// What the threads take their work from.
+/// Queue of blocks for the threads.
 struct Feed {
     blocks: Blocks,
     free: Receiver<Block>,
@@ -94,7 +94,7 @@ pub(super) fn run(blocks: Blocks, division: Division, merge: &mut Merge<'_>) -> 
     })
 }
 
-/// One thread's work: the next block, its rows, and on.
+/// Parses blocks until the queue is empty.
 fn work(feed: &Mutex<Feed>, give_parsed: &Sender<Result<Parsed, Failure>>) {
     loop {
         // Reading is under the lock: a file is read by one at a time, and what was just read is parsed on the same core.
@@ -178,9 +178,9 @@ struct Assembly {
     document: Document,
     /// Text that awaits more.
     pending: Vec<u8>,
-    /// How long `pending` has to be before it is worth another look.
+    /// Length of `pending` at which the next attempt is made, bytes.
     enough: usize,
-    /// Where `pending` begins in the file.
+    /// Offset of `pending` in the file, bytes.
     offset: u64,
     rows: Rows,
 }
@@ -255,7 +255,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// The fault of something at `at` in `text` that should have been something else.
+    /// Describes a syntax error at `at` in `text`.
     fn invalid(&self, expected: Expected, text: &[u8], at: usize) -> Fault {
         let rest = text.get(at..).unwrap_or_default();
         let found: String = String::from_utf8_lossy(rest.get(..rest.len().min(24)).unwrap_or_default())

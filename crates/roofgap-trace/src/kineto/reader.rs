@@ -1,17 +1,21 @@
-//! The way in: a file to a trace.
+//! Reads a file into the trace.
 
 use super::blocks::{Blocks, Failure};
 use super::merge::Merge;
 use super::pipeline::{Division, Fault, run};
-use crate::{ReadError, Source, Trace};
+use crate::reader::{Detected, Reader};
+use crate::{ReadError, Source, SourceFormat, Trace};
 use memchr::memmem;
 use std::path::Path;
 
-/// The format's name in sources.
-const FORMAT: &str = "kineto";
+pub(crate) const READER: Reader = Reader {
+    detect: |head| Detected::when(looks_like(&head.bytes), SourceFormat::Kineto),
+    takes_gzip: true,
+    read: |path, _, input| read(path, &mut input.trace),
+};
 
-/// Whether unpacked text that begins with `head` seems to be a trace of the PyTorch profiler.
-pub fn looks_like(head: &[u8]) -> bool {
+/// Returns true if unpacked text that begins with `head` looks like a PyTorch profiler trace.
+pub(super) fn looks_like(head: &[u8]) -> bool {
     let text = head
         .strip_prefix(b"\xef\xbb\xbf")
         .unwrap_or(head)
@@ -24,13 +28,13 @@ pub fn looks_like(head: &[u8]) -> bool {
     }
 }
 
-/// Adds a trace of the PyTorch profiler, compressed or not, to `trace`. After an error `trace` holds a part of it and is of
-/// no use.
-pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+/// Reads a PyTorch profiler trace, compressed or not, into `trace`. After an error `trace` has a part of it and must not
+/// be used.
+pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     read_divided(path, Division::default(), trace)
 }
 
-/// The same with a given division of the work.
+/// Reads a trace with a given division of the work.
 pub(super) fn read_divided(path: &Path, division: Division, trace: &mut Trace) -> Result<(), ReadError> {
     let blocks = Blocks::open(path).map_err(|e| ReadError::io(path, e))?;
     let mut merge = Merge::new(trace);
@@ -38,7 +42,7 @@ pub(super) fn read_divided(path: &Path, division: Division, trace: &mut Trace) -
     merge.finish(&header);
     trace.sources.push(Source {
         path: path.display().to_string(),
-        format: FORMAT,
+        format: SourceFormat::Kineto,
         tool_version: None,
         schema_version: header.schema_version,
     });
@@ -52,7 +56,7 @@ fn explain(path: &Path, fault: Fault) -> ReadError {
         Fault::Source(Failure::Gzip(error)) => ReadError::damaged(
             path,
             NAME,
-            format!("the compressed data is cut or broken ({error})"),
+            format!("the compressed data is truncated or damaged ({error})"),
         ),
         Fault::Source(Failure::Growth(error)) => ReadError::damaged(path, NAME, error),
         Fault::Foreign(found) => ReadError::Unrecognised {

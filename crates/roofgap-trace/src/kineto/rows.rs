@@ -1,4 +1,4 @@
-//! What one block of text held, in ids of its own.
+//! Rows of one block of text, with ids local to the block.
 
 use crate::{LaunchShape, LossKind, Losses, Ns, OpKind};
 use rustc_hash::FxHashMap;
@@ -103,7 +103,7 @@ impl<'a, 'r> Filler<'a, 'r> {
         }
     }
 
-    /// The block's id of a name, given as it is written.
+    /// Returns the block's id of a raw name.
     #[inline]
     pub(super) fn name(&mut self, raw: &'a [u8]) -> u32 {
         let next = self.rows.names.len() as u32;
@@ -114,7 +114,7 @@ impl<'a, 'r> Filler<'a, 'r> {
         id
     }
 
-    /// The block's id of a thread.
+    /// Returns the block's id of a thread.
     #[inline]
     pub(super) fn thread(&mut self, pid: &'a [u8], tid: &'a [u8]) -> u32 {
         if let Some((last_pid, last_tid, id)) = self.last_thread

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The string that raw bytes between quotes stand for. Escapes that do not exist are kept as they are (old profilers wrote
-/// Windows paths without escaping them), and what is not UTF-8 is replaced.
+/// Decodes the raw bytes between quotes. Unknown escapes are kept (old profilers wrote Windows paths without escaping them),
+/// and invalid UTF-8 is replaced.
 pub(super) fn decode(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
         return String::from_utf8_lossy(raw);
@@ -35,7 +35,7 @@ pub(super) fn decode(raw: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The character of `uXXXX`, or of a pair of them, and how many bytes that took.
+/// Decodes `uXXXX`, or a surrogate pair; returns the character and the number of bytes read.
 fn unicode(text: &str) -> Option<(char, usize)> {
     let unit = |text: &str| {
         let digits = text.strip_prefix('u')?.get(..4)?;

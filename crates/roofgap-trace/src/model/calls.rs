@@ -1,9 +1,9 @@
-//! What the CPU did: calls into CUDA, and the operators of a framework.
+//! CPU activity: CUDA API calls and framework operators.
 
 use super::order::{Order, by_start};
 use super::{NameId, Ns, ProcessId, ThreadId};
 
-/// What a call into CUDA does, as far as the analysis cares.
+/// Class of a CUDA API call, as the analysis needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallClass {
     /// Launches a kernel.
@@ -23,7 +23,7 @@ pub enum CallClass {
 }
 
 impl CallClass {
-    /// The class of a runtime or driver function, by its name with or without a version suffix.
+    /// Returns the class of a runtime or driver function by its name, with or without a version suffix.
     ///
     /// ```
     /// use roofgap_trace::CallClass;
@@ -81,7 +81,7 @@ pub struct Call {
     pub end: Ns,
     /// The function.
     pub name: NameId,
-    /// What it does.
+    /// Class.
     pub class: CallClass,
     /// The process.
     pub process: ProcessId,
@@ -100,7 +100,7 @@ pub struct Calls {
     pub end: Vec<Ns>,
     /// Functions.
     pub name: Vec<NameId>,
-    /// What each does.
+    /// Classes.
     pub class: Vec<CallClass>,
     /// Processes.
     pub process: Vec<ProcessId>,
@@ -111,12 +111,12 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// How many calls there are.
+    /// Returns the number of calls.
     pub fn len(&self) -> usize {
         self.start.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no calls.
     pub fn is_empty(&self) -> bool {
         self.start.is_empty()
     }
@@ -162,12 +162,12 @@ pub struct CpuOps {
 }
 
 impl CpuOps {
-    /// How many operators ran.
+    /// Returns the number of operators.
     pub fn len(&self) -> usize {
         self.start.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no operators.
     pub fn is_empty(&self) -> bool {
         self.start.is_empty()
     }

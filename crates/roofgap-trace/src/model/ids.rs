@@ -1,4 +1,6 @@
-//! Small ids that stand for things in rows.
+//! Ids that rows hold, and the strings behind name ids.
+
+use rustc_hash::FxHashMap;
 
 /// Nanoseconds on the trace's one time base, or a length of time in nanoseconds.
 pub type Ns = i64;
@@ -10,7 +12,7 @@ macro_rules! id {
         pub struct $name(pub $repr);
 
         impl $name {
-            /// The position in the table that this id points into.
+            /// Returns the position in the table that this id refers to.
             #[inline]
             pub fn index(self) -> usize {
                 self.0 as usize
@@ -21,7 +23,7 @@ macro_rules! id {
 pub(crate) use id;
 
 id!(
-    /// A string in [`super::Names`].
+    /// A string in [`Names`].
     NameId, u32
 );
 id!(
@@ -36,3 +38,51 @@ id!(
     /// A position in `Trace::devices`.
     DeviceId, u16
 );
+
+/// An interner: every distinct string once, rows hold the id.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    strings: Vec<Box<str>>,
+    ids: FxHashMap<Box<str>, NameId>,
+}
+
+impl Names {
+    /// Returns the id of `text`, and adds it if it is new.
+    pub fn intern(&mut self, text: &str) -> NameId {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = NameId(self.strings.len() as u32);
+        self.strings.push(text.into());
+        self.ids.insert(text.into(), id);
+        id
+    }
+
+    /// Returns the id of `text` if it is known.
+    pub fn find(&self, text: &str) -> Option<NameId> {
+        self.ids.get(text).copied()
+    }
+
+    /// Returns the string of an id; empty for an id of another trace.
+    pub fn get(&self, id: NameId) -> &str {
+        self.strings.get(id.index()).map_or("", |s| s)
+    }
+
+    /// Returns the number of distinct strings.
+    pub fn len(&self) -> usize {
+        self.strings.len()
+    }
+
+    /// Returns true if no string was interned.
+    pub fn is_empty(&self) -> bool {
+        self.strings.is_empty()
+    }
+
+    /// Iterates over ids and strings in the order of first occurrence.
+    pub fn iter(&self) -> impl Iterator<Item = (NameId, &str)> {
+        self.strings
+            .iter()
+            .enumerate()
+            .map(|(i, s)| (NameId(i as u32), &**s))
+    }
+}

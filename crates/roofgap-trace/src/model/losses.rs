@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// How much a loss matters.
+/// Severity of a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Worth knowing; no number is wrong because of it.
@@ -14,7 +14,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word used in reports.
+    /// Returns the word used in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -33,17 +33,17 @@ macro_rules! losses {
         }
 
         impl LossKind {
-            /// The stable name used in JSON.
+            /// Returns the stable name used in JSON.
             pub fn id(self) -> &'static str {
                 match self { $(Self::$variant => $id,)* }
             }
 
-            /// How much it matters.
+            /// Returns the severity.
             pub fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity,)* }
             }
 
-            /// What it means for the numbers.
+            /// Returns the effect on the numbers.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
             }
@@ -84,9 +84,9 @@ losses! {
 /// One declared loss with its count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Which.
+    /// Kind of loss.
     pub kind: LossKind,
-    /// How many rows.
+    /// Number of rows.
     pub count: u64,
 }
 
@@ -102,7 +102,7 @@ impl Losses {
         }
     }
 
-    /// How many rows were counted under `kind`.
+    /// Returns the number of rows counted under `kind`.
     pub fn count(&self, kind: LossKind) -> u64 {
         self.0.get(&kind).copied().unwrap_or(0)
     }
@@ -114,7 +114,7 @@ impl Losses {
         }
     }
 
-    /// The losses that occurred.
+    /// Iterates over the losses that occurred.
     pub fn iter(&self) -> impl Iterator<Item = Loss> + '_ {
         self.0.iter().map(|(&kind, &count)| Loss { kind, count })
     }

@@ -1,11 +1,11 @@
-//! What ran on a GPU.
+//! GPU operations.
 
 use super::ids::id;
 use super::order::by_start;
 use super::{DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
 
-/// What kind of work an operation was.
+/// Kind of a GPU operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
     /// A kernel, launched by itself or as a node of a graph.
@@ -18,7 +18,7 @@ pub enum OpKind {
     Graph,
 }
 
-/// Where the memory of a copy lies, as far as the tool said.
+/// Kind of memory of a copy, as far as the tool records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MemoryKind {
     /// Not said.
@@ -39,7 +39,7 @@ id!(
     ShapeId, u32
 );
 
-/// How a kernel was launched. Equal launches share one entry.
+/// Launch configuration of a kernel. Equal launches share one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct LaunchShape {
     /// Blocks in x, y, z.
@@ -57,7 +57,7 @@ pub struct LaunchShape {
 /// One operation, as a row to push or to look at.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GpuOp {
-    /// What it was.
+    /// Kind.
     pub kind: OpKind,
     /// First moment on the device.
     pub start: Ns,
@@ -90,7 +90,7 @@ pub struct GpuOps {
     pub start: Vec<Ns>,
     /// Last moments.
     pub end: Vec<Ns>,
-    /// What each was.
+    /// Kinds.
     pub kind: Vec<OpKind>,
     /// Names.
     pub name: Vec<NameId>,
@@ -113,27 +113,27 @@ pub struct GpuOps {
     shape_ids: FxHashMap<LaunchShape, ShapeId>,
 }
 
-/// What a copy or a set moved.
+/// Amount and memory kinds of a copy or set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Transfer {
-    /// How much.
+    /// Amount, bytes.
     pub bytes: u64,
     /// Source and target memory.
     pub memory: (MemoryKind, MemoryKind),
 }
 
 impl GpuOps {
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.start.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no operations.
     pub fn is_empty(&self) -> bool {
         self.start.is_empty()
     }
 
-    /// The id of a launch shape, new or known.
+    /// Returns the id of a launch shape, and adds it if it is new.
     pub fn intern_shape(&mut self, shape: LaunchShape) -> ShapeId {
         if self.shapes.is_empty() {
             self.shapes.push(LaunchShape::default());
@@ -147,7 +147,7 @@ impl GpuOps {
         id
     }
 
-    /// The launch shape of a row; zeros where there is none.
+    /// Returns the launch shape of a row; zeros if it has none.
     pub fn shape_of(&self, row: usize) -> LaunchShape {
         self.shape
             .get(row)
@@ -180,7 +180,7 @@ impl GpuOps {
         self.graph_node.push(op.graph_node);
     }
 
-    /// Length in time of a row.
+    /// Returns the duration of a row, ns.
     #[inline]
     pub fn duration(&self, row: usize) -> Ns {
         self.end[row] - self.start[row]

@@ -4,7 +4,7 @@ use super::Ns;
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 
-/// How rows get in order.
+/// A permutation of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Order {
     /// A few rows at the end belong among the sorted ones before them: first the rows, in order, then for each of them the row
@@ -14,7 +14,7 @@ pub(super) enum Order {
     All(Vec<u32>),
 }
 
-/// The order of rows by their start, equal starts by `tie`; `None` if they are in order already.
+/// Computes the order of rows by start, equal starts by `tie`; `None` if they are in order.
 ///
 /// Starts rarely repeat, so they are sorted by themselves, beside their row numbers, and `tie` is asked only where it matters.
 pub(super) fn by_start(start: &[Ns], tie: impl Fn(usize, usize) -> Ordering) -> Option<Order> {

@@ -1,8 +1,8 @@
-//! What the program said of itself: named ranges and marks.
+//! NVTX ranges and marks of the program.
 
 use super::{NameId, Ns, ProcessId, ThreadId};
 
-/// How a range was opened and closed.
+/// Style of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RangeStyle {
     /// Pushed and popped on one thread.
@@ -18,9 +18,9 @@ pub struct Range {
     pub start: Ns,
     /// When it was closed, or the end of the capture if it never was.
     pub end: Ns,
-    /// Its domain; the empty string is the default domain.
+    /// Domain; the empty string is the default domain.
     pub domain: NameId,
-    /// Its name.
+    /// Name.
     pub name: NameId,
     /// The process.
     pub process: ProcessId,
@@ -28,9 +28,9 @@ pub struct Range {
     pub thread: ThreadId,
     /// The thread that closed it.
     pub end_thread: ThreadId,
-    /// How it was made.
+    /// Style.
     pub style: RangeStyle,
-    /// Whether it was still open when the capture ended.
+    /// True if the range was still open when the capture ended.
     pub open: bool,
 }
 
@@ -39,9 +39,9 @@ pub struct Range {
 pub struct Mark {
     /// When.
     pub at: Ns,
-    /// Its domain; the empty string is the default domain.
+    /// Domain; the empty string is the default domain.
     pub domain: NameId,
-    /// Its name.
+    /// Name.
     pub name: NameId,
     /// The thread.
     pub thread: ThreadId,

@@ -1,16 +1,70 @@
 //! The trace: everything the readers found, in one model.
 
-use super::{
-    Calls, CpuOps, DeviceId, GpuOps, KernelTotal, Losses, NameId, Names, Ns, ProcessId, Ranges, ThreadId,
-};
+use serde::{Deserialize, Serialize};
 
-/// Where a part of the trace came from.
+use super::{Calls, CpuOps, DeviceId, GpuOps, Losses, NameId, Names, Ns, ProcessId, Ranges, ThreadId};
+
+macro_rules! source_formats {
+    ($($(#[$doc:meta])* $variant:ident, $name:literal, timeline: $timeline:literal;)*) => {
+        /// Format of an input file.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum SourceFormat {
+            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl SourceFormat {
+            /// Returns the name used in reports and JSON.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// Returns true for a timeline, of which one command takes one.
+            pub fn is_timeline(self) -> bool {
+                match self { $(Self::$variant => $timeline,)* }
+            }
+        }
+    };
+}
+
+source_formats! {
+    /// SQLite export of an nsys report.
+    NsysSqlite, "nsys-sqlite", timeline: true;
+    /// Capture of the native collector.
+    Native, "native", timeline: true;
+    /// PyTorch profiler trace.
+    Kineto, "kineto", timeline: true;
+    /// Kernel summary of `nsys stats` in CSV.
+    KernelSummary, "nsys-kernel-summary", timeline: true;
+    /// Nsight Compute report.
+    NcuReport, "ncu-rep", timeline: false;
+    /// Raw page of `ncu --csv`.
+    NcuRawPage, "ncu-raw-csv", timeline: false;
+    /// Details page of `ncu --csv`.
+    NcuDetailsPage, "ncu-details-csv", timeline: false;
+    /// Workload account of the profiled program.
+    WorkloadAccount, "workload-account", timeline: false;
+}
+
+impl std::fmt::Display for SourceFormat {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl From<SourceFormat> for String {
+    fn from(format: SourceFormat) -> Self {
+        format.as_str().to_owned()
+    }
+}
+
+/// An input file of the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The file as the user named it.
     pub path: String,
-    /// The format it was read as.
-    pub format: &'static str,
+    /// Format, as detected from content.
+    pub format: SourceFormat,
     /// Version of the tool that made it, where it says.
     pub tool_version: Option<String>,
     /// Version of the file's schema, where it says.
@@ -45,28 +99,45 @@ pub struct Device {
 pub struct Process {
     /// The system's number.
     pub pid: u32,
-    /// Its name; empty where unknown.
+    /// Name; empty when unknown.
     pub name: NameId,
 }
 
 /// A thread of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thread {
-    /// Its process.
+    /// Process of the thread.
     pub process: ProcessId,
     /// The system's number.
     pub tid: u32,
-    /// Its name; empty where unknown.
+    /// Name; empty when unknown.
     pub name: NameId,
 }
 
-/// More devices than any machine has.
+/// Totals of a kernel from a summary table, without times of launches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KernelTotal {
+    /// Kernel name.
+    pub name: NameId,
+    /// Sum of durations, ns.
+    pub total_ns: i64,
+    /// Number of launches.
+    pub calls: u64,
+    /// Median duration, ns, where the table has it.
+    pub median_ns: Option<f64>,
+    /// Shortest duration, ns.
+    pub min_ns: Option<i64>,
+    /// Longest duration, ns.
+    pub max_ns: Option<i64>,
+}
+
+/// Limit of devices, above that of any machine.
 pub(crate) const MOST_DEVICES: usize = 4096;
 
 /// One program run as the tools saw it.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// Where it came from.
+    /// Input files.
     pub sources: Vec<Source>,
     /// All strings.
     pub names: Names,
@@ -76,7 +147,7 @@ pub struct Trace {
     pub processes: Vec<Process>,
     /// Threads.
     pub threads: Vec<Thread>,
-    /// What ran on GPUs.
+    /// GPU operations.
     pub ops: GpuOps,
     /// Calls into CUDA.
     pub calls: Calls,
@@ -86,11 +157,11 @@ pub struct Trace {
     pub cpu_ops: CpuOps,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
-    /// What was lost.
+    /// Declared losses.
     pub losses: Losses,
 }
 
-/// A range as people write it: `domain@name`, or the name alone in the default domain.
+/// Formats a range as `domain@name`, or as its name in the default domain.
 pub fn range_name(domain: &str, name: &str) -> String {
     let at = if domain.is_empty() { "" } else { "@" };
     format!("{domain}{at}{name}")
@@ -144,7 +215,7 @@ impl Trace {
         });
     }
 
-    /// The first and the last moment of anything in the trace.
+    /// Returns the first and the last time in the trace.
     pub fn span(&self) -> Option<(Ns, Ns)> {
         let starts = [&self.ops.start, &self.calls.start, &self.cpu_ops.start];
         let ends = [&self.ops.end, &self.calls.end, &self.cpu_ops.end];

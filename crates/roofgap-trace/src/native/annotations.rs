@@ -1,11 +1,11 @@
-//! What the program said of itself: the events of its threads put together into ranges and marks.
+//! Joins the NVTX events of threads into ranges and marks.
 
 use super::identity::Identity;
 use crate::{LossKind, Mark, NameId, Ns, ProcessId, Range, RangeStyle, Trace};
-use roofgap_inject::wire::{EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop};
+use roofgap_wire::{EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop};
 use rustc_hash::FxHashMap;
 
-/// What an event is called, as far as it is known when it is read.
+/// Name of an event, as far as it is known when the event is read.
 #[derive(Debug, Clone, Copy)]
 enum Called {
     Nothing,

@@ -1,13 +1,13 @@
-//! Who did it: the threads and devices behind the numbers of a capture.
+//! Threads and devices behind the numbers of a capture.
 //!
 //! Rows are pushed with the capture's own numbers in place of ids and corrected at the end, because the records that
 //! explain the numbers may come after the rows that use them.
 
 use crate::{Device, DeviceId, LossKind, ProcessId, ThreadId, Trace};
-use roofgap_inject::wire;
+use roofgap_wire as wire;
 use rustc_hash::FxHashMap;
 
-/// What is known of the threads and devices of one process.
+/// Threads and devices of one process.
 #[derive(Debug, Default)]
 pub(super) struct Identity {
     /// By pthread handle: since when it means which thread.
@@ -28,7 +28,7 @@ impl Identity {
             .push((thread.at, thread.tid));
     }
 
-    /// A name the program gave wins over the system's.
+    /// Names a thread. A name from the program replaces the operating system's.
     pub(super) fn name_thread(&mut self, name: &wire::ThreadName<'_>) {
         let given = name.given != 0;
         let known = self.names.get(&name.tid).is_some_and(|known| known.0 && !given);
@@ -59,7 +59,7 @@ impl Identity {
         }
     }
 
-    /// What is known of the device a program calls `number`.
+    /// Returns the facts of the device that the program calls `number`.
     fn device(&self, number: u32) -> Option<Device> {
         let Some(told) = self.seen_by_program.get(&number) else {
             return self
@@ -83,7 +83,7 @@ impl Identity {
         })
     }
 
-    /// The thread of a system number.
+    /// Returns the thread of a thread id.
     pub(super) fn thread(&mut self, process: ProcessId, tid: u32, trace: &mut Trace) -> ThreadId {
         if let Some(&id) = self.threads.get(&tid) {
             return id;
@@ -108,8 +108,8 @@ impl Identity {
         trace.calls.thread = column;
     }
 
-    /// The thread that a handle meant at a time: the last one seen before it, or else the first. A thread that never
-    /// annotated anything has only its handle, which serves as its number.
+    /// Returns the thread of a handle at a time: the last one registered before it, else the first. A thread without annotations
+    /// has only its handle, which serves as its id.
     fn tid_of(&self, handle: u32, at: u64) -> u32 {
         let Some(seen) = self.handles.get(&handle) else {
             return handle;
@@ -143,7 +143,7 @@ impl Identity {
     }
 }
 
-/// As the tools print it; `None` for anything but sixteen bytes that say something.
+/// Formats a UUID as the tools print it; `None` unless it has sixteen bytes and is not zero.
 fn uuid(bytes: &[u8]) -> Option<String> {
     if bytes.len() != 16 || bytes.iter().all(|&byte| byte == 0) {
         return None;

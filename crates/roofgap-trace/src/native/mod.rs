@@ -1,11 +1,12 @@
-//! Captures of the native collector (`.rgcap`): CUPTI and NVTX from inside the program, one file a process.
+//! Captures of the native collector (`.rgcap`): CUPTI and NVTX from inside the program, one file per process.
 
 mod annotations;
 mod demangle;
 mod identity;
 mod reader;
 
-pub use reader::{Account, Ending, kernel_names, looks_like, read};
+pub(crate) use reader::READER;
+pub use reader::kernel_names;
 
 #[cfg(test)]
 mod tests;

@@ -1,33 +1,40 @@
-//! One capture into the model.
+//! Reads a capture into the trace.
 
 use super::annotations::Annotations;
 use super::demangle::demangle;
 use super::identity::Identity;
 use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
-    ReadError, ShapeId, Source, ThreadId, Trace,
+    ReadError, ShapeId, Source, SourceFormat, ThreadId, Trace,
 };
-use roofgap_inject::wire::{self, Reader, Record, WireError};
+use roofgap_wire::{self as wire, Reader, Record, WireError};
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-pub use roofgap_inject::wire::{Ending, looks_like};
+use crate::reader::{Detected, Reader as InputReader};
+use roofgap_wire::Ending;
 
-/// What a capture says of itself, beside its events.
+pub(crate) const READER: InputReader = InputReader {
+    detect: |head| Detected::when(wire::looks_like(&head.bytes), SourceFormat::Native),
+    takes_gzip: false,
+    read: |path, _, input| read(path, &mut input.trace).map(drop),
+};
+
+/// Facts of a capture beside its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub(super) struct CaptureFacts {
     /// The process.
-    pub pid: u32,
-    /// How the recording ended.
-    pub ending: Ending,
-    /// What the collector could not record: identifier, count, and more about it.
-    pub losses: Vec<(String, u64, String)>,
+    pub(super) pid: u32,
+    /// End of the recording.
+    pub(super) ending: Ending,
+    /// Losses of the collector: identifier, count and explanation.
+    pub(super) losses: Vec<(String, u64, String)>,
 }
 
-/// Reads a capture into `trace`, which may hold other inputs already. The caller sorts.
-pub fn read(path: &Path, trace: &mut Trace) -> Result<Account, ReadError> {
+/// Reads a capture into `trace`, which may have other inputs already. The caller sorts.
+pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
     let mut reader = open(path)?;
     let header = *reader.header();
     let mut capture = Capture::new(header.pid, path, trace);
@@ -39,12 +46,15 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<Account, ReadError> {
     // `next_frame` has returned `None`, so the ending is known.
     let ending = reader.ending().unwrap_or(Ending::Cut {
         at: 0,
-        why: wire::Cut::Torn,
+        why: wire::CutReason::Torn,
     });
     Ok(capture.finish(header.pid, ending))
 }
 
-/// The kernel names of a capture: the readable one, as events carry it, and the compiler's, by which other tools can be asked.
+/// Reads the kernel names of a capture as pairs: demangled, as in the trace, and mangled, as other tools need them.
+///
+/// # Errors
+/// Fails when the file is not a readable capture.
 pub fn kernel_names(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
     let mut reader = open(path)?;
     let mut names = Vec::new();
@@ -80,7 +90,7 @@ fn failed(path: &Path, error: WireError) -> ReadError {
             expected: "a native capture".into(),
             found: "another format".into(),
         },
-        WireError::HeaderCut | WireError::HeaderDamaged => ReadError::damaged(path, "native capture", error),
+        _ => ReadError::damaged(path, "native capture", error),
     }
 }
 
@@ -92,9 +102,9 @@ struct Capture<'t> {
     annotations: Annotations,
     texts: FxHashMap<u32, NameId>,
     shapes: FxHashMap<u32, (NameId, ShapeId)>,
-    places: FxHashMap<u32, (DeviceId, u32)>,
+    streams: FxHashMap<u32, (DeviceId, u32)>,
     call_names: FxHashMap<u32, (NameId, CallClass)>,
-    /// What is taken from CUPTI's times to bring them to the clock of the annotations.
+    /// Offset of CUPTI's clock to the clock of the annotations, ns.
     offset: Ns,
     clock_known: bool,
     losses: FxHashMap<String, (u64, String)>,
@@ -106,7 +116,7 @@ impl<'t> Capture<'t> {
     fn new(pid: u32, path: &Path, trace: &'t mut Trace) -> Self {
         trace.sources.push(Source {
             path: path.display().to_string(),
-            format: "native",
+            format: SourceFormat::Native,
             tool_version: None,
             schema_version: Some(wire::VERSION.to_string()),
         });
@@ -116,7 +126,7 @@ impl<'t> Capture<'t> {
             annotations: Annotations::default(),
             texts: FxHashMap::default(),
             shapes: FxHashMap::default(),
-            places: FxHashMap::default(),
+            streams: FxHashMap::default(),
             call_names: FxHashMap::default(),
             offset: 0,
             clock_known: false,
@@ -131,8 +141,8 @@ impl<'t> Capture<'t> {
         match record {
             Record::Kernel(kernel) => self.kernel(kernel),
             Record::Call(call) => self.call(call),
-            Record::Copy(copy) => self.copy(copy),
-            Record::Set(set) => self.set(set),
+            Record::Memcpy(copy) => self.copy(copy),
+            Record::Memset(set) => self.set(set),
             Record::GraphLaunch(graph) => self.graph(graph),
             Record::NvtxEvent(event) => {
                 self.last = self.last.max(event.at as Ns);
@@ -153,9 +163,9 @@ impl<'t> Capture<'t> {
                 self.texts.insert(entry.id, name);
             }
             Record::LaunchShape(shape) => self.shape(shape),
-            Record::Place(place) => {
-                let number = u16::try_from(place.device).unwrap_or(u16::MAX);
-                self.places.insert(place.id, (DeviceId(number), place.stream));
+            Record::StreamEntry(entry) => {
+                let number = u16::try_from(entry.device).unwrap_or(u16::MAX);
+                self.streams.insert(entry.id, (DeviceId(number), entry.stream));
             }
             Record::CallName(entry) => {
                 let name = entry.name.to_str();
@@ -193,11 +203,11 @@ impl<'t> Capture<'t> {
             Record::Malformed(_) => self.trace.losses.add(LossKind::EventMalformed, 1),
             Record::Unknown(_) => self.trace.losses.add(LossKind::EventUnknown, 1),
             // Waits are in the calls already; the others say nothing of the program.
-            Record::Sync(_) | Record::Category(_) | Record::Flush(_) | Record::End(_) => {}
+            Record::Synchronization(_) | Record::Category(_) | Record::Flush(_) | Record::End(_) => {}
         }
     }
 
-    /// CUPTI keeps the annotations' clock unless something in the program gave it another.
+    /// Computes the offset of CUPTI's clock, which differs only if the program replaced it.
     fn clocks(&mut self, clocks: &wire::ClockPair) {
         if self.clock_known {
             return;
@@ -228,8 +238,14 @@ impl<'t> Capture<'t> {
         })
     }
 
-    /// A row of GPU work with what every kind has; `None`, counted, when its times say nothing.
-    fn op(&mut self, kind: OpKind, (start, end): (u64, u64), place: u32, correlation: u32) -> Option<GpuOp> {
+    /// Creates a GPU operation with the fields of every kind; counts a loss and returns `None` when its times are invalid.
+    fn op(
+        &mut self,
+        kind: OpKind,
+        (start, end): (u64, u64),
+        stream_id: u32,
+        correlation: u32,
+    ) -> Option<GpuOp> {
         if start == 0 || end == 0 {
             self.trace.losses.add(LossKind::EventMalformed, 1);
             return None;
@@ -240,7 +256,7 @@ impl<'t> Capture<'t> {
             return None;
         }
         self.last = self.last.max(end);
-        let (device, stream) = self.places.get(&place).copied().unwrap_or_default();
+        let (device, stream) = self.streams.get(&stream_id).copied().unwrap_or_default();
         Some(GpuOp {
             kind,
             start,
@@ -259,7 +275,7 @@ impl<'t> Capture<'t> {
 
     fn kernel(&mut self, kernel: &wire::Kernel) {
         let times = (kernel.start, kernel.end);
-        let Some(mut op) = self.op(OpKind::Kernel, times, kernel.place, kernel.correlation) else {
+        let Some(mut op) = self.op(OpKind::Kernel, times, kernel.stream_id, kernel.correlation) else {
             return;
         };
         (op.name, op.shape) = match self.shapes.get(&kernel.shape) {
@@ -270,9 +286,9 @@ impl<'t> Capture<'t> {
         self.trace.ops.push(op);
     }
 
-    fn copy(&mut self, copy: &wire::Copy) {
+    fn copy(&mut self, copy: &wire::Memcpy) {
         let times = (copy.start, copy.end);
-        let Some(mut op) = self.op(OpKind::Copy, times, copy.place, copy.correlation) else {
+        let Some(mut op) = self.op(OpKind::Copy, times, copy.stream_id, copy.correlation) else {
             return;
         };
         op.name = self.trace.names.intern(copy_name(copy.kind));
@@ -282,9 +298,9 @@ impl<'t> Capture<'t> {
         self.trace.ops.push(op);
     }
 
-    fn set(&mut self, set: &wire::Set) {
+    fn set(&mut self, set: &wire::Memset) {
         let times = (set.start, set.end);
-        let Some(mut op) = self.op(OpKind::Set, times, set.place, set.correlation) else {
+        let Some(mut op) = self.op(OpKind::Set, times, set.stream_id, set.correlation) else {
             return;
         };
         op.name = self.trace.names.intern("[CUDA memset]");
@@ -296,7 +312,7 @@ impl<'t> Capture<'t> {
 
     fn graph(&mut self, graph: &wire::GraphLaunch) {
         let times = (graph.start, graph.end);
-        let Some(mut op) = self.op(OpKind::Graph, times, graph.place, graph.correlation) else {
+        let Some(mut op) = self.op(OpKind::Graph, times, graph.stream_id, graph.correlation) else {
             return;
         };
         op.name = self.trace.names.intern("[CUDA graph]");
@@ -333,7 +349,7 @@ impl<'t> Capture<'t> {
         });
     }
 
-    fn finish(mut self, pid: u32, ending: Ending) -> Account {
+    fn finish(mut self, pid: u32, ending: Ending) -> CaptureFacts {
         let trace = self.trace;
         self.who.settle_threads(self.process, self.first.1, trace);
         self.who.settle_devices(self.first.0, trace);
@@ -356,11 +372,11 @@ impl<'t> Capture<'t> {
             .map(|(id, (count, detail))| (id, count, detail))
             .collect();
         losses.sort();
-        Account { pid, ending, losses }
+        CaptureFacts { pid, ending, losses }
     }
 }
 
-/// The collector's words for a loss in the model's; `None` for what the records themselves show.
+/// Maps a loss of the collector to one of the model; `None` for losses that the records show themselves.
 fn loss_kind(id: &str) -> Option<LossKind> {
     Some(match id {
         "cupti.dropped" | "nvtx.ring_full" | "nvtx.reentered" | "nvtx.too_many_threads" => {
@@ -392,7 +408,7 @@ fn copy_name(kind: u8) -> &'static str {
     }
 }
 
-/// CUPTI's numbers for memory.
+/// Maps CUPTI's memory kinds.
 fn memory(kind: u8) -> MemoryKind {
     match kind {
         1 => MemoryKind::Pageable,

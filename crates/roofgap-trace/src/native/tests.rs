@@ -1,10 +1,10 @@
 //! A capture made from an nsys export must read as the export does; and what only a capture has.
 
-use super::{Ending, kernel_names, read};
-use crate::{Format, LossKind, OpKind, RangeStyle, Trace};
-use roofgap_inject::wire::{
-    self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text,
-};
+use super::reader::{kernel_names, read};
+use crate::{LossKind, OpKind, RangeStyle, Trace};
+use roofgap_wire as wire;
+use roofgap_wire::Ending;
+use roofgap_wire::{self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text};
 use std::path::{Path, PathBuf};
 
 /// Writes records as a capture, some to a frame.
@@ -49,7 +49,7 @@ fn launch(correlation: u32, handle: u32, at: u64) -> [Record<'static>; 2] {
     };
     let kernel = wire::Kernel {
         shape: 0,
-        place: 0,
+        stream_id: 0,
         correlation,
         graph: 0,
         start: at + 10,
@@ -75,7 +75,7 @@ fn basics() -> Vec<Record<'static>> {
             dynamic_shared: 16,
             local: 0,
         }),
-        Record::Place(wire::Place {
+        Record::StreamEntry(wire::StreamEntry {
             id: 0,
             device: 0,
             context: 1,
@@ -88,7 +88,7 @@ fn basics() -> Vec<Record<'static>> {
     ]
 }
 
-fn read_whole(records: &[Record<'_>]) -> (Trace, super::Account) {
+fn read_whole(records: &[Record<'_>]) -> (Trace, super::reader::CaptureFacts) {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), records, true);
     let mut trace = Trace::default();
@@ -279,7 +279,7 @@ fn kernels_without_times_are_left_out_and_counted() {
     let mut records = basics();
     records.push(Record::Kernel(wire::Kernel {
         shape: 0,
-        place: 0,
+        stream_id: 0,
         correlation: 1,
         graph: 0,
         start: 0,
@@ -309,7 +309,7 @@ fn a_newer_capture_and_another_file_are_refused() {
 fn a_capture_is_told_by_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), &basics(), true);
-    assert_eq!(crate::input::sniff(&path).unwrap(), (Format::Native, false));
+    assert_eq!(crate::detect(&path).unwrap(), crate::SourceFormat::Native);
 }
 
 fn fixture(name: &str) -> PathBuf {
@@ -412,22 +412,22 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
     let ops = &trace.ops;
     for row in 0..ops.len() {
         let shape = ops.shape_of(row);
-        let (place, correlation) = (row as u32, ops.correlation[row]);
+        let (stream_id, correlation) = (row as u32, ops.correlation[row]);
         let (start, end) = (ops.start[row] as u64, ops.end[row] as u64);
-        records.push(Record::Place(wire::Place {
-            id: place,
+        records.push(Record::StreamEntry(wire::StreamEntry {
+            id: stream_id,
             device: u32::from(ops.device[row].0),
             context: 1,
             stream: ops.stream[row],
         }));
         let (bytes, node) = (
-            ops.transfers.get(&place).map_or(0, |t| t.bytes),
+            ops.transfers.get(&stream_id).map_or(0, |t| t.bytes),
             ops.graph_node[row],
         );
         let work = match ops.kind[row] {
             OpKind::Kernel => {
                 records.push(Record::LaunchShape(wire::LaunchShape {
-                    id: place,
+                    id: stream_id,
                     name: ops.name[row].0,
                     grid: shape.grid,
                     block: shape.block,
@@ -437,8 +437,8 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                     local: 0,
                 }));
                 Record::Kernel(wire::Kernel {
-                    shape: place,
-                    place,
+                    shape: stream_id,
+                    stream_id,
                     correlation,
                     graph: 0,
                     start,
@@ -446,8 +446,8 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                     node,
                 })
             }
-            OpKind::Copy => Record::Copy(wire::Copy {
-                place,
+            OpKind::Copy => Record::Memcpy(wire::Memcpy {
+                stream_id,
                 correlation,
                 graph: 0,
                 start,
@@ -464,8 +464,8 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                 to: 0,
                 flags: 0,
             }),
-            OpKind::Set => Record::Set(wire::Set {
-                place,
+            OpKind::Set => Record::Memset(wire::Memset {
+                stream_id,
                 correlation,
                 graph: 0,
                 start,
@@ -475,7 +475,7 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                 memory: 3,
             }),
             OpKind::Graph => Record::GraphLaunch(wire::GraphLaunch {
-                place,
+                stream_id,
                 correlation,
                 graph: 1,
                 start,

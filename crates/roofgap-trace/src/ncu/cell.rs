@@ -1,6 +1,6 @@
 //! One value cell of a page.
 
-/// What a cell holds.
+/// Content of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell<'a> {
     /// Nothing was printed.
@@ -50,7 +50,7 @@ fn is_not_available(text: &str) -> bool {
         .any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// A number with thousands commas, or none: groups of three before the point, so that a decimal comma is not misread.
+/// Parses a number with or without thousands commas. Groups must have three digits, so that a decimal comma is not misread.
 pub(super) fn number(text: &str) -> Option<f64> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -98,7 +98,7 @@ pub(super) fn number(text: &str) -> Option<f64> {
         .map(|v| sign * v)
 }
 
-/// `total (a; b; c)` or `total (id: a; id: b)`; the total may be missing, as with `(burn)`.
+/// Splits `total (a; b; c)` or `total (id: a; id: b)`; the total may be missing, as in `(burn)`.
 fn with_instances(text: &str) -> Option<Cell<'_>> {
     let open = text.find('(')?;
     let inner = text.get(open + 1..)?.strip_suffix(')')?;

@@ -4,8 +4,8 @@ use super::model::{CounterSet, LaunchCounters};
 use crate::model::Device;
 
 impl CounterSet {
-    /// Every device of the launches, once. A details page lists no attributes: there only the number and the compute
-    /// capability are known.
+    /// Returns every device of the launches once. A details page has no device attributes, only the number and the compute
+    /// capability.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         let mut devices: Vec<Device> = Vec::new();

@@ -1,4 +1,4 @@
-//! What can keep counters from being read at all; what is merely lost is a [`super::Loss`].
+//! Errors that prevent counters from being read. Partial losses are a [`super::Loss`].
 
 /// Why an ncu input could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -6,7 +6,7 @@ pub enum NcuError {
     /// The input could not be read.
     #[error("reading {what}")]
     Io {
-        /// What was being read.
+        /// Input being read.
         what: &'static str,
         /// The cause.
         #[source]
@@ -26,7 +26,7 @@ pub enum NcuError {
     OtherPage {
         /// The page that was asked for.
         wanted: &'static str,
-        /// What the header says instead.
+        /// Content of the header.
         found: &'static str,
     },
     /// One line is too long to be of ncu.
@@ -50,9 +50,9 @@ pub enum NcuError {
          that `ncu --import FILE --page raw --csv --print-units base` prints instead"
     )]
     BadReport {
-        /// Where in the file.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// What is wrong there.
+        /// Description of the damage.
         problem: String,
     },
     /// Nothing was profiled.

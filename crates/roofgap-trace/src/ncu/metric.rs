@@ -5,7 +5,7 @@
 
 use super::unit::{Base, Unit};
 
-/// The base unit of a metric, as ncu prints it; `None` where its name follows no rule known here.
+/// Returns the base unit of a metric, as ncu prints it; `None` if its name follows no known rule.
 ///
 /// ```
 /// use roofgap_trace::ncu::{unit_of, Unit};
@@ -99,7 +99,7 @@ fn fixed(name: &str) -> Option<Unit> {
     Some(unit)
 }
 
-/// What a counter counts, by the first of its words that says so.
+/// Returns the unit of a counter by the first of its words that implies one.
 fn count(counter: &str) -> Option<Unit> {
     let (group, event) = counter.rsplit_once("__")?;
     let of = |base| Some(Unit::of(base));

@@ -1,7 +1,7 @@
 //! Nsight Compute: hardware counters of single launches.
 //!
-//! Three inputs give one [`CounterSet`]: the raw page ([`raw`]) and the details page ([`details`]) of `ncu --csv`, and
-//! the report itself ([`rep`]), read without ncu. Every value becomes a number in its base unit ([`unit`]).
+//! Three inputs give a [`CounterSet`]: the raw page ([`raw`]) and the details page ([`details`]) of `ncu --csv`, and the
+//! report itself ([`rep`]), read without ncu. Values are converted to base units ([`unit`]).
 
 mod cell;
 pub mod details;
@@ -12,11 +12,11 @@ mod metric;
 mod model;
 mod nvtx;
 mod page;
+mod protobuf;
 pub mod raw;
 pub mod rep;
 mod sniff;
 pub mod unit;
-mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -27,19 +27,56 @@ pub use model::{
     CounterSet, LaunchCounters, Metric, MetricId, NvtxKind, NvtxRange, Rule, RuleKind, Speedup, SpeedupScope,
     Tool,
 };
-pub use sniff::{NcuFormat, Sniff, sniff};
 pub use unit::{Base, Quantity, Unit};
 
-use std::io::Read;
+use crate::gzip::Unpacked;
+use crate::reader::Reader;
+use crate::{ReadError, Source, SourceFormat};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
 
-/// Reads counters in the format that [`sniff`] has named.
-///
-/// # Errors
-/// See [`NcuError`].
-pub fn read(format: NcuFormat, input: impl Read) -> Result<CounterSet, NcuError> {
-    match format {
-        NcuFormat::RawPage => raw::read(input),
-        NcuFormat::DetailsPage => details::read(input),
-        NcuFormat::Report => rep::read(input),
+pub(crate) const READER: Reader = Reader {
+    detect: |head| sniff::sniff(&head.bytes, head.whole),
+    takes_gzip: true,
+    read: |path, format, input| {
+        let set = read(path, format)?;
+        input.trace.sources.push(Source {
+            path: path.display().to_string(),
+            format,
+            tool_version: set.tool.version.clone(),
+            schema_version: None,
+        });
+        input.counters.push(set);
+        Ok(())
+    },
+};
+
+/// Reads counters, compressed or not.
+fn read(path: &Path, format: SourceFormat) -> Result<CounterSet, ReadError> {
+    let io = |e| ReadError::io(path, e);
+    let mut file = File::open(path).map_err(io)?;
+    let mut start = [0; 2];
+    let input: Box<dyn Read> = match file.read_exact(&mut start) {
+        Ok(()) if start == [0x1f, 0x8b] => Box::new(Unpacked::open(path).map_err(io)?),
+        _ => Box::new(File::open(path).map_err(io)?),
+    };
+    let input = BufReader::new(input);
+    let set = match format {
+        SourceFormat::NcuReport => rep::read(input),
+        SourceFormat::NcuDetailsPage => details::read(input),
+        _ => raw::read(input),
+    };
+    set.map_err(|e| ReadError::damaged(path, "ncu report or page", chain(&e)))
+}
+
+/// Formats an error with its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
     }
+    text
 }

@@ -12,15 +12,15 @@ pub struct MetricId(u32);
 /// One number of one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
-    /// Which metric.
+    /// Metric.
     pub id: MetricId,
-    /// Its unit.
+    /// Unit.
     pub unit: Unit,
     /// The number, in that unit.
     pub value: f64,
 }
 
-/// What is known of the tool that made the counters; a CSV page says nothing of it.
+/// The tool that wrote the counters. A CSV page has none of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tool {
     /// The version of Nsight Compute.
@@ -53,7 +53,7 @@ pub struct NvtxRange {
     pub kind: NvtxKind,
 }
 
-/// How loud one of ncu's own rules is.
+/// Kind of a result of ncu's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuleKind {
     /// Something could be faster.
@@ -68,7 +68,7 @@ pub enum RuleKind {
     Ok,
 }
 
-/// What an estimated speed-up is a part of.
+/// Base of an estimated speed-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpeedupScope {
     /// The kernel's whole duration.
@@ -95,11 +95,11 @@ pub struct Rule {
     pub section: String,
     /// The identifier of the rule.
     pub name: String,
-    /// How loud it is.
+    /// Kind.
     pub kind: RuleKind,
-    /// What it says.
+    /// Message.
     pub text: String,
-    /// What it would save.
+    /// Estimated speed-up.
     pub speedup: Option<Speedup>,
 }
 
@@ -128,7 +128,7 @@ pub struct LaunchCounters {
     pub stream: Option<u32>,
     /// Compute capability, major and minor.
     pub compute_capability: Option<(u8, u8)>,
-    /// Whether ncu held the clocks at base; durations then do not compare with a timeline's.
+    /// True if ncu locked the clocks to base; durations then do not compare with those of a timeline.
     pub clocks_locked: Option<bool>,
     /// The ranges that enclosed the launch.
     pub nvtx: Vec<NvtxRange>,
@@ -136,7 +136,7 @@ pub struct LaunchCounters {
     pub metrics: Vec<Metric>,
     /// The words, by [`MetricId`].
     pub texts: Vec<(MetricId, Box<str>)>,
-    /// What was asked for and has no value (`n/a`): often a metric that this architecture does not have.
+    /// Requested metrics without a value (`n/a`), often because the architecture does not have them.
     pub missing: Vec<MetricId>,
 }
 
@@ -147,33 +147,33 @@ pub struct CounterSet {
     pub tool: Tool,
     /// The launches, in the order of the input.
     pub launches: Vec<LaunchCounters>,
-    /// What ncu's own rules said.
+    /// Results of ncu's rules.
     pub rules: Vec<Rule>,
-    /// What could not be read.
+    /// Declared losses.
     pub losses: Losses,
     names: Vec<Box<str>>,
     ids: FxHashMap<Box<str>, MetricId>,
 }
 
 impl CounterSet {
-    /// The name of a metric.
+    /// Returns the name of a metric.
     #[must_use]
     pub fn name(&self, id: MetricId) -> &str {
         self.names.get(id.0 as usize).map_or("", |name| name)
     }
 
-    /// The id of a name, where any launch has it.
+    /// Returns the id of a name, if any launch has it.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<MetricId> {
         self.ids.get(name).copied()
     }
 
-    /// Every metric name, in the order of the input.
+    /// Iterates over the metric names in the order of the input.
     pub fn metric_names(&self) -> impl Iterator<Item = (MetricId, &str)> {
         (0u32..).map(MetricId).zip(self.names.iter().map(|name| &**name))
     }
 
-    /// A number of a launch, whatever its unit.
+    /// Returns a number of a launch with its unit.
     #[must_use]
     pub fn quantity(&self, launch: &LaunchCounters, name: &str) -> Option<Quantity> {
         let id = self.id(name)?;
@@ -187,7 +187,7 @@ impl CounterSet {
         })
     }
 
-    /// A number of a launch in the unit it must have; `None` where it has another.
+    /// Returns a number of a launch; `None` if it has another unit.
     #[must_use]
     pub fn value(&self, launch: &LaunchCounters, name: &str, unit: Unit) -> Option<f64> {
         self.quantity(launch, name)
@@ -195,7 +195,7 @@ impl CounterSet {
             .map(|quantity| quantity.value)
     }
 
-    /// A word of a launch.
+    /// Returns a text value of a launch.
     #[must_use]
     pub fn text<'a>(&self, launch: &'a LaunchCounters, name: &str) -> Option<&'a str> {
         let id = self.id(name)?;
@@ -206,7 +206,7 @@ impl CounterSet {
             .map(|(_, text)| &**text)
     }
 
-    /// What ncu's rules said of one launch.
+    /// Returns the results of ncu's rules for one launch.
     pub fn rules_of(&self, launch: usize) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |rule| rule.launch == launch)
     }
@@ -310,7 +310,7 @@ impl LaunchCounters {
     }
 }
 
-/// What makes two rows the same launch.
+/// Identity of a launch.
 #[derive(PartialEq, Eq, Hash)]
 struct LaunchKey {
     id: u64,
@@ -332,7 +332,7 @@ impl LaunchKey {
     }
 }
 
-/// What stands before the first bracket, without its qualifiers: the part of a name that every version of ncu prints
+/// Returns the name before the first bracket, without qualifiers: the part of a name that every version of ncu prints
 /// alike (`burn<(int)200>` in a report is `burn<200>` on a page, and namespaces come and go).
 fn first_word(kernel: &str) -> String {
     let plain = kernel.replace("<unnamed>::", "").replace("unnamed>::", "");

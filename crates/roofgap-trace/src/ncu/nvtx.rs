@@ -27,7 +27,7 @@ pub(super) fn ranges(cell: &str, kind: NvtxKind, out: &mut Vec<NvtxRange>) {
     }
 }
 
-/// A domain's name as the model holds it.
+/// Converts the name of a domain to that of the model.
 pub(super) fn domain(name: &str) -> Option<String> {
     if name.is_empty() || name == DEFAULT_DOMAIN {
         None
@@ -36,7 +36,7 @@ pub(super) fn domain(name: &str) -> Option<String> {
     }
 }
 
-/// A quote ends a range where a space or the end follows: names may hold quotes themselves.
+/// Finds the end of a quoted range. Names may have quotes, so only a quote before a space or the end counts.
 fn closing_quote(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     memchr::memchr_iter(b'"', bytes).find(|&at| bytes.get(at + 1).is_none_or(|next| *next == b' '))
@@ -60,7 +60,7 @@ fn range(text: &str, kind: NvtxKind) -> Option<NvtxRange> {
     })
 }
 
-/// The name in `name:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg`, where name and message may hold colons.
+/// Extracts the name from `name:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg`; name and message may have colons.
 fn name_of(text: &str) -> Option<&str> {
     const ATTRIBUTES: usize = 5;
     let colons: Vec<usize> = memchr::memchr_iter(b':', text.as_bytes()).collect();

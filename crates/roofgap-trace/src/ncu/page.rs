@@ -1,4 +1,4 @@
-//! What the CSV pages of ncu share: the lines around them, and the columns that say which launch a row is.
+//! Common parts of ncu's CSV pages: surrounding lines, and the columns that identify a launch.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -19,7 +19,7 @@ pub(super) struct PageLines<R> {
     at: usize,
     in_page: bool,
     in_quotes: bool,
-    /// Whether the last line was without its end.
+    /// True if the last line had no line end.
     unfinished: bool,
 }
 
@@ -82,7 +82,7 @@ impl<R: Read> Read for PageLines<R> {
     }
 }
 
-/// Whether a line is the header of a page.
+/// Returns true if a line is the header of a page.
 pub(super) fn is_header(line: &[u8]) -> bool {
     line.starts_with(b"\"ID\",\"") || line.starts_with(b"ID,Process ID")
 }
@@ -102,9 +102,9 @@ impl std::error::Error for LineTooLong {}
 pub(super) struct Page<R: Read> {
     rows: csv::Reader<PageLines<R>>,
     raw: csv::ByteRecord,
-    /// How many fields a whole row has at least.
+    /// Smallest number of fields of a complete row.
     pub(super) least: usize,
-    /// How many the last row had.
+    /// Number of fields of the last row.
     last: usize,
 }
 
@@ -126,7 +126,7 @@ impl<R: Read> Page<R> {
         Ok((page, header))
     }
 
-    /// The next row; text that is not UTF-8 is made so.
+    /// Reads the next row; invalid UTF-8 is replaced.
     pub(super) fn next(&mut self) -> Result<Option<StringRecord>, NcuError> {
         match self.rows.read_byte_record(&mut self.raw) {
             Ok(true) => {
@@ -139,7 +139,7 @@ impl<R: Read> Page<R> {
         }
     }
 
-    /// Whether the page ended in the middle of a row. A last line without its end alone proves nothing: editors drop it.
+    /// Returns true if the page ends within a row. A missing line end alone proves nothing: editors drop it.
     fn is_cut(&self) -> bool {
         let lines = self.rows.get_ref();
         lines.unfinished && (lines.in_quotes || self.last < self.least)
@@ -159,7 +159,7 @@ fn page_error(error: csv::Error) -> NcuError {
     }
 }
 
-/// Where the columns that name a launch stand.
+/// Positions of the columns that identify a launch.
 #[derive(Debug, Default)]
 pub(super) struct LaunchColumns {
     id: Option<usize>,
@@ -206,7 +206,7 @@ impl LaunchColumns {
         columns
     }
 
-    /// Whether a column names the launch and is no metric.
+    /// Returns true if a column identifies the launch and is not a metric.
     pub(super) fn contains(&self, index: usize) -> bool {
         [
             self.id,
@@ -226,12 +226,12 @@ impl LaunchColumns {
             || self.other.contains(&index)
     }
 
-    /// The number of the launch; `None` where the row is none of ncu's.
+    /// Returns the number of the launch; `None` if the row is not ncu's.
     pub(super) fn id(&self, row: &StringRecord) -> Option<u64> {
         row.get(self.id?)?.trim().parse().ok()
     }
 
-    /// The launch a row is about.
+    /// Returns the launch of a row.
     pub(super) fn launch(&self, row: &StringRecord) -> Option<LaunchCounters> {
         let get = |column: Option<usize>| {
             column
@@ -263,7 +263,7 @@ impl LaunchColumns {
     }
 }
 
-/// `(256, 1, 1)`
+/// Parses `(256, 1, 1)`.
 fn dimensions(text: &str) -> Option<[u32; 3]> {
     let inner = text.strip_prefix('(')?.strip_suffix(')')?;
     let mut parts = inner.split(',').map(|part| part.trim().parse::<u32>());
@@ -271,7 +271,7 @@ fn dimensions(text: &str) -> Option<[u32; 3]> {
     Some([next()?, next()?, next()?])
 }
 
-/// `9.0`
+/// Parses `9.0`.
 fn compute_capability(text: &str) -> Option<(u8, u8)> {
     let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
+use crate::SourceFormat;
 use crate::model::LossKind;
+use crate::reader::Detected;
 
 fn fixture(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -369,13 +371,17 @@ fn what_is_not_there_is_said() {
 #[test]
 fn fixtures_are_told_by_their_first_bytes() {
     for (name, format) in [
-        ("mt_basic.ncu-rep.gz", NcuFormat::Report),
-        ("mt_basic_raw.csv.gz", NcuFormat::RawPage),
-        ("llama2_roofline_raw.csv.gz", NcuFormat::RawPage),
-        ("mt_basic_details.csv.gz", NcuFormat::DetailsPage),
+        ("mt_basic.ncu-rep.gz", SourceFormat::NcuReport),
+        ("mt_basic_raw.csv.gz", SourceFormat::NcuRawPage),
+        ("llama2_roofline_raw.csv.gz", SourceFormat::NcuRawPage),
+        ("mt_basic_details.csv.gz", SourceFormat::NcuDetailsPage),
     ] {
         let bytes = fixture(name);
-        assert_eq!(sniff(&bytes[..4096], false), Sniff::Yes(format), "{name}");
+        assert_eq!(
+            sniff::sniff(&bytes[..4096], false),
+            Detected::Yes(format),
+            "{name}"
+        );
     }
 }
 
@@ -441,13 +447,13 @@ proptest! {
         for (at, value) in &edits {
             bytes[at.index(length)] = *value;
         }
-        let _ = (raw::read(bytes.as_slice()), details::read(bytes.as_slice()), sniff(&bytes, true));
+        let _ = (raw::read(bytes.as_slice()), details::read(bytes.as_slice()), sniff::sniff(&bytes, true));
     }
 
     #[test]
     fn any_bytes_behind_the_magic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = rep::read([b"NVR\0".as_slice(), &bytes].concat().as_slice());
-        let _ = sniff(&bytes, false);
+        let _ = sniff::sniff(&bytes, false);
     }
 }
 

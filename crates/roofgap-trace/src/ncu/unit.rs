@@ -15,7 +15,7 @@ pub enum Base {
     Byte,
     /// A length of time; always nanoseconds.
     Nanosecond,
-    /// What a rate is counted against.
+    /// Denominator of a rate.
     Second,
     /// Cycles in a second.
     Hertz,
@@ -54,9 +54,9 @@ pub enum Base {
 /// A unit: one base over another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unit {
-    /// What is counted.
+    /// Numerator.
     pub of: Base,
-    /// What it is counted against; [`Base::One`] where nothing.
+    /// Denominator; [`Base::One`] for none.
     pub per: Base,
 }
 
@@ -80,13 +80,13 @@ impl Unit {
     /// Not stated, or not understood.
     pub const UNSTATED: Self = Self::of(Base::Unstated);
 
-    /// A unit with no denominator.
+    /// Creates a unit without a denominator.
     #[must_use]
     pub const fn of(of: Base) -> Self {
         Self { of, per: Base::One }
     }
 
-    /// A unit with a denominator.
+    /// Creates a unit with a denominator.
     #[must_use]
     pub const fn per(of: Base, per: Base) -> Self {
         Self { of, per }
@@ -105,7 +105,7 @@ impl fmt::Display for Unit {
 }
 
 impl Base {
-    /// The word ncu's base units use.
+    /// Returns ncu's word for the base unit.
     #[must_use]
     pub const fn symbol(self) -> &'static str {
         match self {
@@ -138,7 +138,7 @@ impl Base {
 pub struct Quantity {
     /// The number.
     pub value: f64,
-    /// Its unit.
+    /// Unit.
     pub unit: Unit,
 }
 
@@ -196,7 +196,7 @@ impl Scaled {
         Some(Self { unit, exponent })
     }
 
-    /// A value of this unit in the base unit.
+    /// Converts a value to the base unit.
     #[must_use]
     pub fn apply(self, value: f64) -> f64 {
         if self.exponent == 0 {
@@ -207,7 +207,7 @@ impl Scaled {
     }
 }
 
-/// A word with its prefix; time comes back as [`Base::Second`], whichever side it is on.
+/// Parses a word with its prefix; time is [`Base::Second`] on either side.
 fn word(text: &str) -> Option<(Base, i8)> {
     let plain = |text: &str| {
         Some(match text {

@@ -1,13 +1,12 @@
 //! Calls into the runtime and the driver, read in parts and straight into columns.
 
-use super::columns::{append, replace};
-use super::distinct::Distinct;
+use super::columns::{Distinct, append, replace};
 use super::identity::Identity;
 use super::strings::Strings;
 use crate::sqlite::{Database, Value};
 use crate::{CallClass, LossKind, NameId, Ns, ReadError, Trace};
 
-/// What one part of the scan collects.
+/// Rows collected by one part of the scan.
 #[derive(Default)]
 struct Part {
     start: Vec<Ns>,

@@ -1,6 +1,59 @@
-//! Columns that parts of a scan filled, put behind those of the trace.
+//! Columns that parts of a scan fill: dictionaries of repeated values, and joining parts.
 
-/// Appends a column; the first one is taken as it is, with the room it has.
+use rustc_hash::FxHashMap;
+use std::hash::Hash;
+
+/// A dictionary of values, numbered in the order of first occurrence.
+#[derive(Debug)]
+pub(super) struct Distinct<T> {
+    values: Vec<T>,
+    numbers: FxHashMap<T, u32>,
+    /// Number last returned for each hint.
+    last: Vec<u32>,
+}
+
+impl<T> Default for Distinct<T> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            numbers: FxHashMap::default(),
+            last: Vec::new(),
+        }
+    }
+}
+
+/// Larger hints share one entry.
+const MOST_HINTS: usize = 1 << 16;
+
+impl<T: Copy + Eq + Hash> Distinct<T> {
+    /// Returns the number of a value. A value that repeats under its hint is found without the map.
+    #[inline]
+    pub(super) fn number(&mut self, value: T, hint: usize) -> u32 {
+        let hint = hint.min(MOST_HINTS);
+        if let Some(&last) = self.last.get(hint)
+            && self.values.get(last as usize) == Some(&value)
+        {
+            return last;
+        }
+        let next = self.values.len() as u32;
+        let number = *self.numbers.entry(value).or_insert(next);
+        if number == next {
+            self.values.push(value);
+        }
+        if self.last.len() <= hint {
+            self.last.resize(hint + 1, u32::MAX);
+        }
+        self.last[hint] = number;
+        number
+    }
+
+    /// Returns the values in the order of their numbers.
+    pub(super) fn values(&self) -> &[T] {
+        &self.values
+    }
+}
+
+/// Appends a column; the first one is taken over with its capacity.
 pub(super) fn append<T: Copy>(to: &mut Vec<T>, from: Vec<T>) {
     if to.is_empty() {
         *to = from;
@@ -9,10 +62,26 @@ pub(super) fn append<T: Copy>(to: &mut Vec<T>, from: Vec<T>) {
     }
 }
 
-/// Numbers of a part replaced by what they stand for, in the same memory where both are of one size.
+/// Replaces the numbers of a part by their values, in place where both have one size.
 pub(super) fn replace<T: Copy>(numbers: Vec<u32>, values: &[T]) -> Vec<T> {
     numbers
         .into_iter()
         .map(|number| values[number as usize])
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Distinct;
+
+    #[test]
+    fn numbers_count_up_whatever_the_hint() {
+        let mut list = Distinct::default();
+        let numbers = [(7, 0), (7, 5), (9, 0), (7, 0), (9, 1 << 30), (8, 1 << 30), (9, 5)];
+        assert_eq!(
+            numbers.map(|(value, hint)| list.number(value, hint)),
+            [0, 0, 1, 0, 1, 2, 1]
+        );
+        assert_eq!(list.values(), [7, 9, 8]);
+    }
 }

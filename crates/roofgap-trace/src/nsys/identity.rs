@@ -1,4 +1,4 @@
-//! Who did it: processes, threads and devices behind the packed ids of an export.
+//! Processes, threads and devices behind the packed ids of an export.
 
 use super::strings::Strings;
 use crate::sqlite::Database;
@@ -110,12 +110,12 @@ impl Identity {
         })
     }
 
-    /// The process of rows that do not name one, if there were any.
+    /// Returns the process of rows that name none, if there are any.
     pub(super) fn unnamed_process(&self) -> Option<ProcessId> {
         self.processes.get(&0).copied()
     }
 
-    /// The process of a packed id; the lower bits do not matter.
+    /// Returns the process of a packed id, whose lower bits are ignored.
     pub(super) fn process(&mut self, global: u64, trace: &mut Trace) -> ProcessId {
         let key = global & PROCESS_BITS;
         if let Some(&id) = self.processes.get(&key) {
@@ -127,7 +127,7 @@ impl Identity {
         id
     }
 
-    /// The thread of a packed id.
+    /// Returns the thread of a packed id.
     pub(super) fn thread(&mut self, global: u64, trace: &mut Trace) -> ThreadId {
         if let Some(&id) = self.threads.get(&global) {
             return id;
@@ -139,7 +139,7 @@ impl Identity {
         id
     }
 
-    /// The device that a process calls `number`. Processes may see the same GPUs under different numbers.
+    /// Returns the device that a process calls `number`. Processes may see the same GPUs under different numbers.
     pub(super) fn device(&mut self, global_pid: u64, number: u32, trace: &mut Trace) -> DeviceId {
         let pid = pid_of(global_pid);
         if let Some(&id) = self.devices.get(&(pid, number)) {

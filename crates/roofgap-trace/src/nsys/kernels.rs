@@ -1,7 +1,6 @@
 //! Kernels: the largest table of an export, read in parts and straight into columns.
 
-use super::columns::{append, replace};
-use super::distinct::Distinct;
+use super::columns::{Distinct, append, replace};
 use super::identity::Identity;
 use super::strings::Strings;
 use super::work::COMMON;
@@ -10,7 +9,7 @@ use crate::{LaunchShape, LossKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace
 
 const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 
-/// What one part of the scan collects.
+/// Rows collected by one part of the scan.
 #[derive(Default)]
 struct Part {
     start: Vec<Ns>,

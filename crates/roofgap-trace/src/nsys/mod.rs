@@ -2,7 +2,6 @@
 
 mod calls;
 mod columns;
-mod distinct;
 mod identity;
 mod kernels;
 mod nvtx;
@@ -13,4 +12,4 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-pub use reader::{looks_like, read};
+pub(crate) use reader::READER;

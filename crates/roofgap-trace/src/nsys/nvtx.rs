@@ -1,4 +1,4 @@
-//! What the program said of itself: NVTX ranges and marks with their domains.
+//! NVTX ranges and marks with their domains.
 
 use super::identity::Identity;
 use super::strings::Strings;

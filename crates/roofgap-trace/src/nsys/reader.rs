@@ -3,11 +3,23 @@
 use super::identity::Identity;
 use super::strings::Strings;
 use super::{calls, kernels, nvtx, work};
+use crate::reader::{Detected, Reader};
 use crate::sqlite::Database;
-use crate::{LossKind, Ns, ReadError, Source, Trace};
+use crate::{LossKind, Ns, ReadError, Source, SourceFormat, Trace};
 use std::path::Path;
 
-/// The tables of which an export must have at least one, empty or not.
+pub(crate) const READER: Reader = Reader {
+    detect: |head| {
+        Detected::when(
+            head.bytes.starts_with(b"SQLite format 3\0"),
+            SourceFormat::NsysSqlite,
+        )
+    },
+    takes_gzip: false,
+    read: |path, _, input| read(path, &mut input.trace),
+};
+
+/// Tables of which an export has at least one, empty or not.
 const SIGNS: [&str; 4] = [
     "StringIds",
     "NVTX_EVENTS",
@@ -15,14 +27,14 @@ const SIGNS: [&str; 4] = [
     "CUPTI_ACTIVITY_KIND_RUNTIME",
 ];
 
-/// Whether the database is an export of Nsight Systems.
-pub fn looks_like(db: &Database) -> bool {
+/// Returns true if the database is an nsys export.
+fn looks_like(db: &Database) -> bool {
     db.has("StringIds")
         && (db.has("META_DATA_EXPORT") || db.has("EXPORT_META_DATA") || SIGNS[1..].iter().any(|t| db.has(t)))
 }
 
 /// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
-pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+pub(crate) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let db = Database::open(path)?;
     if !looks_like(&db) {
         let tables: Vec<&str> = db.tables().take(5).collect();
@@ -91,7 +103,7 @@ fn close_open_ranges((ops, calls, ranges): (usize, usize, usize), trace: &mut Tr
 fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
     let mut source = Source {
         path: path.display().to_string(),
-        format: "nsys-sqlite",
+        format: SourceFormat::NsysSqlite,
         tool_version: None,
         schema_version: None,
     };

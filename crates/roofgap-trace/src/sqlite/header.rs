@@ -1,4 +1,4 @@
-//! What the first hundred bytes of a SQLite file promise, held against the file itself.
+//! Checks the header of a SQLite file against the file.
 
 use crate::ReadError;
 use std::fs::File;
@@ -11,7 +11,7 @@ pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The bytes a journal begins with as long as what it undoes is not done; a finished one is gone, empty or zeroed.
 const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
-/// What of the header matters to a reader of pages.
+/// Header fields that the page reader needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     /// Bytes of a page.
@@ -20,7 +20,7 @@ pub(super) struct Header {
     pub(super) reserved: usize,
     /// Pages of the file.
     pub(super) pages: u64,
-    /// Whether text is stored as UTF-8.
+    /// True if text is stored as UTF-8.
     pub(super) utf8: bool,
 }
 

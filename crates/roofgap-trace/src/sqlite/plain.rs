@@ -37,7 +37,7 @@ impl Plain {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Every table and view with its columns.
+    /// Reads every table and view with its columns.
     pub(super) fn schema(&self) -> Result<BTreeMap<String, Table>, ReadError> {
         let connection = self.connection();
         let mut statement = connection
@@ -144,7 +144,7 @@ impl Plain {
     }
 }
 
-/// The path as a URI that tells SQLite that nobody writes to the file, so that it makes no file beside it.
+/// Formats the path as a URI for an immutable file, so that SQLite creates no file beside it.
 fn uri(path: &Path) -> String {
     let mut uri = String::from("file:");
     for byte in path.as_os_str().as_encoded_bytes() {

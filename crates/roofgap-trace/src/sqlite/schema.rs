@@ -1,14 +1,14 @@
-//! What the tables of a file look like, and which of them can be read page by page.
+//! Tables of a file, and the ones that can be read page by page.
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// Whether it stands for the row's id, which is stored outside the record.
+    /// True for an alias of the row id, which is stored outside the record.
     pub(super) row_id: bool,
-    /// Whether it holds numbers that SQLite stores as integers where they have no fraction.
+    /// True if SQLite stores numbers without a fraction as integers.
     pub(super) real: bool,
-    /// Whether rows written before the column was added have another value than null in it.
+    /// True if rows older than the column have a value other than null.
     pub(super) default: bool,
 }
 
@@ -22,13 +22,13 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The position of a column.
+    /// Returns the position of a column.
     pub(super) fn position(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == column)
     }
 }
 
-/// Whether a column declared with this type turns integers into floating-point numbers when it is read.
+/// Returns true if a column of this declared type converts integers to floating-point numbers.
 ///
 /// SQLite goes by the words the type contains, the first rule that fits.
 pub(super) fn has_real_affinity(declared: &str) -> bool {

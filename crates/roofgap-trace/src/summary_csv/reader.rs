@@ -1,38 +1,46 @@
-//! The way in: a file to kernel totals.
+//! Reads kernel totals from a file.
 
-use super::columns::{Columns, TimeColumn};
-use super::unit::number;
-use crate::{KernelTotal, LossKind, NameId, ReadError, Source, Trace};
+use super::columns::{Columns, TimeColumn, number};
+use crate::reader::{Detected, Reader};
+use crate::{KernelTotal, LossKind, NameId, ReadError, Source, SourceFormat, Trace};
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The format's name in sources.
-const FORMAT: &str = "nsys-kernel-summary";
+pub(crate) const READER: Reader = Reader {
+    detect: |head| match looks_like(&head.bytes) {
+        true => Detected::Yes(SourceFormat::KernelSummary),
+        // Tables of other reports may precede the summary.
+        false if !head.whole && may_follow(&head.bytes) => Detected::NeedMore,
+        false => Detected::No,
+    },
+    takes_gzip: false,
+    read: |path, _, input| read(path, &mut input.trace),
+};
 
-/// The format's name in messages.
+/// Name of the format in messages.
 const NAME: &str = "kernel summary of nsys stats";
 
-/// No summary is this long: it has a row for each kernel, not for each launch.
+/// Size limit, bytes: a summary has a row per kernel, not per launch.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// How far a written share may be from the computed one: half a digit, and what the sum of all roundings adds.
+/// Tolerance between a written share and the computed one, percentage points: half a digit and the sum of all roundings.
 const SHARE_TOLERANCE: f64 = 0.0501;
 
-/// Whether a file that begins with `head` seems to be a kernel summary.
-pub fn looks_like(head: &[u8]) -> bool {
+/// Returns true if a file that begins with `head` looks like a kernel summary.
+pub(super) fn looks_like(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     find_header(&text).is_some()
 }
 
-/// Whether a file that begins with `head` holds tables of `nsys stats`, of which a later one may be a kernel summary.
-pub fn may_follow(head: &[u8]) -> bool {
+/// Returns true if a file that begins with `head` has tables of `nsys stats`; a later one may be a kernel summary.
+fn may_follow(head: &[u8]) -> bool {
     memchr::memmem::find(head, b"Total Time (").is_some()
 }
 
-/// Adds the totals of a kernel summary, compressed or not, to `trace`.
-pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+/// Reads a kernel summary into `trace`.
+pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let text = load(path)?;
     let (columns, table) = find_header(&text).ok_or_else(|| ReadError::Unrecognised {
         path: path.to_path_buf(),
@@ -48,7 +56,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
         .read(columns, table, trace)
         .map_err(|what| ReadError::damaged(path, NAME, what))?;
     if totals.misses_rows() && !table.ends_with('\n') {
-        let what = "the text breaks off in a row, and its shares say that there were more";
+        let what = "the text ends within a row, and its shares show that rows are missing";
         return Err(ReadError::damaged(path, NAME, what));
     }
     trace.losses.add(LossKind::SummaryOnly, totals.rows.len() as u64);
@@ -59,14 +67,14 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     trace.kernel_totals.extend(totals.rows);
     trace.sources.push(Source {
         path: path.display().to_string(),
-        format: FORMAT,
+        format: SourceFormat::KernelSummary,
         tool_version: None,
         schema_version: None,
     });
     Ok(())
 }
 
-/// The whole text of a file, unpacked where it is compressed.
+/// Reads the whole text of a file.
 fn load(path: &Path) -> Result<String, ReadError> {
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     let mut bytes = Vec::new();
@@ -74,16 +82,6 @@ fn load(path: &Path) -> Result<String, ReadError> {
         .take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(|e| ReadError::io(path, e))?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut text = Vec::new();
-        let unpacked = flate2::read::MultiGzDecoder::new(&*bytes)
-            .take(MAX_BYTES + 1)
-            .read_to_end(&mut text);
-        unpacked.map_err(|e| {
-            ReadError::damaged(path, NAME, format!("the compressed data is cut or broken ({e})"))
-        })?;
-        bytes = text;
-    }
     if bytes.len() as u64 > MAX_BYTES {
         return Err(ReadError::damaged(
             path,
@@ -94,7 +92,7 @@ fn load(path: &Path) -> Result<String, ReadError> {
     String::from_utf8(bytes).map_err(|_| ReadError::damaged(path, NAME, "the text is not UTF-8"))
 }
 
-/// The columns, and the lines after the header up to the end of the table.
+/// Finds the header; returns its columns and the lines of the table.
 fn find_header(text: &str) -> Option<(Columns, &str)> {
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     while !rest.is_empty() {
@@ -107,7 +105,7 @@ fn find_header(text: &str) -> Option<(Columns, &str)> {
     None
 }
 
-/// The text up to what `nsys stats` prints between tables.
+/// Returns the text up to the end of the table.
 fn table(text: &str) -> &str {
     let mut end = 0;
     for line in text.split_inclusive('\n') {
@@ -120,22 +118,52 @@ fn table(text: &str) -> &str {
     text.get(..end).unwrap_or(text)
 }
 
-/// The totals of each kernel, in the order of the table.
+/// Reason a table cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum TableError {
+    #[error("a quote is not closed: the text is truncated")]
+    OpenQuote,
+    #[error("row {row}: {source}")]
+    Csv { row: usize, source: csv::Error },
+    #[error("row {row} has {found} fields, the header {expected}")]
+    Fields {
+        row: usize,
+        found: usize,
+        expected: usize,
+    },
+    #[error("row {row}: {source}")]
+    Row { row: usize, source: RowError },
+    #[error("the table has no rows")]
+    Empty,
+}
+
+/// Reason a row cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum RowError {
+    #[error("`{0}` is not a time")]
+    Time(String),
+    #[error("`{0}` is not a number of launches")]
+    Launches(String),
+    #[error("the sum of times overflows")]
+    Overflow,
+}
+
+/// Totals of each kernel, in the order of the table.
 #[derive(Default)]
 struct Totals {
     rows: Vec<KernelTotal>,
     positions: FxHashMap<NameId, usize>,
-    /// Share in percent and total of each line.
+    /// Share, percent, and total, ns, of each line.
     shares: Vec<(f64, i64)>,
     /// Lines whose times are not whole nanoseconds.
     rounded: u64,
 }
 
 impl Totals {
-    fn read(&mut self, columns: Columns, table: &str, trace: &mut Trace) -> Result<(), String> {
-        // In a whole table every quote has its pair; a name cut in the middle leaves one open.
+    fn read(&mut self, columns: Columns, table: &str, trace: &mut Trace) -> Result<(), TableError> {
+        // A name that is cut in the middle leaves a quote open.
         if table.bytes().filter(|&b| b == b'"').count() % 2 == 1 {
-            return Err("a quote is not closed: the text is cut".into());
+            return Err(TableError::OpenQuote);
         }
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(false)
@@ -143,34 +171,38 @@ impl Totals {
             .from_reader(table.as_bytes());
         for (row, record) in reader.records().enumerate() {
             let row = row + 1;
-            let record = record.map_err(|e| format!("row {row}: {e}"))?;
+            let record = record.map_err(|source| TableError::Csv { row, source })?;
             if record.len() != columns.count {
-                return Err(format!(
-                    "row {row} has {} fields, the header {}",
-                    record.len(),
-                    columns.count
-                ));
+                return Err(TableError::Fields {
+                    row,
+                    found: record.len(),
+                    expected: columns.count,
+                });
             }
             self.add(columns, &record, trace)
-                .map_err(|what| format!("row {row}: {what}"))?;
+                .map_err(|source| TableError::Row { row, source })?;
         }
         match self.rows.is_empty() {
-            true => Err("the table has no rows".into()),
+            true => Err(TableError::Empty),
             false => Ok(()),
         }
     }
 
-    fn add(&mut self, columns: Columns, record: &csv::StringRecord, trace: &mut Trace) -> Result<(), String> {
+    fn add(
+        &mut self,
+        columns: Columns,
+        record: &csv::StringRecord,
+        trace: &mut Trace,
+    ) -> Result<(), RowError> {
         let cell = |at: usize| record.get(at).unwrap_or_default();
         let total_text = cell(columns.total.at);
         let total = columns.total.unit.ns(total_text);
-        let total_ns = total.ok_or_else(|| format!("`{total_text}` is not a time"))?;
+        let total_ns = total.ok_or_else(|| RowError::Time(total_text.to_owned()))?;
         let calls = number(cell(columns.instances))
             .parse::<u64>()
             .ok()
             .filter(|&calls| calls > 0);
-        let calls =
-            calls.ok_or_else(|| format!("`{}` is not a number of launches", cell(columns.instances)))?;
+        let calls = calls.ok_or_else(|| RowError::Launches(cell(columns.instances).to_owned()))?;
         let rounded = columns.total.unit.is_rounded(number(total_text).as_str());
         self.rounded += u64::from(rounded);
         if let Some(share) = columns
@@ -180,7 +212,7 @@ impl Totals {
         {
             self.shares.push((share, total_ns));
         }
-        // A rounded zero says only that it was shorter than could be written.
+        // A rounded zero means shorter than one digit.
         let known = |column: Option<TimeColumn>| {
             column
                 .map(|c| (c.unit, cell(c.at)))
@@ -197,12 +229,12 @@ impl Totals {
         let position = *self.positions.entry(kernel.name).or_insert(self.rows.len());
         match self.rows.get_mut(position) {
             None => self.rows.push(kernel),
-            Some(same) => add_launches(same, &kernel).ok_or("the sum of times is beyond all measure")?,
+            Some(same) => add_launches(same, &kernel).ok_or(RowError::Overflow)?,
         }
         Ok(())
     }
 
-    /// Whether the shares say that there were kernels which are not in the table.
+    /// Returns true if the shares show that kernels are missing from the table.
     fn misses_rows(&self) -> bool {
         let sum: f64 = self.shares.iter().map(|&(_, total)| total as f64).sum();
         self.shares
@@ -211,7 +243,7 @@ impl Totals {
     }
 }
 
-/// Adds the launches of the same kernel in another shape. The median of all cannot be told from the medians of each.
+/// Adds the launches of the same kernel in another shape. The median of all does not follow from their medians.
 fn add_launches(kernel: &mut KernelTotal, other: &KernelTotal) -> Option<()> {
     kernel.total_ns = kernel.total_ns.checked_add(other.total_ns)?;
     kernel.calls = kernel.calls.checked_add(other.calls)?;

@@ -85,7 +85,7 @@ impl RelativePosition {
         }
     }
 
-    /// What is added to the scores of queries `first..` against all keys of the grid.
+    /// Computes the bias of the scores of queries `first..` against all keys of the grid.
     fn bias(&self, q: ArrayView2<'_, f32>, first: usize) -> Array2<f32> {
         let side = self.side;
         let mut bias = Array2::zeros((q.nrows(), side * side));

@@ -45,7 +45,7 @@ impl Clip {
         }
     }
 
-    /// One token for each token given; the class token is dropped at the end.
+    /// Computes a token for each input token; the class token is dropped at the end.
     pub(crate) fn forward(&self, exec: &mut Exec<'_>, tokens: &Array2<f32>) -> Array2<f32> {
         let mut x = exec.op("add", || {
             let mut x = self.position.clone();
@@ -67,7 +67,7 @@ impl Clip {
     }
 }
 
-/// Both towers' tokens side by side: what the projector takes.
+/// Joins the tokens of both towers side by side, for the projector.
 pub(crate) fn side_by_side(clip: &Array2<f32>, sam: &Array2<f32>) -> Array2<f32> {
     let mut out = Array2::zeros((clip.nrows(), clip.ncols() + sam.ncols()));
     out.slice_mut(s![.., ..clip.ncols()]).assign(clip);
@@ -75,7 +75,7 @@ pub(crate) fn side_by_side(clip: &Array2<f32>, sam: &Array2<f32>) -> Array2<f32>
     out
 }
 
-/// Rows of the grid, each closed by the newline token, all closed by the separator.
+/// Lays out the grid: each row ends in the newline token, all of it in the separator.
 pub(crate) fn as_lines(
     tokens: &Array2<f32>,
     side: usize,

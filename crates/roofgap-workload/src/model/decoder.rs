@@ -62,7 +62,7 @@ struct LayerCache {
 }
 
 impl KvCache {
-    /// Room for `capacity` positions.
+    /// Creates a cache for `capacity` positions.
     pub(crate) fn new(shape: &DecoderShape, capacity: usize) -> KvCache {
         let size = (shape.heads, capacity, shape.hidden / shape.heads);
         KvCache {
@@ -116,7 +116,7 @@ impl Decoder {
         }
     }
 
-    /// The vectors of some tokens.
+    /// Returns the embeddings of tokens.
     pub(crate) fn embed(&self, exec: &mut Exec<'_>, tokens: &[usize]) -> Array2<f32> {
         exec.op("embedding", || self.embedding.select(Axis(0), tokens))
     }

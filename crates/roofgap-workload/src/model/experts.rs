@@ -47,7 +47,7 @@ impl Experts {
         out
     }
 
-    /// For each expert, the tokens it gets.
+    /// Routes tokens: returns the tokens of each expert.
     fn route(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Vec<Vec<Sent>> {
         let mut scores = self.router.forward(exec, x);
         exec.op("softmax", || {

@@ -125,7 +125,7 @@ impl GatedMlp {
         self.down.forward(exec, &inner)
     }
 
-    /// The same without a clock: for experts, which run beside one another.
+    /// Runs the network without timing, for experts that run in parallel.
     pub(crate) fn apply(&self, x: &Array2<f32>) -> Array2<f32> {
         let mut inner = ops::matmul(x.view(), self.gate.weight.view());
         let up = ops::matmul(x.view(), self.up.weight.view());

@@ -76,7 +76,7 @@ impl Sam {
         }
     }
 
-    /// One token per cell of the shrunken grid, as wide as the CLIP-like tower.
+    /// Computes a token per cell of the reduced grid, as wide as the CLIP-like tower.
     pub(crate) fn forward(&self, exec: &mut Exec<'_>, image: &Image) -> Array2<f32> {
         let patches = exec.op("patches", || image.patches(self.patch));
         let mut x = self.embed.forward(exec, &patches);
@@ -140,7 +140,7 @@ impl Convolution {
     }
 }
 
-/// For each output cell, the nine cells around it in a row; what lies outside the grid is zero.
+/// Unfolds the nine cells around each output cell into a row; cells outside the grid are zero.
 fn unfold(x: &Array2<f32>, side: usize, stride: usize) -> Array2<f32> {
     let channels = x.ncols();
     let out_side = side.div_ceil(stride);

@@ -39,14 +39,14 @@ impl Model {
         }
     }
 
-    /// How many parameters a shape has, without the memory for them.
+    /// Counts the parameters of a shape without allocating them.
     pub(crate) fn count_parameters(shape: &Shape) -> u64 {
         let mut source = Source::counting();
         drop(Model::new(&mut source, shape.clone()));
         source.parameters()
     }
 
-    /// An empty cache with room for `capacity` positions.
+    /// Creates an empty cache for `capacity` positions.
     pub(crate) fn cache(&self, capacity: usize) -> KvCache {
         KvCache::new(&self.shape.decoder, capacity)
     }
@@ -73,7 +73,7 @@ impl Model {
         pick(exec, &scores)
     }
 
-    /// The image as tokens of the decoder.
+    /// Encodes the image as tokens of the decoder.
     fn see(&self, exec: &mut Exec<'_>, image: &Image) -> Array2<f32> {
         let sam = exec.note("sam", |exec| self.sam.forward(exec, image));
         let clip = exec.note("clip", |exec| self.clip.forward(exec, &sam));
@@ -92,7 +92,7 @@ fn pick(exec: &mut Exec<'_>, scores: &Array2<f32>) -> usize {
     exec.op("sampling", || ops::argmax(scores.row(0)))
 }
 
-/// The rows of one after the rows of the other.
+/// Concatenates rows.
 fn stack(first: &Array2<f32>, second: &Array2<f32>) -> Array2<f32> {
     let mut out = Array2::zeros((first.nrows() + second.nrows(), first.ncols()));
     out.slice_mut(s![..first.nrows(), ..]).assign(first);

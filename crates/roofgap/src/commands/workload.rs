@@ -51,7 +51,7 @@ impl Ranges for Nvtx {
 
 /// Progress as a line.
 fn line(progress: &Progress) -> String {
-    let ms = |ns: &u64| *ns as f64 / 1e6;
+    let ms = |ns: &i64| *ns as f64 / 1e6;
     match progress {
         Progress::Started {
             preset,
@@ -90,11 +90,13 @@ fn line(progress: &Progress) -> String {
 
 fn text(account: &Account) -> String {
     let mut out = String::new();
+    let model = account.model.clone().unwrap_or_default();
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
         "{}: {} weights, the output has no meaning",
-        account.model.name, account.model.weights
+        model.name.unwrap_or_default(),
+        model.weights.unwrap_or_default()
     );
     for (i, repeat) in account.repeats.iter().enumerate() {
         let stages: Vec<String> = repeat

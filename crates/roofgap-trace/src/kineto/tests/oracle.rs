@@ -98,7 +98,7 @@ fn the_real_trace_is_read_as_the_plain_reader_reads_it() {
     assert_eq!(expected.cpu_ops.len(), 5984);
     assert_eq!(expected.devices.len(), 1);
     let mut trace = Trace::default();
-    crate::kineto::read(&fixture(), &mut trace).unwrap();
+    crate::kineto::reader::read(&fixture(), &mut trace).unwrap();
     assert_eq!(Snapshot::of(&trace), expected);
     assert_eq!(trace.losses.iter().count(), 0, "{:?}", trace.losses);
     assert_eq!(trace.names.get(trace.processes[0].name), "python3");
@@ -148,7 +148,7 @@ fn nesting_in_time_says_what_external_ids_say() {
     };
     let (call_ids, op_ids) = (ids(&["cuda_runtime", "cuda_driver"]), ids(&["cpu_op"]));
     let mut trace = Trace::default();
-    crate::kineto::read(&fixture(), &mut trace).unwrap();
+    crate::kineto::reader::read(&fixture(), &mut trace).unwrap();
     let (calls, ops) = (&trace.calls, &trace.cpu_ops);
     assert_eq!((call_ids.len(), op_ids.len()), (calls.len(), ops.len()));
     for (i, id) in call_ids.iter().enumerate() {

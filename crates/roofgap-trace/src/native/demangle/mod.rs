@@ -1,8 +1,8 @@
 //! Kernel names as NVIDIA's tools write them.
 //!
 //! CUPTI gives mangled names, nsys and ncu print them in a style of their own: literals with their type (`(int)4`),
-//! template parameters by number (`T2`), lambdas as `[lambda(int) (instance 1)]`. A native capture must use the same names,
-//! or counters and other captures of the same kernel would not meet it. A name that is not understood stays mangled.
+//! template parameters by number (`T2`), lambdas as `[lambda(int) (instance 1)]`. Names are the join key between
+//! captures and counters, so this demangler is written by hand in that spelling. A name that is not understood stays mangled.
 
 mod names;
 mod parser;
@@ -10,7 +10,7 @@ mod types;
 
 use parser::Parser;
 
-/// The readable form of a mangled function name, or `None` when it is not mangled or not understood.
+/// Demangles a function name; `None` if it is not mangled or not understood.
 pub(crate) fn demangle(name: &str) -> Option<String> {
     let mangled = name.strip_prefix("_Z")?;
     let mut parser = Parser::new(mangled.as_bytes());

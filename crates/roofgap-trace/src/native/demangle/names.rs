@@ -15,7 +15,7 @@ pub(super) struct Name {
 }
 
 impl Parser<'_> {
-    /// A function with its parameters, or a variable.
+    /// Parses a function with its parameters, or a variable.
     pub(super) fn encoding(&mut self) -> Option<String> {
         self.deeper(|parser| {
             let name = parser.name()?;
@@ -134,7 +134,7 @@ impl Parser<'_> {
         (!name.text.is_empty()).then_some(name)
     }
 
-    /// Something inside a function.
+    /// Parses a name inside a function.
     fn local(&mut self) -> Option<Name> {
         self.skip(1);
         let function = self.encoding()?;
@@ -170,7 +170,7 @@ impl Parser<'_> {
         }
     }
 
-    /// One component of a name; `class` is the one before it, for constructors.
+    /// Parses a component of a name; `class` is the one before it, for constructors.
     fn unqualified(&mut self, class: &str) -> Option<String> {
         // Internal linkage says nothing to a reader.
         if self.peek(0) == b'L' && self.peek(1).is_ascii_digit() {
@@ -280,7 +280,7 @@ impl Parser<'_> {
     }
 }
 
-/// The last component of a name, without its template arguments.
+/// Returns the last component of a name, without its template arguments.
 fn base_of(name: &str) -> String {
     let plain = name.split('<').next().unwrap_or(name);
     plain.rsplit("::").next().unwrap_or(plain).to_owned()

@@ -51,7 +51,7 @@ impl<'a> Parser<'a> {
         self.at >= self.input.len()
     }
 
-    /// The byte `ahead` places on; 0 beyond the end, which no rule accepts.
+    /// Returns the byte at `ahead`; 0 beyond the end, which no rule accepts.
     pub(super) fn peek(&self, ahead: usize) -> u8 {
         self.input.get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -71,7 +71,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    /// The next `count` bytes as text.
+    /// Takes the next `count` bytes as text.
     pub(super) fn slice(&mut self, count: usize) -> Option<&'a str> {
         let end = self.at.checked_add(count)?;
         let text = std::str::from_utf8(self.input.get(self.at..end)?).ok()?;
@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
         Some(text)
     }
 
-    /// A decimal number.
+    /// Parses a decimal number.
     pub(super) fn number(&mut self) -> Option<usize> {
         let begun = self.at;
         let mut value = 0usize;
@@ -92,7 +92,7 @@ impl<'a> Parser<'a> {
         (self.at > begun).then_some(value)
     }
 
-    /// `_` is 0, `0_` is 1, and so on, in the given base.
+    /// Parses an index in the given base: `_` is 0, `0_` is 1, and so on.
     pub(super) fn index(&mut self, base: u32) -> Option<usize> {
         if self.take("_") {
             return Some(0);

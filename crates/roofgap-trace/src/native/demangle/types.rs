@@ -186,7 +186,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `T_` is the first parameter, `T0_` the second.
+    /// Parses a template parameter: `T_` is the first, `T0_` the second.
     pub(super) fn template_parameter(&mut self) -> Option<String> {
         if !self.take("T") {
             return None;
@@ -245,7 +245,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A value with its type: `(int)4`.
+    /// Parses a value with its type: `(int)4`.
     fn literal(&mut self) -> Option<String> {
         self.skip(1);
         if self.take("_Z") {
@@ -267,7 +267,7 @@ impl Parser<'_> {
         Some(format!("({kind}){sign}{value}"))
     }
 
-    /// The few expressions that occur in kernel names.
+    /// Parses the few expressions that occur in kernel names.
     fn expression(&mut self) -> Option<String> {
         self.deeper(|parser| match (parser.peek(0), parser.peek(1)) {
             (b'T', _) => parser.template_parameter(),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-/// How a report begins.
+/// First bytes of a report.
 pub(in crate::ncu) const MAGIC: &[u8] = b"NVR\0";
 
 /// A message that is read whole is never this large; one that claims to be is not read.
@@ -32,7 +32,7 @@ pub(super) struct Counted<R> {
 }
 
 impl<R: Read> Counted<R> {
-    /// `None` at a clean end.
+    /// Reads a length; `None` at the end of the file.
     pub(super) fn length(&mut self) -> Result<Option<u32>, Stop> {
         let mut bytes = [0u8; 4];
         let mut filled = 0;

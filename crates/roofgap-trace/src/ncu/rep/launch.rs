@@ -1,8 +1,8 @@
 //! The result of one launch: its shape, its metrics.
 
 use super::super::model::{LaunchCounters, Metric};
+use super::super::protobuf::{Fields, Malformed, Wire};
 use super::super::unit::Unit;
-use super::super::wire::{Fields, Malformed, Wire};
 use super::nvtx;
 use super::report::{Block, Report};
 use crate::model::LossKind;

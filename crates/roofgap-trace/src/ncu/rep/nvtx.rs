@@ -2,9 +2,9 @@
 
 use super::super::model::{NvtxKind, NvtxRange};
 use super::super::nvtx::domain;
-use super::super::wire::{Fields, Malformed, Wire};
+use super::super::protobuf::{Fields, Malformed, Wire};
 
-/// The stacks of the launching thread, and what was open across threads.
+/// Reads the stacks of the launching thread, and the ranges open across threads.
 pub(super) fn ranges(
     state: &[u8],
     launching: Option<u64>,

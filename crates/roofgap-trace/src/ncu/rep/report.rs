@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use super::super::error::NcuError;
 use super::super::metric::unit_of;
 use super::super::model::{CounterSet, MetricId};
+use super::super::protobuf::{Fields, Malformed, Wire};
 use super::super::unit::Unit;
-use super::super::wire::{Fields, Malformed, Wire};
 use super::container::{Counted, MAGIC, Stop};
 use crate::model::LossKind;
 
@@ -41,7 +41,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
     Ok(report.set)
 }
 
-/// What has been read so far.
+/// State of reading a report.
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) set: CounterSet,
@@ -49,7 +49,7 @@ pub(super) struct Report {
     pub(super) names: Vec<(MetricId, Option<Unit>)>,
 }
 
-/// What a block header says of the block.
+/// Fields of a block header.
 #[derive(Default)]
 pub(super) struct Block {
     sources: u64,

@@ -1,7 +1,7 @@
-//! What ncu's own rules said of a launch.
+//! Results of ncu's rules for a launch.
 
 use super::super::model::{Rule, RuleKind, Speedup, SpeedupScope};
-use super::super::wire::{Fields, Malformed, Wire};
+use super::super::protobuf::{Fields, Malformed, Wire};
 use super::report::Report;
 
 impl Report {
@@ -78,7 +78,7 @@ fn read_speedup(message: &[u8]) -> Result<Option<Speedup>, Malformed> {
         .map(|(scope, percent)| Speedup { scope, percent }))
 }
 
-/// `@section:Id:Words@` and `@url:Words:address@` as the pages print them: the words, and the address in parentheses.
+/// Formats `@section:Id:Words@` and `@url:Words:address@` as the pages do: the words, then the address in parentheses.
 fn without_links(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

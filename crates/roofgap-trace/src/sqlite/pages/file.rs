@@ -56,7 +56,7 @@ impl PageFile {
             .map_err(|e| ReadError::io(&self.path, e))
     }
 
-    /// The error for content that cannot be.
+    /// Creates the error for invalid content.
     pub(super) fn damaged(&self, what: impl ToString) -> ReadError {
         ReadError::damaged(&self.path, "SQLite file", what)
     }
@@ -68,21 +68,21 @@ const SMALLEST_USABLE: usize = 480;
 /// Zeros behind the last page, so that an integer can always be loaded as eight bytes.
 pub(super) const PADDING: usize = 8;
 
-/// A big-endian number of two bytes.
+/// Reads a big-endian number of two bytes.
 #[inline]
 pub(super) fn two(bytes: &[u8], at: usize) -> Option<usize> {
     let bytes: [u8; 2] = bytes.get(at..at + 2)?.try_into().ok()?;
     Some(usize::from(u16::from_be_bytes(bytes)))
 }
 
-/// A big-endian number of four bytes.
+/// Reads a big-endian number of four bytes.
 #[inline]
 pub(super) fn four(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
     Some(u32::from_be_bytes(bytes))
 }
 
-/// A number of variable length, and the position behind it.
+/// Reads a varint; returns it and the position after it.
 #[inline]
 pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;

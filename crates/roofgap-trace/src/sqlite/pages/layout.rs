@@ -1,9 +1,9 @@
-//! Where the values of a record lie, remembered for records with the same header.
+//! Caches the positions of values for records with equal headers.
 //!
 //! The rows of a table share a few headers, so most rows need no walk over their types.
 
 use super::super::Value;
-use super::record::Record;
+use super::record::{Plan, Record, SKIP, width};
 
 /// Headers up to this length are remembered.
 const LONGEST: usize = 32;
@@ -16,15 +16,15 @@ type Words = [u64; LONGEST / 8];
 /// A value asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
-    /// Its place among the values asked for.
+    /// Position among the requested values.
     pub(super) slot: u8,
-    /// What it is.
+    /// Encoding.
     pub(super) form: Form,
-    /// Where it begins, counted from the beginning of the record.
+    /// Offset from the start of the record, bytes.
     pub(super) offset: u32,
 }
 
-/// What a value is and how it is read.
+/// Encoding of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
     Null,
@@ -37,7 +37,7 @@ pub(super) enum Form {
     },
 }
 
-/// What is known of a header.
+/// Cached positions for one header.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
     pub(super) pieces: Vec<Piece>,
@@ -101,7 +101,46 @@ impl Layouts {
     }
 }
 
-/// The header of a record, its length included; `None` if it is too long.
+impl Plan {
+    /// Returns the positions of the requested values in a valid record, if they can be cached: integers in a header whose
+    /// types have one byte each.
+    pub(super) fn layout(&self, record: &Record<'_>) -> Option<Layout> {
+        let header = usize::from(*record.bytes.get(record.start)?);
+        let types = record.bytes.get(record.start + 1..record.start + header)?;
+        let mut layout = Layout {
+            length: header,
+            exact: types.len() == self.steps.len(),
+            ..Layout::default()
+        };
+        for (step, &kind) in self.steps.iter().zip(types) {
+            let offset = layout.length as u32;
+            if kind >= 0x80 {
+                return None;
+            }
+            layout.length += width(u64::from(kind))?;
+            if step.slot == SKIP {
+                continue;
+            }
+            let form = match kind {
+                _ if step.row_id => Form::RowId,
+                0 => Form::Null,
+                1..=6 if !step.real => Form::Int {
+                    shift: (64 - 8 * width(u64::from(kind))?) as u8,
+                },
+                8 | 9 if !step.real => Form::Told(i64::from(kind) - 8),
+                _ => return None,
+            };
+            layout.pieces.push(Piece {
+                slot: step.slot,
+                form,
+                offset,
+            });
+        }
+        (types.len() >= self.steps.len()).then_some(layout)
+    }
+}
+
+/// Returns the header of a record with its length; `None` if it is too long.
 #[inline]
 fn header(record: &Record<'_>) -> Option<Words> {
     let bytes: &[u8; LONGEST] = record
@@ -127,7 +166,7 @@ fn header(record: &Record<'_>) -> Option<Words> {
     Some(words)
 }
 
-/// Whether two headers are equal, without a call to compare so few bytes.
+/// Compares two headers inline, without a call to `memcmp`.
 #[inline]
 fn same(a: &Words, b: &Words) -> bool {
     a.iter().zip(b).fold(0, |rest, (a, b)| rest | (a ^ b)) == 0

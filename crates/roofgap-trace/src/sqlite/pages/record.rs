@@ -2,35 +2,34 @@
 
 use super::super::{MOST_COLUMNS, Value, schema::Table};
 use super::file::varint;
-use super::layout::{Form, Layout, Piece};
 
-/// Which columns of a record to keep, and where to put them.
+/// Columns of a record to keep, and their positions in the result.
 #[derive(Debug)]
 pub(in super::super) struct Plan {
     /// The page on which the table's tree begins.
     pub(super) root: u32,
-    /// What to do with each stored column, up to the last one asked for.
-    steps: Vec<Step>,
-    /// How many columns are asked for.
+    /// Handling of each stored column, up to the last requested one.
+    pub(super) steps: Vec<Step>,
+    /// Number of requested columns.
     pub(super) width: usize,
     /// The fewest bytes of a leaf that a row takes: its place in the list, two lengths, its id and a type for each column.
     pub(super) least: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Step {
+pub(super) struct Step {
     /// The place among the values asked for; [`SKIP`] for a column nobody asked for.
-    slot: u8,
-    /// Whether the value is the row's id.
-    row_id: bool,
-    /// Whether an integer means a floating-point number.
-    real: bool,
+    pub(super) slot: u8,
+    /// True if the value is the row id.
+    pub(super) row_id: bool,
+    /// True if an integer stands for a floating-point number.
+    pub(super) real: bool,
 }
 
-const SKIP: u8 = u8::MAX;
+pub(super) const SKIP: u8 = u8::MAX;
 
 impl Plan {
-    /// A plan for the columns, unless they or the table need SQLite's own engine.
+    /// Creates a plan for the columns; `None` if they or the table need SQLite's own engine.
     pub(in super::super) fn new(table: &Table, columns: &[&str]) -> Option<Self> {
         if columns.len() > MOST_COLUMNS {
             return None;
@@ -70,7 +69,7 @@ impl Plan {
     }
 }
 
-/// How the taking apart of a record ended.
+/// Result of decoding a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// All values asked for are there.
@@ -86,11 +85,11 @@ pub(super) enum Outcome {
 pub(super) struct Record<'a> {
     /// The bytes it lies in; they may go on behind its end.
     pub(super) bytes: &'a [u8],
-    /// Where it begins.
+    /// Offset of the record.
     pub(super) start: usize,
-    /// Where the part that is here ends.
+    /// End of the part on this leaf.
     pub(super) local_end: usize,
-    /// Where it would end, were it here in full.
+    /// End of the record, were all of it on this leaf.
     pub(super) end: usize,
     /// The row's id.
     pub(super) row_id: i64,
@@ -166,51 +165,12 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Plan {
-    /// Where the values asked for lie in a record that was found to be sound, if they are all of a kind worth remembering: integers
-    /// in a header whose types are one byte each.
-    pub(super) fn layout(&self, record: &Record<'_>) -> Option<Layout> {
-        let header = usize::from(*record.bytes.get(record.start)?);
-        let types = record.bytes.get(record.start + 1..record.start + header)?;
-        let mut layout = Layout {
-            length: header,
-            exact: types.len() == self.steps.len(),
-            ..Layout::default()
-        };
-        for (step, &kind) in self.steps.iter().zip(types) {
-            let offset = layout.length as u32;
-            if kind >= 0x80 {
-                return None;
-            }
-            layout.length += width(u64::from(kind))?;
-            if step.slot == SKIP {
-                continue;
-            }
-            let form = match kind {
-                _ if step.row_id => Form::RowId,
-                0 => Form::Null,
-                1..=6 if !step.real => Form::Int {
-                    shift: (64 - 8 * width(u64::from(kind))?) as u8,
-                },
-                8 | 9 if !step.real => Form::Told(i64::from(kind) - 8),
-                _ => return None,
-            };
-            layout.pieces.push(Piece {
-                slot: step.slot,
-                form,
-                offset,
-            });
-        }
-        (types.len() >= self.steps.len()).then_some(layout)
-    }
-}
-
 /// Bytes of the integer and floating-point types.
 const WIDTHS: [u8; 10] = [0, 1, 2, 3, 4, 6, 8, 8, 0, 0];
 
 /// Bytes of a value of a type.
 #[inline]
-fn width(kind: u64) -> Option<usize> {
+pub(super) fn width(kind: u64) -> Option<usize> {
     match kind {
         0..=9 => WIDTHS.get(kind as usize).map(|w| usize::from(*w)),
         10 | 11 => None,
@@ -219,7 +179,7 @@ fn width(kind: u64) -> Option<usize> {
     }
 }
 
-/// The value of a type at a place.
+/// Decodes a value.
 #[inline]
 fn value(bytes: &[u8], begin: usize, end: usize, kind: u64) -> Option<Value<'_>> {
     Some(match kind {

@@ -14,7 +14,7 @@ const SPAN: usize = 1 << 19;
 /// Fewer leaves than this are not worth a thread of their own.
 const LEAVES_A_PART: usize = 64;
 
-/// Where the cells of a leaf are listed.
+/// Offset of the cell pointers of a leaf, bytes.
 const LEAF_HEADER: usize = 8;
 
 /// Goes through all rows in parts, one a processor, and returns the states of the parts in row order.
@@ -57,7 +57,7 @@ pub(in super::super) fn scan<S: Send>(
     })
 }
 
-/// About how many rows a leaf has, by the first one; never more than can be.
+/// Estimates the number of rows per leaf from the first one, within the possible maximum.
 fn rows_a_leaf(file: &PageFile, plan: &Plan, leaves: &[u32]) -> Result<usize, ReadError> {
     let Some(&first) = leaves.first() else {
         return Ok(0);
@@ -112,7 +112,7 @@ fn through(
     Ok(())
 }
 
-/// How many of the leaves are read at once, and how many pages that takes.
+/// Returns the number of leaves to read at once, and the number of pages they span.
 ///
 /// Leaves of tables that were written at the same time alternate, so pages in between are read along as long as they are
 /// no more than the leaves themselves.
@@ -137,11 +137,11 @@ fn span(leaves: &[u32], most: usize) -> (usize, usize) {
 struct Long {
     /// The one that is looked at.
     whole: Vec<u8>,
-    /// How many bytes the others can have.
+    /// Bytes left for other such rows.
     left: u64,
 }
 
-/// What was wrong on a leaf.
+/// Error on a leaf.
 enum Fault {
     /// The leaf, or one of its cells, cannot be.
     Damaged(&'static str),
@@ -240,7 +240,7 @@ fn rows_of(
     Ok(cells)
 }
 
-/// How much of a row that is too long for a leaf lies on the leaf.
+/// Returns the length of the local part of a row that is too long for a leaf, bytes.
 fn local_part(payload: usize, usable: usize) -> usize {
     let least = (usable - 12) * 32 / 255 - 23;
     let local = least + (payload - least) % (usable - 4);

@@ -7,10 +7,10 @@ use crate::ReadError;
 pub(super) const LEAF: u8 = 0x0d;
 /// The first byte of an inner page of a table.
 const INNER: u8 = 0x05;
-/// Where the cells of an inner page are listed.
+/// Offset of the cell pointers of an inner page, bytes.
 const INNER_HEADER: usize = 12;
 
-/// The leaves of the tree, in row order.
+/// Returns the leaves of the tree in row order.
 ///
 /// All leaves of a sound tree lie equally deep, so the tree is opened level by level and no leaf need be read to know
 /// that it is one. A page that is met twice is an error, which also ends every cycle.

@@ -93,7 +93,11 @@ fn text_in_another_encoding_is_left_to_sqlite() {
 fn bytes_kept_at_the_end_of_pages_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.sqlite");
-    let packed = include_bytes!("../../../../../fixtures/sqlite/reserved.sqlite.gz");
+    let packed = std::fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/sqlite/reserved.sqlite.gz"
+    ))
+    .unwrap();
     let mut file = std::fs::File::create(&path).unwrap();
     std::io::copy(&mut flate2::read::GzDecoder::new(&packed[..]), &mut file).unwrap();
     let db = Database::open(&path).unwrap();

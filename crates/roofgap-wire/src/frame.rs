@@ -1,15 +1,15 @@
-//! Frames: a payload of whole records with a checksum, compressed when that helps.
+//! Frames: whole records with a checksum, compressed when that makes them shorter.
 
-use super::format::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK};
-use super::record::Record;
+use crate::format::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK};
+use crate::record::Record;
 
-/// The longest payload a frame may hold; a length above it is damage, not a reason to allocate.
+/// Largest uncompressed payload of a frame, bytes. A larger length means damage.
 pub const MAX_RAW: usize = 16 << 20;
 
-/// The bytes before a payload.
+/// Length of a frame before its payload, bytes.
 pub(crate) const FRAME_HEAD: usize = 24;
 
-/// Gathers records and closes them into frames.
+/// Collects records and encodes them as frames.
 #[derive(Debug, Default)]
 pub struct FrameBuilder {
     payload: Vec<u8>,
@@ -18,37 +18,37 @@ pub struct FrameBuilder {
 }
 
 impl FrameBuilder {
-    /// An empty builder.
+    /// Creates an empty builder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one record.
+    /// Adds a record.
     pub fn put(&mut self, record: &Record<'_>) {
         record.encode(&mut self.payload);
     }
 
-    /// Adds whole records that are encoded already.
+    /// Adds encoded records.
     pub fn put_encoded(&mut self, records: &[u8]) {
         self.payload.extend_from_slice(records);
     }
 
-    /// Bytes gathered so far.
+    /// Returns the length of the collected records, bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.payload.len()
     }
 
-    /// Whether nothing was gathered.
+    /// Returns true if no record was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.payload.is_empty()
     }
 
-    /// Closes what was gathered into one frame and returns its bytes; empty when nothing was gathered.
+    /// Encodes the collected records as a frame and returns its bytes; empty without records.
     ///
-    /// The caller closes well before [`MAX_RAW`].
+    /// The caller closes a frame well before [`MAX_RAW`].
     pub fn close(&mut self) -> &[u8] {
         self.frame.clear();
         if self.payload.is_empty() {
@@ -75,12 +75,13 @@ impl FrameBuilder {
             self.payload.len() as u32,
             codec,
         ];
-        for (place, word) in self.frame.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (target, word) in self.frame.chunks_exact_mut(4).zip(words) {
+            target.copy_from_slice(&word.to_le_bytes());
         }
-        let crc = checksum(&self.frame);
-        if let Some(place) = self.frame.get_mut(20..24) {
-            place.copy_from_slice(&crc.to_le_bytes());
+        let (head, payload) = self.frame.split_at(FRAME_HEAD);
+        let crc = checksum(head, payload);
+        if let Some(target) = self.frame.get_mut(20..24) {
+            target.copy_from_slice(&crc.to_le_bytes());
         }
         self.sequence = self.sequence.wrapping_add(1);
         self.payload.clear();
@@ -88,10 +89,10 @@ impl FrameBuilder {
     }
 }
 
-/// The checksum of a frame given with its head: everything but the mark and the checksum itself.
-pub(crate) fn checksum(frame: &[u8]) -> u32 {
+/// Computes the checksum of a frame: all of its head but the mark and the checksum, and the stored payload.
+pub(crate) fn checksum(head: &[u8], stored: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(frame.get(4..20).unwrap_or_default());
-    hasher.update(frame.get(FRAME_HEAD..).unwrap_or_default());
+    hasher.update(head.get(4..20).unwrap_or_default());
+    hasher.update(stored);
     hasher.finalize()
 }

@@ -3,10 +3,10 @@
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
-use roofgap_inject::wire::{
-    Call, Cut, End, Ending, EventKind, FrameBuilder, HEADER_LEN, Header, How, Kernel, LaunchShape, Loss,
-    Message, NvtxEvent, NvtxPop, Place, Process, Reader, Record, Status, StopCode, Text, TextEntry,
-    WireError,
+use roofgap_wire::{
+    Call, CutReason, End, EndKind, Ending, EventKind, FrameBuilder, HEADER_LEN, Header, Kernel, LaunchShape,
+    Loss, Message, NvtxEvent, NvtxPop, Process, Reader, Record, Status, StopCode, StreamEntry, Text,
+    TextEntry, WireError,
 };
 
 /// A capture of `frames` frames with a few records each, and an end when asked for.
@@ -52,7 +52,7 @@ fn sample(number: u64) -> Vec<Record<'static>> {
             dynamic_shared: 96,
             local: 0,
         }),
-        Record::Place(Place {
+        Record::StreamEntry(StreamEntry {
             id: 1,
             device: 0,
             context: 1,
@@ -60,7 +60,7 @@ fn sample(number: u64) -> Vec<Record<'static>> {
         }),
         Record::Kernel(Kernel {
             shape: 1,
-            place: 1,
+            stream_id: 1,
             correlation: 5,
             graph: 0,
             start: number,
@@ -119,7 +119,7 @@ fn records_come_back_as_they_went_in() {
         .map(|record| format!("{record:?}"))
         .collect();
     assert_eq!(seen[..count - 1], expected[..]);
-    assert_eq!(ending, Ending::Complete { how: How::Exit });
+    assert_eq!(ending, Ending::Complete { how: EndKind::Exit });
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_capture_without_an_end_is_cut() {
         ending,
         Ending::Cut {
             at: bytes.len() as u64,
-            why: Cut::NoEnd
+            why: CutReason::NoEnd
         }
     );
 }
@@ -148,9 +148,9 @@ fn every_length_reads_up_to_its_last_whole_frame() {
         let frames = boundaries.iter().filter(|&&end| end <= length).count() - 1;
         assert_eq!(seen.len(), frames * sample(0).len(), "cut at {length}");
         let why = if boundaries.contains(&length) {
-            Cut::NoEnd
+            CutReason::NoEnd
         } else {
-            Cut::Torn
+            CutReason::Torn
         };
         assert_eq!(
             ending,
@@ -181,7 +181,7 @@ fn a_full_disk_is_told_from_a_kill() {
     assert!(matches!(
         ending,
         Ending::Cut {
-            why: Cut::WriteFailed(28),
+            why: CutReason::WriteFailed(28),
             ..
         }
     ));
@@ -200,7 +200,7 @@ fn a_missing_frame_is_noticed() {
         ending,
         Ending::Cut {
             at: first as u64,
-            why: Cut::Damaged
+            why: CutReason::Damaged
         }
     );
 }

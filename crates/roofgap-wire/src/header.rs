@@ -1,60 +1,58 @@
-//! The header of a file: who wrote it, and in a part that is rewritten in place, why writing stopped.
+//! The file header: the recorded process, and a status that is rewritten in place when writing stops.
 //!
-//! The status lives here and not only in a last frame because on a full disk nothing can be appended, while bytes that
-//! are already there can still be overwritten.
+//! The status is in the header, because on a full disk bytes can be overwritten but not appended.
 
-use super::format::{MAGIC, VERSION};
-use super::reader::WireError;
+use crate::format::{MAGIC, VERSION, WireError, looks_like};
 
-/// How long the header is.
+/// Length of the header, bytes.
 pub const HEADER_LEN: usize = 64;
 
-/// Where the status begins within the header.
+/// Offset of the status within the header, bytes.
 const STATUS_AT: usize = 32;
 
-/// The status with its checksum.
+/// Length of the status with its checksum, bytes.
 const STATUS_LEN: usize = 28;
 
-/// What stands at the beginning of a capture.
+/// Header of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Format version.
     pub version: u16,
-    /// Process that wrote the file.
+    /// Process id of the writer.
     pub pid: u32,
-    /// Wall clock when the file was opened, ns since the epoch.
+    /// Creation time of the file, ns since the epoch.
     pub opened_ns: u64,
-    /// Start of the process in clock ticks since boot; with the pid it names a process.
+    /// Start of the process, clock ticks since boot; identifies a process together with its id.
     pub start_ticks: u64,
-    /// Why writing stopped; `None` while it goes on, or when the status itself is damaged.
+    /// Reason writing stopped; `None` while writing, or when the status is damaged.
     pub status: Option<Status>,
 }
 
-/// Why the writer stopped.
+/// State of the writer when it stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
-    /// The reason.
+    /// Reason.
     pub code: StopCode,
-    /// The system's error number, 0 when there was none.
+    /// Error number of the operating system, 0 for none.
     pub errno: u32,
-    /// When, ns since the epoch.
+    /// Time, ns since the epoch.
     pub at_ns: u64,
-    /// Bytes of records that were discarded afterwards.
+    /// Records discarded after the stop, bytes.
     pub lost: u64,
 }
 
-/// The reasons a writer stops.
+/// Reason a writer stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCode {
-    /// Still writing, or ended without a word.
+    /// Still writing, or killed.
     Open,
-    /// The program ended in order.
+    /// The program exited normally.
     Exit,
-    /// A write failed (a full disk, for one).
+    /// A write failed, for example on a full disk.
     WriteFailed,
-    /// The file reached its limit.
+    /// The file reached its size limit.
     SizeLimit,
-    /// A code this version does not know.
+    /// A code unknown to this version.
     Other(u32),
 }
 
@@ -81,7 +79,7 @@ impl StopCode {
 }
 
 impl Status {
-    /// The bytes of the status, and where in the file they belong.
+    /// Returns the offset of the status in the file and its bytes.
     #[must_use]
     pub fn encode(&self) -> (u64, [u8; STATUS_LEN]) {
         let mut out = [0; STATUS_LEN];
@@ -111,7 +109,7 @@ impl Status {
 }
 
 impl Header {
-    /// A header for a file that is about to be written.
+    /// Creates the header of a new file.
     #[must_use]
     pub fn new(pid: u32, opened_ns: u64, start_ticks: u64) -> Self {
         Self {
@@ -123,7 +121,7 @@ impl Header {
         }
     }
 
-    /// The bytes of the header.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
@@ -146,12 +144,12 @@ impl Header {
         out
     }
 
-    /// Reads a header; `bytes` is the beginning of a file, of any length.
+    /// Decodes a header from the first bytes of a file.
     ///
     /// # Errors
-    /// When it is no capture, one of a newer version, or cut or damaged within the header.
+    /// Fails when the file is not a capture, has a newer version, or is truncated or damaged within the header.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        if !super::looks_like(bytes) {
+        if !looks_like(bytes) {
             return Err(WireError::NotACapture);
         }
         let version = bytes
@@ -189,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_comes_back() {
+    fn a_header_round_trips() {
         let mut header = Header::new(4321, 1_700_000_000_000_000_000, 99);
         assert_eq!(Header::decode(&header.encode()).unwrap(), header);
         header.status = Some(Status {
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_refused_by_name() {
+    fn a_newer_version_is_rejected() {
         let mut bytes = Header::new(1, 2, 3).encode();
         bytes[6] = 2;
         assert!(matches!(
@@ -226,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_from_a_short_file() {
+    fn damage_differs_from_truncation() {
         let mut bytes = Header::new(1, 2, 3).encode();
         assert!(matches!(Header::decode(&bytes[..40]), Err(WireError::HeaderCut)));
         bytes[13] ^= 1;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 
-use roofgap_inject::wire::{EventKind, LaunchShape, Message, Reader, Record};
+use roofgap_wire::{EventKind, LaunchShape, Message, Reader, Record};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -69,9 +69,9 @@ impl Summary {
                 self.called.insert(call.correlation);
                 "call"
             }
-            Record::Copy(_) => "copy",
-            Record::Set(_) => "set",
-            Record::Sync(_) => "sync",
+            Record::Memcpy(_) => "copy",
+            Record::Memset(_) => "set",
+            Record::Synchronization(_) => "sync",
             Record::GraphLaunch(_) => "graph_launch",
             Record::NvtxPop(_) => "nvtx_pop",
             Record::NvtxEnd(_) => "nvtx_end",

@@ -1,39 +1,36 @@
-//! What each thread has: its ring, and how it fares with it.
+//! Per-thread state: the ring of a thread and its open ranges.
 
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use crate::collector::now;
-use crate::collector::ring::{Pushed, Ring};
-use crate::collector::session::{self, Session};
-use crate::wire::{
-    Call, EventKind, Message, NvtxEvent, encode_call, encode_event, encode_pop, encode_range_end,
-    encode_thread,
-};
+use super::now;
+use super::ring::{Pushed, Ring};
+use super::session::{self, Session};
+use roofgap_wire::{Call, EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop, Thread};
 
-/// Room that pushes leave free, so that the pops of open ranges always find some.
+/// Bytes that pushes leave free for the pops of open ranges.
 const ROOM_FOR_POPS: usize = 8 << 10;
 
-/// Domains in which a thread can be behind at one time.
+/// Largest number of domains with dropped pushes per thread.
 const BEHIND: usize = 4;
 
 thread_local! {
     static LOCAL: Local = const { Local::new() };
 }
 
-/// A thread's part of the recording.
+/// State of a thread.
 struct Local {
     session: Cell<*const Session>,
     ring: Cell<Option<&'static Ring>>,
     tid: Cell<u32>,
-    /// Low half of the pthread handle, by which CUPTI knows the thread.
+    /// Low half of the pthread handle, which CUPTI uses as thread id.
     handle: Cell<u32>,
-    /// The runtime call this thread is in, by its correlation; 0 for none.
+    /// Correlation id of the current runtime call; 0 for none.
     runtime: Cell<u32>,
     ranges: Cell<u32>,
     busy: Cell<bool>,
-    /// Domains whose innermost pushes did not get in, and how many: their pops must not get in either.
+    /// Domains with dropped innermost pushes, and their number. Their pops are dropped too.
     behind: Cell<[(u32, u32); BEHIND]>,
 }
 
@@ -51,7 +48,7 @@ impl Local {
         }
     }
 
-    /// This thread's ring in `session`; taken the first time.
+    /// Returns the ring of this thread in `session`, and claims it on first use.
     fn ring(&self, session: &'static Session) -> Option<&'static Ring> {
         if ptr::eq(self.session.get(), session) {
             return self.ring.get();
@@ -66,12 +63,17 @@ impl Local {
         self.handle.set(handle);
         if let Some(ring) = ring {
             ring.tid.store(tid, Ordering::Relaxed);
-            ring.push(encode_thread(tid, handle, now()).as_bytes(), &[], 0);
+            let thread = Thread {
+                tid,
+                handle,
+                at: now(),
+            };
+            ring.push(thread.encode_head().as_bytes(), &[], 0);
         }
         ring
     }
 
-    /// Adds `step` to the pushes that are missing in `domain`; the number there were before.
+    /// Adds `step` to the number of dropped pushes in `domain`; returns the number before.
     fn shift_behind(&self, domain: u32, step: i32) -> u32 {
         let mut behind = self.behind.get();
         let known = behind.iter().position(|entry| entry.1 > 0 && entry.0 == domain);
@@ -125,12 +127,12 @@ fn with<R>(body: impl FnOnce(&'static Session, &Local, &Ring) -> R) -> Option<R>
         .flatten()
 }
 
-/// Makes this thread known, whether or not it will annotate anything.
-pub(crate) fn introduce() {
+/// Registers this thread, even if it makes no annotations.
+pub(crate) fn register() {
     with(|_, _, _| ());
 }
 
-/// What an event says, without what the thread knows.
+/// An NVTX event without the fields that the thread supplies.
 #[derive(Clone, Copy)]
 pub(crate) struct Event<'a> {
     pub(crate) domain: u32,
@@ -140,7 +142,7 @@ pub(crate) struct Event<'a> {
     pub(crate) message: Message<'a>,
 }
 
-/// Records the beginning of a push/pop range.
+/// Records the begin of a push/pop range.
 pub(crate) fn push(event: &Event<'_>) {
     with(|session, local, ring| {
         if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
@@ -149,18 +151,23 @@ pub(crate) fn push(event: &Event<'_>) {
     });
 }
 
-/// Records its end.
+/// Records the end of a push/pop range.
 pub(crate) fn pop(domain: u32) {
     with(|session, local, ring| {
         if local.shift_behind(domain, -1) > 0 {
             return;
         }
-        let pushed = ring.push(encode_pop(local.tid.get(), domain, now()).as_bytes(), &[], 0);
+        let pop = NvtxPop {
+            tid: local.tid.get(),
+            domain,
+            at: now(),
+        };
+        let pushed = ring.push(pop.encode_head().as_bytes(), &[], 0);
         settle(session, pushed);
     });
 }
 
-/// Records the beginning of a start/end range; its number, 0 when nothing is recorded.
+/// Records the begin of a start/end range; returns its id, 0 when nothing is recorded.
 pub(crate) fn start(event: &Event<'_>) -> u64 {
     with(|session, local, ring| {
         let count = local.ranges.get().wrapping_add(1);
@@ -173,20 +180,25 @@ pub(crate) fn start(event: &Event<'_>) -> u64 {
     .unwrap_or(0)
 }
 
-/// Records its end, on whichever thread.
+/// Records the end of a start/end range, on any thread.
 pub(crate) fn end(range: u64) {
     with(|session, local, ring| {
-        let pushed = ring.push(encode_range_end(local.tid.get(), range, now()).as_bytes(), &[], 0);
+        let end = NvtxEnd {
+            tid: local.tid.get(),
+            range,
+            at: now(),
+        };
+        let pushed = ring.push(end.encode_head().as_bytes(), &[], 0);
         settle(session, pushed);
     });
 }
 
-/// A call of the runtime begins.
-pub(crate) fn enter(correlation: u32) {
+/// Notes the begin of a runtime call.
+pub(crate) fn enter_runtime(correlation: u32) {
     let _ = LOCAL.try_with(|local| local.runtime.set(correlation));
 }
 
-/// Records a call that returns. Calls of the driver that the runtime makes on behalf of the same launch are left out.
+/// Records a call that returns. Driver calls that the runtime makes for the same launch are left out.
 pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64) {
     with(|session, local, ring| {
         if runtime {
@@ -204,12 +216,12 @@ pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, star
         };
         settle(
             session,
-            ring.push(encode_call(&call).as_bytes(), &[], ROOM_FOR_POPS),
+            ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS),
         );
     });
 }
 
-/// Records something that happened.
+/// Records a mark.
 pub(crate) fn mark(event: &Event<'_>) {
     with(|session, local, ring| write(session, local, ring, EventKind::Mark, 0, event));
 }
@@ -226,7 +238,7 @@ fn write(
         Message::Inline(text) => text.0,
         _ => &[],
     };
-    let head = encode_event(&NvtxEvent {
+    let event_record = NvtxEvent {
         kind,
         tid: local.tid.get(),
         domain: event.domain,
@@ -236,8 +248,8 @@ fn write(
         payload_kind: event.payload_kind,
         payload: event.payload,
         message: event.message,
-    });
-    let pushed = ring.push(head.as_bytes(), text, ROOM_FOR_POPS);
+    };
+    let pushed = ring.push(event_record.encode_head().as_bytes(), text, ROOM_FOR_POPS);
     settle(session, pushed);
     pushed != Pushed::Full
 }

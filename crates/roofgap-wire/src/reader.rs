@@ -1,105 +1,51 @@
-//! Reading a capture: frame by frame, safe on any bytes, up to the last whole frame.
+//! Reads a capture frame by frame, up to the last whole frame. Any input bytes are safe.
 
-use std::fmt;
 use std::io::{self, Read};
 
-use super::format::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK, VERSION, take_varint};
-use super::frame::{FRAME_HEAD, MAX_RAW};
-use super::header::{HEADER_LEN, Header, StopCode};
-use super::record::Record;
+use crate::field::take_varint;
+use crate::format::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK, WireError};
+use crate::frame::{FRAME_HEAD, MAX_RAW, checksum};
+use crate::header::{HEADER_LEN, Header, StopCode};
+use crate::record::Record;
 
-/// Why a file cannot be read as a capture at all.
-#[derive(Debug)]
-pub enum WireError {
-    /// The first bytes are another format's.
-    NotACapture,
-    /// A newer roofgap wrote it.
-    Version {
-        /// The version in the file.
-        found: u16,
-    },
-    /// Fewer bytes than a header.
-    HeaderCut,
-    /// The header's checksum does not match.
-    HeaderDamaged,
-    /// The system could not read the file.
-    Io(io::Error),
-}
-
-// Written out, because this crate is built once more for the library inside the binary and should have few dependencies.
-impl fmt::Display for WireError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotACapture => write!(out, "not a native capture (it does not begin with RGCAP)"),
-            Self::Version { found } => write!(
-                out,
-                "native capture of format version {found}, and this build reads up to {VERSION}: use a newer roofgap"
-            ),
-            Self::HeaderCut => {
-                write!(
-                    out,
-                    "native capture cut within its header: the program ended before anything was recorded"
-                )
-            }
-            Self::HeaderDamaged => write!(out, "native capture with a damaged header"),
-            Self::Io(_) => write!(out, "reading a native capture"),
-        }
-    }
-}
-
-impl std::error::Error for WireError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for WireError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-/// How a capture ended.
+/// End of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// All that was recorded is there.
+    /// The capture is complete.
     Complete {
-        /// What ended it.
-        how: How,
+        /// Kind of end.
+        how: EndKind,
     },
-    /// What came after `at` is not there.
+    /// The capture is truncated.
     Cut {
-        /// The bytes of the file that could be read.
+        /// Readable length of the file, bytes.
         at: u64,
-        /// What is known of the reason.
-        why: Cut,
+        /// Reason, as far as it is known.
+        why: CutReason,
     },
 }
 
-/// How a complete capture ended.
+/// Kind of end of a complete capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// The program ended in order.
+pub enum EndKind {
+    /// The program exited normally.
     Exit,
-    /// In a way a newer version knows.
+    /// A kind unknown to this version.
     Other(u8),
 }
 
-/// Why a capture is cut.
+/// Reason a capture is truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
-    /// The last frame is whole but says nothing of an end: killed, `_exit`, `exec`, or still running.
+pub enum CutReason {
+    /// The last frame is whole but has no end record: the program was killed, called `_exit` or `exec`, or still runs.
     NoEnd,
-    /// The last frame is torn.
+    /// The last frame is incomplete.
     Torn,
-    /// A frame's checksum or content does not hold.
+    /// The checksum or content of a frame is wrong.
     Damaged,
     /// A write failed with this error number (28 is a full disk).
     WriteFailed(u32),
-    /// The file reached its limit.
+    /// The file reached its size limit.
     SizeLimit,
 }
 
@@ -116,10 +62,10 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header.
+    /// Opens a capture and reads its header.
     ///
     /// # Errors
-    /// When the input is no capture this build can read.
+    /// Fails when the input is not a capture that this build reads.
     pub fn open(mut input: R) -> Result<Self, WireError> {
         let mut head = Vec::with_capacity(HEADER_LEN);
         input.by_ref().take(HEADER_LEN as u64).read_to_end(&mut head)?;
@@ -136,22 +82,22 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// How the capture ended; known once [`next_frame`](Self::next_frame) has returned `None`.
+    /// Returns the end of the capture; known once [`next_frame`](Self::next_frame) has returned `None`.
     #[must_use]
     pub fn ending(&self) -> Option<Ending> {
         self.ending
     }
 
-    /// The records of the next whole frame, or `None` at the end of what can be read.
+    /// Returns the records of the next whole frame, or `None` after the last one.
     ///
     /// # Errors
-    /// Only when the system cannot read; damage is an [`Ending`].
+    /// Fails when reading fails; damage is an [`Ending`].
     pub fn next_frame(&mut self) -> Result<Option<Records<'_>>, WireError> {
         if self.ending.is_some() {
             return Ok(None);
@@ -171,12 +117,16 @@ impl<R: Read> Reader<R> {
         Ok(Some(Records { rest: &self.raw }))
     }
 
-    /// Reads and checks one frame into `raw`; says what is wrong when there is none.
-    fn load(&mut self) -> Result<Option<Cut>, WireError> {
+    /// Reads and checks a frame into `raw`; returns the reason when there is none.
+    fn load(&mut self) -> Result<Option<CutReason>, WireError> {
         let mut head = [0u8; FRAME_HEAD];
         let got = fill(&mut self.input, &mut head)?;
         if got < FRAME_HEAD {
-            return Ok(Some(if got == 0 { Cut::NoEnd } else { Cut::Torn }));
+            return Ok(Some(if got == 0 {
+                CutReason::NoEnd
+            } else {
+                CutReason::Torn
+            }));
         }
         let mut words = head.chunks_exact(4).map(|word| match *word {
             [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
@@ -186,9 +136,9 @@ impl<R: Read> Reader<R> {
         let (mark, sequence, stored, raw, codec, crc) = (word(), word(), word(), word(), word(), word());
         let (stored, raw) = (stored as usize, raw as usize);
         if mark != FRAME_MARK || sequence != self.sequence || stored > MAX_RAW || raw > MAX_RAW {
-            return Ok(Some(Cut::Damaged));
+            return Ok(Some(CutReason::Damaged));
         }
-        // Grown as bytes arrive, so that a false length cannot make it allocate more than the file holds.
+        // Grows as bytes arrive, so that a wrong length cannot allocate more than the file holds.
         self.stored.clear();
         let got = self
             .input
@@ -196,13 +146,10 @@ impl<R: Read> Reader<R> {
             .take(stored as u64)
             .read_to_end(&mut self.stored)?;
         if got < stored {
-            return Ok(Some(Cut::Torn));
+            return Ok(Some(CutReason::Torn));
         }
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(head.get(4..20).unwrap_or_default());
-        hasher.update(&self.stored);
-        if hasher.finalize() != crc {
-            return Ok(Some(Cut::Damaged));
+        if checksum(&head, &self.stored) != crc {
+            return Ok(Some(CutReason::Damaged));
         }
         match codec {
             CODEC_PLAIN if stored == raw => {
@@ -212,31 +159,31 @@ impl<R: Read> Reader<R> {
             CODEC_LZ4 => {
                 self.raw.resize(raw, 0);
                 if lz4_flex::block::decompress_into(&self.stored, &mut self.raw).ok() != Some(raw) {
-                    return Ok(Some(Cut::Damaged));
+                    return Ok(Some(CutReason::Damaged));
                 }
             }
-            _ => return Ok(Some(Cut::Damaged)),
+            _ => return Ok(Some(CutReason::Damaged)),
         }
         Ok(None)
     }
 
-    /// What the header knows better than the frames do.
-    fn reason(&self, seen: Cut) -> Cut {
+    /// Replaces the reason seen in the frames by the one in the header, where it has one.
+    fn reason(&self, seen: CutReason) -> CutReason {
         match (seen, self.header.status) {
-            (Cut::Damaged, _) | (_, None) => seen,
+            (CutReason::Damaged, _) | (_, None) => seen,
             (_, Some(status)) => match status.code {
-                StopCode::WriteFailed => Cut::WriteFailed(status.errno),
-                StopCode::SizeLimit => Cut::SizeLimit,
+                StopCode::WriteFailed => CutReason::WriteFailed(status.errno),
+                StopCode::SizeLimit => CutReason::SizeLimit,
                 _ => seen,
             },
         }
     }
 }
 
-/// Reads until `place` is full or the input ends.
-fn fill(input: &mut impl Read, place: &mut [u8]) -> io::Result<usize> {
+/// Reads until `target` is full or the input ends.
+fn fill(input: &mut impl Read, target: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
-    while let Some(rest) = place.get_mut(got..).filter(|rest| !rest.is_empty()) {
+    while let Some(rest) = target.get_mut(got..).filter(|rest| !rest.is_empty()) {
         match input.read(rest) {
             Ok(0) => break,
             Ok(read) => got += read,
@@ -247,20 +194,20 @@ fn fill(input: &mut impl Read, place: &mut [u8]) -> io::Result<usize> {
     Ok(got)
 }
 
-/// The records of one frame.
+/// Records of a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {
     rest: &'a [u8],
 }
 
 impl Records<'_> {
-    /// How the capture ended, if this is the last frame.
-    fn end(mut self) -> Option<How> {
+    /// Returns the kind of end, if this is the last frame.
+    fn end(mut self) -> Option<EndKind> {
         match self.next() {
             Some(Record::End(end)) => Some(if end.how == 1 {
-                How::Exit
+                EndKind::Exit
             } else {
-                How::Other(end.how)
+                EndKind::Other(end.how)
             }),
             _ => None,
         }

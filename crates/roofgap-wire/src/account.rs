@@ -1,0 +1,211 @@
+//! The workload account: a JSON file in which a profiled program describes its own run.
+//!
+//! A program writes it to the path in `ROOFGAP_WORKLOAD_JSON`. Programs of any language write accounts, so every field
+//! but the schema is optional.
+
+use serde::{Deserialize, Serialize};
+
+/// Schema of the account.
+pub const SCHEMA: &str = "roofgap.workload/1";
+
+/// A program's description of its own run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Account {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The model.
+    #[serde(default)]
+    pub model: Option<ModelFacts>,
+    /// Tokens of one repeat.
+    #[serde(default)]
+    pub tokens: Option<TokenCounts>,
+    /// The device the model ran on.
+    #[serde(default)]
+    pub device: Option<DeviceFacts>,
+    /// Repeats in order, warm-ups included.
+    #[serde(default)]
+    pub repeats: Vec<Repeat>,
+    /// Operators that the program timed, over the measured repeats.
+    #[serde(default)]
+    pub operators: Vec<OperatorTime>,
+    /// Hash of the generated tokens; equal hashes mean equal output.
+    #[serde(default)]
+    pub token_hash: Option<String>,
+    /// Peak of the device as the program measured it.
+    #[serde(default)]
+    pub peak: Option<MeasuredPeak>,
+    /// Remarks for the reader.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// The model that ran.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelFacts {
+    /// Name.
+    pub name: Option<String>,
+    /// Revision of the weights.
+    pub revision: Option<String>,
+    /// Number of parameters.
+    pub parameters: Option<u64>,
+    /// Parameters that one decoded token uses: without embedding table, vision and unselected experts.
+    pub active_parameters: Option<u64>,
+    /// Data type of the weights, such as `bf16`.
+    pub dtype: Option<String>,
+    /// Origin of the weights: `random` or `local`.
+    pub weights: Option<String>,
+    /// Architecture in the form of a Hugging Face `config.json`.
+    pub config: Option<serde_json::Value>,
+}
+
+/// Tokens of one repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TokenCounts {
+    /// Prompt tokens, vision tokens included.
+    pub prompt: Option<u64>,
+    /// Decode steps. The token that prefill produces is not counted.
+    pub generated: Option<u64>,
+    /// Sequences at once.
+    pub batch: Option<u64>,
+    /// Prompt tokens that came from images.
+    pub vision: Option<u64>,
+}
+
+/// The device a model ran on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceFacts {
+    /// `cpu` or `cuda`.
+    pub kind: Option<String>,
+    /// Name.
+    pub name: Option<String>,
+}
+
+/// One pass over prompt and decode.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Repeat {
+    /// True for a warm-up, which is not part of the figures.
+    pub warmup: bool,
+    /// Stages in order.
+    pub stages: Vec<StageTime>,
+}
+
+/// Wall time of a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StageTime {
+    /// Name, such as `prefill`.
+    pub name: String,
+    /// Wall time, ns.
+    pub wall_ns: i64,
+    /// Wall time of each step, ns.
+    #[serde(default)]
+    pub steps_ns: Option<Vec<i64>>,
+    /// Named parts of the stage.
+    #[serde(default)]
+    pub notes: Vec<NoteTime>,
+}
+
+/// Wall time of a named part of a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NoteTime {
+    /// Name, such as `sam`.
+    pub name: String,
+    /// Wall time, ns.
+    pub wall_ns: i64,
+}
+
+/// Time of one operator in one stage.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OperatorTime {
+    /// Name, such as `matmul`.
+    pub name: String,
+    /// Stage the operator ran in.
+    #[serde(default)]
+    pub stage: Option<String>,
+    /// Number of calls.
+    pub calls: u64,
+    /// CPU time without nested operators, ns.
+    pub self_cpu_ns: i64,
+    /// CPU time with nested operators, ns.
+    pub total_cpu_ns: i64,
+    /// GPU time without nested operators, ns.
+    #[serde(default)]
+    pub self_gpu_ns: Option<i64>,
+    /// GPU time with nested operators, ns.
+    #[serde(default)]
+    pub total_gpu_ns: Option<i64>,
+}
+
+/// Peak of a device as a program measured it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MeasuredPeak {
+    /// Arithmetic peak, operations per second.
+    pub flops_per_s: Option<f64>,
+    /// Memory bandwidth, bytes per second.
+    pub bytes_per_s: Option<f64>,
+    /// Method of measurement.
+    pub how: String,
+}
+
+/// Reason a text is not an account.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccountError {
+    /// The text is not JSON, or a field has another type.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The text has another schema.
+    #[error("schema {found:?}, expected {SCHEMA:?}")]
+    Schema {
+        /// Schema in the text.
+        found: String,
+    },
+}
+
+impl Account {
+    /// Parses an account.
+    ///
+    /// # Errors
+    /// Fails when the text is not an account of schema [`SCHEMA`].
+    pub fn from_json(text: &[u8]) -> Result<Self, AccountError> {
+        let account: Self = serde_json::from_slice(text)?;
+        if account.schema == SCHEMA {
+            Ok(account)
+        } else {
+            Err(AccountError::Schema {
+                found: account.schema,
+            })
+        }
+    }
+
+    /// Formats the account as JSON.
+    ///
+    /// # Errors
+    /// Fails when a number of the model's configuration has no JSON form.
+    pub fn to_json(&self) -> Result<Vec<u8>, AccountError> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_schema_is_required() {
+        let account = Account::from_json(br#"{"schema": "roofgap.workload/1"}"#).unwrap();
+        assert_eq!(Account::from_json(&account.to_json().unwrap()).unwrap(), account);
+    }
+
+    #[test]
+    fn another_schema_is_rejected() {
+        let error = Account::from_json(br#"{"schema": "roofgap.workload/9"}"#).unwrap_err();
+        assert!(matches!(error, AccountError::Schema { found } if found.ends_with("/9")));
+    }
+}

@@ -1,0 +1,60 @@
+//! The format of a native capture (`.rgcap`), shared by the collector that writes it and the readers.
+//!
+//! All numbers are little endian.
+//!
+//! ```text
+//! file    = header frame*
+//! header  = "RGCAP\0" version:u16 length:u32 pid:u32 opened_ns:u64 start_ticks:u64 status crc(bytes 0..32):u32
+//!           (64 bytes; `status`, bytes 32..60, is rewritten in place when writing stops)
+//! status  = code:u32 errno:u32 at_ns:u64 lost:u64 crc(the 24 bytes before):u32
+//! frame   = "RGFR" sequence:u32 stored:u32 raw:u32 codec:u32 crc:u32 payload[stored]
+//!           (crc over sequence..codec and the payload; codec 0 is plain, 1 an lz4 block of `raw` bytes)
+//! payload = record*
+//! record  = tag:u8 length:varint body[length]
+//! ```
+//!
+//! Fields may be appended to a record and tags may be added without a new version: a reader takes the fields it knows
+//! and skips unknown tags. Any other change needs a new version, which older readers reject.
+//! Names, launch shapes and streams are written before the first record that refers to them, so a file truncated at any
+//! byte reads up to its last whole frame.
+//!
+//! The feature `account` adds [`account`], the schema of the workload account.
+//!
+//! ```
+//! use roofgap_wire::{End, FrameBuilder, Header, Reader, Record};
+//!
+//! let mut capture = Header::new(42, 1_000, 7).encode().to_vec();
+//! let mut frame = FrameBuilder::new();
+//! frame.put(&Record::End(End { how: 1, at: 2_000 }));
+//! capture.extend_from_slice(frame.close());
+//!
+//! let mut reader = Reader::open(capture.as_slice())?;
+//! assert_eq!(reader.header().pid, 42);
+//! assert_eq!(reader.next_frame()?.into_iter().flatten().count(), 1);
+//! # Ok::<(), roofgap_wire::WireError>(())
+//! ```
+
+#[cfg(feature = "account")]
+pub mod account;
+
+mod field;
+mod format;
+mod frame;
+mod head;
+mod header;
+mod nvtx;
+mod reader;
+mod record;
+
+pub use field::Text;
+pub use format::{MAGIC, VERSION, WireError, looks_like};
+pub use frame::{FrameBuilder, MAX_RAW};
+pub use head::{HEAD_MAX, RecordHead};
+pub use header::{HEADER_LEN, Header, Status, StopCode};
+pub use nvtx::{EventKind, Message, NvtxEvent};
+pub use reader::{CutReason, EndKind, Ending, Reader, Records};
+pub use record::{
+    Call, CallName, Category, ClockPair, Cupti, Device, Domain, End, Flush, GraphLaunch, Kernel, LaunchShape,
+    Loss, Memcpy, Memset, NvtxEnd, NvtxPop, Process, Record, Registered, StreamEntry, Synchronization,
+    TextEntry, Thread, ThreadName,
+};

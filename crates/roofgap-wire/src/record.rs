@@ -1,0 +1,367 @@
+//! The records of a capture.
+
+use crate::field::{Field, Sink, Text, put_varint};
+use crate::nvtx::{EventKind, NvtxEvent};
+
+/// Writes tag and length in front of the body, which begins two bytes after `at`.
+fn close(out: &mut Vec<u8>, at: usize, tag: u8) {
+    let length = out.len() - at - 2;
+    if let (Ok(short @ 0..=0x7f), Some(target)) = (u8::try_from(length), out.get_mut(at..at + 2)) {
+        target.copy_from_slice(&[tag, short]);
+        return;
+    }
+    let mut head = vec![tag];
+    put_varint(&mut head, length);
+    out.splice(at..at + 2, head);
+}
+
+/// Declares the record types with their tags and fields in order, and the enum of all of them.
+macro_rules! records {
+    ($( $(#[$doc:meta])* $tag:literal $name:ident $(<$life:lifetime>)? { $( $(#[$field_doc:meta])* $field:ident : $type:ty ),* $(,)? } )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+            pub struct $name $(<$life>)? { $( $(#[$field_doc])* pub $field: $type ),* }
+
+            impl $(<$life>)? $name $(<$life>)? {
+                pub(crate) const TAG: u8 = $tag;
+
+                pub(crate) fn put(&self, out: &mut impl Sink) {
+                    $( self.$field.put(out); )*
+                }
+            }
+        )*
+
+        /// A record of a capture.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Record<'a> {
+            $( $(#[$doc])* $name($name $(<$life>)?), )*
+            /// An NVTX range that begins, or a mark.
+            NvtxEvent(NvtxEvent<'a>),
+            /// A tag unknown to this version; skipped.
+            Unknown(u8),
+            /// A body too short for its tag; skipped.
+            Malformed(u8),
+        }
+
+        impl<'a> Record<'a> {
+            /// Appends the encoded record.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                let at = out.len();
+                out.extend_from_slice(&[0, 0]);
+                let tag = match self {
+                    $( Self::$name(record) => { record.put(out); $name::TAG } )*
+                    Self::NvtxEvent(event) => { event.put(out); event.kind.tag() }
+                    Self::Unknown(_) | Self::Malformed(_) => return out.truncate(at),
+                };
+                close(out, at, tag);
+            }
+
+            /// Decodes the body of a record.
+            pub(crate) fn decode(tag: u8, body: &'a [u8]) -> Self {
+                Self::try_decode(tag, body).unwrap_or(Self::Malformed(tag))
+            }
+
+            fn try_decode(tag: u8, body: &'a [u8]) -> Option<Self> {
+                let mut rest = body;
+                Some(match tag {
+                    $( $tag => Self::$name($name { $( $field: <$type as Field>::take(&mut rest)? ),* }), )*
+                    tag => match EventKind::from_tag(tag) {
+                        Some(kind) => Self::NvtxEvent(NvtxEvent::take(kind, rest)?),
+                        None => Self::Unknown(tag),
+                    },
+                })
+            }
+        }
+    };
+}
+
+records! {
+    /// The recorded process.
+    1 Process<'a> {
+        /// Process id.
+        pid: u32,
+        /// Process id of the parent.
+        parent: u32,
+        /// Begin of the recording, ns since the epoch.
+        at: u64,
+        /// Short name as the operating system has it.
+        name: Text<'a>,
+    }
+    /// The CUPTI library in use.
+    2 Cupti<'a> {
+        /// Version as `cuptiGetVersion` returns it.
+        version: u32,
+        /// Bit flags: 1 only selected calls are recorded, 2 copies and sets are on, 4 graphs are recorded as whole
+        /// launches, 8 calls are recorded through callbacks.
+        options: u32,
+        /// Path of the library.
+        path: Text<'a>,
+    }
+    /// A GPU.
+    3 Device<'a> {
+        /// Device id that other records use.
+        id: u32,
+        /// 1 if the program can see the device, else 0.
+        visible: u8,
+        /// Source of these facts: 0 CUPTI, 1 the driver.
+        source: u8,
+        /// Compute capability, major.
+        major: u32,
+        /// Compute capability, minor.
+        minor: u32,
+        /// Number of multiprocessors.
+        sms: u32,
+        /// Core clock, kHz; 0 when unknown.
+        clock_khz: u32,
+        /// Size of the L2 cache, bytes; 0 when unknown.
+        l2_bytes: u64,
+        /// Memory, bytes.
+        memory_bytes: u64,
+        /// Memory bandwidth, bytes per second; 0 when unknown.
+        bandwidth: u64,
+        /// Name.
+        name: Text<'a>,
+        /// UUID of 16 bytes, or empty.
+        uuid: Text<'a>,
+    }
+    /// A text that other records refer to by id.
+    4 TextEntry<'a> {
+        /// Text id.
+        id: u32,
+        /// The text.
+        text: Text<'a>,
+    }
+    /// Name, grid, block and memory that launches of a kernel share; other records refer to it by id.
+    5 LaunchShape {
+        /// Shape id.
+        id: u32,
+        /// Kernel name, the id of a [`TextEntry`].
+        name: u32,
+        /// Blocks in the grid.
+        grid: [u32; 3],
+        /// Threads in a block.
+        block: [u32; 3],
+        /// Registers per thread.
+        registers: u32,
+        /// Static shared memory, bytes.
+        static_shared: u32,
+        /// Dynamic shared memory, bytes.
+        dynamic_shared: u32,
+        /// Local memory per thread, bytes.
+        local: u32,
+    }
+    /// A stream that other records refer to by id.
+    6 StreamEntry {
+        /// Stream entry id.
+        id: u32,
+        /// Device.
+        device: u32,
+        /// Context.
+        context: u32,
+        /// Stream.
+        stream: u32,
+    }
+    /// A kernel that ran.
+    7 Kernel {
+        /// Id of the [`LaunchShape`].
+        shape: u32,
+        /// Id of the [`StreamEntry`].
+        stream_id: u32,
+        /// Correlation id of the launching call.
+        correlation: u32,
+        /// Graph id, 0 for none.
+        graph: u32,
+        /// Start, ns.
+        start: u64,
+        /// End, ns; start and end are 0 when CUPTI gave no times.
+        end: u64,
+        /// Graph node id, 0 for none.
+        node: u64,
+    }
+    /// A memory copy that ran.
+    8 Memcpy {
+        /// Id of the [`StreamEntry`].
+        stream_id: u32,
+        /// Correlation id of the call.
+        correlation: u32,
+        /// Graph id, 0 for none.
+        graph: u32,
+        /// Start, ns.
+        start: u64,
+        /// End, ns.
+        end: u64,
+        /// Graph node id, 0 for none.
+        node: u64,
+        /// Bytes copied.
+        bytes: u64,
+        /// Direction, as CUPTI numbers it (1 host to device, 2 device to host, 8 device to device, 10 peer).
+        kind: u8,
+        /// Kind of the source memory.
+        from: u8,
+        /// Kind of the target memory.
+        to: u8,
+        /// Bit flags: 1 asynchronous.
+        flags: u8,
+    }
+    /// A memory set that ran.
+    9 Memset {
+        /// Id of the [`StreamEntry`].
+        stream_id: u32,
+        /// Correlation id of the call.
+        correlation: u32,
+        /// Graph id, 0 for none.
+        graph: u32,
+        /// Start, ns.
+        start: u64,
+        /// End, ns.
+        end: u64,
+        /// Graph node id, 0 for none.
+        node: u64,
+        /// Bytes set.
+        bytes: u64,
+        /// Kind of memory.
+        memory: u16,
+    }
+    /// A wait of the program, or of a stream for an event.
+    10 Synchronization {
+        /// Kind as CUPTI numbers it (1 event, 2 stream waits for event, 3 stream, 4 context).
+        kind: u32,
+        /// Correlation id of the waiting call.
+        correlation: u32,
+        /// Context.
+        context: u32,
+        /// Stream, `u32::MAX` for none.
+        stream: u32,
+        /// Start, ns.
+        start: u64,
+        /// End, ns.
+        end: u64,
+    }
+    /// A graph launch recorded as a whole.
+    11 GraphLaunch {
+        /// Id of the [`StreamEntry`].
+        stream_id: u32,
+        /// Correlation id of the launching call.
+        correlation: u32,
+        /// Graph id.
+        graph: u32,
+        /// Start, ns.
+        start: u64,
+        /// End, ns.
+        end: u64,
+    }
+    /// A call of the CUDA runtime or driver API.
+    12 Call {
+        /// Number of the function, with bit 31 set for the driver API.
+        api: u32,
+        /// Low 32 bits of the pthread handle; a [`Thread`] record maps it to a thread id.
+        thread: u32,
+        /// Correlation id, shared with the work it starts.
+        correlation: u32,
+        /// Return code.
+        result: u32,
+        /// Start, ns.
+        start: u64,
+        /// End, ns.
+        end: u64,
+    }
+    /// Name of an API function.
+    13 CallName<'a> {
+        /// Number as in [`Call`].
+        api: u32,
+        /// Name of the function.
+        name: Text<'a>,
+    }
+    /// Maps a pthread handle to a thread from time `at` on.
+    14 Thread {
+        /// Thread id of the operating system.
+        tid: u32,
+        /// Low 32 bits of the pthread handle, which a later thread may reuse.
+        handle: u32,
+        /// First use of the handle, ns.
+        at: u64,
+    }
+    /// Name of a thread.
+    15 ThreadName<'a> {
+        /// Thread id of the operating system.
+        tid: u32,
+        /// 1 if the program set the name through NVTX, 0 if it is the operating system's.
+        given: u8,
+        /// Name.
+        name: Text<'a>,
+    }
+    /// An NVTX domain. Id 0 is the default domain and needs no record.
+    16 Domain<'a> {
+        /// Domain id.
+        id: u32,
+        /// Name.
+        name: Text<'a>,
+    }
+    /// A registered NVTX string.
+    17 Registered<'a> {
+        /// String id.
+        id: u32,
+        /// Domain id.
+        domain: u32,
+        /// The text.
+        text: Text<'a>,
+    }
+    /// An NVTX category.
+    18 Category<'a> {
+        /// Domain id.
+        domain: u32,
+        /// Category id within the domain.
+        id: u32,
+        /// Name.
+        name: Text<'a>,
+    }
+    /// End of the innermost push/pop range of a thread and domain.
+    19 NvtxPop {
+        /// Thread id of the operating system.
+        tid: u32,
+        /// Domain id.
+        domain: u32,
+        /// Time, ns.
+        at: u64,
+    }
+    /// End of a start/end range.
+    20 NvtxEnd {
+        /// Thread id of the operating system.
+        tid: u32,
+        /// Range id.
+        range: u64,
+        /// Time, ns.
+        at: u64,
+    }
+    /// CUPTI's clock, read between two readings of the capture's clock.
+    21 ClockPair {
+        /// Capture clock before, ns.
+        before: u64,
+        /// CUPTI clock, ns.
+        cupti: u64,
+        /// Capture clock after, ns.
+        after: u64,
+    }
+    /// Marks that all records CUPTI had finished by `at` are written.
+    22 Flush {
+        /// Time, ns.
+        at: u64,
+    }
+    /// Something that was not recorded. Counts are totals so far; the last record of an id is the valid one.
+    23 Loss<'a> {
+        /// Number of lost items.
+        count: u64,
+        /// Short identifier of the loss.
+        id: Text<'a>,
+        /// Explanation.
+        detail: Text<'a>,
+    }
+    /// End of a complete capture, alone in the last frame.
+    24 End {
+        /// Kind of end: 1 the program exited normally.
+        how: u8,
+        /// Time, ns.
+        at: u64,
+    }
+}
