@@ -1,6 +1,6 @@
-//! The real tools, where they are: `ROOFGAP_TEST_NSYS` and `ROOFGAP_TEST_NCU` name them.
+//! Tests with the real tools, which `ROOFGAP_TEST_NSYS` and `ROOFGAP_TEST_NCU` name.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,28 +15,23 @@ use roofgap_collect::nsys::{self, CaptureEnd, Gate, Profile};
 use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::{Import, Ncu, Nsys, Search};
 
-fn named(variable: &str) -> Option<PathBuf> {
-    let path = std::env::var_os(variable).map(PathBuf::from);
-    if path.is_none() {
-        eprintln!("skipped: {variable} names no tool");
-    }
-    path
+/// Returns the tool that a variable names. A test that calls this is ignored by default.
+fn named(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set"));
+    PathBuf::from(path)
 }
 
-fn real_nsys() -> Option<Nsys> {
-    let found = Nsys::find(&Search::here(Some(named("ROOFGAP_TEST_NSYS")?)));
+fn real_nsys() -> Nsys {
+    let found = Nsys::find(&Search::here(Some(named("ROOFGAP_TEST_NSYS"))));
     assert_eq!(found.rejected, []);
-    found.tool
+    found.tool.unwrap()
 }
 
-/// A program with NVTX ranges that needs nothing but a C compiler and the headers nsys brings; `None` without either.
-fn program(nsys: &Nsys, folder: &Path) -> Option<PathBuf> {
+/// Compiles a program with NVTX ranges against the headers that nsys brings.
+fn program(nsys: &Nsys, folder: &Path) -> PathBuf {
     let root = std::fs::canonicalize(&nsys.path).unwrap();
-    let include = root.parent()?.join("nvtx/include");
-    if !include.is_dir() {
-        eprintln!("skipped: {} has no NVTX headers", include.display());
-        return None;
-    }
+    let include = root.parent().unwrap().join("nvtx/include");
+    assert!(include.is_dir(), "{} has no NVTX headers", include.display());
     let source = folder.join("program.c");
     std::fs::write(
         &source,
@@ -72,13 +67,10 @@ fn program(nsys: &Nsys, folder: &Path) -> Option<PathBuf> {
         .arg(&binary)
         .arg(&source)
         .arg("-ldl")
-        .status();
-    if built.is_ok_and(|status| status.success()) {
-        Some(binary)
-    } else {
-        eprintln!("skipped: no C compiler");
-        None
-    }
+        .status()
+        .expect("a C compiler");
+    assert!(built.success(), "{built}");
+    binary
 }
 
 fn execute(command: &CommandLine, folder: &Path, change: impl FnOnce(&mut Job<'_>)) -> Outcome {
@@ -100,17 +92,16 @@ fn mentions(sqlite: &Path, text: &str) -> bool {
 }
 
 #[test]
-fn nsys_records_and_exports() {
-    let Some(nsys) = real_nsys() else { return };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn with_nsys_a_program_is_recorded_and_exported() {
+    let nsys = real_nsys();
     assert!(nsys.version.is_some());
     assert!(nsys.profile.has("--capture-range") && nsys.profile.offers("--trace", "nvtx"));
     assert!(!nsys.reports.is_empty());
     assert!(matches!(nsys.import, Import::Works { .. }), "{:?}", nsys.import);
 
     let folder = tempfile::Builder::new().prefix("100%p ").tempdir().unwrap();
-    let Some(program) = program(&nsys, folder.path()) else {
-        return;
-    };
+    let program = program(&nsys, folder.path());
     let profile = Profile {
         trace: ["cuda", "nvtx", "osrt"].map(str::to_owned).to_vec(),
         ..Profile::to(folder.path().join("run"))
@@ -153,10 +144,9 @@ fn nsys_records_and_exports() {
 }
 
 #[test]
-fn the_doctor_finds_it() {
-    let Some(path) = named("ROOFGAP_TEST_NSYS") else {
-        return;
-    };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn with_nsys_the_doctor_finds_it() {
+    let path = named("ROOFGAP_TEST_NSYS");
     let props = DoctorProps {
         nsys: Some(path.clone()),
         ..DoctorProps::default()
@@ -174,12 +164,11 @@ fn the_doctor_finds_it() {
 }
 
 #[test]
-fn a_gate_that_opens_and_one_that_does_not() {
-    let Some(nsys) = real_nsys() else { return };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn with_nsys_a_gate_that_opens_and_one_that_does_not() {
+    let nsys = real_nsys();
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = program(&nsys, folder.path()) else {
-        return;
-    };
+    let program = program(&nsys, folder.path());
     for (range, opens) in [("LLM@decode_all", true), ("LLM@no_such_range", false)] {
         let gate = Gate {
             range: NvtxRange::parse(range).unwrap(),
@@ -210,12 +199,11 @@ fn a_gate_that_opens_and_one_that_does_not() {
 }
 
 #[test]
-fn an_interrupted_recording_is_kept_and_nothing_stays_behind() {
-    let Some(nsys) = real_nsys() else { return };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn with_nsys_an_interrupted_recording_is_kept_and_nothing_stays_behind() {
+    let nsys = real_nsys();
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = program(&nsys, folder.path()) else {
-        return;
-    };
+    let program = program(&nsys, folder.path());
     let profile = Profile::to(folder.path().join("run"));
     let command = profile
         .command(&nsys, &CommandLine::new(&program).arg("hang"))
@@ -247,10 +235,9 @@ fn an_interrupted_recording_is_kept_and_nothing_stays_behind() {
 }
 
 #[test]
-fn ncu_lists_what_the_plan_asks_for() {
-    let Some(path) = named("ROOFGAP_TEST_NCU") else {
-        return;
-    };
+#[ignore = "needs ncu: set ROOFGAP_TEST_NCU"]
+fn with_ncu_the_metrics_of_the_plan_exist() {
+    let path = named("ROOFGAP_TEST_NCU");
     let found = Ncu::find(&Search::here(Some(path)));
     assert_eq!(found.rejected, []);
     let ncu = found.tool.unwrap();

@@ -1,6 +1,6 @@
 //! Two tools that watched the same program agree on what ran.
 
-use crate::bench::fixture;
+use crate::support::fixture;
 use roofgap_analyze::counters::canonical;
 use roofgap_analyze::{Options, analyze};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! `roofgap analyze` on real captures.
 
-use crate::bench::{fixture, listing, ok, packed, roofgap, run, unpacked};
+use crate::support::{fixture, listing, ok, packed, roofgap, run, unpacked};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,6 +1,6 @@
 //! Inputs that cannot be read: status 2, nothing on stdout, a message that names the file and what is wrong with it.
 
-use crate::bench::{Run, fixture, packed, roofgap, run, unpacked};
+use crate::support::{Run, fixture, packed, roofgap, run, unpacked};
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ fn json_that_nests_two_hundred_thousand_deep() {
 fn text_and_programs() {
     let folder = Folder::new();
     refused(&folder.put("notes.txt", b"hello, world\n"), &["hello, world"]);
-    refused(Path::new(crate::bench::ROOFGAP), &["a program"]);
+    refused(Path::new(crate::support::ROOFGAP), &["a program"]);
     refused(&folder.put("page.csv", b"a,b\n1,2\n"), &["expected"]);
     refused(
         &folder.put("wide.csv", b"\xff\xfeT\0i\0m\0e\0"),
@@ -144,7 +144,11 @@ fn text_and_programs() {
 #[test]
 fn a_pipe() {
     let run: Run = Command::new("sh")
-        .args(["-c", r#"echo x | "$0" analyze /dev/stdin"#, crate::bench::ROOFGAP])
+        .args([
+            "-c",
+            r#"echo x | "$0" analyze /dev/stdin"#,
+            crate::support::ROOFGAP,
+        ])
         .output()
         .unwrap()
         .into();
@@ -176,7 +180,7 @@ fn gzip_bombs() {
         // on files, in blocks of 512 or 1024 bytes: a hundred megabytes or twice that.
         let limited = r#"ulimit -v 1500000; ulimit -f 200000; exec "$0" analyze "$1""#;
         let mut command = Command::new("sh");
-        command.args(["-c", limited, crate::bench::ROOFGAP]).arg(&path);
+        command.args(["-c", limited, crate::support::ROOFGAP]).arg(&path);
         // What it unpacks to goes with the test.
         let run: Run = command.env("TMPDIR", folder.0.path()).output().unwrap().into();
         assert_refused(&run, &path);

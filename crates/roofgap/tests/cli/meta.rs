@@ -1,6 +1,6 @@
 //! Everything around the analysis: help, completions, manual, schema, configuration, doctor, streams and colours.
 
-use crate::bench::{ROOFGAP, Run, ok, roofgap, root, run};
+use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
@@ -136,10 +136,14 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
 }
 
-/// On a terminal headings are set off, unless NO_COLOR says otherwise. `script` gives a program a terminal.
+/// `script` gives a program a terminal.
 #[test]
-fn colours_are_for_terminals_and_no_color_is_heard() {
-    let on_a_terminal = |no_color: Option<&str>| -> Option<String> {
+fn colours_are_for_terminals_and_no_color_is_respected() {
+    let script = Command::new("script").arg("--version").output();
+    if !can_run(script.is_ok(), "`script` is not installed") {
+        return;
+    }
+    let on_a_terminal = |no_color: Option<&str>| -> String {
         let line = format!("'{ROOFGAP}' analyze fixtures/native/stand-in.rgcap");
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(root());
@@ -148,13 +152,11 @@ fn colours_are_for_terminals_and_no_color_is_heard() {
             .env_remove("NO_COLOR")
             .env("TERM", "xterm");
         command.envs(no_color.map(|value| ("NO_COLOR", value)));
-        let output = command.output().ok().filter(|output| output.status.success())?;
-        Some(String::from_utf8(output.stdout).unwrap())
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     };
-    let Some(coloured) = on_a_terminal(None) else {
-        eprintln!("skipped: no `script` to make a terminal with");
-        return;
-    };
+    let coloured = on_a_terminal(None);
     assert!(coloured.contains("\x1b[1m"), "{coloured:?}");
-    assert!(!on_a_terminal(Some("1")).unwrap().contains('\x1b'));
+    assert!(!on_a_terminal(Some("1")).contains('\x1b'));
 }

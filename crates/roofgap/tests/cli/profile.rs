@@ -1,6 +1,6 @@
 //! `roofgap profile` on a machine without a GPU: whole sessions, and how they end.
 
-use crate::bench::{ROOFGAP, Run, ok, roofgap, root, run};
+use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -92,8 +92,10 @@ fn section<'a>(report: &'a str, heading: &str) -> &'a str {
 
 #[test]
 fn the_embedded_model_leaves_a_whole_bundle() {
-    if has_gpu() {
-        eprintln!("skipped: this machine has a GPU, so that more is asked for");
+    if !can_run(
+        !has_gpu(),
+        "this machine has a GPU, where a session has more phases",
+    ) {
         return;
     }
     let runs = Runs::new();
@@ -234,8 +236,7 @@ fn a_dry_run_prints_commands_and_leaves_nothing() {
 
 #[test]
 fn without_any_tool_the_rest_is_there_and_what_is_missing_is_named() {
-    if has_gpu() {
-        eprintln!("skipped: this machine may have tools");
+    if !can_run(!has_gpu(), "this machine has a GPU and may have tools") {
         return;
     }
     let runs = Runs::new();
@@ -428,16 +429,15 @@ fn the_embedded_model_by_itself_repeats_itself() {
     assert_eq!(first["token_hash"], second["token_hash"]);
 }
 
-/// With a real nsys (`ROOFGAP_TEST_NSYS`, see `scripts/get-nsys.sh`) and no GPU: stages come from the timeline, and what only a
-/// GPU could give is skipped with the reason.
+/// Profiles under a real nsys without a GPU. `scripts/get-nsys.sh` gets an nsys.
 #[test]
-fn under_a_real_nsys_stages_come_from_the_timeline() {
-    let Some(nsys) = std::env::var_os("ROOFGAP_TEST_NSYS") else {
-        eprintln!("skipped: ROOFGAP_TEST_NSYS names no nsys");
-        return;
-    };
-    if has_gpu() {
-        eprintln!("skipped: this machine has a GPU");
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn with_nsys_stages_come_from_the_timeline() {
+    let nsys = std::env::var_os("ROOFGAP_TEST_NSYS").expect("ROOFGAP_TEST_NSYS is not set");
+    if !can_run(
+        !has_gpu(),
+        "this machine has a GPU, where a session has more phases",
+    ) {
         return;
     }
     let path = format!("profiling.nsys.path='{}'", nsys.to_string_lossy());

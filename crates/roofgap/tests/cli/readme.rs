@@ -1,6 +1,6 @@
 //! The README shows what the tool prints.
 
-use crate::bench::{ok, root};
+use crate::support::{ok, root};
 
 /// Each line of the example is in the output, in this order; `...` stands for lines left out.
 #[test]

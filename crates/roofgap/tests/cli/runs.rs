@@ -1,6 +1,6 @@
 //! `roofgap runs`, `roofgap report` and `roofgap compare`.
 
-use crate::bench::{Run, ok, packed, roofgap, run, unpacked};
+use crate::support::{Run, ok, packed, roofgap, run, unpacked};
 use serde_json::Value;
 use std::path::Path;
 
@@ -66,7 +66,7 @@ fn runs_are_listed_shown_and_found_by_name() {
 fn pruning_says_first_what_it_would_do() {
     let folder = runs();
     let place = format!("artifacts.stage2_dir='{}'", folder.path().display());
-    let before = crate::bench::listing(folder.path());
+    let before = crate::support::listing(folder.path());
     let plan = ok([
         "runs",
         "prune",
@@ -77,7 +77,7 @@ fn pruning_says_first_what_it_would_do() {
     ]);
     let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
     assert_eq!(plan["runs"].as_array().unwrap().len(), 3);
-    assert_eq!(crate::bench::listing(folder.path()), before);
+    assert_eq!(crate::support::listing(folder.path()), before);
     ok(["runs", "prune", "retention.keep=1", &place]);
     // What is left is still read.
     let dir = format!("--dir={}", folder.path().display());
@@ -207,7 +207,7 @@ fn two_runs_are_compared_by_name() {
     let dir = format!("--dir={}", folder.path().display());
     let run = run(["compare", "latest", "latest", &dir, "--format=json"]);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
-    let absent = crate::bench::run(["compare", "latest", "nonsense", &dir]);
+    let absent = crate::support::run(["compare", "latest", "nonsense", &dir]);
     assert_eq!(absent.status, Some(2));
     assert!(absent.stderr.contains("nonsense"), "{}", absent.stderr);
 }

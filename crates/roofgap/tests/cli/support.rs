@@ -7,6 +7,16 @@ use std::process::{Command, Output};
 /// The binary under test.
 pub(crate) const ROOFGAP: &str = env!("CARGO_BIN_EXE_roofgap");
 
+/// Returns whether a test can run here. Otherwise prints the reason, or fails where `ROOFGAP_TEST_NO_SKIP` is 1.
+pub(crate) fn can_run(can: bool, otherwise: &str) -> bool {
+    let forbidden = std::env::var_os("ROOFGAP_TEST_NO_SKIP").is_some_and(|value| value == "1");
+    assert!(can || !forbidden, "cannot run: {otherwise}");
+    if !can {
+        eprintln!("skipped: {otherwise}");
+    }
+    can
+}
+
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
