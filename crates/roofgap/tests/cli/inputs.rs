@@ -1,10 +1,10 @@
-//! Run directories and reports of nsys as inputs.
+//! Run directories and nsys reports as inputs.
 
 use crate::support::{listing, ok, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A program that says what a model would say of itself.
+/// A program that writes the account of a model.
 const MODEL: &str = r#"
 cat > "$ROOFGAP_WORKLOAD_JSON.tmp" <<'JSON'
 {"schema": "roofgap.workload/1",
@@ -15,7 +15,7 @@ JSON
 mv "$ROOFGAP_WORKLOAD_JSON.tmp" "$ROOFGAP_WORKLOAD_JSON"
 "#;
 
-/// A session of a program that is not watched, and its run directory.
+/// Runs a session without profilers and returns its run directory.
 fn session(folder: &Path) -> PathBuf {
     let runs = folder.join("runs");
     let place = format!("artifacts.stage2_dir='{}'", runs.display());
@@ -60,7 +60,7 @@ fn a_run_directory_is_analysed_from_its_files() {
     assert_eq!(walls(&run_dir), expected);
     assert_eq!(listing(&run_dir), before, "a run was written to");
 
-    // The same once it is compressed.
+    // The same with compressed files.
     let account = run_dir.join("baseline/workload.json");
     let bytes = std::fs::read(&account).unwrap();
     std::fs::write(account.with_extension("json.gz"), crate::support::packed(&bytes)).unwrap();
@@ -129,7 +129,7 @@ fn with_nsys_a_report_is_exported() {
         .output()
         .unwrap();
     assert!(folder.path().join("run.nsys-rep").is_file(), "{recorded:?}");
-    // A name that tells nothing.
+    // A name without an extension.
     let report = folder.path().join("capture");
     std::fs::rename(folder.path().join("run.nsys-rep"), &report).unwrap();
     let before = listing(folder.path());

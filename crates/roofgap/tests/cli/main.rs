@@ -1,6 +1,6 @@
 //! Tests of the binary: what it prints, on which stream, and its exit status.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
+// clippy allows these in #[test] functions only, not in their helpers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod agreement;

@@ -1,4 +1,4 @@
-//! Everything around the analysis: help, completions, manual, schema, configuration, doctor, streams and colours.
+//! Help, completions, manual page, schema, configuration, doctor, streams and colours.
 
 use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
 use serde_json::Value;
@@ -125,7 +125,7 @@ fn quiet_says_nothing_but_the_answer() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let mut child = roofgap(["schema"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -134,6 +134,33 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     drop(child.stdout.take());
     let run: Run = child.wait_with_output().unwrap().into();
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_not_a_panic() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let run: Run = roofgap(["schema"]).stdout(full()).output().unwrap().into();
+    assert_eq!(run.status, Some(1));
+    assert!(
+        run.stderr.starts_with("error: cannot write to standard output"),
+        "{}",
+        run.stderr
+    );
+    // Nothing can be reported when stderr is full too; the exit status still can.
+    let status = roofgap(["analyze", "absent"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn control_characters_of_a_file_do_not_reach_the_terminal() {
+    let run = run(["analyze", "absent\u{1b}]0;title\u{7}\u{9b}2J.sqlite"]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("absent"), "{}", run.stderr);
+    assert!(
+        !run.stderr.chars().any(|c| c.is_control() && c != '\n'),
+        "{:?}",
+        run.stderr
+    );
 }
 
 /// `script` gives a program a terminal.
