@@ -79,7 +79,6 @@ impl Failure {
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Config(_) => Some("`roofgap config list` shows every group and option"),
-            Self::Gate(_) => Some("write a limit as 5%, decode.wall=3% or prefill.busy=2ms"),
             Self::ModelFile { .. } => Some("give the config.json of a Hugging Face model"),
             Self::Signals(_) | Self::Json(_) | Self::Panic => {
                 Some("this is a bug; please report the command line and the output above")
