@@ -11,7 +11,7 @@ library=${ROOFGAP_INJECT:-$root/target/release/libroofgap_inject.so}
 dump=${ROOFGAP_DUMP:-$root/target/release/examples/dump}
 if [ ! -e "$library" ] || [ ! -e "$dump" ]; then
     (cd "$root" && cargo build --release -p roofgap-inject --lib --example dump) || {
-        echo "not built, and cargo is not available; run: cargo build --release -p roofgap-inject --lib --example dump" >&2
+        echo "neither built here nor buildable: cargo build --release -p roofgap-inject --lib --example dump" >&2
         exit 2
     }
 fi

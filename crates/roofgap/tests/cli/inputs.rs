@@ -112,7 +112,7 @@ fn a_report_without_an_nsys_names_the_remedy() {
 /// Exports a report outside of its folder. `scripts/get-nsys.sh` gets an nsys.
 #[test]
 #[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
-fn with_nsys_a_report_is_exported() {
+fn real_nsys_a_report_is_exported() {
     let nsys = std::env::var_os("ROOFGAP_TEST_NSYS").expect("ROOFGAP_TEST_NSYS is not set");
     let folder = tempfile::tempdir().unwrap();
     let recorded = std::process::Command::new(&nsys)

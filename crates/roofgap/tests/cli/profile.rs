@@ -432,7 +432,7 @@ fn the_embedded_model_is_deterministic() {
 /// Profiles under a real nsys without a GPU. `scripts/get-nsys.sh` gets an nsys.
 #[test]
 #[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
-fn with_nsys_stages_come_from_the_timeline() {
+fn real_nsys_stages_come_from_the_timeline() {
     let nsys = std::env::var_os("ROOFGAP_TEST_NSYS").expect("ROOFGAP_TEST_NSYS is not set");
     if !can_run(
         !has_gpu(),

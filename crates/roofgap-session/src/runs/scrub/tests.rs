@@ -340,7 +340,7 @@ fn a_full_disk_can_be_made_good() {
 /// Scrubs a real capture of a program with a token in its environment.
 #[test]
 #[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
-fn with_nsys_a_real_capture_is_clean() {
+fn real_nsys_a_real_capture_is_clean() {
     let nsys = std::env::var_os("ROOFGAP_TEST_NSYS").expect("ROOFGAP_TEST_NSYS is not set");
     let base = tempfile::tempdir().unwrap();
     let root = base.path().join("20260101-000000");
