@@ -1,4 +1,4 @@
-"""Runs the commands that bench.sh compares, one after another, and prints what each took. See bench.sh."""
+"""Times the commands that bench.sh compares, one after another. See bench.sh."""
 
 import argparse
 import datetime
@@ -27,7 +27,7 @@ if "operators" in sys.argv:
     analysis.get_aten_op_kernels_and_delay(ranks=[0])
 """
 
-# veloq does not read the SQLite export, only the folder of Parquet files that nsys exports as well.
+# veloq does not read the SQLite export, only the folder of Parquet files that nsys can also export.
 PARQUET = """
 import sqlite3, sys, pathlib
 import pyarrow, pyarrow.parquet
@@ -46,15 +46,15 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=Path, required=True, help="folder of the release build")
     parser.add_argument("--work", type=Path, required=True, help="folder for captures and outputs")
-    parser.add_argument("--repeat", type=int, default=5, help="runs of ours; the median counts")
-    parser.add_argument("--limit", type=float, default=900, help="seconds after which another tool is stopped")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of roofgap; the median counts")
+    parser.add_argument("--limit", type=float, default=900, help="time limit of another tool, s")
     parser.add_argument("--quick", action="store_true", help="20,000 kernels only")
-    parser.add_argument("--ours", action="store_true", help="without the other tools")
+    parser.add_argument("--ours", action="store_true", help="omit the other tools")
     return parser.parse_args()
 
 
 class Run:
-    """What one command took."""
+    """Time, CPU time and peak memory of a command."""
 
     def __init__(self, seconds, cpu, megabytes, status):
         self.seconds, self.cpu, self.megabytes, self.status = seconds, cpu, megabytes, status
@@ -65,10 +65,10 @@ class Run:
 
 
 def measure(command, limit, folder):
-    """Runs a command to its end or to the limit. Peak memory is that of its largest process."""
+    """Runs a command until it ends or reaches the limit. Peak memory is that of its largest process."""
     log = open(folder / "last.log", "w")
     begin = time.monotonic()
-    # A process of its own waits for the command, so that the peak is the command's and not an earlier one's.
+    # A separate process waits for the command, so that the peak is not that of an earlier command.
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -100,7 +100,7 @@ def measure(command, limit, folder):
 
 
 def capture(args, kind, kernels):
-    """Makes a capture, once."""
+    """Generates a capture, once."""
     path = args.work / f"{kind}-{kernels}.{'sqlite' if kind == 'nsys' else 'json'}"
     if not path.exists():
         part = path.with_name("part-" + path.name)
@@ -112,7 +112,7 @@ def capture(args, kind, kernels):
 
 
 def ours(args, path):
-    """The median of several runs to every report, after one to fill the system's cache of the file."""
+    """Returns the median of several runs that write every report, after one run to fill the page cache."""
     out = args.work / "out"
     runs = []
     for _ in range(args.repeat + 1):
@@ -125,7 +125,7 @@ def ours(args, path):
 
 
 def other(args, command, path):
-    """One run on a copy: some tools write beside their input, or into it."""
+    """Runs a tool on a copy: some tools write next to their input, or into it."""
     folder = args.work / "copy"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -141,7 +141,7 @@ def other(args, command, path):
 
 
 class Table:
-    """Rows as they come, so that a run that is stopped has shown what it knows."""
+    """A table whose rows are printed at once, so that an interrupted run shows its results so far."""
 
     def __init__(self, title):
         print(f"\n### {title}\n\n| command | s | CPU s | MB | ratio |\n|---|---|---|---|---|", flush=True)
@@ -169,7 +169,7 @@ def nsys_tools(args):
 
 
 def veloq_rows(args, path, table):
-    """Preparing and four questions, one after another on the same folder, as a person would ask them."""
+    """Runs veloq's preparation and four queries on the same folder."""
     veloq, python = shutil.which("veloq"), args.work / "venv/bin/python"
     if not veloq or not python.exists():
         return
@@ -188,7 +188,7 @@ def veloq_rows(args, path, table):
 
 
 def together(runs):
-    """Several commands as one: times add up, the largest memory counts."""
+    """Sums up several commands: total time, largest memory."""
     failed = [run.status for run in runs if not run.sound]
     return Run(
         sum(run.seconds for run in runs),
@@ -202,7 +202,7 @@ def kineto_tools(args):
     python = args.work / "venv/bin/python"
     if python.exists():
         yield "Holistic Trace Analysis, without operators", [python, "-c", HTA, "INPUT"]
-        # The question that operators.md answers: which operators launched which kernels.
+        # The same question that operators.md answers: which operators launched which kernels.
         yield "Holistic Trace Analysis", [python, "-c", HTA, "INPUT", "operators"]
     lens = shutil.which("TraceLens_generate_perf_report_pytorch")
     if lens:
@@ -222,7 +222,7 @@ def compare(args, kind, kernels, tools):
         if name.startswith("nsys stats"):
             sums.append(run)
     if len(sums) == 3:
-        table.row("nsys stats, the three together", together(sums))
+        table.row("nsys stats, total of the three", together(sums))
     if kind == "nsys" and tools:
         veloq_rows(args, path, table)
     return table.base
@@ -234,7 +234,7 @@ def versions(args):
             answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
             return answer.splitlines()[-1] if answer else "?"
         except OSError:
-            return "not here"
+            return "not installed"
 
     model = "?"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -244,7 +244,7 @@ def versions(args):
     print(f"date: {datetime.date.today()}")
     print(f"machine: {model}, {os.cpu_count()} processors, {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB, "
           f"{platform.system()} {platform.release()}")
-    print(f"load when it began: {os.getloadavg()[0]:.1f}")
+    print(f"load at the start: {os.getloadavg()[0]:.1f}")
     print(f"roofgap: {first([args.bin / 'roofgap', '--version'])}")
     if args.ours:
         return
@@ -267,8 +267,8 @@ def main():
     compare(args, "kineto", 200_000, tools(kineto_tools))
     compare(args, "kineto", 1_000_000, none)
     ten = compare(args, "nsys", 10_000_000, none)
-    print(f"\nten times the kernels: {ten.seconds / million.seconds:.1f} times the time, "
-          f"{ten.megabytes / million.megabytes:.1f} times the memory")
+    print(f"\n10,000,000 kernels / 1,000,000: time {ten.seconds / million.seconds:.1f}, "
+          f"memory {ten.megabytes / million.megabytes:.1f}")
 
 
 if __name__ == "__main__":

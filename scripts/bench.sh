@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Times whole commands of ours and of the others on the same made-up captures in one run, with peak memory, and prints ratios.
+# Times roofgap and other tools on the same synthetic captures in one run, with peak memory, and prints ratios.
 #
-#   scripts/bench.sh                        all of it: 1,000,000 kernels from nsys, 200,000 and 1,000,000 from Kineto, 10,000,000
-#   scripts/bench.sh --quick                20,000 kernels, to see that it works
+#   scripts/bench.sh                        everything: 1,000,000 kernels from nsys, 200,000 and 1,000,000 from Kineto, 10,000,000
+#   scripts/bench.sh --quick                20,000 kernels, as a quick check
 #   scripts/bench.sh --ours                 without the other tools
-#   scripts/bench.sh --repeat 5 --limit 900 runs of ours; seconds after which another tool is stopped
+#   scripts/bench.sh --repeat 5 --limit 900 runs of roofgap; time limit of another tool, s
 #
-# Needs cargo and python3. Uses nsys (or $NSYS), veloq and TraceLens where they are installed; nsys-ai and Holistic Trace
-# Analysis go into a virtual environment of their own, which stays in the work folder ($BENCH_DIR, else target/bench).
+# Needs cargo and python3. Uses nsys (or $NSYS), veloq and TraceLens if they are installed. nsys-ai and Holistic Trace
+# Analysis are installed into a virtual environment in the work folder ($BENCH_DIR, default target/bench).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-target}"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Lays out a real nsys (2023.4.4) in a folder, for tests on machines without one: no package is installed, no GPU needed.
-# It records NVTX and operating-system calls, exports and summarises; about 190 MB are fetched, 650 MB stay.
+# Unpacks a real nsys (2023.4.4) into a folder, for tests on machines without one. It installs no package and needs no GPU.
+# This nsys records NVTX and operating-system calls, exports and summarises. Downloads about 190 MB and keeps 650 MB.
 #
 #   scripts/get-nsys.sh DEST        then: DEST/bin/nsys, or: export ROOFGAP_TEST_NSYS=DEST/bin/nsys
 #
-# Wants Debian or a relative of it: the packages come from the mirror that apt is set up with. Run again, it does nothing.
+# Needs Debian or a derivative: the packages come from the mirror that apt is configured with. Does nothing if nsys is already there.
 set -euo pipefail
 
 say() { printf '%s\n' "get-nsys: $*" >&2; }
@@ -19,11 +19,11 @@ host=$dest/host-linux-x64
 
 works() { "$nsys" --version >/dev/null 2>&1 && "$host/QdstrmImporter" --version >/dev/null 2>&1; }
 if works; then
-    say "$nsys is there: $("$nsys" --version)"
+    say "$nsys is already installed: $("$nsys" --version)"
     exit 0
 fi
 
-[ "$(uname -m)" = x86_64 ] || fail "only x86_64 has these packages, this is $(uname -m)"
+[ "$(uname -m)" = x86_64 ] || fail "the packages exist for x86_64 only; this is $(uname -m)"
 for tool in apt-get curl dpkg ldd; do
     command -v "$tool" >/dev/null || fail "$tool is missing"
 done
@@ -34,9 +34,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-# The first mirror of apt that has the Debian archive.
+# The first apt mirror with the Debian archive.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u | grep -m1 '/debian/\?$') ||
-    fail "apt has no Debian mirror set up"
+    fail "apt has no Debian mirror"
 
 for package in nsight-systems nsight-systems-target; do
     say "fetching $package $release"
@@ -44,23 +44,23 @@ for package in nsight-systems nsight-systems-target; do
     dpkg -x "${package}_${release}_amd64.deb" unpacked
 done
 
-# Where nsys looks for its importer: a folder beside its own. The packages have the two in different places.
+# nsys looks for its importer in a folder next to its own; the packages have the two in different places.
 rm -rf "$dest/target-linux-x64" "$host"
 cp -a unpacked/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64 "$dest/"
 cp -a unpacked/usr/lib/nsight-systems/host-linux-x64 "$dest/"
 mkdir -p "$dest/bin"
 ln -sfn ../target-linux-x64/nsys "$nsys"
-# The reports of `nsys stats` share a module that is only in the other folder.
+# The reports of `nsys stats` need a module that is only in the other folder.
 cp -an "$dest/target-linux-x64/python/lib/." "$host/python/lib/" || true
 
-# Libraries the importer is linked with, put beside it: the machine may lack them or have them too new.
+# Libraries that the importer is linked with: the machine may lack them or have newer ones.
 fetch_library() { # PACKAGE FILE
     apt-get download -qq "$1" 2>/dev/null || fail "apt cannot fetch $1; try apt-get update"
     dpkg -x "$1"_*.deb libraries
     rm -f "$host/$2"
     cp -L "$(find libraries -name "$2" | head -n 1)" "$host/$2"
 }
-apt-get update -qq 2>/dev/null || say "apt-get update failed; trying with what apt knows"
+apt-get update -qq 2>/dev/null || say "apt-get update failed; trying the cached package lists"
 fetch_library libssh-4 libssh.so.4
 fetch_library libpfm4 libpfm.so.4
 ln -sfn libssh.so.4 "$host/libssh.so"
@@ -71,5 +71,5 @@ for pair in libdw1:libdw.so.1 libelf1:libelf.so.1 libbz2-1.0:libbz2.so.1.0 liblz
     fi
 done
 
-works || fail "it is laid out but does not start: $("$host/QdstrmImporter" --version 2>&1 | head -n 3)"
+works || fail "unpacked, but it does not start: $("$host/QdstrmImporter" --version 2>&1 | head -n 3)"
 say "ready: $("$nsys" --version)"

@@ -1,4 +1,4 @@
-// Opens every page and tries what a person would: node run.mjs PAGES [SCREENSHOTS]
+// Opens every page and tests what a user does: node run.mjs PAGES [SCREENSHOTS]
 import assert from "node:assert/strict";
 import { mkdirSync, statSync } from "node:fs";
 import { chromium } from "playwright-core";
@@ -23,7 +23,7 @@ async function open(name, options = {}) {
 const view = (page) => page.locator("#plot").evaluate((box) => [Number(box.dataset.from), Number(box.dataset.to)]);
 const settled = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 const length = async (page) => { await settled(page); const [from, to] = await view(page); return to - from; };
-// How many colours the canvas shows: a blank one shows one.
+// Counts the colours of the canvas: a blank one has one.
 const colors = (page) => page.locator("#plot canvas").evaluate((canvas) => {
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data, seen = new Set();
   for (let i = 0; i < data.length; i += 4) seen.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
@@ -98,7 +98,7 @@ const tests = {
     assert.ok((await view(page))[0] < from, "a drag moves it");
     await close();
   },
-  async "findings, steps and kernels lead to their place"() {
+  async "findings, steps and kernels link to the timeline"() {
     const { page, close } = await open("llama4");
     const whole = await length(page);
     await page.locator(".jump", { hasText: "Show decode in the timeline" }).first().click();
@@ -133,7 +133,7 @@ const tests = {
     assert.ok(wide <= 0, `the page is ${wide} px too wide`);
     await close();
   },
-  async "what is not there is explained"() {
+  async "missing parts are explained"() {
     const { page, close } = await open("summary");
     assert.match(await page.locator("#timeline .absent").first().textContent(), /No timeline: .+\./);
     assert.ok(await page.locator("#timeline-view").isHidden());
@@ -147,7 +147,7 @@ const tests = {
     assert.ok(await page.locator("#findings li").count() > 0);
     await close();
   },
-  async "a large timeline stays whole and is said to be merged where it is"() {
+  async "a large timeline is complete, and merged blocks are announced"() {
     const large = await open("large");
     console.log(`  250,000 kernels: ${(statSync(`${pages}/large/report.html`).size / 1e6).toFixed(1)} MB, ready after ${large.ready} ms`);
     assert.ok(statSync(`${pages}/large/report.html`).size < 15e6);

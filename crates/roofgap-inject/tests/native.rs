@@ -5,8 +5,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
-    clippy::print_stderr,
-    reason = "a test may panic and print"
+    reason = "a test may panic"
 )]
 
 use std::collections::BTreeMap;
@@ -18,10 +17,10 @@ use std::sync::OnceLock;
 
 use roofgap_wire::{CutReason, EndKind, Ending, EventKind, Message, Reader, Record, Status};
 
-/// The programs the tests run, built once; `None` where there is no C compiler.
-fn built() -> Option<&'static Built> {
-    static BUILT: OnceLock<Option<Built>> = OnceLock::new();
-    BUILT.get_or_init(build).as_ref()
+/// Builds the programs that the tests run, once.
+fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(build)
 }
 
 struct Built {
@@ -31,7 +30,7 @@ struct Built {
     library: PathBuf,
 }
 
-fn build() -> Option<Built> {
+fn build() -> Built {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand-in");
     let to = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let compile = |out: &str, source: &str, flags: &[&str]| {
@@ -42,37 +41,26 @@ fn build() -> Option<Built> {
             .arg(sources.join(source))
             .args(flags)
             .args(["-ldl", "-lpthread"]);
-        match cc.output() {
-            Ok(done) if done.status.success() => Some(out),
-            Ok(done) => panic!(
-                "{source} does not compile: {}",
-                String::from_utf8_lossy(&done.stderr)
-            ),
-            Err(error) => {
-                assert!(
-                    std::env::var_os("ROOFGAP_TEST_NO_SKIP").is_none(),
-                    "no C compiler ({error}), and ROOFGAP_TEST_NO_SKIP forbids skipping"
-                );
-                eprintln!("skipped: no C compiler ({error})");
-                None
-            }
-        }
+        let done = cc.output().expect("a C compiler");
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{source} does not compile: {stderr}");
+        out
     };
     // Cargo puts the cdylib beside the test's own executable.
     let library = std::env::current_exe()
         .unwrap()
         .with_file_name("libroofgap_inject.so");
     assert!(library.exists(), "{} is missing", library.display());
-    Some(Built {
-        program: compile("native-program", "program.c", &[])?,
-        cupti: compile("libcupti-standin.so", "cupti.c", &["-shared", "-fPIC"])?,
+    Built {
+        program: compile("native-program", "program.c", &[]),
+        cupti: compile("libcupti-standin.so", "cupti.c", &["-shared", "-fPIC"]),
         old_cupti: compile(
             "libcupti-old.so",
             "cupti.c",
             &["-shared", "-fPIC", "-DOLD", "-DSMALL"],
-        )?,
+        ),
         library,
-    })
+    }
 }
 
 /// One run of the program and the folder its captures went to.
@@ -83,8 +71,8 @@ struct Run {
     stderr: String,
 }
 
-fn run(how: &str, environment: &[(&str, &str)]) -> Option<Run> {
-    let built = built()?;
+fn run(how: &str, environment: &[(&str, &str)]) -> Run {
+    let built = built();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(&built.program);
     command
@@ -102,12 +90,12 @@ fn run(how: &str, environment: &[(&str, &str)]) -> Option<Run> {
     }
     let done = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Some(Run {
+    Run {
         folder,
         status: done.status,
         stdout: text(done.stdout),
         stderr: text(done.stderr),
-    })
+    }
 }
 
 impl Run {
@@ -237,9 +225,7 @@ const RANGES: [&str; 5] = [
 
 #[test]
 fn a_program_that_ends_in_order_is_recorded_whole() {
-    let Some(run) = run("exit", &[("ROOFGAP_NATIVE_SYNC", "1")]) else {
-        return;
-    };
+    let run = run("exit", &[("ROOFGAP_NATIVE_SYNC", "1")]);
     assert!(run.status.success(), "{}", run.stderr);
     assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("done\n", ""));
     let capture = run.capture();
@@ -291,12 +277,10 @@ fn a_program_that_ends_in_order_is_recorded_whole() {
 
 #[test]
 fn copies_and_graph_nodes_can_be_left_out() {
-    let Some(run) = run(
+    let run = run(
         "exit",
         &[("ROOFGAP_NATIVE_COPIES", "0"), ("ROOFGAP_NATIVE_GRAPH", "graph")],
-    ) else {
-        return;
-    };
+    );
     let capture = run.capture();
     assert!(capture.copies.is_empty() && capture.sets.is_empty());
     assert_eq!((capture.graphs, capture.kernels.len()), (1, 7));
@@ -304,11 +288,9 @@ fn copies_and_graph_nodes_can_be_left_out() {
 
 #[test]
 fn an_older_cupti_has_its_calls_timed_in_callbacks() {
-    let Some(built) = built() else { return };
+    let built = built();
     let cupti = built.old_cupti.to_str().unwrap();
-    let Some(run) = run("exit", &[("CUPTI_LIBRARY", cupti)]) else {
-        return;
-    };
+    let run = run("exit", &[("CUPTI_LIBRARY", cupti)]);
     let capture = run.capture();
     let launches = |name: &str| capture.calls.iter().filter(|call| call.contains(name)).count();
     // Reading the capture has found the call of every kernel; the driver's part of a runtime launch is not one more.
@@ -320,9 +302,7 @@ fn an_older_cupti_has_its_calls_timed_in_callbacks() {
 
 #[test]
 fn recording_every_call_says_so() {
-    let Some(run) = run("exit", &[("ROOFGAP_NATIVE_CALLS", "all")]) else {
-        return;
-    };
+    let run = run("exit", &[("ROOFGAP_NATIVE_CALLS", "all")]);
     let capture = run.capture();
     assert_eq!(capture.kernels.len(), 10);
     assert!(capture.calls.iter().any(|name| name.contains("GetDevice")));
@@ -331,9 +311,7 @@ fn recording_every_call_says_so() {
 
 #[test]
 fn another_profiler_leaves_the_annotations_and_a_loss() {
-    let Some(run) = run("exit", &[("STANDIN_SUBSCRIBE", "39")]) else {
-        return;
-    };
+    let run = run("exit", &[("STANDIN_SUBSCRIBE", "39")]);
     assert!(run.status.success());
     let capture = run.capture();
     assert!(capture.kernels.is_empty());
@@ -347,9 +325,7 @@ fn another_profiler_leaves_the_annotations_and_a_loss() {
 
 #[test]
 fn a_cupti_that_refuses_or_is_missing_is_a_loss() {
-    let Some(refused) = run("exit", &[("STANDIN_REFUSE", "38"), ("ROOFGAP_NATIVE_SYNC", "1")]) else {
-        return;
-    };
+    let refused = run("exit", &[("STANDIN_REFUSE", "38"), ("ROOFGAP_NATIVE_SYNC", "1")]);
     let capture = refused.capture();
     assert_eq!(capture.kernels.len(), 10);
     assert!(
@@ -357,7 +333,7 @@ fn a_cupti_that_refuses_or_is_missing_is_a_loss() {
         "{:?}",
         capture.losses
     );
-    let missing = run("exit", &[("CUPTI_LIBRARY", "/nowhere/libcupti.so")]).unwrap();
+    let missing = run("exit", &[("CUPTI_LIBRARY", "/nowhere/libcupti.so")]);
     assert!(missing.status.success());
     let capture = missing.capture();
     assert!(
@@ -370,20 +346,18 @@ fn a_cupti_that_refuses_or_is_missing_is_a_loss() {
 
 #[test]
 fn without_a_folder_nothing_happens() {
-    let Some(absent) = run("exit", &[("ROOFGAP_NATIVE_DIR", "")]) else {
-        return;
-    };
+    let absent = run("exit", &[("ROOFGAP_NATIVE_DIR", "")]);
     assert!(absent.status.success());
     assert_eq!((absent.stdout.as_str(), absent.stderr.as_str()), ("done\n", ""));
     assert!(absent.files().is_empty());
-    let nowhere = run("exit", &[("ROOFGAP_NATIVE_DIR", "/nowhere/at/all")]).unwrap();
+    let nowhere = run("exit", &[("ROOFGAP_NATIVE_DIR", "/nowhere/at/all")]);
     assert!(nowhere.status.success());
     assert_eq!((nowhere.stdout.as_str(), nowhere.stderr.as_str()), ("done\n", ""));
 }
 
 #[test]
 fn a_program_that_never_touches_cuda_is_left_alone() {
-    let Some(run) = run("nothing", &[]) else { return };
+    let run = run("nothing", &[]);
     assert!(run.status.success());
     assert_eq!(run.stdout, "done\n");
     assert!(run.files().is_empty());
@@ -391,7 +365,7 @@ fn a_program_that_never_touches_cuda_is_left_alone() {
 
 #[test]
 fn annotations_alone_are_recorded() {
-    let Some(run) = run("nvtx-only", &[]) else { return };
+    let run = run("nvtx-only", &[]);
     let capture = run.capture();
     assert_eq!(capture.ranges, RANGES);
     assert!(capture.kernels.is_empty() && capture.losses.is_empty());
@@ -400,7 +374,7 @@ fn annotations_alone_are_recorded() {
 
 #[test]
 fn work_alone_is_recorded() {
-    let Some(run) = run("cuda-only", &[]) else { return };
+    let run = run("cuda-only", &[]);
     let capture = run.capture();
     assert_eq!(capture.kernels.len(), 10);
     assert!(capture.ranges.is_empty());
@@ -410,7 +384,7 @@ fn work_alone_is_recorded() {
 #[test]
 fn a_program_that_ends_abruptly_leaves_a_cut_capture() {
     for how in ["_exit", "kill", "crash"] {
-        let Some(run) = run(how, &[]) else { return };
+        let run = run(how, &[]);
         assert!(!run.status.success());
         let capture = run.capture();
         assert_eq!(capture.kernels.len(), 10, "{how}");
@@ -432,7 +406,7 @@ fn a_program_that_ends_abruptly_leaves_a_cut_capture() {
 
 #[test]
 fn a_program_that_becomes_another_leaves_two_files() {
-    let Some(run) = run("exec", &[]) else { return };
+    let run = run("exec", &[]);
     assert!(run.status.success(), "{}", run.stderr);
     let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
     assert_eq!(captures.len(), 2);
@@ -448,7 +422,7 @@ fn a_program_that_becomes_another_leaves_two_files() {
 
 #[test]
 fn a_forked_child_does_not_write_into_its_parents_file() {
-    let Some(run) = run("fork", &[]) else { return };
+    let run = run("fork", &[]);
     assert!(run.status.success());
     let capture = run.capture();
     assert_eq!(capture.ranges.last().unwrap(), "@after the fork");
@@ -459,7 +433,7 @@ fn a_forked_child_does_not_write_into_its_parents_file() {
 
 #[test]
 fn a_child_that_starts_cuda_itself_has_a_file_of_its_own() {
-    let Some(run) = run("fork-first", &[]) else { return };
+    let run = run("fork-first", &[]);
     assert!(run.status.success());
     let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
     assert_eq!(captures.len(), 2);
@@ -479,7 +453,7 @@ fn a_child_that_starts_cuda_itself_has_a_file_of_its_own() {
 
 #[test]
 fn threads_come_and_go() {
-    let Some(run) = run("threads", &[]) else { return };
+    let run = run("threads", &[]);
     let capture = run.capture();
     assert_eq!(
         capture.ranges.iter().filter(|range| *range == "@worker").count(),
@@ -491,7 +465,7 @@ fn threads_come_and_go() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_program() {
-    let Some(run) = run("full", &[]) else { return };
+    let run = run("full", &[]);
     assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
     assert_eq!(run.stdout, "done\n");
     let capture = run.capture();
@@ -512,7 +486,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
 
 #[test]
 fn many_launches_lose_nothing() {
-    let Some(run) = run("many", &[]) else { return };
+    let run = run("many", &[]);
     let capture = run.capture();
     assert_eq!((capture.kernels.len(), capture.calls.len()), (100_000, 100_000));
     assert_eq!(capture.ranges.len(), 2_000);

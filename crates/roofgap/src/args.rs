@@ -1,9 +1,16 @@
-//! Arguments, which become plain values once; nothing below knows the parser.
+//! Arguments. Each struct turns into the plain properties of the crate that uses it; only this file and `meta.rs` know clap.
 
+use crate::failure::Failure;
 use clap::{Parser, Subcommand, ValueEnum};
+use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::model::{Architecture, Tokens, preset};
+use roofgap_session::config::ConfigProps;
+use roofgap_session::load::Overrides as LoadOverrides;
 use std::path::PathBuf;
 
-/// Where the time of an LLM goes on an NVIDIA GPU, how far it is from the roof, and what to do first.
+pub(crate) use clap_complete::Shell;
+
+/// Profile LLMs on NVIDIA GPUs: where the time goes, how far it is from the roofline, and what to do first.
 #[derive(Debug, Parser)]
 #[command(
     name = "roofgap",
@@ -12,10 +19,10 @@ use std::path::PathBuf;
     arg_required_else_help = true
 )]
 pub(crate) struct Args {
-    /// Say nothing but the answer, warnings and errors
+    /// Print only the answer, warnings and errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Say more on the way
+    /// Print more progress
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
     #[command(subcommand)]
@@ -24,29 +31,29 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a program under nsys and ncu and leave a bundle; with nothing named, the embedded model
+    /// Profile a program under nsys and ncu and write a run directory; by default the embedded model
     Profile(Profile),
     /// Analyse captures: nsys exports, PyTorch traces, ncu reports, native captures, run directories
     Analyze(Analyze),
     /// Write the reports of a run again
     Report(Report),
-    /// Hold two runs or captures against one another; with --fail-on, a gate for CI
+    /// Compare two runs or captures; with --fail-on, a gate for CI
     Compare(Compare),
-    /// The runs that are there: list, show, artifacts, prune, scrub
+    /// List, show, prune or scrub runs
     #[command(subcommand)]
     Runs(Runs),
-    /// Tools, versions, driver, permissions and disk, and what to do about each
+    /// Check tools, versions, driver, permissions and disk space, and say how to fix each problem
     Doctor(Doctor),
-    /// The composed configuration and where each value came from
+    /// Show the configuration and the origin of each value, or list the presets
     #[command(subcommand)]
     Config(Config),
-    /// The embedded model by itself
+    /// Run the embedded model without a profiler
     #[cfg(feature = "embedded")]
     Workload(Workload),
     /// Print a completion script for a shell
     Completions {
-        /// The shell
-        shell: clap_complete::Shell,
+        /// Shell
+        shell: Shell,
     },
     /// Print the manual page
     Man,
@@ -54,7 +61,7 @@ pub(crate) enum Command {
     Schema,
 }
 
-/// How an answer is printed.
+/// Output format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Tables for people
@@ -65,172 +72,228 @@ pub(crate) enum Format {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Analyze {
-    /// Files or run directories; each is recognised by its content
+    /// Files or run directories; formats are detected from content
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Write all reports into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Write the timeline as a trace for Perfetto or chrome://tracing; compressed where the name ends in .gz
+    /// Write the timeline as a trace for Perfetto or chrome://tracing; compressed if the name ends in .gz
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Write tables of single events as Parquet into this folder, as run=NAME/rank=0/TABLE.parquet
+    /// Write tables of events as Parquet into this folder, as run=NAME/rank=0/TABLE.parquet
     #[arg(long, value_name = "DIR")]
     pub(crate) parquet: Option<PathBuf>,
-    /// How to print the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
     #[command(flatten)]
-    pub(crate) stated: Stated,
-    /// The nsys that exports a .nsys-rep, where it is not found by itself
+    pub(crate) overrides: AnalysisOverrides,
+    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
     #[arg(long, value_name = "FILE")]
     pub(crate) nsys: Option<PathBuf>,
-    /// How many kernels to list
+    /// Number of kernels to list
     #[arg(long, default_value_t = 12, value_name = "N")]
     pub(crate) top: usize,
 }
 
-/// What a user states beside the inputs.
+/// Facts that override what the inputs say.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Stated {
-    /// Replace or add a stage: its name and the ranges that make it, as [domain@]name, separated by commas
+pub(crate) struct AnalysisOverrides {
+    /// Replace or add a stage: its name and its ranges, as [domain@]name, separated by commas
     #[arg(long, value_name = "NAME=PATTERN")]
     pub(crate) stage: Vec<String>,
-    /// The model that ran: a preset such as deepseek_ocr, a config.json, or a folder that holds one
+    /// Model that ran: a preset such as deepseek_ocr, a config.json, or a folder with one
     #[arg(long, value_name = "NAME|config.json")]
     pub(crate) model: Option<String>,
-    /// Tokens of the prompt, those of images included
+    /// Prompt tokens, including image tokens
     #[arg(long, value_name = "N")]
     pub(crate) prompt_tokens: Option<u64>,
-    /// Tokens generated in a run
+    /// Tokens generated per run
     #[arg(long, value_name = "N")]
     pub(crate) new_tokens: Option<u64>,
-    /// Tokens of the prompt that stand for images
+    /// Image tokens in the prompt
     #[arg(long, value_name = "N")]
     pub(crate) vision_tokens: Option<u64>,
-    /// Sequences at once
+    /// Batch size: sequences decoded together
     #[arg(long, value_name = "N")]
     pub(crate) batch: Option<u64>,
-    /// Dense peak of the device in TFLOP/s, over what is known of it
+    /// Dense peak of the GPU, TFLOP/s; replaces the known value
     #[arg(long, value_name = "TFLOPS")]
     pub(crate) peak_tflops: Option<f64>,
-    /// Memory bandwidth of the device in GB/s, over what is known of it
+    /// Memory bandwidth of the GPU, GB/s; replaces the known value
     #[arg(long, value_name = "GBS")]
     pub(crate) bandwidth_gbs: Option<f64>,
 }
 
-/// Where a configuration comes from.
+impl AnalysisOverrides {
+    /// Returns the overrides for the loader; reads the model file if one is named.
+    pub(crate) fn props(&self) -> Result<LoadOverrides, Failure> {
+        Ok(LoadOverrides {
+            stages: self.stage.clone(),
+            model: self.model.as_deref().map(model).transpose()?,
+            tokens: Tokens {
+                prompt: self.prompt_tokens,
+                generated: self.new_tokens,
+                batch: self.batch,
+                vision: self.vision_tokens,
+                views: None,
+            },
+            limits: UserLimits {
+                peak_tflops: self.peak_tflops,
+                bandwidth_gbs: self.bandwidth_gbs,
+            },
+        })
+    }
+}
+
+/// Returns the model that `--model` names: a preset, or a Hugging Face `config.json`.
+fn model(name: &str) -> Result<Architecture, Failure> {
+    let unknown = match preset(name) {
+        Ok(architecture) => return Ok(architecture),
+        Err(error) => error,
+    };
+    let mut path = PathBuf::from(name);
+    if path.is_dir() {
+        path.push("config.json");
+    }
+    if !path.is_file() {
+        return Err(Failure::UnknownModel {
+            name: name.to_owned(),
+            preset: unknown,
+        });
+    }
+    let read = || -> Result<Architecture, Box<dyn std::error::Error>> {
+        let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        Ok(Architecture::from_config(&config)?)
+    };
+    read().map_err(|why| Failure::ModelFile { path, why })
+}
+
+/// Sources of a configuration.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Composition {
     /// Overrides: group=option, key=value, +key=value, ~key
     #[arg(value_name = "OVERRIDE")]
     pub(crate) overrides: Vec<String>,
-    /// A folder of presets over the built-in ones
+    /// Folder of presets that override the built-in ones
     #[arg(long, value_name = "DIR")]
     pub(crate) config_dir: Option<PathBuf>,
-    /// A resolved configuration, such as the config.yaml of a bundle
+    /// Resolved configuration, such as the config.yaml of a run
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+impl Composition {
+    /// Returns the properties that a configuration is composed from.
+    pub(crate) fn props(self, program: Vec<String>) -> ConfigProps {
+        ConfigProps {
+            config_dir: self.config_dir,
+            config: self.config,
+            overrides: self.overrides,
+            program,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Profile {
     #[command(flatten)]
     pub(crate) composition: Composition,
-    /// Check everything and print every command that would run, without running it
+    /// Check everything and print the commands without running them
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// The program to profile and its arguments
+    /// Program to profile and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<String>,
 }
 
-/// Where runs are looked for.
+/// Folder that contains the runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Base {
-    /// The folder that holds the runs
+    /// Folder that contains the runs
     #[arg(long, value_name = "DIR", default_value = "tmp/stage2")]
     pub(crate) dir: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Report {
-    /// A run: its id, the beginning of it, its folder, or `latest`
+    /// Run: an id, a unique prefix of one, a folder, or `latest`
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) base: Base,
 }
 
-/// How a comparison is printed.
+/// Output format of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompareFormat {
     /// Tables for people
     Text,
     /// JSON for programs
     Json,
-    /// Markdown fit for a comment on a pull request
+    /// Markdown for a pull request comment
     Markdown,
-    /// A page
+    /// An HTML page
     Html,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Compare {
-    /// What it was: a run (id, beginning of one, folder, `latest`), a metrics.json or a capture
+    /// Before: a run (id, prefix, folder or `latest`), a metrics.json or a capture
     #[arg(value_name = "BASE")]
     pub(crate) before: String,
-    /// What it is now
+    /// After
     #[arg(value_name = "HEAD")]
     pub(crate) after: String,
-    /// End with status 5 if something is worse by more, beyond its noise: 5%, decode.wall=3%, prefill.busy=2ms
+    /// Exit with status 5 if a number is worse by more than this and by more than its noise: 5%, decode.wall=3%, prefill.busy=2ms
     #[arg(long, value_name = "LIMIT")]
     pub(crate) fail_on: Vec<String>,
-    /// How to print the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     pub(crate) format: CompareFormat,
     #[command(flatten)]
     pub(crate) base: Base,
     #[command(flatten)]
-    pub(crate) stated: Stated,
-    /// The nsys that exports a .nsys-rep, where it is not found by itself
+    pub(crate) overrides: AnalysisOverrides,
+    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
     #[arg(long, value_name = "FILE")]
     pub(crate) nsys: Option<PathBuf>,
-    /// How many kernels and parts of a change to list
+    /// Number of kernels and parts of a change to list
     #[arg(long, default_value_t = 12, value_name = "N")]
     pub(crate) top: usize,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Runs {
-    /// Every run: when, what, on what, how it ended, how long its stages took, how large it is
+    /// List every run with its model, device, status, stage times and size
     List {
         #[command(flatten)]
         base: Base,
-        /// How to print the answer
+        /// Output format
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// One run: its phases, what is missing, what to do first, how to have it again
+    /// Show one run: its phases, what is missing, what to do first, and the command to repeat it
     Show(OneRun),
-    /// Every file of a run with its size and SHA-256
+    /// List every file of a run with its size and SHA-256
     Artifacts(OneRun),
-    /// Compress older runs and cut large ones to what cannot be made again
+    /// Compress older runs and delete files of large ones that can be regenerated
     Prune {
-        /// Say what would be done and what it would win, and do nothing
+        /// Print what would be done and how much space it would free
         #[arg(long)]
         dry_run: bool,
         /// Overrides such as retention.keep=3, retention.max_run_bytes=1GB, artifacts.stage2_dir=DIR
         #[command(flatten)]
         composition: Composition,
-        /// How to print the answer
+        /// Output format
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Take out of a run what belongs to the machine and its people
+    /// Remove host names, user names, home paths and secrets from a run
     Scrub {
         #[command(flatten)]
         run: OneRun,
-        /// Write what is clean into one archive (.tar.gz)
+        /// Write the clean files into an archive (.tar.gz)
         #[arg(long, value_name = "FILE")]
         pack: Option<PathBuf>,
     },
@@ -238,38 +301,38 @@ pub(crate) enum Runs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OneRun {
-    /// A run: its id, the beginning of it, its folder, or `latest`
+    /// Run: an id, a unique prefix of one, a folder, or `latest`
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) base: Base,
-    /// How to print the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// How to print the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
-    /// The Python of the workload
+    /// Python of the workload
     #[arg(long, default_value = "python3")]
     pub(crate) python: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
-    /// Every value and where it came from
+    /// Show every value and its origin
     Show {
         #[command(flatten)]
         composition: Composition,
-        /// How to print the answer
+        /// Output format
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Every group and what can be chosen in it
+    /// List every group and its options
     List {
-        /// A folder of presets over the built-in ones
+        /// Folder of presets that override the built-in ones
         #[arg(long, value_name = "DIR")]
         config_dir: Option<PathBuf>,
     },
@@ -281,7 +344,7 @@ pub(crate) struct Workload {
     /// Size of the model: nano, tiny or small
     #[arg(long, default_value = "tiny")]
     pub(crate) preset: roofgap_workload::Preset,
-    /// Seed of weights, image and prompt
+    /// Seed of the weights, the image and the prompt
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Text tokens of the prompt
@@ -293,21 +356,40 @@ pub(crate) struct Workload {
     /// Measured repeats
     #[arg(long, default_value_t = 3)]
     pub(crate) repeats: usize,
-    /// Repeats before them, marked as warm-up
+    /// Warm-up repeats before them
     #[arg(long, default_value_t = 1)]
     pub(crate) warmup: usize,
-    /// Side of the square image, pixels
+    /// Width and height of the image, pixels
     #[arg(long)]
     pub(crate) image_size: Option<usize>,
-    /// Threads; all of the machine's when not given
+    /// Threads (default: all processors)
     #[arg(long)]
     pub(crate) threads: Option<usize>,
-    /// Where to write the account of the run (default: $ROOFGAP_WORKLOAD_JSON, else nowhere)
+    /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
     #[arg(long, value_name = "FILE")]
     pub(crate) account: Option<PathBuf>,
-    /// How to print the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+}
+
+#[cfg(feature = "embedded")]
+impl Workload {
+    /// Returns the properties of the embedded model's run.
+    pub(crate) fn props(self) -> roofgap_workload::WorkloadProps {
+        let from_environment = || std::env::var_os("ROOFGAP_WORKLOAD_JSON").map(PathBuf::from);
+        roofgap_workload::WorkloadProps {
+            preset: self.preset,
+            seed: self.seed,
+            prompt_tokens: self.prompt_tokens,
+            new_tokens: self.new_tokens,
+            repeats: self.repeats,
+            warmup: self.warmup,
+            image_size: self.image_size,
+            threads: self.threads,
+            account: self.account.or_else(from_environment),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,67 +1,93 @@
-//! The failures a user may meet, each with its exit status.
+//! Expected failures, each with its message, hint and exit status.
 
+use roofgap_analyze::compare::GateError;
+use roofgap_analyze::model::PresetError;
+use roofgap_session::config::ConfigError;
+use roofgap_session::exit::Exit;
 use roofgap_session::load::LoadError;
+use roofgap_session::run::SessionError;
+use roofgap_session::run_dir::LocateError;
+use roofgap_session::runs::RunsError;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Exit status of wrong usage, configuration or input.
-pub(crate) const USAGE: u8 = 2;
-/// Exit status of something done in part.
-pub(crate) const PARTIAL: u8 = 3;
-/// Exit status of an interrupt.
-const INTERRUPTED: u8 = 130;
-/// Exit status of a bug.
-const BUG: u8 = 1;
-
-/// Why a command failed.
+/// A failure of a command.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    /// An input could not be analysed.
+    /// The inputs cannot be analysed.
     #[error(transparent)]
     Input(#[from] LoadError),
-    /// The configuration could not be composed.
+    /// The configuration is invalid.
     #[error(transparent)]
-    Config(#[from] roofgap_session::config::ConfigError),
-    /// A session could not begin.
+    Config(#[from] ConfigError),
+    /// A session cannot start, or a run cannot be read.
     #[error(transparent)]
-    Session(#[from] roofgap_session::run::SessionError),
-    /// A run was not found.
+    Session(#[from] SessionError),
+    /// No run matches.
     #[error(transparent)]
-    Locate(#[from] roofgap_session::run_dir::LocateError),
-    /// Something about runs could not be done.
+    Locate(#[from] LocateError),
+    /// A run cannot be listed, pruned or scrubbed.
     #[error(transparent)]
-    Runs(#[from] roofgap_session::runs::RunsError),
-    /// A gate could not be understood.
+    Runs(#[from] RunsError),
+    /// A gate is malformed.
     #[error(transparent)]
-    Gate(#[from] roofgap_analyze::compare::GateError),
-    /// A timeline could not be exported.
+    Gate(#[from] GateError),
+    /// The timeline cannot be exported.
     #[error(transparent)]
     Export(#[from] roofgap_report::ExportError),
-    /// A file could not be written.
+    /// A report cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
-    /// The answer could not be printed.
+    /// The answer cannot be printed.
     #[error("cannot write to standard output: {0}")]
-    Print(std::io::Error),
-    /// What was asked for makes no sense.
-    #[error("{0}")]
-    Usage(String),
+    Stdout(std::io::Error),
+    /// `--model` names neither a preset nor a file.
+    #[error("{preset}, and {name} is not a file")]
+    UnknownModel { name: String, preset: PresetError },
+    /// The file that `--model` names does not describe a model.
+    #[error("cannot use {} as a model: {why}", path.display())]
+    ModelFile {
+        path: PathBuf,
+        why: Box<dyn std::error::Error>,
+    },
+    /// The path of this program is unknown, so that a session cannot run the embedded model.
+    #[error("cannot find the path of this program: {0}")]
+    Executable(std::io::Error),
     /// The embedded model failed.
     #[cfg(feature = "embedded")]
     #[error(transparent)]
     Workload(#[from] roofgap_workload::WorkloadError),
-    /// Something that should not happen.
-    #[error("this is a bug: {0}")]
-    Bug(String),
+    /// Signals cannot be handled.
+    #[error("cannot handle signals: {0}")]
+    Signals(std::io::Error),
+    /// A value has no JSON form.
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A panic.
+    #[error("roofgap panicked")]
+    Panic,
 }
 
 impl Failure {
-    pub(crate) fn status(&self) -> u8 {
+    /// Returns the exit status that the failure ends with.
+    pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Bug(_) | Self::Print(_) => BUG,
-            Self::Runs(error) => error.exit().code(),
-            Self::Input(LoadError::Interrupted { .. }) => INTERRUPTED,
-            _ => USAGE,
+            Self::Stdout(_) | Self::Signals(_) | Self::Json(_) | Self::Panic => Exit::Bug,
+            Self::Runs(error) => error.exit(),
+            Self::Input(error) => error.exit(),
+            _ => Exit::Usage,
+        }
+    }
+
+    /// Returns what to do about it, where the message does not already say so.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Config(_) => Some("`roofgap config list` shows every group and option"),
+            Self::ModelFile { .. } => Some("give the config.json of a Hugging Face model"),
+            Self::Signals(_) | Self::Json(_) | Self::Panic => {
+                Some("this is a bug; please report the command line and the output above")
+            }
+            _ => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command line: arguments, printing, exit statuses; nothing else.
+//! The command line: arguments, printing and exit statuses.
 
 mod args;
 mod commands;
@@ -6,6 +6,9 @@ mod failure;
 mod printer;
 
 use clap::Parser;
+use failure::Failure;
+use printer::Printer;
+use roofgap_session::exit::Exit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
@@ -13,24 +16,22 @@ fn main() -> ExitCode {
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Help and version come this way too; clap knows which stream each belongs to.
-            let status = if error.use_stderr() { failure::USAGE } else { 0 };
+            // Help and version arrive here too; clap knows the stream of each.
+            let exit = if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Done
+            };
             let _ = error.print();
-            return ExitCode::from(status);
+            return ExitCode::from(exit.code());
         }
     };
-    let printer = printer::Printer::new(args.quiet, args.verbose);
-    // Nothing is used after it, so that nothing half done can be seen.
-    let outcome = catch_unwind(AssertUnwindSafe(|| commands::run(args, &printer)));
-    let outcome = outcome.unwrap_or_else(|_| {
-        let what = "the program gave up; please report the command line and what stands above";
-        Err(failure::Failure::Bug(what.to_owned()))
+    let printer = Printer::new(args.quiet, args.verbose);
+    // No state is used after a panic, so none can be seen half changed.
+    let outcome = catch_unwind(AssertUnwindSafe(|| commands::run(args.command, &printer)));
+    let exit = outcome.unwrap_or(Err(Failure::Panic)).unwrap_or_else(|failure| {
+        printer.failure(&failure);
+        failure.exit()
     });
-    match outcome {
-        Ok(status) => ExitCode::from(status),
-        Err(failure) => {
-            printer.error(&failure);
-            ExitCode::from(failure.status())
-        }
-    }
+    ExitCode::from(exit.code())
 }

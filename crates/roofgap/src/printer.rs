@@ -1,83 +1,136 @@
-//! The one way out: the answer to stdout, everything else to stderr.
-#![allow(clippy::print_stderr)] // this is the place for it
+//! The printer: answers go to stdout, everything else to stderr. No other module writes to either.
 
+use crate::failure::Failure;
+use anstream::{AutoStream, ColorChoice};
+use std::borrow::Cow;
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 
-/// Prints for the whole program.
+/// Terminal sequences that our own text uses. All other control characters come from files and are replaced.
+const STYLES: [&str; 2] = ["\x1b[1m", "\x1b[0m"];
+/// Moves to the start of the line and clears it.
+const CLEAR_LINE: &str = "\r\x1b[2K";
+
+/// Output settings and the two streams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printer {
     quiet: bool,
     verbose: bool,
     color: bool,
-    terminal: bool,
+    live: bool,
 }
 
 impl Printer {
     pub(crate) fn new(quiet: bool, verbose: bool) -> Self {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        let color = !plain && std::io::stdout().is_terminal();
         Self {
             quiet,
             verbose,
-            color,
-            terminal: std::io::stderr().is_terminal(),
+            // Respects NO_COLOR, CLICOLOR and TERM.
+            color: AutoStream::choice(&stdout()) != ColorChoice::Never,
+            live: stderr().is_terminal() && !quiet,
         }
     }
 
-    /// Whether the answer may have bold headings.
+    /// Returns whether text answers may have bold headings.
     pub(crate) fn color(&self) -> bool {
         self.color
     }
 
-    /// Whether progress may rewrite its line.
-    pub(crate) fn live(&self) -> bool {
-        self.terminal && !self.quiet
+    /// Prints an answer for people.
+    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        self.document(&printable(text))
     }
 
-    /// The answer.
-    pub(crate) fn answer(&self, text: &str) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
+    /// Prints an answer for programs, unchanged.
+    pub(crate) fn document(&self, text: &str) -> Result<(), Failure> {
+        let mut out = stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // Whoever reads has seen enough.
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
+            // The reader has closed the pipe, as `head` does: not a failure.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            other => other.map_err(Failure::Stdout),
         }
     }
 
-    /// Something worth knowing while it goes.
+    /// Prints a line of progress, unless `--quiet` is set.
     pub(crate) fn progress(&self, text: &dyn Display) {
         if !self.quiet {
-            eprintln!("{text}");
+            self.line(text);
         }
     }
 
-    /// Progress that replaces itself on a terminal and is left out elsewhere.
-    pub(crate) fn tick(&self, text: &str) {
-        if self.live() {
-            eprint!("\r\x1b[2K{text}");
+    /// Replaces the current line on a terminal; prints nothing elsewhere.
+    pub(crate) fn status_line(&self, text: &str) {
+        if self.live {
+            write_stderr(&format!("{CLEAR_LINE}{}", printable(text)));
         }
     }
 
-    /// Detail for those who ask.
+    /// Prints a line if `--verbose` is set.
     pub(crate) fn detail(&self, text: &dyn Display) {
         if self.verbose {
-            eprintln!("{text}");
+            self.line(text);
         }
     }
 
-    /// Something that may mislead.
+    /// Prints a warning.
     pub(crate) fn warning(&self, text: &dyn Display) {
-        eprintln!("warning: {text}");
+        self.line(&format_args!("warning: {text}"));
     }
 
-    /// Why the command failed, with its causes.
-    pub(crate) fn error(&self, error: &dyn std::error::Error) {
-        eprintln!("error: {error}");
-        let mut cause = error.source();
+    /// Prints a failure, its causes and its hint.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        self.line(&format_args!("error: {failure}"));
+        let mut cause = std::error::Error::source(failure);
         while let Some(error) = cause {
-            eprintln!("  because: {error}");
+            self.line(&format_args!("  because: {error}"));
             cause = error.source();
         }
+        if let Some(hint) = failure.hint() {
+            self.line(&format_args!("hint: {hint}"));
+        }
+    }
+
+    fn line(&self, text: &dyn Display) {
+        write_stderr(&format!("{}\n", printable(&text.to_string())));
+    }
+}
+
+/// Writes to stderr. A failed write is ignored: there is no other place to report it.
+fn write_stderr(text: &str) {
+    let _ = stderr().lock().write_all(text.as_bytes());
+}
+
+/// Replaces control characters other than newlines, tabs and our own styles with spaces.
+fn printable(text: &str) -> Cow<'_, str> {
+    let harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    if text.chars().all(harmless) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let style = STYLES.iter().find(|style| rest.starts_with(**style));
+        let length = style.map_or(c.len_utf8(), |style| style.len());
+        match style {
+            Some(style) => clean.push_str(style),
+            None => clean.push(if harmless(c) { c } else { ' ' }),
+        }
+        rest = &rest[length..];
+    }
+    Cow::Owned(clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn control_characters_are_replaced_and_styles_kept() {
+        assert_eq!(printable("plain µs\n\ttext"), "plain µs\n\ttext");
+        assert_eq!(printable("\x1b[1mHead\x1b[0m\n"), "\x1b[1mHead\x1b[0m\n");
+        assert_eq!(
+            printable("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}31me"),
+            "a ]0;title b [2Jc d 31me"
+        );
     }
 }

@@ -1,6 +1,6 @@
-"""Runs the workload unwatched and under each watcher in turn, and checks what the native collector wrote.
+"""Runs the workload without a profiler and under each profiler in turn, and checks the captures of the native collector.
 
-Prints a table as it goes and writes everything to results.json. Exit status 1 when a check fails.
+Prints a table and writes all results to results.json. The exit status is 1 if a check fails.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Bench:
         return env
 
     def run(self, name, prefix=(), env=None, arguments=(), timeout=150):
-        """One run of the workload; its result, or None with the end of its output printed."""
+        """Runs the workload. Returns its result, or None after printing the end of its output."""
         out = os.path.join(self.out, name + ".json")
         if os.path.exists(out):
             os.remove(out)
@@ -72,7 +72,7 @@ class Bench:
         return result
 
     def summary(self, folder):
-        """What the captures of a folder hold: the one with the most kernels."""
+        """Reads the captures of a folder and returns the one with the most kernels."""
         best = None
         for path in glob.glob(os.path.join(folder, "*.rgcap")):
             done = subprocess.run([self.args.dump, "--summary", path], capture_output=True, text=True)
@@ -85,7 +85,7 @@ class Bench:
                 best = found
         return best
 
-    # -- the price of watching -------------------------------------------------------------------------------------
+    # -- profiler overhead ------------------------------------------------------------------------------------------
 
     def modes(self):
         nsys = self.args.nsys or shutil.which("nsys")
@@ -134,7 +134,7 @@ class Bench:
         base = {key: samples("unwatched", key) for key in ("decode_ms", "graph_ms", "prefill_ms")}
         rows = []
         print()
-        print(f"{'what watches':15} | {'stage':8} | {'median':>8} | {'fastest':>8} | {'spread':>7} | {'x median':>8} | {'x fastest':>9}")
+        print(f"{'profiler':15} | {'stage':8} | {'median':>8} | {'fastest':>8} | {'spread':>7} | {'x median':>8} | {'x fastest':>9}")
         for name in self.results["modes"]:
             for key in ("decode_ms", "graph_ms", "prefill_ms"):
                 values = samples(name, key)
@@ -237,7 +237,7 @@ class Bench:
             self.check("killed: the capture reads", False, "no capture; see killed.err")
             return
         kernels = found["records"].get("kernel", 0)
-        self.check("killed: the capture reads and says that it is cut", found["ending"].startswith("Cut") and kernels > 0, f"{found['ending']}, {kernels} kernels")
+        self.check("killed: the capture is read and reported as truncated", found["ending"].startswith("Cut") and kernels > 0, f"{found['ending']}, {kernels} kernels")
 
     def many(self):
         arguments = ["--many", str(self.args.many)]
@@ -261,14 +261,14 @@ class Bench:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", required=True, help="libroofgap_inject.so")
-    parser.add_argument("--dump", required=True, help="the example program dump of the crate")
+    parser.add_argument("--dump", required=True, help="the example program `dump` of the crate")
     parser.add_argument("--out", default="tmp/native-manual")
-    parser.add_argument("--nsys", help="nsys, when it is not on the PATH")
+    parser.add_argument("--nsys", help="nsys, if it is not on the PATH")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--many", type=int, default=2_000_000)
-    parser.add_argument("--only", help="comma-separated modes beside unwatched")
+    parser.add_argument("--only", help="comma-separated modes in addition to unwatched")
     parser.add_argument("--skip", default="", help="comma-separated: price, same, killed, many")
     args = parser.parse_args()
     args.library, args.dump = os.path.abspath(args.library), os.path.abspath(args.dump)
@@ -289,7 +289,7 @@ def main():
     with open(os.path.join(bench.out, "results.json"), "w") as file:
         json.dump(bench.results, file, indent=1)
     failed = [check["name"] for check in bench.results["checks"] if not check["held"]]
-    bench.say(f"{len(bench.results['checks']) - len(failed)} checks held, {len(failed)} did not: {failed}")
+    bench.say(f"{len(bench.results['checks']) - len(failed)} checks passed, {len(failed)} failed: {failed}")
     return 1 if failed else 0
 
 

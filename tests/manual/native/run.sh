@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures the native collector on a GPU: its price beside nsys and torch.profiler, a kill, and two million kernels.
+# Measures the native collector on a GPU: its overhead compared with nsys and torch.profiler, a kill, and 2,000,000 kernels.
 # usage: run.sh [OUT] [more arguments of measure.py]
-# The library and its reader come from target/release, or from ROOFGAP_INJECT and ROOFGAP_DUMP where they were built elsewhere.
+# The library and its reader come from target/release, or from ROOFGAP_INJECT and ROOFGAP_DUMP if they were built elsewhere.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)

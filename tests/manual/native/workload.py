@@ -1,4 +1,4 @@
-"""A small Llama-like decoder with random bf16 weights, for measuring what watching costs.
+"""A small Llama-like decoder with random bf16 weights, for measuring profiler overhead.
 
 Eager decode is launch-bound: about forty launches a layer and token. The same step is also captured as a CUDA graph.
 Stages are annotated as roofgap expects them: LLM@prefill, LLM@decode_all, LLM@decode_step, LLM@warmup.
@@ -29,7 +29,7 @@ ATTRIBUTES = {}
 
 @contextmanager
 def stage(name):
-    """A push/pop range in domain LLM, or in the default domain where the package nvtx is missing."""
+    """A push/pop range in domain LLM, or in the default domain if the package nvtx is missing."""
     if DOMAIN is not None:
         if name not in ATTRIBUTES:
             ATTRIBUTES[name] = DOMAIN.get_event_attributes(name)
@@ -122,7 +122,7 @@ class Decoder:
 
 
 def generate(model, prompt, tokens):
-    """One prefill and one decode; seconds of each."""
+    """Runs one prefill and one decode. Returns the seconds of each."""
     torch.cuda.synchronize()
     begun = time.perf_counter()
     with stage("prefill"):
@@ -138,7 +138,7 @@ def generate(model, prompt, tokens):
 
 
 def generate_graph(model, prompt, tokens, repeats):
-    """The same step as a CUDA graph, replayed; ms of each repeat."""
+    """Replays the same step as a CUDA graph. Returns the ms of each repeat."""
     position = torch.tensor([prompt.shape[1]], device=model.device)
     token = torch.zeros(1, 1, device=model.device, dtype=torch.long)
     side = torch.cuda.Stream()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what a session left (`session RUN`), and that two sessions agree (`pair RUN RUN`)."""
+"""Checks the files of a session (`session RUN`), and that two sessions agree (`pair RUN RUN`)."""
 
 import argparse
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Profiles a model twice on a GPU and checks both bundles. See README.md.
+# Profiles a model twice on a GPU and checks both runs. See README.md.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -9,9 +9,9 @@ python=${PYTHON:-python3}
 limit=${LIMIT_S:-600}
 [ $# -gt 0 ] || set -- model=deepseek_ocr2 workload=hf
 
-[ -x "$roofgap" ] || { echo "no $roofgap: build it with cargo build --release, or set ROOFGAP" >&2; exit 2; }
+[ -x "$roofgap" ] || { echo "$roofgap is missing: build it with cargo build --release, or set ROOFGAP" >&2; exit 2; }
 mkdir -p "$out"
-"$roofgap" doctor || echo "doctor found something missing; going on" >&2
+"$roofgap" doctor || echo "doctor found a problem; continuing" >&2
 
 runs=()
 for turn in 1 2; do
@@ -21,7 +21,7 @@ for turn in 1 2; do
     status=$?
     took=$(($(date +%s) - began))
     run=$(comm -13 <(printf '%s\n' "$before" | sort) <(ls "$out" | sort) | head -n 1)
-    [ -n "$run" ] || { echo "session $turn left no run in $out (status $status)" >&2; exit 1; }
+    [ -n "$run" ] || { echo "session $turn wrote no run to $out (status $status)" >&2; exit 1; }
     echo "session $turn: $run, status $status, $took s"
     "$python" "$here/check.py" session "$out/$run" --status "$status" --took "$took" --limit "$limit" || exit 1
     runs+=("$out/$run")

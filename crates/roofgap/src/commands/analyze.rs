@@ -1,62 +1,66 @@
-//! `roofgap analyze`.
+//! `roofgap analyze`: analyses captures.
 
-use super::profile::cancel;
-use crate::args::{Analyze, Format, Stated};
-use crate::failure::{Failure, PARTIAL};
+use super::signals::cancel_on_signal;
+use crate::args::{Analyze, Format};
+use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::About;
-use roofgap_analyze::gpu::UserLimits;
-use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
 use roofgap_report::parquet::{self, Partition};
 use roofgap_report::{Bundle, chrome, json, text};
-use roofgap_session::load::{Exporter, Loaded, Overrides, is_report, load};
+use roofgap_session::exit::Exit;
+use roofgap_session::load::{Exporter, Loaded, is_report, load};
 use std::path::{Path, PathBuf};
 
-pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
-    let loaded = load(
-        &args.inputs,
-        &given(&args.stated)?,
-        &exporter(&args.inputs, args.nsys.clone())?,
-    )?;
+pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
+    let exporter = exporter(&args.inputs, args.nsys.clone())?;
+    let loaded = load(&args.inputs, &args.overrides.props()?, &exporter)?;
     for why in &loaded.unreadable {
         printer.warning(why);
     }
-    let not_there = missing_stages(&args.stated.stage, &loaded);
-    for why in &not_there {
+    let missing = missing_stages(&args.overrides.stage, &loaded);
+    for why in &missing {
         printer.warning(why);
     }
     if let Some(dir) = &args.out {
-        let write = |path: &Path, source| Failure::Write {
-            path: path.to_path_buf(),
-            source,
-        };
-        std::fs::create_dir_all(dir).map_err(|e| write(dir, e))?;
-        for file in roofgap_report::files(bundle(&loaded)) {
-            let path = dir.join(file.name);
-            write_atomic(&path, &file.bytes).map_err(|e| write(&path, e))?;
-            printer.progress(&format_args!("wrote {}", path.display()));
-        }
+        write_reports(dir, &loaded, printer)?;
     }
     export(&args, &loaded, printer)?;
     let look = text::Look {
         color: printer.color(),
         kernels: args.top,
     };
-    let answer = match args.format {
-        Format::Text => text::render(&loaded.analysis, look),
-        Format::Json => json::pretty(&loaded.analysis),
-    };
-    printer.answer(&answer).map_err(Failure::Print)?;
-    let whole = loaded.unreadable.is_empty() && not_there.is_empty();
-    Ok(if whole { 0 } else { PARTIAL })
+    match args.format {
+        Format::Text => printer.text(&text::render(&loaded.analysis, look))?,
+        Format::Json => printer.document(&json::pretty(&loaded.analysis))?,
+    }
+    Ok(if loaded.unreadable.is_empty() && missing.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Partial
+    })
 }
 
-/// The stages that `--stage` names and that are not there, with the reason.
-fn missing_stages(stated: &[String], loaded: &Loaded) -> Vec<String> {
-    let names = stated
+/// Writes all reports into a folder.
+fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<(), Failure> {
+    let failed = |path: &Path, source| Failure::Write {
+        path: path.to_path_buf(),
+        source,
+    };
+    std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
+    for file in roofgap_report::files(bundle(loaded)) {
+        let path = dir.join(file.name);
+        write_atomic(&path, &file.bytes).map_err(|error| failed(&path, error))?;
+        printer.progress(&format_args!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
+/// Explains each stage that `--stage` names and that the analysis does not have.
+fn missing_stages(requested: &[String], loaded: &Loaded) -> Vec<String> {
+    let names = requested
         .iter()
         .filter_map(|text| text.split_once('='))
         .map(|(name, _)| name);
@@ -76,10 +80,10 @@ fn missing_stages(stated: &[String], loaded: &Loaded) -> Vec<String> {
         .collect()
 }
 
-/// The nsys that exports a report. Signals are only taken over where it may run: else Ctrl-C ends the program at once.
+/// Finds the nsys that exports reports. Signals are only handled if it may run: otherwise Ctrl-C ends the program at once.
 pub(super) fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Exporter, Failure> {
     let cancel = if inputs.iter().any(|path| is_report(path)) {
-        cancel()?
+        cancel_on_signal()?
     } else {
         Cancel::new()
     };
@@ -98,7 +102,7 @@ fn bundle(loaded: &Loaded) -> Bundle<'_> {
     }
 }
 
-/// The timeline for other tools, where that is asked for.
+/// Exports the timeline as a Perfetto trace or Parquet tables.
 fn export(args: &Analyze, loaded: &Loaded, printer: &Printer) -> Result<(), Failure> {
     if let Some(path) = &args.perfetto {
         chrome::save(bundle(loaded), path)?;
@@ -116,56 +120,18 @@ fn export(args: &Analyze, loaded: &Loaded, printer: &Printer) -> Result<(), Fail
     Ok(())
 }
 
-/// A name for a part of a data set: that of the first input without its endings, in characters that suit a path.
+/// Names a Parquet partition after the first input, without its extensions, in characters that are safe in a path.
 fn part_name(inputs: &[PathBuf]) -> String {
     let full = inputs.first().and_then(|path| path.canonicalize().ok());
     let name = full.as_deref().and_then(Path::file_name).unwrap_or_default();
     let name = name.to_string_lossy();
     let stem = name.split('.').find(|part| !part.is_empty()).unwrap_or("capture");
-    let fine = |c: char| {
+    let safe = |c: char| {
         if c.is_ascii_alphanumeric() || "-_".contains(c) {
             c
         } else {
             '_'
         }
     };
-    stem.chars().map(fine).collect()
-}
-
-/// What the user states beside the inputs.
-pub(super) fn given(stated: &Stated) -> Result<Overrides, Failure> {
-    Ok(Overrides {
-        stages: stated.stage.clone(),
-        model: stated.model.as_deref().map(model).transpose()?,
-        tokens: Tokens {
-            prompt: stated.prompt_tokens,
-            generated: stated.new_tokens,
-            batch: stated.batch,
-            vision: stated.vision_tokens,
-            views: None,
-        },
-        limits: UserLimits {
-            peak_tflops: stated.peak_tflops,
-            bandwidth_gbs: stated.bandwidth_gbs,
-        },
-    })
-}
-
-/// The model that `--model` names: a preset, or a file in the manner of a Hugging Face `config.json`.
-fn model(name: &str) -> Result<Architecture, Failure> {
-    let unknown = match preset(name) {
-        Ok(architecture) => return Ok(architecture),
-        Err(error) => error,
-    };
-    let mut path = PathBuf::from(name);
-    if path.is_dir() {
-        path.push("config.json");
-    }
-    if !path.is_file() {
-        return Err(Failure::Usage(format!("{unknown}; and {name} is no file")));
-    }
-    let usage = |why: String| Failure::Usage(format!("cannot use {} as a model: {why}", path.display()));
-    let text = std::fs::read(&path).map_err(|e| usage(e.to_string()))?;
-    let config: serde_json::Value = serde_json::from_slice(&text).map_err(|e| usage(e.to_string()))?;
-    Architecture::from_config(&config).map_err(|e| usage(e.to_string()))
+    stem.chars().map(safe).collect()
 }

@@ -1,31 +1,29 @@
-//! Completions, the manual page and the schema.
+//! Shell completions, the manual page and the JSON Schema.
 
-use crate::args::Args;
+use crate::args::{Args, Shell};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use clap::CommandFactory;
+use roofgap_session::exit::Exit;
 
-pub(super) fn completions(shell: clap_complete::Shell, printer: &Printer) -> Result<u8, Failure> {
+pub(super) fn completions(shell: Shell, printer: &Printer) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "roofgap", &mut script);
-    answer(&script, printer)
+    print(&script, printer)
 }
 
-pub(super) fn man(printer: &Printer) -> Result<u8, Failure> {
+pub(super) fn man(printer: &Printer) -> Result<Exit, Failure> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(Args::command())
-        .render(&mut page)
-        .map_err(Failure::Print)?;
-    answer(&page, printer)
+    let rendered = clap_mangen::Man::new(Args::command()).render(&mut page);
+    rendered.map_err(Failure::Stdout)?;
+    print(&page, printer)
 }
 
-pub(super) fn schema(printer: &Printer) -> Result<u8, Failure> {
-    answer(roofgap_report::json::SCHEMA.as_bytes(), printer)
+pub(super) fn schema(printer: &Printer) -> Result<Exit, Failure> {
+    print(roofgap_report::json::SCHEMA.as_bytes(), printer)
 }
 
-fn answer(bytes: &[u8], printer: &Printer) -> Result<u8, Failure> {
-    printer
-        .answer(&String::from_utf8_lossy(bytes))
-        .map_err(Failure::Print)?;
-    Ok(0)
+fn print(bytes: &[u8], printer: &Printer) -> Result<Exit, Failure> {
+    printer.document(&String::from_utf8_lossy(bytes))?;
+    Ok(Exit::Done)
 }

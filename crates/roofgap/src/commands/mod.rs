@@ -1,4 +1,4 @@
-//! One file a command.
+//! Commands, one file each. A command takes plain values, prints through the printer and returns an exit status.
 
 mod analyze;
 mod compare;
@@ -8,16 +8,19 @@ mod meta;
 mod profile;
 mod report;
 mod runs;
+mod signals;
 #[cfg(feature = "embedded")]
 mod workload;
 
-use crate::args::{Args, Command};
+use crate::args::{Command, Format};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_session::exit::Exit;
+use serde::Serialize;
 
-/// Runs the command that was asked for; the exit status.
-pub(crate) fn run(args: Args, printer: &Printer) -> Result<u8, Failure> {
-    match args.command {
+/// Runs a command.
+pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> {
+    match command {
         Command::Profile(args) => profile::run(args, printer),
         Command::Report(args) => report::run(args, printer),
         Command::Compare(args) => compare::run(args, printer),
@@ -30,5 +33,18 @@ pub(crate) fn run(args: Args, printer: &Printer) -> Result<u8, Failure> {
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Man => meta::man(printer),
         Command::Schema => meta::schema(printer),
+    }
+}
+
+/// Prints a value as JSON or as text.
+fn answer<T: Serialize>(
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+    format: Format,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    match format {
+        Format::Text => printer.text(&text(value)),
+        Format::Json => printer.document(&format!("{}\n", serde_json::to_string_pretty(value)?)),
     }
 }

@@ -1,25 +1,23 @@
-//! `roofgap report`.
+//! `roofgap report`: writes the reports of a run again.
 
 use crate::args::Report;
-use crate::failure::{Failure, PARTIAL};
+use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_session::exit::Exit;
 use roofgap_session::run::write_reports;
 use roofgap_session::runs::resolve;
 
-pub(super) fn run(args: Report, printer: &Printer) -> Result<u8, Failure> {
+pub(super) fn run(args: Report, printer: &Printer) -> Result<Exit, Failure> {
     let rendered = write_reports(&resolve(&args.base.dir, &args.run)?.path)?;
     for why in &rendered.unreadable {
         printer.warning(why);
     }
-    let list: String = rendered
-        .files
-        .iter()
-        .map(|f| format!("{}\n", f.display()))
-        .collect();
-    printer.answer(&list).map_err(Failure::Print)?;
+    let files = rendered.files.iter();
+    let list: String = files.map(|file| format!("{}\n", file.display())).collect();
+    printer.text(&list)?;
     Ok(if rendered.unreadable.is_empty() {
-        0
+        Exit::Done
     } else {
-        PARTIAL
+        Exit::Partial
     })
 }

@@ -1,40 +1,22 @@
-//! `roofgap workload`: the embedded model by itself.
+//! `roofgap workload`: runs the embedded model without a profiler.
 
-use crate::args::{Format, Workload};
+use super::answer;
+use crate::args::Workload;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_workload::{Account, Progress, Ranges, WorkloadProps};
+use roofgap_session::exit::Exit;
+use roofgap_workload::{Account, Progress, Ranges};
 use std::fmt::Write;
 
-pub(super) fn run(args: Workload, printer: &Printer) -> Result<u8, Failure> {
-    let account = args
-        .account
-        .or_else(|| std::env::var_os("ROOFGAP_WORKLOAD_JSON").map(Into::into));
-    let props = WorkloadProps {
-        preset: args.preset,
-        seed: args.seed,
-        prompt_tokens: args.prompt_tokens,
-        new_tokens: args.new_tokens,
-        repeats: args.repeats,
-        warmup: args.warmup,
-        image_size: args.image_size,
-        threads: args.threads,
-        account,
-    };
-    let account =
-        roofgap_workload::run_with(&props, &Nvtx, &mut |progress| printer.progress(&line(&progress)))?;
-    let answer = match args.format {
-        Format::Text => text(&account),
-        Format::Json => {
-            let json = serde_json::to_string_pretty(&account).map_err(|e| Failure::Bug(e.to_string()))?;
-            format!("{json}\n")
-        }
-    };
-    printer.answer(&answer).map_err(Failure::Print)?;
-    Ok(0)
+pub(super) fn run(args: Workload, printer: &Printer) -> Result<Exit, Failure> {
+    let format = args.format;
+    let mut print = |progress: Progress| printer.progress(&line(&progress));
+    let account = roofgap_workload::run_with(&args.props(), &Nvtx, &mut print)?;
+    answer(&account, text, format, printer)?;
+    Ok(Exit::Done)
 }
 
-/// The model's ranges, for whichever tool listens.
+/// Emits the model's ranges as NVTX ranges.
 struct Nvtx;
 
 impl Ranges for Nvtx {
@@ -49,7 +31,7 @@ impl Ranges for Nvtx {
     }
 }
 
-/// Progress as a line.
+/// Formats progress as a line.
 fn line(progress: &Progress) -> String {
     let ms = |ns: &i64| *ns as f64 / 1e6;
     match progress {
@@ -94,7 +76,7 @@ fn text(account: &Account) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{}: {} weights, the output has no meaning",
+        "{}: {} weights, so the output is meaningless",
         model.name.unwrap_or_default(),
         model.weights.unwrap_or_default()
     );

@@ -1,11 +1,11 @@
-//! Two tools that watched the same program agree on what ran.
+//! Captures of the same program by two profilers agree.
 
-use crate::bench::fixture;
+use crate::support::fixture;
 use roofgap_analyze::counters::canonical;
 use roofgap_analyze::{Options, analyze};
 use std::collections::BTreeMap;
 
-/// Calls of each kernel, in the stages alone or in the whole trace.
+/// Counts the calls of each kernel, in the stages only or in the whole trace.
 fn calls(name: &str, stages_only: bool) -> BTreeMap<String, u64> {
     let input = roofgap_trace::read(&[fixture(name)]).unwrap();
     let analysis = analyze(&input.trace, &Options::default()).analysis;
@@ -23,7 +23,7 @@ fn calls(name: &str, stages_only: bool) -> BTreeMap<String, u64> {
     calls
 }
 
-/// torch.profiler watched prefill and decode alone; nsys watched the whole program.
+/// torch.profiler recorded prefill and decode only; nsys recorded the whole program.
 #[test]
 fn pytorch_and_nsys_agree_on_kernels_and_calls() {
     let nsys = calls("h200/llama4.sqlite.gz", true);

@@ -1,6 +1,6 @@
 //! `roofgap analyze` on real captures.
 
-use crate::bench::{fixture, listing, ok, packed, roofgap, run, unpacked};
+use crate::support::{fixture, listing, ok, packed, roofgap, run, unpacked};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
@@ -95,8 +95,8 @@ fn a_model_gives_utilisation_and_a_stage_can_be_named() {
 }
 
 #[test]
-fn without_a_stage_the_ranges_that_are_there_are_named() {
-    // A program with names of its own.
+fn without_a_stage_the_ranges_of_the_capture_are_listed() {
+    // A program with range names that no stage knows.
     let trace = r#"{"schemaVersion": 1, "traceEvents": [
         {"ph": "X", "cat": "user_annotation", "name": "my_loop", "pid": 1, "tid": 1, "ts": 1, "dur": 100},
         {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 10, "dur": 5, "args": {"correlation": 7}},
@@ -117,8 +117,8 @@ fn without_a_stage_the_ranges_that_are_there_are_named() {
 }
 
 #[test]
-fn a_stage_that_is_asked_for_is_what_was_asked_for_or_nothing() {
-    // There are steps of decode in the capture; they are not what was asked for.
+fn a_requested_stage_without_a_match_is_missing() {
+    // The capture has steps of decode, but they do not match the pattern.
     let run = run([
         "analyze",
         "fixtures/h200/llama4.sqlite.gz",
@@ -142,7 +142,7 @@ fn a_stage_that_is_asked_for_is_what_was_asked_for_or_nothing() {
         reasons.iter().any(|reason| reason["about"] == "stages.decode"),
         "{reasons:?}"
     );
-    // Steps inside what matches are its steps still.
+    // Steps inside a matching range still belong to the stage.
     let all = json(&["h200/llama4.sqlite.gz"]);
     let named = ok([
         "analyze",
@@ -237,7 +237,7 @@ fn a_packed_capture_and_an_unpacked_one_are_the_same() {
         "h200/llama4.kineto.json.gz",
     ] {
         let bytes = unpacked(name);
-        // Neither name says what the file is.
+        // Neither name has an extension.
         assert_eq!(answer("a", &bytes), answer("b", &packed(&bytes)), "{name}");
     }
 }

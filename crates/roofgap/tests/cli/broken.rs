@@ -1,12 +1,12 @@
-//! Inputs that cannot be read: status 2, nothing on stdout, a message that names the file and what is wrong with it.
+//! Unreadable inputs: status 2, nothing on stdout, and a message that names the file and the problem.
 
-use crate::bench::{Run, fixture, packed, roofgap, run, unpacked};
+use crate::support::{Run, fixture, packed, roofgap, run, unpacked};
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Analyses one file, and checks what holds of every failure.
+/// Analyses a file and checks the properties of every failure.
 fn refused(path: &Path, said: &[&str]) {
     let run = run(["analyze".as_ref(), path.as_os_str()]);
     assert_refused(&run, path);
@@ -76,7 +76,7 @@ fn cut_short() {
     }
 }
 
-/// ncu writes whole reports and pages: one that ends early is a broken copy, and the launches before the end are not all.
+/// ncu writes complete reports and pages: a truncated one is a broken copy that lacks launches.
 #[test]
 fn counters_of_ncu_cut_short() {
     let folder = Folder::new();
@@ -131,7 +131,7 @@ fn json_that_nests_two_hundred_thousand_deep() {
 fn text_and_programs() {
     let folder = Folder::new();
     refused(&folder.put("notes.txt", b"hello, world\n"), &["hello, world"]);
-    refused(Path::new(crate::bench::ROOFGAP), &["a program"]);
+    refused(Path::new(crate::support::ROOFGAP), &["a program"]);
     refused(&folder.put("page.csv", b"a,b\n1,2\n"), &["expected"]);
     refused(
         &folder.put("wide.csv", b"\xff\xfeT\0i\0m\0e\0"),
@@ -139,12 +139,16 @@ fn text_and_programs() {
     );
 }
 
-/// Formats are told by content, so a capture is opened more than once.
+/// Formats are detected from content, so a capture is opened more than once.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_pipe() {
     let run: Run = Command::new("sh")
-        .args(["-c", r#"echo x | "$0" analyze /dev/stdin"#, crate::bench::ROOFGAP])
+        .args([
+            "-c",
+            r#"echo x | "$0" analyze /dev/stdin"#,
+            crate::support::ROOFGAP,
+        ])
         .output()
         .unwrap()
         .into();
@@ -152,7 +156,7 @@ fn a_pipe() {
     assert!(run.stderr.contains("write it to a file first"), "{}", run.stderr);
 }
 
-/// A file that unpacks to far more than it is, read with little memory.
+/// Reads files that decompress to many times their size, with little memory.
 #[cfg(target_os = "linux")]
 #[test]
 fn gzip_bombs() {
@@ -172,12 +176,12 @@ fn gzip_bombs() {
         ("bomb.sqlite.gz", bomb(b"SQLite format 3\0", 0, 512)),
     ] {
         let path = folder.put(name, &bytes);
-        // The shell's limits are on addresses, in kilobytes (threads and libraries take some hundred megabytes of those), and
-        // on files, in blocks of 512 or 1024 bytes: a hundred megabytes or twice that.
+        // The shell limits the address space, in kB (threads and libraries take some hundred MB of it), and the
+        // file size, in blocks of 512 or 1024 bytes: 100 or 200 MB.
         let limited = r#"ulimit -v 1500000; ulimit -f 200000; exec "$0" analyze "$1""#;
         let mut command = Command::new("sh");
-        command.args(["-c", limited, crate::bench::ROOFGAP]).arg(&path);
-        // What it unpacks to goes with the test.
+        command.args(["-c", limited, crate::support::ROOFGAP]).arg(&path);
+        // Decompressed files are removed with the folder of the test.
         let run: Run = command.env("TMPDIR", folder.0.path()).output().unwrap().into();
         assert_refused(&run, &path);
     }
@@ -217,7 +221,7 @@ fn a_good_file_does_not_hide_a_broken_one() {
     assert_refused(&run, &path);
 }
 
-/// Small real files of every format.
+/// Small real files, one per format.
 const REAL: [&str; 8] = [
     "h200/llama4.sqlite.gz",
     "h200/llama4.kineto.json.gz",
@@ -237,7 +241,7 @@ fn real(name: &str) -> Vec<u8> {
     }
 }
 
-/// Either an answer or a refusal, never a panic, a crash or half an answer.
+/// Checks that there is an answer or an error, never a panic, a crash or a partial answer.
 fn sound(bytes: &[u8]) -> Result<(), TestCaseError> {
     let folder = Folder::new();
     let path = folder.put("damaged", bytes);
@@ -278,10 +282,10 @@ proptest! {
     #[test]
     fn flipped_bits_in_a_packed_file_are_always_seen(place in any::<prop::sample::Index>(), bit in 0..8u8) {
         let mut bytes = packed(&unpacked("ncu/llama4_light_raw_base.csv.gz"));
-        // Past the header, whose time stamp and flags carry nothing.
+        // After the header, whose time stamp and flags do not matter.
         let place = 10 + place.index(bytes.len() - 10);
         bytes[place] ^= 1 << bit;
-        // A few bits carry nothing either: the same text comes out.
+        // A few other bits do not matter either: the text is the same.
         let decoded = std::io::copy(&mut flate2::read::MultiGzDecoder::new(&bytes[..]), &mut std::io::sink());
         prop_assume!(decoded.is_err());
         let folder = Folder::new();

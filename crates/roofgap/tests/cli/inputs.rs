@@ -1,10 +1,10 @@
-//! Run directories and reports of nsys as inputs.
+//! Run directories and nsys reports as inputs.
 
-use crate::bench::{listing, ok, run};
+use crate::support::{listing, ok, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A program that says what a model would say of itself.
+/// A program that writes the account of a model.
 const MODEL: &str = r#"
 cat > "$ROOFGAP_WORKLOAD_JSON.tmp" <<'JSON'
 {"schema": "roofgap.workload/1",
@@ -15,7 +15,7 @@ JSON
 mv "$ROOFGAP_WORKLOAD_JSON.tmp" "$ROOFGAP_WORKLOAD_JSON"
 "#;
 
-/// A session of a program that is not watched, and its run directory.
+/// Runs a session without profilers and returns its run directory.
 fn session(folder: &Path) -> PathBuf {
     let runs = folder.join("runs");
     let place = format!("artifacts.stage2_dir='{}'", runs.display());
@@ -60,10 +60,10 @@ fn a_run_directory_is_analysed_from_its_files() {
     assert_eq!(walls(&run_dir), expected);
     assert_eq!(listing(&run_dir), before, "a run was written to");
 
-    // The same once it is compressed.
+    // The same with compressed files.
     let account = run_dir.join("baseline/workload.json");
     let bytes = std::fs::read(&account).unwrap();
-    std::fs::write(account.with_extension("json.gz"), crate::bench::packed(&bytes)).unwrap();
+    std::fs::write(account.with_extension("json.gz"), crate::support::packed(&bytes)).unwrap();
     std::fs::remove_file(&account).unwrap();
     assert_eq!(walls(&run_dir), expected);
 
@@ -109,13 +109,11 @@ fn a_report_without_an_nsys_names_the_remedy() {
     }
 }
 
-/// With a real nsys (`ROOFGAP_TEST_NSYS`, see `scripts/get-nsys.sh`): its report is exported out of sight.
+/// Exports a report outside of its folder. `scripts/get-nsys.sh` gets an nsys.
 #[test]
-fn a_report_is_exported_by_a_real_nsys() {
-    let Some(nsys) = std::env::var_os("ROOFGAP_TEST_NSYS") else {
-        eprintln!("skipped: ROOFGAP_TEST_NSYS names no nsys");
-        return;
-    };
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn real_nsys_a_report_is_exported() {
+    let nsys = std::env::var_os("ROOFGAP_TEST_NSYS").expect("ROOFGAP_TEST_NSYS is not set");
     let folder = tempfile::tempdir().unwrap();
     let recorded = std::process::Command::new(&nsys)
         .args([
@@ -131,7 +129,7 @@ fn a_report_is_exported_by_a_real_nsys() {
         .output()
         .unwrap();
     assert!(folder.path().join("run.nsys-rep").is_file(), "{recorded:?}");
-    // A name that tells nothing.
+    // A name without an extension.
     let report = folder.path().join("capture");
     std::fs::rename(folder.path().join("run.nsys-rep"), &report).unwrap();
     let before = listing(folder.path());

@@ -1,11 +1,10 @@
-//! The binary as a user meets it: what it prints, where, and how it ends.
+//! Tests of the binary: what it prints, on which stream, and its exit status.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
+// clippy allows these in #[test] functions only, not in their helpers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod agreement;
 mod analyze;
-mod bench;
 mod broken;
 mod inputs;
 mod meta;
@@ -13,3 +12,4 @@ mod meta;
 mod profile;
 mod readme;
 mod runs;
+mod support;

@@ -1,6 +1,6 @@
-//! Everything around the analysis: help, completions, manual, schema, configuration, doctor, streams and colours.
+//! Help, completions, manual page, schema, configuration, doctor, streams and colours.
 
-use crate::bench::{ROOFGAP, Run, ok, roofgap, root, run};
+use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
@@ -125,7 +125,7 @@ fn quiet_says_nothing_but_the_answer() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let mut child = roofgap(["schema"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -136,10 +136,41 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
 }
 
-/// On a terminal headings are set off, unless NO_COLOR says otherwise. `script` gives a program a terminal.
 #[test]
-fn colours_are_for_terminals_and_no_color_is_heard() {
-    let on_a_terminal = |no_color: Option<&str>| -> Option<String> {
+fn a_full_disk_is_an_error_and_not_a_panic() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let run: Run = roofgap(["schema"]).stdout(full()).output().unwrap().into();
+    assert_eq!(run.status, Some(1));
+    assert!(
+        run.stderr.starts_with("error: cannot write to standard output"),
+        "{}",
+        run.stderr
+    );
+    // Nothing can be reported when stderr is full too; the exit status still can.
+    let status = roofgap(["analyze", "absent"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn control_characters_of_a_file_do_not_reach_the_terminal() {
+    let run = run(["analyze", "absent\u{1b}]0;title\u{7}\u{9b}2J.sqlite"]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("absent"), "{}", run.stderr);
+    assert!(
+        !run.stderr.chars().any(|c| c.is_control() && c != '\n'),
+        "{:?}",
+        run.stderr
+    );
+}
+
+/// `script` gives a program a terminal.
+#[test]
+fn colours_are_for_terminals_and_no_color_is_respected() {
+    let script = Command::new("script").arg("--version").output();
+    if !can_run(script.is_ok(), "`script` is not installed") {
+        return;
+    }
+    let on_a_terminal = |no_color: Option<&str>| -> String {
         let line = format!("'{ROOFGAP}' analyze fixtures/native/stand-in.rgcap");
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(root());
@@ -148,13 +179,11 @@ fn colours_are_for_terminals_and_no_color_is_heard() {
             .env_remove("NO_COLOR")
             .env("TERM", "xterm");
         command.envs(no_color.map(|value| ("NO_COLOR", value)));
-        let output = command.output().ok().filter(|output| output.status.success())?;
-        Some(String::from_utf8(output.stdout).unwrap())
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     };
-    let Some(coloured) = on_a_terminal(None) else {
-        eprintln!("skipped: no `script` to make a terminal with");
-        return;
-    };
+    let coloured = on_a_terminal(None);
     assert!(coloured.contains("\x1b[1m"), "{coloured:?}");
-    assert!(!on_a_terminal(Some("1")).unwrap().contains('\x1b'));
+    assert!(!on_a_terminal(Some("1")).contains('\x1b'));
 }

@@ -1,12 +1,12 @@
-//! `roofgap profile` on a machine without a GPU: whole sessions, and how they end.
+//! `roofgap profile` on a machine without a GPU.
 
-use crate::bench::{ROOFGAP, Run, ok, roofgap, root, run};
+use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// The embedded model at its smallest, so that a debug build is done with it in seconds.
+/// The smallest embedded model, which a debug build runs in seconds.
 const NANO: [&str; 5] = [
     "workload.size=nano",
     "workload.tokens=3",
@@ -34,7 +34,7 @@ impl Runs {
             .into()
     }
 
-    /// The one run that was made.
+    /// Returns the only run.
     fn one(&self) -> PathBuf {
         let all: Vec<PathBuf> = std::fs::read_dir(self.0.path())
             .unwrap()
@@ -59,7 +59,7 @@ fn has_gpu() -> bool {
     Path::new("/proc/driver/nvidia/version").exists()
 }
 
-/// The files every session leaves.
+/// Files that every session writes.
 const BUNDLE: [&str; 10] = [
     "session.json",
     "env.json",
@@ -83,7 +83,7 @@ fn is_whole(run_dir: &Path) {
     }
 }
 
-/// The part of a Markdown report under a heading.
+/// Returns the section of a Markdown report under a heading.
 fn section<'a>(report: &'a str, heading: &str) -> &'a str {
     let mut parts = report.split("\n## ");
     let part = parts.find(|part| part.lines().next().is_some_and(|line| line.contains(heading)));
@@ -92,8 +92,10 @@ fn section<'a>(report: &'a str, heading: &str) -> &'a str {
 
 #[test]
 fn the_embedded_model_leaves_a_whole_bundle() {
-    if has_gpu() {
-        eprintln!("skipped: this machine has a GPU, so that more is asked for");
+    if !can_run(
+        !has_gpu(),
+        "this machine has a GPU, where a session has more phases",
+    ) {
         return;
     }
     let runs = Runs::new();
@@ -132,7 +134,7 @@ fn the_embedded_model_leaves_a_whole_bundle() {
         .map(|stage| stage["name"].as_str().unwrap())
         .collect();
     assert_eq!(stages, ["prefill", "decode"]);
-    // The smallest model does not measure the peak of the machine: its MFU is null, and why is said.
+    // The smallest model does not measure the peak of the machine: its MFU is null, with a reason.
     assert!(metrics["stages"][0]["mfu"].is_null());
     let reasons = metrics["reasons"].as_array().unwrap();
     assert!(
@@ -143,7 +145,7 @@ fn the_embedded_model_leaves_a_whole_bundle() {
     );
     assert!(!metrics["operators"].as_array().unwrap().is_empty());
 
-    // Every mandatory table is there; those without rows say why.
+    // Every mandatory table exists; those without rows have a reason.
     let summary = std::fs::read_to_string(run_dir.join("stakeholder_summary.md")).unwrap();
     for heading in [
         "Environment",
@@ -165,7 +167,7 @@ fn the_embedded_model_leaves_a_whole_bundle() {
         );
     }
 
-    // And once more from the files.
+    // The reports can be written again from the files.
     let stages = || {
         section(
             &std::fs::read_to_string(run_dir.join("report.md")).unwrap(),
@@ -200,7 +202,7 @@ fn a_program_that_fails_is_status_4() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_status_2_and_makes_no_run() {
+fn wrong_usage_is_status_2_and_creates_no_run() {
     let runs = Runs::new();
     for (args, said) in [
         (&["nonsense.key=1"] as &[&str], "nonsense"),
@@ -233,13 +235,12 @@ fn a_dry_run_prints_commands_and_leaves_nothing() {
 }
 
 #[test]
-fn without_any_tool_the_rest_is_there_and_what_is_missing_is_named() {
-    if has_gpu() {
-        eprintln!("skipped: this machine may have tools");
+fn without_any_tool_the_session_is_partial_and_names_what_is_missing() {
+    if !can_run(!has_gpu(), "this machine has a GPU and may have tools") {
         return;
     }
     let runs = Runs::new();
-    // Tools that are named and absent: none that this machine may have is taken.
+    // The paths name missing tools, so that none of this machine is used.
     let absent = runs.0.path().join("absent/tool");
     let path = |tool: &str| format!("profiling.{tool}.path='{}'", absent.display());
     let run = runs.profile(&[&path("nsys"), &path("ncu"), "--", "true"]);
@@ -248,7 +249,7 @@ fn without_any_tool_the_rest_is_there_and_what_is_missing_is_named() {
     is_whole(&runs.one());
 }
 
-/// Ends a child that outlives its test.
+/// Kills a child that outlives its test.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -258,7 +259,7 @@ impl Drop for Guard {
     }
 }
 
-/// Far beyond what any machine needs, and still an end.
+/// A generous time limit.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -269,7 +270,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A session in a process of its own, to be signalled.
+/// A session in a child process, which can be signalled.
 struct Session {
     runs: Runs,
     child: Guard,
@@ -295,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Waits until a log below a folder of the run holds a word.
+    /// Waits until a log in a folder of the run contains a word.
     fn wait_for(&mut self, folder: &str, word: &str) {
         let says = |log: &Path| std::fs::read_to_string(log).is_ok_and(|text| text.contains(word));
         let in_run = |run: &Path| {
@@ -315,7 +316,7 @@ impl Session {
         assert!(sent.unwrap().success());
     }
 
-    /// The end, which must be that of an interrupted session, and its run directory.
+    /// Waits for the end, checks that the session was interrupted, and returns its run directory.
     fn end(&mut self) -> PathBuf {
         let mut status = None;
         wait_until("the end", || {
@@ -347,7 +348,7 @@ fn ctrl_c_ends_the_program_and_keeps_what_was_collected() {
 }
 
 #[test]
-fn a_polite_kill_does_the_same() {
+fn sigterm_does_the_same() {
     interrupted("-TERM");
 }
 
@@ -372,7 +373,7 @@ fn ctrl_c_while_nsys_exports_ends_it_and_keeps_the_report() {
         assert!(!Path::new("/proc").join(id).join("exe").exists(), "{id} lives");
     }
     assert!(run_dir.join("nsys/run.nsys-rep").is_file());
-    // Half an export is none.
+    // A partial export is deleted.
     let exports = std::fs::read_dir(run_dir.join("nsys")).unwrap().flatten();
     let exports: Vec<PathBuf> = exports
         .map(|entry| entry.path())
@@ -390,7 +391,7 @@ fn ctrl_c_while_nsys_exports_ends_it_and_keeps_the_report() {
 }
 
 #[test]
-fn a_second_ctrl_c_waits_for_nobody() {
+fn a_second_ctrl_c_kills_the_tools() {
     let deaf = "trap 'echo heard' INT; echo started; while :; do sleep 0.1; done";
     let mut session = Session::begin(&["run.grace=1h", "--", "sh", "-c", deaf]);
     session.wait_for("baseline", "started");
@@ -401,7 +402,7 @@ fn a_second_ctrl_c_waits_for_nobody() {
 }
 
 #[test]
-fn the_embedded_model_by_itself_repeats_itself() {
+fn the_embedded_model_is_deterministic() {
     let folder = tempfile::tempdir().unwrap();
     let account = |name: &str| {
         let path = folder.path().join(name);
@@ -428,16 +429,15 @@ fn the_embedded_model_by_itself_repeats_itself() {
     assert_eq!(first["token_hash"], second["token_hash"]);
 }
 
-/// With a real nsys (`ROOFGAP_TEST_NSYS`, see `scripts/get-nsys.sh`) and no GPU: stages come from the timeline, and what only a
-/// GPU could give is skipped with the reason.
+/// Profiles under a real nsys without a GPU. `scripts/get-nsys.sh` gets an nsys.
 #[test]
-fn under_a_real_nsys_stages_come_from_the_timeline() {
-    let Some(nsys) = std::env::var_os("ROOFGAP_TEST_NSYS") else {
-        eprintln!("skipped: ROOFGAP_TEST_NSYS names no nsys");
-        return;
-    };
-    if has_gpu() {
-        eprintln!("skipped: this machine has a GPU");
+#[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
+fn real_nsys_stages_come_from_the_timeline() {
+    let nsys = std::env::var_os("ROOFGAP_TEST_NSYS").expect("ROOFGAP_TEST_NSYS is not set");
+    if !can_run(
+        !has_gpu(),
+        "this machine has a GPU, where a session has more phases",
+    ) {
         return;
     }
     let path = format!("profiling.nsys.path='{}'", nsys.to_string_lossy());
@@ -452,7 +452,7 @@ fn under_a_real_nsys_stages_come_from_the_timeline() {
     embedded.extend([&*path, "profiling.timeline=nsys"]);
     let mut command = vec![&*path, "profiling.timeline=nsys", "--", ROOFGAP];
     command.extend(model);
-    // The embedded model asks for no counters; a program does, and there is no GPU to count on.
+    // The embedded model requests no counters. A program does, but there is no GPU.
     for (args, status) in [(embedded, 0), (command, 3)] {
         let runs = Runs::new();
         let run = runs.profile(&args);

@@ -1,8 +1,8 @@
-//! The README shows what the tool prints.
+//! The example in the README is real output.
 
-use crate::bench::{ok, root};
+use crate::support::{ok, root};
 
-/// Each line of the example is in the output, in this order; `...` stands for lines left out.
+/// Checks that the output has each line of the example, in order; `...` stands for omitted lines.
 #[test]
 fn the_example_is_real() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();

@@ -1,10 +1,10 @@
 //! `roofgap runs`, `roofgap report` and `roofgap compare`.
 
-use crate::bench::{Run, ok, packed, roofgap, run, unpacked};
+use crate::support::{Run, ok, packed, roofgap, run, unpacked};
 use serde_json::Value;
 use std::path::Path;
 
-/// Three runs of a program that does nothing, one after the other.
+/// Creates three runs of a program that does nothing.
 fn runs() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let place = format!("artifacts.stage2_dir='{}'", folder.path().display());
@@ -53,7 +53,7 @@ fn runs_are_listed_shown_and_found_by_name() {
     let written = ok(["report", "latest", &dir]).stdout;
     assert!(written.lines().all(|line| line.contains(newest)), "{written}");
 
-    // All begin alike.
+    // All ids have this prefix.
     let several = run(["runs", "show", &newest[..4], &dir]);
     assert_eq!(several.status, Some(2));
     assert!(several.stderr.contains("3 runs"), "{}", several.stderr);
@@ -66,7 +66,7 @@ fn runs_are_listed_shown_and_found_by_name() {
 fn pruning_says_first_what_it_would_do() {
     let folder = runs();
     let place = format!("artifacts.stage2_dir='{}'", folder.path().display());
-    let before = crate::bench::listing(folder.path());
+    let before = crate::support::listing(folder.path());
     let plan = ok([
         "runs",
         "prune",
@@ -77,9 +77,9 @@ fn pruning_says_first_what_it_would_do() {
     ]);
     let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
     assert_eq!(plan["runs"].as_array().unwrap().len(), 3);
-    assert_eq!(crate::bench::listing(folder.path()), before);
+    assert_eq!(crate::support::listing(folder.path()), before);
     ok(["runs", "prune", "retention.keep=1", &place]);
-    // What is left is still read.
+    // The pruned runs can still be read.
     let dir = format!("--dir={}", folder.path().display());
     let list = ok(["runs", "list", &dir, "--format=json"]).stdout;
     for run in serde_json::from_str::<Value>(&list).unwrap().as_array().unwrap() {
@@ -149,7 +149,7 @@ fn a_capture_compared_with_itself_has_not_changed() {
 
 #[test]
 fn slower_kernels_break_a_gate() {
-    // The same capture with every kernel half as long again.
+    // The same capture with every kernel 50 % longer.
     let folder = tempfile::tempdir().unwrap();
     let slower = folder.path().join("slower.sqlite");
     std::fs::write(&slower, unpacked("h200/llama4.sqlite.gz")).unwrap();
@@ -181,7 +181,7 @@ fn slower_kernels_break_a_gate() {
 
 #[test]
 fn a_gate_that_cannot_be_judged_says_why() {
-    // Decode has steps and prefill has none: a gate on steps is about decode.
+    // Only decode has steps, so a gate on steps applies to decode.
     ok(["compare", LLAMA, LLAMA, "--fail-on=step=1%"]);
     for (gate, why) in [
         ("prefill.step=1%", "prefill.step was measured on neither side"),
@@ -207,7 +207,7 @@ fn two_runs_are_compared_by_name() {
     let dir = format!("--dir={}", folder.path().display());
     let run = run(["compare", "latest", "latest", &dir, "--format=json"]);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
-    let absent = crate::bench::run(["compare", "latest", "nonsense", &dir]);
+    let absent = crate::support::run(["compare", "latest", "nonsense", &dir]);
     assert_eq!(absent.status, Some(2));
     assert!(absent.stderr.contains("nonsense"), "{}", absent.stderr);
 }
@@ -231,7 +231,7 @@ fn the_timeline_for_other_tools() {
     let kernels = std::fs::read(at("tables/run=llama4/rank=0/kernels.parquet")).unwrap();
     assert!(kernels.starts_with(b"PAR1") && kernels.ends_with(b"PAR1"));
 
-    // Totals alone are no timeline.
+    // Totals are not a timeline.
     let path = folder.path().join("totals.csv.gz");
     std::fs::write(&path, packed(&unpacked("h200/llama4_cuda_gpu_kern_sum.csv.gz"))).unwrap();
     let refused = roofgap(["analyze", &format!("--perfetto={}", at("none.json"))])

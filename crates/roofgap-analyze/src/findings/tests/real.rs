@@ -1,8 +1,7 @@
 use super::*;
 use crate::counters::{self, Timeline};
-use crate::result::{Kernel, Stage, Steps};
 use crate::stages::StageSet;
-use crate::{Analyzed, Options, analyze, family, short_name};
+use crate::{Analyzed, Options, analyze};
 use roofgap_trace::Trace;
 use std::path::PathBuf;
 
@@ -121,68 +120,4 @@ fn counters_of_llama4_rank_below_its_launches() {
     );
     assert!(roof.evidence["largest_dram_pct"].as_f64().unwrap() >= 60.0);
     assert!(roof.bound_pct < 1.0, "{}", roof.bound_pct);
-}
-
-/// A published kernel table of a DeepSeek-OCR decode on an RTX 5090 with its wall time: launch-bound, not memory-bound.
-#[test]
-fn a_kernel_table_and_a_wall_time_are_enough() {
-    let path = at("../../../shared/external/llm-perf-opt-rtx5090/nsys/decode/summary_cuda_gpu_kern_sum.csv");
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("skipped: the third-party kernel table is not here");
-        return;
-    };
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let kernels: Vec<Kernel> = reader
-        .records()
-        .map(|row| {
-            let row = row.unwrap();
-            let name = row[8].to_owned();
-            Kernel {
-                short_name: short_name(&name),
-                family: family(&name),
-                total_ns: row[1].parse().unwrap(),
-                calls: row[2].parse().unwrap(),
-                name,
-                ..Kernel::default()
-            }
-        })
-        .collect();
-    let stage = Stage {
-        name: "decode".into(),
-        instances: 1,
-        wall_ns: 707_000_000,
-        kernel_ns: Some(kernels.iter().map(|kernel| kernel.total_ns).sum()),
-        kernel_count: kernels.iter().map(|kernel| kernel.calls).sum(),
-        steps: Some(Steps {
-            count: 64,
-            ..Steps::default()
-        }),
-        kernels,
-        ..Stage::default()
-    };
-    assert_eq!(stage.kernel_count, 78_016);
-    assert_eq!((stage.kernel_ns.unwrap() as f64 / 1e5).round(), 1791.0);
-    let analysis = Analysis {
-        stages: vec![stage],
-        ..Analysis::default()
-    };
-    let model = crate::model::preset("deepseek_ocr").unwrap();
-    let all = find(Inputs {
-        analysis: &analysis,
-        evidence: &[],
-        model: Some(&model),
-        counters: &[],
-    });
-    let launch = one(&all, "launch-bound");
-    assert_eq!(launch.evidence["launches_per_step"], 1219.0);
-    assert_eq!(launch.evidence["busy_pct"].as_f64().unwrap().round(), 25.0);
-    assert_eq!(all.first().unwrap().id, "launch-bound");
-    // Its 11 layers of experts run 6 x 3 products each.
-    let experts = one(&all, "experts-one-by-one");
-    assert_eq!(experts.evidence["expert_products_per_step"], 198.0);
-    assert!(
-        !ids(&all).iter().any(|id| id.starts_with("memory")),
-        "{:?}",
-        ids(&all)
-    );
 }

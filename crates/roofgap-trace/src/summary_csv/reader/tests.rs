@@ -205,26 +205,6 @@ fn it_is_told_by_its_head() {
     assert!(!looks_like(b"SQLite format 3\0"));
 }
 
-#[test]
-fn third_party_summaries() {
-    let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/external/llm-perf-opt-rtx5090/nsys");
-    if !folder.is_dir() {
-        println!("skipped: no third-party data here");
-        return;
-    }
-    for stage in ["all-stage", "clip", "decode", "prefill", "projector", "sam"] {
-        let mut trace = Trace::default();
-        read(
-            &folder.join(stage).join("summary_cuda_gpu_kern_sum.csv"),
-            &mut trace,
-        )
-        .unwrap();
-        assert!(!trace.kernel_totals.is_empty());
-        assert_eq!(trace.losses.count(LossKind::CaptureCut), 0, "{stage}");
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

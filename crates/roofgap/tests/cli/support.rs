@@ -1,4 +1,4 @@
-//! Running the binary, and fixtures to give it.
+//! Support for tests: runs the binary, reads fixtures.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,17 @@ use std::process::{Command, Output};
 /// The binary under test.
 pub(crate) const ROOFGAP: &str = env!("CARGO_BIN_EXE_roofgap");
 
-/// The root of the repository.
+/// Returns whether a test can run here. Otherwise prints the reason, or fails if `ROOFGAP_TEST_NO_SKIP` is 1.
+pub(crate) fn can_run(can: bool, otherwise: &str) -> bool {
+    let forbidden = std::env::var_os("ROOFGAP_TEST_NO_SKIP").is_some_and(|value| value == "1");
+    assert!(can || !forbidden, "cannot run: {otherwise}");
+    if !can {
+        eprintln!("skipped: {otherwise}");
+    }
+    can
+}
+
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
@@ -15,12 +25,12 @@ pub(crate) fn root() -> PathBuf {
         .unwrap()
 }
 
-/// A fixture by its path below `fixtures/`.
+/// Returns the path of a fixture.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     root().join("fixtures").join(name)
 }
 
-/// The content of a fixture that is packed with gzip.
+/// Decompresses a fixture.
 pub(crate) fn unpacked(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(fixture(name)).unwrap();
@@ -30,14 +40,14 @@ pub(crate) fn unpacked(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Packs bytes with gzip.
+/// Compresses bytes with gzip.
 pub(crate) fn packed(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut encoder, bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-/// The binary with arguments, in the root of the repository, undisturbed by the environment of whoever runs the tests.
+/// Builds a command that runs the binary in the root of the repository, without variables that change its behaviour.
 pub(crate) fn roofgap<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(ROOFGAP);
     command.args(args).current_dir(root());
@@ -52,7 +62,7 @@ pub(crate) fn roofgap<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = 
     command
 }
 
-/// What a run of the binary came to.
+/// Exit status and output of the binary.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) status: Option<i32>,
@@ -70,19 +80,19 @@ impl From<Output> for Run {
     }
 }
 
-/// Runs the binary to its end.
+/// Runs the binary.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
     roofgap(args).output().unwrap().into()
 }
 
-/// Runs the binary, which must end well.
+/// Runs the binary and checks that it succeeds.
 pub(crate) fn ok<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
     let run = run(args);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     run
 }
 
-/// Every file below a folder with its size and time of change.
+/// Lists every file below a folder with its size and modification time.
 pub(crate) fn listing(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
