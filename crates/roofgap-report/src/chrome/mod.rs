@@ -31,7 +31,7 @@ pub fn save(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
     if trace.span().is_none() {
         return Err(nothing("the inputs hold totals or counters, no single events"));
     }
-    export::whole(path, |out| {
+    export::write_whole(path, |out| {
         if path.extension().is_some_and(|e| e == "gz") {
             let mut packed = GzEncoder::new(out, Compression::default());
             write(bundle, trace, &mut packed)?;

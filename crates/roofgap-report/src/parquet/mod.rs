@@ -66,7 +66,7 @@ pub fn save(bundle: Bundle<'_>, dir: &Path, partition: &Partition) -> Result<Vec
     let mut files = Vec::new();
     for (name, rows, columns) in list {
         let path = folder.join(format!("{name}.parquet"));
-        export::whole(&path, |out| file::write(out, rows, &columns))?;
+        export::write_whole(&path, |out| file::write(out, rows, &columns))?;
         files.push(path);
     }
     Ok(files)

@@ -7,7 +7,10 @@ use roofgap_report::{files, html, json, markdown, text};
 #[test]
 fn text_and_markdown_of_a_timeline_with_counters() {
     let case = fixture(&["h200/llama4.sqlite.gz", "ncu/llama4_light_raw_base.csv.gz"]);
-    insta::assert_snapshot!("llama4_text", text::render(&case.analysis, text::Look::default()));
+    insta::assert_snapshot!(
+        "llama4_text",
+        text::render(&case.analysis, text::TextOptions::default())
+    );
     insta::assert_snapshot!("llama4_kernels", markdown::kernels(case.bundle()));
     insta::assert_snapshot!("llama4_operators", markdown::operators(case.bundle()));
     insta::assert_snapshot!("llama4_report", markdown::report(case.bundle()));
@@ -67,7 +70,7 @@ fn shares_stay_shares() {
     let other = &mut case.analysis.stages[1];
     (other.device_count, other.devices_per_instance) = (2, 2.0);
     (other.wall_ns, other.busy_ns) = (10_000, Some(19_000));
-    let text = text::render(&case.analysis, text::Look::default());
+    let text = text::render(&case.analysis, text::TextOptions::default());
     assert!(text.contains("  99.0  ") && text.contains("  95.0  "), "{text}");
     assert!(text.contains("close before the GPU has finished"), "{text}");
     let report = markdown::report(case.bundle());
@@ -83,7 +86,7 @@ fn json_of_a_made_up_trace() {
 #[test]
 fn html_of_a_made_up_trace() {
     let case = made(PLAIN);
-    let page = String::from_utf8(html::html(case.bundle())).unwrap();
+    let page = html::page(case.bundle());
     // Style and script are files of their own; the hash of the script stands in the policy.
     let (_, body) = page.split_once("<body>").unwrap();
     let (body, _) = body.split_once("<script>(").unwrap();

@@ -40,7 +40,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<u8, Failure> {
         }
     }
     export(&args, &loaded, printer)?;
-    let look = text::Look {
+    let look = text::TextOptions {
         color: printer.color(),
         kernels: args.top,
     };

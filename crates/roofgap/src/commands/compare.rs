@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::compare::{CompareOptions, Gate, Side, SideFacts, compare};
 use roofgap_analyze::{Options, StageSet};
-use roofgap_report::{compare as print, text::Look};
+use roofgap_report::{compare as print, json, text::TextOptions};
 use roofgap_session::inputs::{Exporter, Given, InputError, is_report, load};
 use roofgap_session::runs::{LoadedSide, gate_exit, load_side};
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ pub(super) fn run(args: Compare, printer: &Printer) -> Result<u8, Failure> {
         ..CompareOptions::default()
     };
     let comparison = compare(as_side(&before), as_side(&after), &options);
-    let look = Look {
+    let look = TextOptions {
         color: printer.color(),
         kernels: args.top,
     };
     let answer = match args.format {
         CompareFormat::Text => print::text(&comparison, look),
-        CompareFormat::Json => print::json(&comparison),
+        CompareFormat::Json => json::pretty(&comparison),
         CompareFormat::Markdown => print::markdown(&comparison),
         CompareFormat::Html => print::html(&comparison),
     };

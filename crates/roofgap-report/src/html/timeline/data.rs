@@ -3,10 +3,11 @@
 use super::blocks::{self, Block};
 use super::lanes::{self, Group, Lanes};
 use crate::html::class;
-use crate::html::markup::{cut, visible};
+use crate::html::markup::visible;
 use crate::html::pack::Packer;
-use crate::number::{count, time};
 use crate::places::Places;
+use crate::view::numbers::{count, time};
+use crate::view::table::cut;
 use roofgap_analyze::attribute::{Launches, NO_CALL};
 use roofgap_analyze::{Analysis, short_name};
 use roofgap_trace::{Losses, NameId, Ns, Trace};
@@ -72,16 +73,16 @@ pub(in crate::html) fn timeline(
     analysis: &Analysis,
     places: &Places,
 ) -> Result<Timeline, &'static str> {
-    let trace = trace.ok_or("the timeline was not at hand when this page was made")?;
+    let trace = trace.ok_or("this page was made without the capture")?;
     if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
-        return Err("a summary table holds totals, no single operations");
+        return Err("a summary table holds totals, not single operations");
     }
     let drawn = [&trace.ops.start, &trace.calls.start, &trace.cpu_ops.start];
     let (Some((first, last)), true) = (
         trace.span(),
         drawn.iter().any(|c| !c.is_empty()) || !trace.ranges.rows.is_empty(),
     ) else {
-        return Err("the inputs hold no timeline");
+        return Err("the inputs have no timeline");
     };
     let mut builder = Builder::new(trace, first);
     let ranges = |row: u32| {

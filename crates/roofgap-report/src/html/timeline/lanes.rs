@@ -182,7 +182,7 @@ fn thread_name(trace: &Trace, thread: u32) -> String {
     };
     let name = match trace.names.get(found.name) {
         "" => "thread".to_owned(),
-        name => crate::html::markup::cut(name, 24),
+        name => crate::view::table::cut(name, 24),
     };
     let several = trace.processes.len() > 1;
     let pid = trace.processes.get(found.process.index()).filter(|_| several);
