@@ -1,9 +1,9 @@
 //! What the analysis gains from facts beside the timeline: counters, the model, the program's own account.
 
-use crate::analysis::*;
 use crate::gpu::{DeviceReport, Dtype, GpuFacts, UserLimits};
 use crate::model::{Architecture, StageKind, StageTime, StageWork, Tokens, mbu, mfu};
-use crate::steps;
+use crate::result::*;
+use crate::timeline::steps;
 use roofgap_trace::Trace;
 use roofgap_trace::account::Account;
 
@@ -55,24 +55,24 @@ pub(crate) fn utilisation(
             "decode" => StageKind::Decode,
             _ => continue,
         };
-        let mut missing = |what: &[&str], why: &str| {
-            let about = |what: &&str| format!("stages.{}.{what}", stage.name);
-            reasons.extend(what.iter().map(|w| Reason {
-                about: about(w),
-                why: why.to_owned(),
-            }));
+        let (no_mfu, no_mbu) = (
+            About::StageMfu(stage.name.clone()),
+            About::StageMbu(stage.name.clone()),
+        );
+        let mut missing = |what: &[&About], why: &str| {
+            reasons.extend(what.iter().map(|about| Reason::new((*about).clone(), why)));
         };
         let model = match model {
             Ok(model) => model,
             Err(why) => {
-                missing(&["mfu", "mbu"], why);
+                missing(&[&no_mfu, &no_mbu], why);
                 continue;
             }
         };
         let gpu = match gpu {
             Ok(gpu) => gpu,
             Err(why) => {
-                missing(&["mfu", "mbu"], why);
+                missing(&[&no_mfu, &no_mbu], why);
                 continue;
             }
         };
@@ -80,7 +80,7 @@ pub(crate) fn utilisation(
         let work = match model.stage_work(kind, tokens, stage.instances, steps) {
             Ok(work) => work.on_devices(stage.device_count as u32),
             Err(misfit) => {
-                missing(&["mfu", "mbu"], &misfit.to_string());
+                missing(&[&no_mfu, &no_mbu], &misfit.to_string());
                 continue;
             }
         };
@@ -100,11 +100,11 @@ pub(crate) fn utilisation(
         };
         match mfu(&work, gpu, dtype.unwrap_or(model.dtype), time) {
             Ok(value) => stage.mfu = Some(value),
-            Err(why) => missing(&["mfu"], &why),
+            Err(why) => missing(&[&no_mfu], &why),
         }
         match mbu(&work, gpu, time) {
             Ok(value) => stage.mbu = Some(value),
-            Err(why) => missing(&["mbu"], &why),
+            Err(why) => missing(&[&no_mbu], &why),
         }
         // Together, what one stage still does while the next has begun would count twice.
         let time = StageTime {
@@ -184,7 +184,7 @@ pub(crate) fn stages_of(account: &Account) -> Vec<Stage> {
             .unwrap_or_else(|| {
                 stages.push(Stage {
                     name: time.name.clone(),
-                    from: "workload".into(),
+                    from: StageOrigin::Workload,
                     ..Stage::default()
                 });
                 each.push(Vec::new());

@@ -2,29 +2,23 @@
 //!
 //! [`analyze`] is the whole of it. It never touches a file or a clock.
 
-pub mod analysis;
-pub mod attribute;
 pub mod compare;
 pub mod counters;
 pub mod findings;
 pub mod gpu;
-pub mod interval;
 pub mod model;
 pub mod names;
+mod result;
 pub mod stages;
 
 mod analyze;
 mod enrich;
-mod idle;
-mod instances;
-mod kernels;
-mod operators;
-mod parallel;
-mod steps;
+mod timeline;
 mod verdict;
 
-pub use analysis::*;
-pub use analyze::{Options, analyze};
-pub use names::{family, short_name};
-pub use stages::{Pattern, StageError, StageRule, StageSet};
+pub use analyze::{Analyzed, Options, analyze};
+pub use names::{Family, family, is_communication, short_name};
+pub use result::*;
+pub use stages::{NamedPlace, Pattern, Span, StageError, StageIndex, StageRule, StageSet, StageSpans};
+pub use timeline::{Contexts, IntervalSet, Launches, NO_CALL};
 pub use verdict::{Verdict, verdict};

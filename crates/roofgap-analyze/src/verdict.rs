@@ -1,6 +1,6 @@
 //! One line on what holds a stage back.
 
-use crate::analysis::Stage;
+use crate::result::Stage;
 
 /// What holds a stage back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::Idle;
+    use crate::result::Idle;
 
     fn stage(wall: i64, projected: i64, busy: i64, idle: Idle) -> Stage {
         Stage {

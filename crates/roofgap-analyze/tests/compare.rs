@@ -14,7 +14,7 @@ fn read(name: &str) -> Trace {
 }
 
 fn analysis(trace: &Trace) -> Analysis {
-    analyze(trace, &Options::default())
+    analyze(trace, &Options::default()).analysis
 }
 
 fn held(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {

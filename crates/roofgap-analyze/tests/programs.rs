@@ -1,7 +1,7 @@
 //! Small programs played through on made-up GPUs: what holds each back must be what is said first.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use roofgap_analyze::{Analysis, Finding, Options, Stage, analyze, verdict};
+use roofgap_analyze::{About, Analysis, Finding, Options, Stage, analyze, verdict};
 use roofgap_trace::{
     Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
     ThreadId, Trace,
@@ -147,7 +147,7 @@ impl Program {
 
     fn analysis(mut self) -> Analysis {
         self.trace.sort();
-        let analysis = analyze(&self.trace, &Options::default());
+        let analysis = analyze(&self.trace, &Options::default()).analysis;
         for stage in &analysis.stages {
             let share = stage.busy_share().unwrap();
             assert!((0.0..=1.0).contains(&share), "{}: {share}", stage.name);
@@ -437,12 +437,12 @@ fn a_model_that_is_not_known() {
         account: Some(serde_json::from_value(account).unwrap()),
         ..Options::default()
     };
-    let analysis = analyze(&program.trace, &options);
+    let analysis = analyze(&program.trace, &options).analysis;
     assert!(decode(&analysis).mfu.is_none() && decode(&analysis).mbu.is_none());
     let reason = analysis
         .reasons
         .iter()
-        .find(|r| r.about == "stages.decode.mfu")
+        .find(|r| r.about == About::StageMfu("decode".into()))
         .unwrap();
     assert!(reason.why.contains("newmodel"), "{}", reason.why);
 }

@@ -10,7 +10,7 @@ const KERNELS: u64 = 20_000;
 
 fn analysis_of(path: &Path) -> Analysis {
     let input = roofgap_trace::read(&[path.to_path_buf()]).expect("the made-up capture reads");
-    analyze(&input.trace, &Options::default())
+    analyze(&input.trace, &Options::default()).analysis
 }
 
 fn of_nsys(spec: &Spec) -> (Analysis, Expected) {
@@ -144,21 +144,14 @@ fn one_process_on_several_devices() {
 #[test]
 fn row_order_does_not_matter() {
     let spec = Spec::tangled(KERNELS);
-    let (shuffled, _) = of_nsys(&spec);
-    let (sorted, _) = of_nsys(&Spec {
+    let (mut shuffled, _) = of_nsys(&spec);
+    let (mut sorted, _) = of_nsys(&Spec {
         shuffled: false,
         ..spec
     });
-    assert_eq!(
-        Analysis {
-            sources: Vec::new(),
-            ..shuffled
-        },
-        Analysis {
-            sources: Vec::new(),
-            ..sorted
-        }
-    );
+    shuffled.sources.clear();
+    sorted.sources.clear();
+    assert_eq!(shuffled, sorted);
 }
 
 #[test]

@@ -55,7 +55,7 @@ const CAPTURES: [&str; 2] = ["llama4", "dsocr2"];
 #[test]
 fn kernel_totals_equal_nsys() {
     for capture in CAPTURES {
-        let analysis = analyze(&trace(capture), &Options::default());
+        let analysis = analyze(&trace(capture), &Options::default()).analysis;
         let expected = stats(capture, "cuda_gpu_kern_sum");
         assert_eq!(analysis.kernels.len(), expected.len(), "{capture}");
         let ours: BTreeMap<&str, _> = analysis.kernels.iter().map(|k| (k.name.as_str(), k)).collect();
@@ -106,7 +106,7 @@ fn kernel_totals_equal_nsys() {
 #[test]
 fn copies_and_sets_equal_nsys() {
     for capture in CAPTURES {
-        let analysis = analyze(&trace(capture), &Options::default());
+        let analysis = analyze(&trace(capture), &Options::default()).analysis;
         let rows = stats(capture, "cuda_gpu_mem_time_sum");
         let sum = |word: &str| -> i64 {
             rows.iter()
@@ -130,14 +130,15 @@ fn every_range_a_stage(trace: &Trace) -> (Options, Analysis) {
             },
             ..Options::default()
         },
-    );
+    )
+    .analysis;
     let stages = plain.ranges.iter().map(|r| {
         let pattern = format!("{}@{}", r.domain, r.name);
         let patterns = vec![Pattern::parse(&pattern).unwrap()];
         StageRule {
             name: pattern,
             patterns,
-            asked: true,
+            requested: true,
             steps: Vec::new(),
             notes: Vec::new(),
         }
@@ -159,7 +160,7 @@ fn kernels_of_every_range_equal_nsys() {
     for capture in CAPTURES {
         let trace = trace(capture);
         let (options, _) = every_range_a_stage(&trace);
-        let analysis = analyze(&trace, &options);
+        let analysis = analyze(&trace, &options).analysis;
         let mut checked = 0;
         for row in stats(capture, "nvtx_kern_sum") {
             let Some((domain, name)) = row["NVTX Range"].split_once(':') else {
@@ -203,7 +204,7 @@ fn projected_times_of_every_range_equal_nsys() {
     for capture in CAPTURES {
         let trace = trace(capture);
         let (options, plain) = every_range_a_stage(&trace);
-        let analysis = analyze(&trace, &options);
+        let analysis = analyze(&trace, &options).analysis;
         for row in stats(capture, "nvtx_gpu_proj_sum") {
             let (domain, name) = row["Range"].split_once(':').unwrap_or(("", &row["Range"]));
             let stage = analysis
@@ -253,7 +254,7 @@ fn projected_times_of_every_range_equal_nsys() {
 #[test]
 fn stages_of_the_captures() {
     let check = |capture: &str, stage: &str, kernels: u64, kernel_ns: i64, wall_ns: i64| {
-        let analysis = analyze(&trace(capture), &Options::default());
+        let analysis = analyze(&trace(capture), &Options::default()).analysis;
         let stage = analysis
             .stages
             .iter()
@@ -306,7 +307,7 @@ fn captures_without_a_gpu_have_stages_and_no_gpu_numbers() {
             "../../fixtures/nsys-versions/nsys-{version}-cpu-nvtx.sqlite.gz"
         ));
         let trace = roofgap_trace::read(&[path]).expect("the fixture reads").trace;
-        let analysis = analyze(&trace, &Options::default());
+        let analysis = analyze(&trace, &Options::default()).analysis;
         assert!(!analysis.ranges.is_empty(), "{version}");
         let decode = analysis
             .stages

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         account: input.account,
         ..Options::default()
     };
-    let analysis = analyze(&input.trace, &options);
+    let analyzed = analyze(&input.trace, &options);
     let names = inputs
         .iter()
         .filter_map(|p| p.file_name())
@@ -25,7 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     std::fs::create_dir_all(&out)?;
     for file in files(Bundle {
-        analysis: &analysis,
+        analysis: &analyzed.analysis,
+        stages: &analyzed.stages,
         trace: Some(&input.trace),
         context: &context,
     }) {

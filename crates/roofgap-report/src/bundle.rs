@@ -1,6 +1,6 @@
 //! The input of every exporter.
 
-use roofgap_analyze::Analysis;
+use roofgap_analyze::{Analysis, StageIndex};
 use roofgap_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,8 @@ pub struct PhaseLine {
 pub struct Bundle<'a> {
     /// Analysis to report on.
     pub analysis: &'a Analysis,
+    /// Time spans and operations of each stage of the analysis.
+    pub stages: &'a StageIndex,
     /// Timeline; `None` if only the analysis was kept.
     pub trace: Option<&'a Trace>,
     /// Facts about the run.

@@ -12,7 +12,6 @@ pub mod text;
 mod bundle;
 mod export;
 mod files;
-mod places;
 mod view;
 
 pub use bundle::{Bundle, Context, PhaseLine};

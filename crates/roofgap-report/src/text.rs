@@ -1,10 +1,10 @@
 //! The analysis for a terminal: stages, findings, kernels, counters and losses.
 
 use crate::view::numbers::{count, ms};
-use crate::view::provenance::{self, Part, missing};
+use crate::view::provenance::{self, missing};
 use crate::view::table::plain;
 use crate::view::{findings, kernels, stages};
-use roofgap_analyze::{Analysis, verdict};
+use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
 
 /// The most findings listed.
@@ -96,7 +96,7 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
 fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
     heading("Stages", options, out);
     if analysis.stages.is_empty() {
-        let _ = writeln!(out, "{}", missing(analysis, Part::Stages));
+        let _ = writeln!(out, "{}", missing(analysis, &About::Stages));
         if !analysis.ranges.is_empty() {
             let _ = write!(
                 out,
@@ -153,7 +153,7 @@ fn findings(analysis: &Analysis, options: TextOptions, out: &mut String) {
 fn kernels(analysis: &Analysis, options: TextOptions, out: &mut String) {
     heading("Kernels by time, whole trace", options, out);
     if analysis.kernels.is_empty() {
-        let _ = writeln!(out, "{}", missing(analysis, Part::Kernels));
+        let _ = writeln!(out, "{}", missing(analysis, &About::Kernels));
         return;
     }
     let (shown, rest) = analysis

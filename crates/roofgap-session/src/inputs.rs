@@ -158,8 +158,10 @@ pub fn load(paths: &[PathBuf], given: &Given, exporter: &Exporter) -> Result<Loa
         ..Options::default()
     };
     let title: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let analyzed = roofgap_analyze::analyze(&input.trace, &options);
     Ok(Loaded {
-        analysis: roofgap_analyze::analyze(&input.trace, &options),
+        analysis: analyzed.analysis,
+        stages: analyzed.stages,
         trace: input.trace,
         context: Context {
             title: title.join(", "),

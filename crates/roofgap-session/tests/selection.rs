@@ -22,8 +22,8 @@ fn plan(capture: &str, top_n: usize) -> (Plan, Vec<strata::Stratum>, Vec<(String
     std::fs::write(&path, bytes).unwrap();
     let input = roofgap_trace::read(&[path]).unwrap();
     let options = roofgap_analyze::Options::default();
-    let analysis = roofgap_analyze::analyze(&input.trace, &options);
-    let strata = strata::of(&input.trace, &analysis.stages, &options.stages);
+    let analyzed = roofgap_analyze::analyze(&input.trace, &options);
+    let strata = strata::of(&input.trace, &analyzed);
     let limits = Limits {
         top_n,
         time_pct: 90.0,
@@ -33,7 +33,8 @@ fn plan(capture: &str, top_n: usize) -> (Plan, Vec<strata::Stratum>, Vec<(String
         passes_per_launch: 17,
         launch_count: 1,
     };
-    let stages = analysis
+    let stages = analyzed
+        .analysis
         .stages
         .iter()
         .map(|s| (s.name.clone(), s.kernel_ns.unwrap()))

@@ -4,9 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use roofgap_analyze::attribute::{Contexts, Launches};
-use roofgap_analyze::interval::Union;
-use roofgap_analyze::{Options, analyze};
+use roofgap_analyze::{Contexts, IntervalSet, Launches, Options, analyze};
 use roofgap_report::{Bundle, Context};
 use roofgap_synth::{Program, Spec, kineto, nsys};
 use roofgap_trace::sqlite::{Database, Value};
@@ -132,17 +130,18 @@ fn parts(c: &mut Criterion) {
     group.bench_function("union of all operations", |b| {
         b.iter_batched(
             || busy.clone(),
-            |busy| Union::of(busy).length(),
+            |busy| IntervalSet::of(busy).length(),
             BatchSize::LargeInput,
         );
     });
     group.bench_function("analyse", |b| {
         b.iter(|| analyze(black_box(&trace), &Options::default()))
     });
-    let analysis = analyze(&trace, &Options::default());
+    let analyzed = analyze(&trace, &Options::default());
     let context = Context::default();
     let bundle = Bundle {
-        analysis: &analysis,
+        analysis: &analyzed.analysis,
+        stages: &analyzed.stages,
         trace: Some(&trace),
         context: &context,
     };

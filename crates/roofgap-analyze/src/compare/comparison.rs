@@ -3,6 +3,7 @@
 //! Stages are given by instance (one run of the stage), so that runs with another number of repeats compare. Times are
 //! integer nanoseconds, percentages run from 0 to 100, and a change is head less base: a positive time is a loss.
 
+use crate::names::Family;
 use serde::{Deserialize, Serialize};
 
 /// The name of this schema.
@@ -262,7 +263,7 @@ pub struct KernelChange {
     /// For tables; that of the head where there is one.
     pub short_name: String,
     /// What kind of work it does.
-    pub family: String,
+    pub family: Family,
     /// How the two were found to be one.
     pub matched_by: MatchedBy,
     /// Why two names were taken for one kernel.

@@ -3,7 +3,7 @@
 use super::comparison::{KernelChange, KernelSide, KernelStatus, MatchedBy};
 use super::noise::{self, DEVIATIONS, Floors};
 use super::pairing::{self, Group, Pair};
-use crate::analysis::Kernel;
+use crate::result::Kernel;
 
 /// Kernels of both sides by instance, largest change first.
 pub(super) fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), floors: &Floors) -> Vec<KernelChange> {
@@ -82,7 +82,7 @@ fn both(
     };
     KernelChange {
         short_name: head.short_name.clone(),
-        family: head.family.clone(),
+        family: head.family,
         matched_by,
         match_reason,
         base: Some(side(base)),
@@ -103,7 +103,7 @@ fn single(group: &Group, added: bool) -> KernelChange {
     };
     KernelChange {
         short_name: group.short_name.clone(),
-        family: group.family.clone(),
+        family: group.family,
         matched_by: MatchedBy::Nothing,
         match_reason: None,
         base: (!added).then(|| side(group)),
@@ -127,7 +127,7 @@ mod tests {
     fn kernel(name: &str, each_ns: i64, calls: u64, spread: i64) -> Kernel {
         Kernel {
             name: name.into(),
-            family: "gemm".into(),
+            family: crate::Family::Gemm,
             total_ns: each_ns * calls as i64,
             calls,
             min_ns: Some(each_ns - spread),

@@ -2,7 +2,7 @@
 
 use super::comparison::{Difference, Weight};
 use super::sides::Side;
-use crate::analysis::{Analysis, WorkloadInfo};
+use crate::result::{Analysis, WorkloadInfo};
 
 /// In what the two differ, worst first, and what neither says.
 pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
@@ -97,11 +97,11 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
         let Some(other) = head.analysis.stages.iter().find(|s| s.name == stage.name) else {
             continue;
         };
-        let per_instance = |s: &crate::analysis::Stage| {
+        let per_instance = |s: &crate::result::Stage| {
             let steps = s.steps.as_ref()?;
             Some(format!("{} in {} instances", steps.count, s.instances))
         };
-        let rate = |s: &crate::analysis::Stage| {
+        let rate = |s: &crate::result::Stage| {
             s.steps
                 .as_ref()
                 .map(|steps| steps.count as f64 / s.instances.max(1) as f64)
@@ -121,8 +121,8 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
             found.list.push(Difference {
                 what: format!("{}.from", stage.name),
                 weight: Weight::Caution,
-                base: Some(stage.from.clone()),
-                head: Some(other.from.clone()),
+                base: Some(stage.from.to_string()),
+                head: Some(other.from.to_string()),
                 meaning: "one is timed by a tool, the other by the program itself".into(),
             });
         }

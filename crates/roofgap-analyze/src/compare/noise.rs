@@ -1,7 +1,7 @@
 //! How much a number may move by itself, from what the runs themselves show.
 
 use super::comparison::{Change, Judgement};
-use crate::analysis::{Kernel, Steps};
+use crate::result::{Kernel, Steps};
 
 /// What is taken for noise where nothing was measured, and the least that is taken for it anywhere: within one run there is
 /// nothing to be seen of what differs between two (clocks, neighbours, addresses).
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn steps(each: &[i64]) -> Steps {
-        crate::steps::summary(each.to_vec(), None).unwrap()
+        crate::timeline::steps::summary(each.to_vec(), None).unwrap()
     }
 
     #[test]

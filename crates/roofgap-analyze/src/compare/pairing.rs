@@ -4,8 +4,9 @@
 //! its name differs in numbers only (a tile size), or its time is alike as well: a library that picks another variant
 //! renames its kernel, and to call that "one gone, one added" would hide what happened.
 
-use crate::analysis::Kernel;
 use crate::counters::canonical;
+use crate::names::Family;
+use crate::result::Kernel;
 use rustc_hash::FxHashMap;
 
 /// The kernels of one canonical name, all devices together, of one instance.
@@ -13,7 +14,7 @@ use rustc_hash::FxHashMap;
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) short_name: String,
-    pub(super) family: String,
+    pub(super) family: Family,
     pub(super) total_ns: i64,
     pub(super) calls: f64,
     /// Variance of the total.
@@ -32,7 +33,7 @@ pub(super) fn groups(kernels: &[Kernel], instances: u64, variance: impl Fn(&Kern
             let group = Group {
                 name: kernel.name.clone(),
                 short_name: kernel.short_name.clone(),
-                family: kernel.family.clone(),
+                family: kernel.family,
                 total_ns: 0,
                 calls: 0.0,
                 variance: 0.0,
@@ -141,11 +142,14 @@ fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
     let ratio = |a: f64, b: f64| if a.max(b) > 0.0 { a.min(b) / a.max(b) } else { 1.0 };
     let calls = ratio(base.calls, head.calls);
     let time = ratio(base.total_ns as f64, head.total_ns as f64);
-    if kind(&base.family) != kind(&head.family) {
+    if kind(base.family) != kind(head.family) {
         return None;
     }
     // Kernels of these families come in dozens with as many calls: only the name tells them apart.
-    let name_only = matches!(base.family.as_str(), "elementwise" | "copy/layout" | "other");
+    let name_only = matches!(
+        base.family,
+        Family::Elementwise | Family::CopyLayout | Family::Other
+    );
     let score = 2.0 * names + calls + time;
     let times = format!("{} and {} calls", round(base.calls), round(head.calls));
     if names >= 0.999 && calls >= 0.5 {
@@ -171,8 +175,12 @@ fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
 }
 
 /// Matrix by matrix and matrix by vector are one kind: a library moves between them.
-fn kind(family: &str) -> &str {
-    if family == "gemv" { "gemm" } else { family }
+fn kind(family: Family) -> Family {
+    if family == Family::Gemv {
+        Family::Gemm
+    } else {
+        family
+    }
 }
 
 fn round(calls: f64) -> String {
@@ -224,7 +232,7 @@ mod tests {
         Kernel {
             name: name.into(),
             short_name: name.into(),
-            family: family.into(),
+            family: Family::named(family).unwrap(),
             total_ns,
             calls,
             ..Kernel::default()

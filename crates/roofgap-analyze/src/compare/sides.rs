@@ -5,7 +5,7 @@ use super::gate::{self, Gate};
 use super::noise::{self, Better, Floors};
 use super::stage::{self, StageSide};
 use super::{kernels, likeness};
-use crate::analysis::Analysis;
+use crate::result::Analysis;
 use std::collections::BTreeMap;
 
 /// What is known of a side beside its analysis.
@@ -81,7 +81,7 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
     comparison
 }
 
-fn side_of<'a>(side: Side<'a>, stage: &'a crate::analysis::Stage) -> StageSide<'a> {
+fn side_of<'a>(side: Side<'a>, stage: &'a crate::result::Stage) -> StageSide<'a> {
     StageSide {
         stage,
         repeats: side.facts.unwatched.get(&stage.name).map_or(&[], Vec::as_slice),

@@ -4,7 +4,7 @@ use super::comparison::{Explanation, KernelChange, KernelStatus, Part, PartKind,
 use super::kernels;
 use super::noise::{self, Better, Floors};
 use super::pairing::by_instance;
-use crate::analysis::{Idle, Note, Stage};
+use crate::result::{Idle, Note, Stage};
 
 /// Unwatched times of a stage, one a repeat.
 pub(super) type Repeats<'a> = &'a [i64];

@@ -1,12 +1,13 @@
 use super::*;
-use crate::analysis::*;
+use crate::names::Family;
+use crate::result::*;
 
 fn kernel(name: &str, total_ns: i64, calls: u64) -> Kernel {
     let mean_ns = total_ns / calls as i64;
     Kernel {
         name: name.into(),
         short_name: name.into(),
-        family: "gemm".into(),
+        family: Family::Gemm,
         device: Some(0),
         total_ns,
         calls,
@@ -40,12 +41,12 @@ fn analysis() -> Analysis {
                 sync_ns: 20_000,
                 ..Idle::default()
             }),
-            steps: crate::steps::summary(
+            steps: crate::timeline::steps::summary(
                 vec![24_990, 25_010, 25_000, 25_005, 24_995, 25_000, 25_002, 24_998],
                 Some(5.5),
             ),
             kernels: vec![kernel("gemm_64x8", 90_000, 20), kernel("sort_up", 30_000, 20)],
-            from: "timeline".into(),
+            from: Default::default(),
             ..Stage::default()
         }],
         workload: Some(WorkloadInfo {
@@ -115,7 +116,7 @@ fn instances_do_not_count_twice() {
         kernel.calls *= 2;
     }
     let each = stage.steps.as_ref().unwrap().each_ns.clone();
-    stage.steps = crate::steps::summary([each.clone(), each].concat(), Some(5.5));
+    stage.steps = crate::timeline::steps::summary([each.clone(), each].concat(), Some(5.5));
     let comparison = run(&analysis(), &head, "1%");
     assert!(!comparison.stages[0].has_changed(), "{:#?}", comparison.stages[0]);
     assert!(comparison.differences.is_empty(), "{:?}", comparison.differences);
@@ -153,7 +154,7 @@ fn a_slower_kernel_behind_idle_time_breaks_the_gate() {
 fn a_change_inside_the_noise_breaks_nothing() {
     let mut base = analysis();
     let mut head = analysis();
-    let jumpy = |each: [i64; 8]| crate::steps::summary(each.to_vec(), Some(5.5));
+    let jumpy = |each: [i64; 8]| crate::timeline::steps::summary(each.to_vec(), Some(5.5));
     base.stages[0].steps = jumpy([20_000, 30_000, 24_000, 26_000, 22_000, 28_000, 25_000, 25_000]);
     head.stages[0].steps = jumpy([31_000, 21_000, 25_000, 27_000, 29_000, 23_000, 26_000, 34_000]);
     head.stages[0].wall_ns += 16_000;

@@ -12,9 +12,9 @@ use super::names::canonical;
 use super::readings::Readings;
 use super::roofline::Roofline;
 use super::timeline::{Timeline, TimelineKernel};
-use crate::analysis::{CounterRow, Kernel};
 use crate::gpu::GpuFacts;
-use crate::stages::StageSet;
+use crate::result::{CounterRow, Kernel};
+use crate::stages::{NamedPlace, StageSet};
 
 /// Durations under ncu within this ratio of the timeline's are taken for the same behaviour.
 pub const REPRESENTATIVE: RangeInclusive<f64> = 0.67..=1.5;
@@ -67,43 +67,9 @@ impl Joined {
 /// What makes launches samples of one row.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
-    stage: Place,
+    stage: NamedPlace,
     kernel: String,
     shape: Option<([u32; 3], [u32; 3])>,
-}
-
-/// Where a launch was made, by its ranges.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
-    /// In the stage at this position.
-    Stage(usize),
-    /// Inside a warm-up.
-    Warmup,
-    /// In ranges that are no stage, or in none.
-    Unknown,
-}
-
-impl Place {
-    fn of(launch: &LaunchCounters, stages: &StageSet) -> Self {
-        let inside = |patterns: &[crate::stages::Pattern]| {
-            launch.nvtx.iter().any(|range| {
-                let domain = range.domain.as_deref().unwrap_or_default();
-                patterns
-                    .iter()
-                    .any(|pattern| pattern.matches(domain, &range.name))
-            })
-        };
-        if inside(&stages.warmup) {
-            return Self::Warmup;
-        }
-        let holds =
-            |rule: &crate::stages::StageRule| inside(&rule.patterns) || (!rule.asked && inside(&rule.steps));
-        stages
-            .stages
-            .iter()
-            .position(holds)
-            .map_or(Self::Unknown, Self::Stage)
-    }
 }
 
 struct Group<'a> {
@@ -128,7 +94,7 @@ pub fn join(sets: &[CounterSet], timeline: &Timeline, stages: &StageSet, gpu: Op
         joined.losses.merge(&set.losses);
         for (at, launch) in set.launches.iter().enumerate() {
             let key = || Key {
-                stage: Place::of(launch, stages),
+                stage: stages.place(&launch.nvtx),
                 kernel: canonical(&launch.kernel),
                 shape: launch.grid.zip(launch.block),
             };
@@ -265,8 +231,8 @@ impl<'a> Match<'a> {
 
 fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Measured {
     let own_stage = match group.key.stage {
-        Place::Stage(at) => stages.stages.get(at).map(|rule| rule.name.as_str()),
-        Place::Warmup | Place::Unknown => None,
+        NamedPlace::Stage(at) => stages.stages.get(at).map(|rule| rule.name.as_str()),
+        NamedPlace::Warmup | NamedPlace::Outside => None,
     };
     let found = Match::find(group, timeline, own_stage);
     let all: Vec<Readings> = group
@@ -303,9 +269,9 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
     let flops = readings.flops();
     let dram_bytes = readings.dram_bytes;
     let stage = match group.key.stage {
-        Place::Stage(_) => own_stage,
-        Place::Warmup => None,
-        Place::Unknown => found.stage(),
+        NamedPlace::Stage(_) => own_stage,
+        NamedPlace::Warmup => None,
+        NamedPlace::Outside => found.stage(),
     };
     let clocks_locked = group
         .samples
@@ -325,7 +291,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
     } else if readings.work.is_none() {
         reasons.push("flops unknown: no counter of work was collected".to_owned());
     }
-    if group.key.stage == Place::Warmup {
+    if group.key.stage == NamedPlace::Warmup {
         reasons.push("launched inside a warm-up".to_owned());
     }
     reasons.extend(match_note(&found, timeline, timeline_ratio, clocks_locked));

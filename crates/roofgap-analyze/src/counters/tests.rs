@@ -366,9 +366,7 @@ fn a_stage_unknown_to_ncu_comes_from_the_timeline() {
 fn timeline(name: &str) -> Timeline {
     let path = repository().join("fixtures/h200").join(name);
     let trace = roofgap_trace::read(&[path]).expect("a capture").trace;
-    let launches = crate::attribute::Launches::join(&trace, &mut roofgap_trace::Losses::default());
-    let contexts = crate::attribute::Contexts::build(&trace, &launches.call_of_op);
-    Timeline::of_stages(&trace, &launches, &contexts, &StageSet::default())
+    Timeline::of_stages(&trace, &crate::analyze(&trace, &crate::Options::default()).stages)
 }
 
 #[test]
@@ -474,7 +472,7 @@ fn tables_get_the_shape_with_the_most_time() {
         None,
     );
     let name = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT";
-    let kernel = |name: &str| crate::analysis::Kernel {
+    let kernel = |name: &str| crate::result::Kernel {
         name: name.to_owned(),
         ..Default::default()
     };

@@ -4,9 +4,7 @@ use roofgap_trace::{NameId, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
 use super::names::canonical;
-use crate::attribute::{Contexts, Launches, NO_CALL};
-use crate::instances::{NO_INSTANCE, StageRanges, Warmup, place_contexts};
-use crate::stages::StageSet;
+use crate::stages::StageIndex;
 
 /// One kernel with one launch shape in one stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,31 +93,10 @@ impl Timeline {
         Self::new(kernels)
     }
 
-    /// Groups the kernels of a trace whose launches are joined and whose ranges are known, by the stages of `stages`.
+    /// Groups the kernels of a trace by the stages of its index.
     #[must_use]
-    pub fn of_stages(trace: &Trace, launches: &Launches, contexts: &Contexts, stages: &StageSet) -> Self {
-        let warmup = Warmup::of(trace, stages);
-        let places: Vec<(&str, Vec<u32>)> = stages
-            .stages
-            .iter()
-            .map(|rule| {
-                let found = StageRanges::find(trace, rule, &warmup, stages);
-                (
-                    rule.name.as_str(),
-                    place_contexts(contexts, &found.instances, trace.ranges.rows.len()),
-                )
-            })
-            .collect();
-        let stage_of = |op: usize| {
-            let call = *launches.call_of_op.get(op).filter(|call| **call != NO_CALL)?;
-            let context = *contexts.of_call.get(call as usize)?;
-            let inside = |place: &Vec<u32>| place.get(context as usize).is_some_and(|at| *at != NO_INSTANCE);
-            places
-                .iter()
-                .find(|(_, place)| inside(place))
-                .map(|(name, _)| *name)
-        };
-        Self::of(trace, stage_of)
+    pub fn of_stages(trace: &Trace, index: &StageIndex) -> Self {
+        Self::of(trace, |op| index.stage_of_op(op).map(|stage| index.name(stage)))
     }
 
     /// Whether there is nothing to join with.

@@ -1,15 +1,15 @@
 //! Going through the operations of a stage once.
 
 use super::evidence::{ChainUse, CommunicationUse, DeviceUse, ShapeUse, StageEvidence};
-use crate::interval::Union;
-use crate::names::family;
+use crate::names::{Family, family};
+use crate::timeline::IntervalSet;
 use roofgap_trace::{MemoryKind, NameId, Ns, OpKind, ShapeId, Trace};
 use rustc_hash::FxHashMap;
 
 /// What the name of a kernel tells.
 #[derive(Clone, Copy)]
 struct Kind {
-    family: &'static str,
+    family: Family,
     /// A compiler can fold it into its neighbours.
     light: bool,
     communication: bool,
@@ -28,7 +28,7 @@ impl Kinds {
         let kind = Kind {
             family,
             light: light(family),
-            communication: family == "communication",
+            communication: family == Family::Communication,
         };
         if self.0.len() <= name.index() {
             self.0.resize(name.index() + 1, None);
@@ -41,11 +41,9 @@ impl Kinds {
 }
 
 /// Kernels that a compiler can fold into one another.
-fn light(family: &str) -> bool {
-    matches!(
-        family,
-        "elementwise" | "copy/layout" | "reduction" | "norm" | "softmax"
-    )
+fn light(family: Family) -> bool {
+    use Family::*;
+    matches!(family, Elementwise | CopyLayout | Reduction | Norm | Softmax)
 }
 
 /// A stream of a device, with the run of light kernels that is still open on it.
@@ -73,7 +71,7 @@ impl Lane {
 }
 
 /// Times taken, by device.
-type Times = FxHashMap<u16, Union>;
+type Times = FxHashMap<u16, IntervalSet>;
 
 pub(super) struct Collector<'t, 'k> {
     trace: &'t Trace,
@@ -265,7 +263,7 @@ impl<'t, 'k> Collector<'t, 'k> {
             self.found.devices = uses.collect();
             self.found.devices.sort_by_key(|device| device.number);
             let all = self.compute.values().flat_map(|times| times.intervals());
-            let any = Union::of(all.copied().collect()).length();
+            let any = IntervalSet::of(all.copied().collect()).length();
             self.found.any_device_ns = (self.compute.len() > 1).then_some(any);
         }
         self.found.streams = self.lanes.len() as u64;

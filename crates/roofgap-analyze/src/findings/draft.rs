@@ -1,6 +1,6 @@
 //! Writing a finding.
 
-use crate::analysis::{Finding, Stage};
+use crate::result::{Finding, Stage};
 use serde_json::Value;
 
 /// Below this share of the stage's time a finding is not worth a line, in %.

@@ -1,10 +1,9 @@
 //! What the trace shows of a stage beside the analysis: launch shapes, waits, copies, chains of small kernels, overlap.
 
 use super::collect::{Collector, Kinds};
-use crate::attribute::{Contexts, Launches, NO_CALL};
-use crate::instances::{NO_INSTANCE, StageRanges, Warmup, place_contexts};
-use crate::interval::Union;
-use crate::stages::StageSet;
+use crate::names::Family;
+use crate::stages::{Span, StageIndex, StageSpans};
+use crate::timeline::IntervalSet;
 use roofgap_trace::{CallClass, NameId, Ns, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -47,8 +46,8 @@ pub struct DeviceUse {
 pub struct ShapeUse {
     /// The kernel as the tool gave it.
     pub name: String,
-    /// Its family.
-    pub family: &'static str,
+    /// Kernel family.
+    pub family: Family,
     /// Multiprocessors of its device.
     pub sms: Option<u32>,
     /// Compute capability of its device.
@@ -123,71 +122,38 @@ pub struct CommunicationUse {
     pub exposed_ns: Ns,
 }
 
-/// Collects the evidence of every stage that occurs.
-pub fn evidence(
-    trace: &Trace,
-    launches: &Launches,
-    contexts: &Contexts,
-    stages: &StageSet,
-) -> Vec<StageEvidence> {
-    let warmup = Warmup::of(trace, stages);
+/// Collects the evidence of every stage, in the order of the index.
+pub(crate) fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> {
     let mut kinds = Kinds::default();
-    stages
-        .stages
-        .iter()
-        .filter_map(|rule| {
-            let ranges = StageRanges::find(trace, rule, &warmup, stages);
-            if ranges.instances.is_empty() {
-                return None;
-            }
-            let place = place_contexts(contexts, &ranges.instances, trace.ranges.rows.len());
-            let inside = |op: usize| {
-                let call = launches.call_of_op.get(op).copied().unwrap_or(NO_CALL);
-                let context = contexts.of_call.get(call as usize);
-                context
-                    .and_then(|context| place.get(*context as usize))
-                    .is_some_and(|instance| *instance != NO_INSTANCE)
-            };
+    (0..index.len())
+        .map(|stage| {
+            let members = || (0..trace.ops.len()).filter(|&op| index.holds(stage, op));
             let mut collector = Collector::new(trace, &mut kinds);
-            for op in (0..trace.ops.len()).filter(|&op| inside(op)) {
-                collector.add(op);
-            }
-            // Rare, so a second look is cheaper than keeping every kernel's times.
+            members().for_each(|op| collector.add(op));
+            // Rare, so a second pass is cheaper than keeping the times of every kernel.
             if collector.needs_compute() {
-                for op in (0..trace.ops.len()).filter(|&op| inside(op)) {
-                    collector.add_compute(op);
-                }
+                members().for_each(|op| collector.add_compute(op));
             }
             let mut found = collector.finish();
-            found.stage.clone_from(&rule.name);
-            found.syncs = syncs(trace, &ranges);
-            let graph = |(context, class): (&u32, &CallClass)| {
-                let at = place.get(*context as usize);
-                *class == CallClass::GraphLaunch && at.is_some_and(|instance| *instance != NO_INSTANCE)
-            };
-            let calls = contexts.of_call.iter().zip(&trace.calls.class);
-            found.graph_launches = calls.filter(|&call| graph(call)).count() as u64;
-            Some(found)
+            found.stage = index.name(stage).to_owned();
+            found.syncs = syncs(trace, index.spans(stage));
+            let calls = index.contexts().of_call.iter().zip(&trace.calls.class);
+            let graphs = calls.filter(|(context, class)| {
+                **class == CallClass::GraphLaunch && index.instance_of_context(stage, **context).is_some()
+            });
+            found.graph_launches = graphs.count() as u64;
+            found
         })
         .collect()
 }
 
-fn syncs(trace: &Trace, ranges: &StageRanges) -> SyncUse {
-    let union = |rows: &[u32]| -> FxHashMap<ThreadId, Union> {
-        let mut lists: FxHashMap<ThreadId, Vec<(Ns, Ns)>> = FxHashMap::default();
-        for range in rows.iter().filter_map(|&row| trace.ranges.rows.get(row as usize)) {
-            lists
-                .entry(range.thread)
-                .or_default()
-                .push((range.start, range.end));
-        }
-        lists
-            .into_iter()
-            .map(|(thread, list)| (thread, Union::of(list)))
-            .collect()
+fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
+    let by_thread = |spans: &[Span]| {
+        let rows = spans.iter().filter_map(|span| span.range);
+        IntervalSet::by_thread(rows.filter_map(|row| trace.ranges.rows.get(row as usize)))
     };
-    let stage = union(&ranges.instances);
-    let steps = union(&ranges.steps);
+    let stage = by_thread(&spans.instances);
+    let steps = by_thread(&spans.steps);
     let calls = &trace.calls;
     let mut found = SyncUse::default();
     let mut names: FxHashMap<NameId, u64> = FxHashMap::default();
@@ -203,7 +169,7 @@ fn syncs(trace: &Trace, ranges: &StageRanges) -> SyncUse {
         if *class != CallClass::Sync {
             continue;
         }
-        let within = |lists: &FxHashMap<ThreadId, Union>| {
+        let within = |lists: &FxHashMap<ThreadId, IntervalSet>| {
             lists
                 .get(thread)
                 .is_some_and(|union| union.encloses(*start, *end))
@@ -215,8 +181,8 @@ fn syncs(trace: &Trace, ranges: &StageRanges) -> SyncUse {
             in_steps += u64::from(within(&steps));
         }
     }
-    found.inside = if ranges.steps.is_empty() {
-        found.count.saturating_sub(ranges.instances.len() as u64)
+    found.inside = if spans.steps.is_empty() {
+        found.count.saturating_sub(spans.instances.len() as u64)
     } else {
         in_steps
     };

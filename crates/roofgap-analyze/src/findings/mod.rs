@@ -13,14 +13,13 @@ mod rules;
 mod tests;
 
 pub use draft::count;
-pub use evidence::{
-    ChainUse, CommunicationUse, CopyUse, DeviceUse, ShapeUse, StageEvidence, SyncUse, evidence,
-};
+pub(crate) use evidence::evidence;
+pub use evidence::{ChainUse, CommunicationUse, CopyUse, DeviceUse, ShapeUse, StageEvidence, SyncUse};
 pub use occupancy::{Limit, Occupancy, occupancy};
 
-use crate::analysis::{Analysis, Finding, Stage};
 use crate::counters::Measured;
 use crate::model::Architecture;
+use crate::result::{Analysis, Finding, Stage};
 
 /// All that the rules may look at.
 #[derive(Debug, Clone, Copy)]

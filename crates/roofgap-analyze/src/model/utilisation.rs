@@ -1,8 +1,8 @@
 //! Work against time: MFU and MBU of a stage.
 
 use super::work::{StageWork, Term};
-use crate::analysis;
 use crate::gpu::{Dtype, GpuFacts};
+use crate::result::{self};
 
 /// How long a stage took, all instances together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct StageTime {
 ///
 /// # Errors
 /// The reason why there is no number.
-pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<analysis::Mfu, String> {
+pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<result::Mfu, String> {
     let peak = gpu.peak(dtype).ok_or_else(|| {
         gpu.unknown.clone().unwrap_or_else(|| {
             format!(
@@ -39,7 +39,7 @@ pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> R
     if let Some(notes) = &gpu.notes {
         assumptions.push(format!("{}: {notes}", gpu.name));
     }
-    Ok(analysis::Mfu {
+    Ok(result::Mfu {
         flops,
         peak_flops_per_s: peak.flops_per_s,
         dtype: dtype.name().to_owned(),
@@ -60,7 +60,7 @@ pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> R
 ///
 /// # Errors
 /// The reason why there is no number.
-pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<analysis::Mbu, String> {
+pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<result::Mbu, String> {
     let (bandwidth, source) = gpu.bandwidth().ok_or_else(|| {
         gpu.unknown.clone().unwrap_or_else(|| {
             format!(
@@ -73,7 +73,7 @@ pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<analysis
     let bytes = work.moved_bytes();
     let devices = f64::from(work.devices.max(1));
     let percent = |seconds: f64| 100.0 * bytes / (seconds * bandwidth);
-    Ok(analysis::Mbu {
+    Ok(result::Mbu {
         bytes,
         bandwidth_bytes_per_s: bandwidth,
         bandwidth_source: source.to_owned(),
@@ -97,8 +97,8 @@ fn seconds(ns: i64) -> Option<f64> {
     (ns > 0).then(|| ns as f64 / 1e9)
 }
 
-fn analysis_term(term: &Term) -> analysis::Term {
-    analysis::Term {
+fn analysis_term(term: &Term) -> result::Term {
+    result::Term {
         name: term.name.clone(),
         flops: term.flops,
         bytes: term.moved_bytes(),

@@ -1,56 +1,126 @@
-//! What kind of work a kernel does, by rules that are data.
+//! The kind of work of a kernel, by rules in `families.txt`.
 
+use super::communication::is_communication_lowercase;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::sync::LazyLock;
 
-/// The families, `other` last.
-#[cfg(test)]
-const FAMILIES: [&str; 13] = [
-    "gemm",
-    "gemv",
-    "attention",
-    "elementwise",
-    "reduction",
-    "norm",
-    "softmax",
-    "copy/layout",
-    "moe",
-    "embedding",
-    "sampling",
-    "communication",
-    "other",
-];
+/// The kind of work that a kernel does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// Matrix times matrix, and convolutions.
+    Gemm,
+    /// Matrix times vector.
+    Gemv,
+    /// Attention.
+    Attention,
+    /// Element by element.
+    Elementwise,
+    /// Reductions and scans.
+    Reduction,
+    /// Normalisation.
+    Norm,
+    /// Softmax.
+    Softmax,
+    /// Copies and changes of layout.
+    #[serde(rename = "copy/layout")]
+    CopyLayout,
+    /// Routing of a mixture of experts.
+    Moe,
+    /// Lookup of rows.
+    Embedding,
+    /// Sampling and sorting.
+    Sampling,
+    /// Communication with other GPUs.
+    Communication,
+    /// Any other work.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl Family {
+    /// All families, `other` last.
+    pub const ALL: [Self; 13] = [
+        Self::Gemm,
+        Self::Gemv,
+        Self::Attention,
+        Self::Elementwise,
+        Self::Reduction,
+        Self::Norm,
+        Self::Softmax,
+        Self::CopyLayout,
+        Self::Moe,
+        Self::Embedding,
+        Self::Sampling,
+        Self::Communication,
+        Self::Other,
+    ];
+
+    /// Returns the family of a name in the JSON.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.as_str() == name)
+    }
+
+    /// Returns the name in the JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gemm => "gemm",
+            Self::Gemv => "gemv",
+            Self::Attention => "attention",
+            Self::Elementwise => "elementwise",
+            Self::Reduction => "reduction",
+            Self::Norm => "norm",
+            Self::Softmax => "softmax",
+            Self::CopyLayout => "copy/layout",
+            Self::Moe => "moe",
+            Self::Embedding => "embedding",
+            Self::Sampling => "sampling",
+            Self::Communication => "communication",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.as_str())
+    }
+}
 
 struct Rule {
-    family: &'static str,
+    family: Family,
+    /// Lowercase text that the name contains.
     needle: &'static str,
+    /// Lowercase text that the name does not contain.
     not: Option<&'static str>,
 }
 
-static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    let lines = include_str!("families.txt")
-        .lines()
-        .filter(|l| !l.starts_with('#'));
-    lines
-        .filter_map(|line| {
-            let (family, rest) = line.split_once(':')?;
-            let (needle, not) = match rest.split_once('!') {
-                Some((needle, not)) => (needle.trim(), Some(not.trim())),
-                None => (rest.trim(), None),
-            };
-            Some(Rule {
-                family: family.trim(),
-                needle,
-                not,
-            })
-        })
-        .collect()
-});
+static RULES: LazyLock<Vec<Rule>> =
+    LazyLock::new(|| include_str!("families.txt").lines().filter_map(rule).collect());
 
-/// The family of a kernel, by its full name.
-pub fn family(name: &str) -> &'static str {
+fn rule(line: &'static str) -> Option<Rule> {
+    let (family, rest) = line.split_once(':').filter(|_| !line.starts_with('#'))?;
+    let family = Family::named(family.trim())?;
+    let (needle, not) = match rest.split_once('!') {
+        Some((needle, not)) => (needle.trim(), Some(not.trim())),
+        None => (rest.trim(), None),
+    };
+    Some(Rule { family, needle, not })
+}
+
+/// Returns the family of a kernel by its full name.
+pub fn family(name: &str) -> Family {
     let name = name.to_lowercase();
-    let fits = |r: &&Rule| name.contains(r.needle) && r.not.is_none_or(|not| !name.contains(not));
-    RULES.iter().find(fits).map_or("other", |r| r.family)
+    if is_communication_lowercase(&name) {
+        return Family::Communication;
+    }
+    let matches = |rule: &&Rule| name.contains(rule.needle) && rule.not.is_none_or(|not| !name.contains(not));
+    RULES
+        .iter()
+        .find(matches)
+        .map_or(Family::Other, |rule| rule.family)
 }
 
 #[cfg(test)]
@@ -58,10 +128,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_names_a_known_family() {
-        assert!(RULES.len() > 80);
+    fn every_line_is_a_rule() {
+        let lines = include_str!("families.txt").lines();
+        let rules = lines.filter(|line| !line.starts_with('#') && !line.is_empty());
+        assert_eq!(RULES.len(), rules.count());
         for rule in RULES.iter() {
-            assert!(FAMILIES.contains(&rule.family), "{}", rule.family);
             assert!(
                 !rule.needle.is_empty() && rule.needle == rule.needle.to_lowercase(),
                 "{}",
@@ -259,7 +330,7 @@ mod tests {
             ("fused_recurrent_gated_delta_rule_fwd_kernel", "attention"),
         ];
         for (name, expected) in real {
-            assert_eq!(family(name), expected, "{name}");
+            assert_eq!(family(name).as_str(), expected, "{name}");
         }
     }
 
@@ -353,7 +424,19 @@ mod tests {
             ("my_kernel(int)", "other"),
         ];
         for (name, expected) in real {
-            assert_eq!(family(name), expected, "{name}");
+            assert_eq!(family(name).as_str(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn json_keeps_the_names() {
+        for family in Family::ALL {
+            assert_eq!(serde_json::to_value(family).unwrap(), family.as_str());
+        }
+        let read = |text: &str| serde_json::from_value::<Family>(text.into()).unwrap();
+        assert_eq!(
+            (read("copy/layout"), read("a new family")),
+            (Family::CopyLayout, Family::Other)
+        );
     }
 }

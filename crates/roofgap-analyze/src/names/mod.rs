@@ -1,24 +1,26 @@
-//! Kernel names: a short one that fits a table, and the family of work.
+//! Kernel names: short name, family, and whether a kernel communicates.
 
+mod communication;
 mod family;
 mod short;
 
-pub use family::family;
+pub use communication::is_communication;
+pub use family::{Family, family};
 pub use short::short_name;
 
 use rustc_hash::FxHashMap;
 
-/// Short names and families, worked out once for each kernel name.
+/// Cache of short names and families.
 #[derive(Debug, Default)]
-pub struct Naming(FxHashMap<String, (String, String)>);
+pub(crate) struct Naming(FxHashMap<String, (String, Family)>);
 
 impl Naming {
-    /// Short name and family of a kernel.
-    pub fn of(&mut self, name: &str) -> (String, String) {
+    /// Returns the short name and the family of a kernel.
+    pub(crate) fn of(&mut self, name: &str) -> (String, Family) {
         if let Some(known) = self.0.get(name) {
             return known.clone();
         }
-        let found = (short_name(name), family(name).to_owned());
+        let found = (short_name(name), family(name));
         self.0.insert(name.to_owned(), found.clone());
         found
     }

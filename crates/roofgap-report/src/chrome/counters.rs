@@ -2,8 +2,7 @@
 
 use super::event::Writer;
 use super::tracks::device;
-use roofgap_analyze::attribute::{Launches, NO_CALL};
-use roofgap_analyze::{Analysis, CounterRow};
+use roofgap_analyze::{Analysis, CounterRow, Launches, NO_CALL};
 use roofgap_trace::{Ns, OpKind, Trace};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

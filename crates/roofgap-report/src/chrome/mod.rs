@@ -10,12 +10,11 @@ mod tracks;
 
 use crate::bundle::Bundle;
 use crate::export::{self, ExportError};
-use crate::places::Places;
 use event::Writer;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use roofgap_analyze::attribute::{Launches, NO_CALL};
-use roofgap_trace::{Losses, Ns, OpKind, RangeStyle, Trace};
+use roofgap_analyze::{Launches, NO_CALL};
+use roofgap_trace::{Ns, OpKind, RangeStyle, Trace};
 use std::io::{self, Write};
 use std::path::Path;
 use tracks::{Track, Tracks};
@@ -48,26 +47,25 @@ pub fn write(bundle: Bundle<'_>, trace: &Trace, out: &mut impl Write) -> io::Res
     let tracks = Tracks::of(trace);
     let mut writer = Writer::new(out, first)?;
     tracks.describe(trace, &mut writer)?;
-    stages(bundle, trace, &mut writer)?;
+    stages(bundle, &mut writer)?;
     ranges(trace, &tracks, &mut writer)?;
     operators(trace, &tracks, &mut writer)?;
     calls(trace, &tracks, &mut writer)?;
-    let launches = Launches::join(trace, &mut Losses::default());
-    operations(trace, &tracks, &launches, &mut writer)?;
-    counters::waiting(trace, &launches, &mut writer)?;
+    let launches = bundle.stages.launches();
+    operations(trace, &tracks, launches, &mut writer)?;
+    counters::waiting(trace, launches, &mut writer)?;
     counters::measured(bundle.analysis, trace, &mut writer)?;
     writer.finish()
 }
 
-fn stages<W: Write>(bundle: Bundle<'_>, trace: &Trace, writer: &mut Writer<W>) -> io::Result<()> {
-    let places = Places::find(bundle.analysis, trace);
-    if places.stages.iter().any(|s| !s.instances.is_empty()) {
+fn stages<W: Write>(bundle: Bundle<'_>, writer: &mut Writer<W>) -> io::Result<()> {
+    if !bundle.stages.is_empty() {
         writer.process(Track::STAGES.pid, "stages", 0)?;
         writer.thread(Track::STAGES, "stages", 0)?;
     }
-    for (stage, places) in bundle.analysis.stages.iter().zip(&places.stages) {
-        for &(start, end) in &places.instances {
-            writer.slice(Track::STAGES, "stage", &stage.name, (start, end), &[])?;
+    for (at, stage) in bundle.analysis.stages.iter().enumerate() {
+        for span in &bundle.stages.spans(at).instances {
+            writer.slice(Track::STAGES, "stage", &stage.name, (span.start, span.end), &[])?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 fn real() -> Analysis {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
-    let mut analysis = analyze(&roofgap_trace::read(&[path]).unwrap().trace, &Options::default());
+    let mut analysis = analyze(&roofgap_trace::read(&[path]).unwrap().trace, &Options::default()).analysis;
     for source in &mut analysis.sources {
         source.path = "llama4.sqlite".into();
     }
@@ -34,7 +34,7 @@ fn slower(base: &Analysis) -> Analysis {
     decode.kernels[0].short_name = decode.kernels[0].name.clone();
     let mut new = decode.kernels[1].clone();
     (new.name, new.short_name) = ("<b>|`new`*_kernel".into(), "<b>|`new`*_kernel".into());
-    (new.family, new.total_ns, new.calls) = ("other".into(), 50_000, 8);
+    (new.family, new.total_ns, new.calls) = (Default::default(), 50_000, 8);
     added += new.total_ns;
     decode.kernels.push(new);
     decode.kernel_ns = decode.kernel_ns.map(|ns| ns + added);
@@ -125,7 +125,7 @@ fn a_huge_comparison_still_fits() {
             let mut kernel = stage.kernels[0].clone();
             kernel.name = format!("{}{i}", "k".repeat(300));
             kernel.short_name = kernel.name.clone();
-            kernel.family = "other".into();
+            kernel.family = Default::default();
             stage.kernels.push(kernel);
         }
     }

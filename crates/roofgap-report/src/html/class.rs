@@ -37,7 +37,7 @@ pub(super) fn position(name: &str) -> u32 {
 /// The class of a GPU operation, by its kind and the name of a kernel.
 pub(super) fn of_op(kind: OpKind, name: &str) -> u32 {
     position(match kind {
-        OpKind::Kernel => roofgap_analyze::family(name),
+        OpKind::Kernel => roofgap_analyze::family(name).as_str(),
         OpKind::Copy => "memcpy",
         OpKind::Set => "memset",
         OpKind::Graph => "graph",

@@ -2,18 +2,17 @@
 
 use super::markup::absent;
 use crate::bundle::Bundle;
-use crate::places::Places;
 use crate::view::findings::{evidence_name, evidence_value, none_found, saving};
 use crate::view::table::cut;
 use maud::{Markup, html};
-use roofgap_analyze::{Analysis, Finding};
+use roofgap_analyze::Finding;
 use serde_json::Value;
 
 /// Number of findings that are open at first.
 const OPEN: usize = 3;
 
 /// Renders all findings.
-pub(super) fn findings(bundle: Bundle<'_>, places: &Places) -> Markup {
+pub(super) fn findings(bundle: Bundle<'_>) -> Markup {
     let analysis = bundle.analysis;
     if analysis.findings.is_empty() {
         return absent(&none_found(analysis));
@@ -33,7 +32,7 @@ pub(super) fn findings(bundle: Bundle<'_>, places: &Places) -> Markup {
                             div { dt { (evidence_name(key)) } dd { (evidence(key, value)) } }
                         }
                     }
-                    @if let Some(link) = link(analysis, finding, places) { (link) }
+                    @if let Some(link) = link(bundle, finding) { (link) }
                 } }
             }
         }
@@ -49,10 +48,13 @@ fn evidence(key: &str, value: &Value) -> Markup {
 }
 
 /// Renders a button that shows the finding in the timeline; `None` if its stage is not there.
-fn link(analysis: &Analysis, finding: &Finding, places: &Places) -> Option<Markup> {
+fn link(bundle: Bundle<'_>, finding: &Finding) -> Option<Markup> {
     let name = finding.stage.as_ref()?;
-    let at = analysis.stages.iter().position(|s| s.name == *name)?;
-    let spans = places.stages.get(at).filter(|p| !p.instances.is_empty())?;
+    let at = bundle.analysis.stages.iter().position(|s| s.name == *name)?;
+    let spans = bundle.stages.spans(at);
+    if bundle.trace.is_none() || spans.instances.is_empty() {
+        return None;
+    }
     let evidence = |key: &str| finding.evidence.get(key);
     let kernel = ["kernel", "largest"]
         .iter()

@@ -3,12 +3,12 @@
 use super::markup::absent;
 use crate::bundle::Bundle;
 use crate::view::numbers::{NONE, count, or_none, time};
-use crate::view::provenance::{self, Part, missing};
+use crate::view::provenance::{self, missing};
 use crate::view::stages::own_times;
 use crate::view::table::{capitalized, cut};
 use crate::view::utilisation::why_missing;
 use maud::{Markup, html};
-use roofgap_analyze::{Analysis, Stage, verdict};
+use roofgap_analyze::{About, Analysis, Stage, verdict};
 
 /// Renders the facts of the run and a card for each stage.
 pub(super) fn head(bundle: Bundle<'_>) -> Markup {
@@ -40,7 +40,7 @@ pub(super) fn head(bundle: Bundle<'_>) -> Markup {
             }
         }
         div.cards { @for stage in &analysis.stages { (card(analysis, stage)) } }
-        @if analysis.stages.is_empty() { (absent(&missing(analysis, Part::Stages))) }
+        @if analysis.stages.is_empty() { (absent(&missing(analysis, &About::Stages))) }
     }
 }
 
@@ -51,8 +51,16 @@ fn fact(name: &str, value: Markup) -> Markup {
 fn card(analysis: &Analysis, stage: &Stage) -> Markup {
     let verdict = verdict(stage);
     let utilisation = [
-        ("MFU", "mfu", stage.mfu.as_ref().map(|m| m.by_wall_pct)),
-        ("MBU", "mbu", stage.mbu.as_ref().map(|m| m.by_wall_pct)),
+        (
+            "MFU",
+            About::StageMfu(stage.name.clone()),
+            stage.mfu.as_ref().map(|m| m.by_wall_pct),
+        ),
+        (
+            "MBU",
+            About::StageMbu(stage.name.clone()),
+            stage.mbu.as_ref().map(|m| m.by_wall_pct),
+        ),
     ];
     html! {
         article.card {
@@ -72,11 +80,11 @@ fn card(analysis: &Analysis, stage: &Stage) -> Markup {
                     dt { "Step" }
                     dd { (time(steps.p50_ns)) " " small { "p50 of " (count(steps.count)) } }
                 }
-                @for (name, key, value) in utilisation {
+                @for (name, about, value) in utilisation {
                     dt { (name) }
                     @if let Some(pct) = value { dd { (format!("{pct:.2} %")) } }
                     @else {
-                        @let why = why_missing(analysis, &stage.name, key);
+                        @let why = why_missing(analysis, &about, &stage.name);
                         dd title=(why) { (NONE) " " small.why { (cut(why, 90)) } }
                     }
                 }

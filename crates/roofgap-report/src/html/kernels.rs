@@ -4,10 +4,10 @@ use super::class;
 use super::markup::{absent, visible};
 use crate::view::kernels::{self, KernelStages};
 use crate::view::numbers::count;
-use crate::view::provenance::{Part, missing};
+use crate::view::provenance::missing;
 use crate::view::table::cut;
 use maud::{Markup, html};
-use roofgap_analyze::{Analysis, Kernel};
+use roofgap_analyze::{About, Analysis, Kernel};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,8 +83,11 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
                 names.push(Name {
                     short: show(&kernel.short_name, 200),
                     full: (kernel.name != kernel.short_name).then(|| show(&kernel.name, LONGEST)),
-                    family: families.iter().position(|f| *f == kernel.family).unwrap_or(0),
-                    color: class::css(&kernel.family),
+                    family: families
+                        .iter()
+                        .position(|f| *f == kernel.family.as_str())
+                        .unwrap_or(0),
+                    color: class::css(kernel.family.as_str()),
                     timeline: timeline.and_then(|t| t.get(&kernel.name).copied()),
                     stages: stages.positions(&kernel.name, |_| true),
                 });
@@ -146,7 +149,7 @@ const KEYS: [(&str, &str); 11] = [
 /// Renders the table with its first rows, or why there is none.
 pub(super) fn table(analysis: &Analysis) -> Markup {
     if analysis.kernels.is_empty() {
-        return absent(&missing(analysis, Part::Kernels));
+        return absent(&missing(analysis, &About::Kernels));
     }
     let shown = &analysis.kernels[..analysis.kernels.len().min(FIRST)];
     let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&kernels::PAGE);
@@ -165,7 +168,7 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
             } }
             tbody { @for (kernel, row) in shown.iter().zip(&table.rows) { tr {
                 @for (i, (cell, heading)) in row.iter().zip(&table.headings).enumerate() {
-                    @if i == 0 { th scope="row" { i class={ "f-" (class::css(&kernel.family)) } {} (cut(cell, 200)) } }
+                    @if i == 0 { th scope="row" { i class={ "f-" (class::css(kernel.family.as_str())) } {} (cut(cell, 200)) } }
                     @else { td.n[heading.numeric] { (cell) } }
                 }
             } } }

@@ -21,12 +21,11 @@ mod stages;
 mod timeline;
 
 use crate::bundle::Bundle;
-use crate::places::Places;
-use crate::view::provenance::{Part, missing, reason};
+use crate::view::provenance::missing;
 use crate::view::table::cut;
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use roofgap_analyze::Analysis;
+use roofgap_analyze::{About, Analysis};
 use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
@@ -45,11 +44,7 @@ const OPERATORS: usize = 30;
 /// Renders the page.
 pub fn page(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
-    let places = bundle
-        .trace
-        .map(|t| Places::find(analysis, t))
-        .unwrap_or_default();
-    let timeline = timeline::timeline(bundle.trace, analysis, &places);
+    let timeline = timeline::timeline(bundle);
     let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat());
     let hash = pack::base64(&Sha256::digest(script.as_bytes()));
     let policy =
@@ -73,8 +68,8 @@ pub fn page(bundle: Bundle<'_>) -> String {
             }
         }
         main {
-            (section("stages", "Where the time goes", stages::stages(bundle, &places)))
-            (section("findings", "What to do first", findings::findings(bundle, &places)))
+            (section("stages", "Where the time goes", stages::stages(bundle)))
+            (section("findings", "What to do first", findings::findings(bundle)))
             (section("timeline", "Timeline", timeline_view(no_timeline.as_deref())))
             (section("roofline", "Roofline", roofline::roofline(analysis)))
             (section("kernels", "Kernels", kernels::table(analysis)))
@@ -150,7 +145,7 @@ fn timeline_view(missing: Option<&str>) -> Markup {
 
 fn operators(analysis: &Analysis) -> Markup {
     if analysis.operators.is_empty() {
-        return absent(&missing(analysis, Part::Operators));
+        return absent(&missing(analysis, &About::Operators));
     }
     let columns = [
         "operator",
@@ -162,7 +157,7 @@ fn operators(analysis: &Analysis) -> Markup {
     ];
     let more = analysis.operators.len().saturating_sub(OPERATORS);
     html! {
-        @if let Some(why) = reason(analysis, Part::Operators) { p.hint { (why) "." } }
+        @if let Some(why) = analysis.reason(&About::Operators) { p.hint { (why) "." } }
         (crate::view::kernels::operators(analysis, OPERATORS).pick(&columns).html())
         @if more > 0 { p.hint { (more) " more are in metrics.json." } }
     }

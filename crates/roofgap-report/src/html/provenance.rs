@@ -5,6 +5,7 @@ use crate::bundle::Bundle;
 use crate::view::provenance as view;
 use crate::view::table::Table;
 use maud::{Markup, html};
+use roofgap_analyze::About;
 
 /// Renders the section.
 pub(super) fn provenance(bundle: Bundle<'_>) -> Markup {
@@ -13,7 +14,7 @@ pub(super) fn provenance(bundle: Bundle<'_>) -> Markup {
     for (name, value) in &context.environment {
         environment.row([name.clone(), value.clone()]);
     }
-    let no_overhead = view::missing(analysis, view::Part::Overhead);
+    let no_overhead = view::missing(analysis, &About::Overhead);
     let tables = [
         (
             "Inputs",

@@ -3,11 +3,11 @@
 use super::class;
 use super::markup::absent;
 use crate::view::numbers::{count, si, time};
-use crate::view::provenance::{Part, missing, reason};
+use crate::view::provenance::missing;
 use crate::view::table::cut;
 use maud::{Markup, html};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
-use roofgap_analyze::{Analysis, CounterRow, DeviceInfo, family, short_name};
+use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, family, short_name};
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 460.0;
@@ -18,11 +18,11 @@ const PLOT: (f64, f64, f64, f64) = (70.0, 16.0, 884.0, 412.0);
 pub(super) fn roofline(analysis: &Analysis) -> Markup {
     let dots = dots(analysis);
     if dots.is_empty() {
-        let why = match reason(analysis, Part::Counters) {
+        let why = match analysis.reason(&About::Counters) {
             Some(why) => why.to_owned(),
-            None if analysis.counters.is_empty() => {
-                missing(analysis, Part::Counters).trim_end_matches('.').to_owned()
-            }
+            None if analysis.counters.is_empty() => missing(analysis, &About::Counters)
+                .trim_end_matches('.')
+                .to_owned(),
             None => "no measured kernel has both floating-point work and DRAM traffic".into(),
         };
         return absent(&format!("No roofline: {why}."));
@@ -30,7 +30,7 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
     let roofs = Roofs::of(analysis);
     let scale = Scale::of(&dots, &roofs);
     let longest = dots.iter().map(|d| d.ns).max().unwrap_or(1).max(1) as f64;
-    let mut families: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel)).collect();
+    let mut families: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
     families.sort_unstable();
     families.dedup();
     html! {
@@ -277,7 +277,7 @@ impl Dot<'_> {
             time(self.ns)
         );
         html! {
-            circle cx=(at(x)) cy=(at(y)) r=(at(radius)) class={ "f-" (class::css(family(&row.kernel))) } data-kernel=(cut(&short, 300)) {
+            circle cx=(at(x)) cy=(at(y)) r=(at(radius)) class={ "f-" (class::css(family(&row.kernel).as_str())) } data-kernel=(cut(&short, 300)) {
                 title { (label) }
             }
         }

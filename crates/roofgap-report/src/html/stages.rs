@@ -2,7 +2,6 @@
 
 use super::markup::absent;
 use crate::bundle::Bundle;
-use crate::places::Places;
 use crate::view::numbers::{count, ms, or_none, time};
 use crate::view::stages::{busy_percent, parts, parts_exceed_wall, steps as steps_sentence, used_parts};
 use crate::view::table::cut;
@@ -15,7 +14,7 @@ const BARS: usize = 400;
 const HEIGHT: f64 = 100.0;
 
 /// Renders the bars and the table of all stages, and the steps of each.
-pub(super) fn stages(bundle: Bundle<'_>, places: &Places) -> Markup {
+pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
     let stages = &bundle.analysis.stages;
     let widest = stages.iter().map(|s| s.wall_ns).max().unwrap_or(0).max(1);
     html! {
@@ -30,7 +29,7 @@ pub(super) fn stages(bundle: Bundle<'_>, places: &Places) -> Markup {
         }
         @for (at, stage) in stages.iter().enumerate() {
             @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
-                @let found = places.stages.get(at).is_some_and(|p| !p.steps.is_empty());
+                @let found = bundle.trace.is_some() && !bundle.stages.spans(at).steps.is_empty();
                 (step_chart(stage, steps, found.then_some(at)))
             }
         }

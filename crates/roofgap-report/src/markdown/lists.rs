@@ -3,8 +3,9 @@
 use crate::bundle::Bundle;
 use crate::view::kernels::{MARKDOWN, operators as operator_table, table};
 use crate::view::numbers::{count, ms};
-use crate::view::provenance::{Part, missing, reason};
+use crate::view::provenance::missing;
 use crate::view::table::{cut, escape, escape_line, escape_long};
+use roofgap_analyze::About;
 use std::fmt::Write;
 
 /// The most rows of the kernel table.
@@ -21,7 +22,7 @@ pub fn kernels(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     let mut out = format!("# Kernels: {}\n\n", escape(&bundle.context.title));
     if analysis.kernels.is_empty() {
-        let _ = writeln!(out, "{}", escape_line(&missing(analysis, Part::Kernels)));
+        let _ = writeln!(out, "{}", escape_line(&missing(analysis, &About::Kernels)));
         return out;
     }
     let _ = writeln!(
@@ -56,10 +57,10 @@ pub fn operators(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     let mut out = format!("# Operators: {}\n\n", escape(&bundle.context.title));
     if analysis.operators.is_empty() {
-        let _ = writeln!(out, "{}", escape_line(&missing(analysis, Part::Operators)));
+        let _ = writeln!(out, "{}", escape_line(&missing(analysis, &About::Operators)));
         return out;
     }
-    if let Some(why) = reason(analysis, Part::Operators) {
+    if let Some(why) = analysis.reason(&About::Operators) {
         let _ = writeln!(out, "{}.\n", escape_line(why));
     }
     out.push_str(&operator_table(analysis, OPERATORS).markdown());

@@ -3,10 +3,10 @@
 use super::sections;
 use crate::bundle::Bundle;
 use crate::view::kernels::{MARKDOWN, counters as counter_table, table};
-use crate::view::provenance::{self, Part, missing};
+use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::utilisation::work;
-use roofgap_analyze::Analysis;
+use roofgap_analyze::{About, Analysis};
 use std::fmt::Write;
 
 /// The most kernels listed for a stage, and the most operators.
@@ -74,14 +74,14 @@ fn terms(analysis: &Analysis) -> String {
 
 fn counters(analysis: &Analysis) -> String {
     if analysis.counters.is_empty() {
-        return format!("{}\n", escape_line(&missing(analysis, Part::Counters)));
+        return format!("{}\n", escape_line(&missing(analysis, &About::Counters)));
     }
     counter_table(analysis, usize::MAX).markdown()
 }
 
 fn overhead(analysis: &Analysis) -> String {
     if analysis.overhead.is_empty() {
-        return format!("{}\n", escape_line(&missing(analysis, Part::Overhead)));
+        return format!("{}\n", escape_line(&missing(analysis, &About::Overhead)));
     }
     let mut out = provenance::overhead(analysis).markdown();
     let unprofiled = provenance::unprofiled(analysis);

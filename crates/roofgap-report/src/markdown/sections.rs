@@ -2,10 +2,10 @@
 
 use crate::bundle::Bundle;
 use crate::view::kernels::operators as operator_table;
-use crate::view::provenance::{self, Part, missing};
+use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::{findings as findings_view, stages as stages_view, utilisation as utilisation_view};
-use roofgap_analyze::{Analysis, verdict};
+use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
 
 /// Columns of the table of stages.
@@ -40,7 +40,7 @@ pub(super) fn environment(bundle: Bundle<'_>) -> String {
 /// Renders the table of stages with a verdict for each. `causes` adds idle time by cause and the reason of each verdict.
 pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
     if analysis.stages.is_empty() {
-        let mut out = format!("{}\n", escape_line(&missing(analysis, Part::Stages)));
+        let mut out = format!("{}\n", escape_line(&missing(analysis, &About::Stages)));
         if !analysis.ranges.is_empty() {
             let table = provenance::ranges(analysis, RANGES).markdown();
             let _ = write!(out, "\nRanges in the input:\n\n{table}");
@@ -113,7 +113,7 @@ pub(super) fn findings(analysis: &Analysis, most: usize, evidence: bool) -> Stri
 /// Renders the first operators, or why there are none.
 pub(super) fn operators(analysis: &Analysis, most: usize) -> String {
     if analysis.operators.is_empty() {
-        format!("{}\n", escape_line(&missing(analysis, Part::Operators)))
+        format!("{}\n", escape_line(&missing(analysis, &About::Operators)))
     } else {
         operator_table(analysis, most).markdown()
     }

@@ -5,9 +5,9 @@ use crate::bundle::Bundle;
 use crate::view::findings as findings_view;
 use crate::view::kernels::{MARKDOWN, by_time, table};
 use crate::view::numbers::{ms, percent, plural};
-use crate::view::provenance::{self, Part, missing};
+use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
-use roofgap_analyze::{Analysis, verdict};
+use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
 
 /// The most operators and kernels listed.
@@ -45,7 +45,7 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
 
 fn kernels(analysis: &Analysis) -> String {
     if analysis.kernels.is_empty() {
-        return format!("{}\n", escape_line(&missing(analysis, Part::Kernels)));
+        return format!("{}\n", escape_line(&missing(analysis, &About::Kernels)));
     }
     let shown = &analysis.kernels[..analysis.kernels.len().min(TOP)];
     let table = table(analysis, shown, analysis.totals.kernel_ns);
@@ -107,7 +107,7 @@ fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
     }
     let mut scope = " in the stages";
     if analysis.stages.is_empty() {
-        lines.push(escape_line(&missing(analysis, Part::Stages)));
+        lines.push(escape_line(&missing(analysis, &About::Stages)));
         scope = "";
     }
     let (kernels, whole) = by_time(analysis);

@@ -39,7 +39,7 @@ pub fn save(bundle: Bundle<'_>, dir: &Path, partition: &Partition) -> Result<Vec
         .join(format!("rank={}", partition.rank));
     fs::create_dir_all(&folder).map_err(|e| ExportError::write(&folder, e))?;
     let empty = roofgap_trace::Trace::default();
-    let tables = Tables::new(bundle.analysis, bundle.trace.unwrap_or(&empty));
+    let tables = Tables::new(bundle.analysis, bundle.stages, bundle.trace.unwrap_or(&empty));
     let list: [(&str, usize, Columns<'_>); 5] = [
         (
             "kernels",

@@ -1,15 +1,10 @@
 //! What stands in the tables. Times are nanoseconds on the clock of the capture; what was not recorded is null.
 
 use super::column::{Column, Values};
-use crate::places::Places;
 use parquet::data_type::ByteArray;
-use roofgap_analyze::attribute::{Contexts, Launches, NO_CALL};
-use roofgap_analyze::{Analysis, CounterRow, family, short_name};
-use roofgap_trace::{CallClass, Losses, MemoryKind, NameId, OpKind, ProcessId, RangeStyle, ThreadId, Trace};
+use roofgap_analyze::{Analysis, CounterRow, NO_CALL, StageIndex, family, short_name};
+use roofgap_trace::{CallClass, MemoryKind, NameId, OpKind, ProcessId, RangeStyle, ThreadId, Trace};
 use std::ops::Range;
-
-/// Stands for "in no stage".
-const NO_STAGE: u8 = u8::MAX;
 
 /// Everything the tables are made of.
 pub(super) struct Tables<'a> {
@@ -18,10 +13,7 @@ pub(super) struct Tables<'a> {
     /// Rows of the operations that are kernels or graphs, and those that are copies or sets.
     kernels: Vec<u32>,
     copies: Vec<u32>,
-    call_of_op: Vec<u32>,
-    /// By context of a call, the stage.
-    stage_of_context: Vec<u8>,
-    contexts: Contexts,
+    index: &'a StageIndex,
     /// Text of every name, shared by all rows that hold it.
     names: Vec<ByteArray>,
     short: Vec<Option<(ByteArray, ByteArray)>>,
@@ -29,26 +21,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    pub(super) fn new(analysis: &'a Analysis, trace: &'a Trace) -> Self {
-        // The losses of this join are in the analysis already.
-        let call_of_op = Launches::join(trace, &mut Losses::default()).call_of_op;
-        let contexts = Contexts::build(trace, &call_of_op);
-        let mut stage_of_range = vec![NO_STAGE; trace.ranges.rows.len()];
-        let places = Places::find(analysis, trace);
-        for (at, stage) in places.stages.iter().enumerate().take(usize::from(NO_STAGE)) {
-            for &row in &stage.rows {
-                if let Some(slot) = stage_of_range.get_mut(row as usize) {
-                    *slot = at as u8;
-                }
-            }
-        }
-        let stage_of_context = (0..contexts.len() as u32)
-            .map(|context| {
-                let ranges = contexts.ranges(context).iter();
-                let mut stages = ranges.filter_map(|r| stage_of_range.get(*r as usize));
-                stages.find(|s| **s != NO_STAGE).copied().unwrap_or(NO_STAGE)
-            })
-            .collect();
+    pub(super) fn new(analysis: &'a Analysis, index: &'a StageIndex, trace: &'a Trace) -> Self {
         let transfer = |kind: &OpKind| matches!(kind, OpKind::Copy | OpKind::Set);
         let pick = |copies: bool| {
             let kinds = trace.ops.kind.iter().enumerate();
@@ -65,7 +38,7 @@ impl<'a> Tables<'a> {
             };
             if let Some(slot @ None) = short.get_mut(id.index()) {
                 let name = trace.names.get(id);
-                *slot = Some((text(&short_name(name)), text(family(name))));
+                *slot = Some((text(&short_name(name)), text(family(name).as_str())));
             }
         }
         Self {
@@ -73,9 +46,7 @@ impl<'a> Tables<'a> {
             trace,
             copies: pick(true),
             kernels,
-            call_of_op,
-            stage_of_context,
-            contexts,
+            index,
             names: trace.names.iter().map(|(_, name)| text(name)).collect(),
             short,
             stages: analysis.stages.iter().map(|s| text(&s.name)).collect(),
@@ -119,13 +90,16 @@ impl<'a> Tables<'a> {
 
     /// The stage in which a call launched something.
     fn stage_of_call(&self, call: u32) -> Option<ByteArray> {
-        let context = *self.contexts.of_call.get(call as usize)?;
-        let stage = *self.stage_of_context.get(context as usize)?;
-        self.stages.get(usize::from(stage)).cloned()
+        self.stages.get(self.index.stage_of_call(call as usize)?).cloned()
     }
 
     fn call(&self, op: usize) -> u32 {
-        self.call_of_op.get(op).copied().unwrap_or(NO_CALL)
+        self.index
+            .launches()
+            .call_of_op
+            .get(op)
+            .copied()
+            .unwrap_or(NO_CALL)
     }
 
     /// Columns that every operation has.

@@ -4,7 +4,9 @@ use super::numbers::{NONE, count, ms, or_none, percent, si};
 use super::table::Table;
 use crate::bundle::{Bundle, PhaseLine};
 use roofgap_analyze::WorkloadInfo;
-use roofgap_analyze::{Analysis, DeviceInfo, LossInfo, Overhead, RangeInfo, Reason, SourceInfo, Stage};
+use roofgap_analyze::{
+    About, Analysis, DeviceInfo, LossInfo, Overhead, RangeInfo, Reason, SourceInfo, Stage,
+};
 
 /// Measured time over unprofiled time above which a tool distorts its own measurement.
 const HIGH_OVERHEAD: f64 = 1.25;
@@ -15,40 +17,16 @@ pub(crate) const NO_LOSSES: &str = "None: every row of the input was read and us
 /// Advice for a high profiler overhead.
 pub(crate) const LOWER_OVERHEAD: &str = "Above 1.25 the profiler distorts its own measurement. `run.mode=light` or `profiling.timeline=native` costs less.";
 
-/// A part of a report that can be missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    Stages,
-    Kernels,
-    Operators,
-    Counters,
-    Overhead,
-}
-
-impl Part {
-    /// Returns the name in the reasons of an analysis, and the reason where the analysis gives none.
-    fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Stages => ("stages", "none were found"),
-            Self::Kernels => ("kernels", "the input has no kernels"),
-            Self::Operators => ("operators", "none were recorded"),
-            Self::Counters => ("counters", "none were measured"),
-            Self::Overhead => ("overhead", "there is no run without a profiler to compare with"),
-        }
-    }
-}
-
-/// Returns why the analysis has a part in another form or not at all.
-pub(crate) fn reason(analysis: &Analysis, part: Part) -> Option<&str> {
-    let (name, _) = part.names();
-    let reason = analysis.reasons.iter().find(|r| r.about == name);
-    reason.map(|r| r.why.trim_end_matches('.'))
-}
-
-/// Says that a part is missing, and why.
-pub(crate) fn missing(analysis: &Analysis, part: Part) -> String {
-    let (name, otherwise) = part.names();
-    format!("No {name}: {}.", reason(analysis, part).unwrap_or(otherwise))
+/// Says that a part of the analysis is missing, and why.
+pub(crate) fn missing(analysis: &Analysis, part: &About) -> String {
+    let why = analysis.reason(part).unwrap_or(match part {
+        About::Kernels => "the input has no kernels",
+        About::Operators => "none were recorded",
+        About::Counters => "none were measured",
+        About::Overhead => "there is no run without a profiler to compare with",
+        _ => "none were found",
+    });
+    format!("No {part}: {}.", why.trim_end_matches('.'))
 }
 
 /// Lists the facts of a device that are known: name, compute capability, SMs, memory, bandwidth.
@@ -210,7 +188,7 @@ pub(crate) fn unprofiled(analysis: &Analysis) -> Table {
     let timed = analysis
         .overhead
         .iter()
-        .filter(|o| o.is_of_the_timeline() && o.ratio > 0.0);
+        .filter(|o| o.tool.records_timeline() && o.ratio > 0.0);
     let rows: Vec<(&Stage, f64)> = timed
         .filter_map(|o| Some((analysis.stages.iter().find(|s| s.name == o.stage)?, o.ratio)))
         .collect();

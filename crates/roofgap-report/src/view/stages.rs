@@ -2,7 +2,7 @@
 
 use super::numbers::{NONE, count, ms, or_none, percent, plural, share, time};
 use super::table::Table;
-use roofgap_analyze::{Analysis, Idle, Note, Stage, Steps};
+use roofgap_analyze::{Analysis, Idle, Note, Stage, StageOrigin, Steps};
 
 /// Builds the table of all stages. A report picks its columns.
 pub(crate) fn table(analysis: &Analysis) -> Table {
@@ -35,7 +35,7 @@ pub(crate) fn busy_percent(stage: &Stage) -> String {
 
 /// Says whether the times of a stage are the program's own.
 pub(crate) fn own_times(stage: &Stage) -> bool {
-    stage.from == "workload"
+    stage.from == StageOrigin::Workload
 }
 
 /// Lists the sentences on a stage: GPU work after its ranges, steps, notes.

@@ -2,7 +2,7 @@
 
 use super::numbers::{NONE, or_none, share, si, time};
 use super::table::Table;
-use roofgap_analyze::{Analysis, Mbu, Mfu, Stage, Term};
+use roofgap_analyze::{About, Analysis, Mbu, Mfu, Stage, Term};
 
 type Row<'a> = (&'a str, Option<&'a Mfu>, Option<&'a Mbu>);
 
@@ -34,23 +34,20 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
         .build()
 }
 
-/// Returns why MFU or MBU of a stage is missing; one of them has the reason of the other unless it has its own.
-pub(crate) fn why_missing<'a>(analysis: &'a Analysis, stage: &str, value: &str) -> &'a str {
-    let reason = |value: &str| {
-        let about = format!("stages.{stage}.{value}");
-        analysis.reasons.iter().find(|r| r.about == about)
-    };
-    let reason = reason(value).or_else(|| reason("mfu"));
-    reason.map_or("unknown", |r| &r.why)
+/// Returns why MBU or MFU of a stage is missing. A missing MBU has the reason of the MFU unless it has its own.
+pub(crate) fn why_missing<'a>(analysis: &'a Analysis, about: &About, stage: &str) -> &'a str {
+    let mfu = || analysis.reason(&About::StageMfu(stage.to_owned()));
+    analysis.reason(about).or_else(mfu).unwrap_or("unknown")
 }
 
 /// Groups the stages without MFU or MBU by reason: one sentence a reason.
 pub(crate) fn missing(analysis: &Analysis) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for reason in &analysis.reasons {
-        let about = reason.about.strip_prefix("stages.");
-        let stage = about.and_then(|rest| rest.strip_suffix(".mfu").or_else(|| rest.strip_suffix(".mbu")));
-        let Some(stage) = stage else { continue };
+        let (About::StageMfu(stage) | About::StageMbu(stage)) = &reason.about else {
+            continue;
+        };
+        let stage = stage.as_str();
         match reasons.iter_mut().find(|(why, _)| *why == reason.why) {
             Some((_, stages)) if stages.contains(&stage) => {}
             Some((_, stages)) => stages.push(stage),

@@ -1,6 +1,6 @@
 //! The Chrome trace: valid, complete, nested, with arrows that begin and end inside slices.
 
-use crate::fixtures::{Case, PLAIN, fixture, made};
+use crate::fixtures::{Case, PLAIN, fixture, fixture_with_stages, made};
 use roofgap_report::{ExportError, chrome};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -131,4 +131,17 @@ fn a_file_is_written_whole_and_packed_by_its_name() {
     assert!(matches!(error, ExportError::Nothing { .. }), "{error}");
     let error = chrome::save(case.bundle(), &dir.path().join("no/such/folder.json")).unwrap_err();
     assert!(error.to_string().contains("folder.json"), "{error}");
+}
+
+#[test]
+fn a_requested_stage_of_warmups_is_in_the_trace_and_in_the_page() {
+    let case = fixture_with_stages(&["h200/llama4.sqlite.gz"], &["warm=*@warmup*"]);
+    let warm = case.analysis.stages.iter().find(|s| s.name == "warm").unwrap();
+    let events = events(&case);
+    let slices = phase(&events, "X").filter(|e| e["cat"] == "stage" && e["name"] == "warm");
+    assert_eq!(slices.count() as u64, warm.instances);
+    let page = roofgap_report::html::page(case.bundle());
+    let (_, stage) = page.split_once("{\"name\":\"warm\",\"at\":[[").unwrap();
+    let (instances, _) = stage.split_once("]]").unwrap();
+    assert_eq!(instances.split("],[").count() as u64, warm.instances);
 }

@@ -1,6 +1,6 @@
 //! What the tests report on.
 
-use roofgap_analyze::{Analysis, Options, analyze};
+use roofgap_analyze::{Analysis, Analyzed, Options, StageIndex, analyze};
 use roofgap_report::{Bundle, Context};
 use roofgap_trace::{
     Call, CallClass, Device, GpuOp, LaunchShape, MemoryKind, OpKind, Range, RangeStyle, Trace, read,
@@ -11,6 +11,7 @@ use std::path::PathBuf;
 pub(crate) struct Case {
     pub(crate) trace: Trace,
     pub(crate) analysis: Analysis,
+    pub(crate) stages: StageIndex,
     pub(crate) context: Context,
 }
 
@@ -18,6 +19,7 @@ impl Case {
     pub(crate) fn bundle(&self) -> Bundle<'_> {
         Bundle {
             analysis: &self.analysis,
+            stages: &self.stages,
             trace: Some(&self.trace),
             context: &self.context,
         }
@@ -27,18 +29,28 @@ impl Case {
 /// Fixtures, by their paths under `fixtures`. Tests run in the folder of the crate, so the paths are relative and the reports
 /// that name them are the same everywhere.
 pub(crate) fn fixture(names: &[&str]) -> Case {
+    fixture_with_stages(names, &[])
+}
+
+/// The same with stages to replace or add, as `NAME=PATTERN`.
+pub(crate) fn fixture_with_stages(names: &[&str], stages: &[&str]) -> Case {
     let paths: Vec<PathBuf> = names
         .iter()
         .map(|n| PathBuf::from("../../fixtures").join(n))
         .collect();
     let input = read(&paths).expect("the fixture reads");
-    let options = Options {
+    let mut options = Options {
         counters: input.counters,
         account: input.account,
         ..Options::default()
     };
+    for stage in stages {
+        options.stages.set(stage).unwrap();
+    }
+    let Analyzed { analysis, stages } = analyze(&input.trace, &options);
     Case {
-        analysis: analyze(&input.trace, &options),
+        analysis,
+        stages,
         trace: input.trace,
         context: Context {
             title: names.join(", "),
@@ -135,8 +147,10 @@ pub(crate) fn made(names: [&str; 3]) -> Case {
         transfer.memory = (MemoryKind::Pageable, MemoryKind::Device);
     }
     trace.sort();
+    let Analyzed { analysis, stages } = analyze(&trace, &Options::default());
     Case {
-        analysis: analyze(&trace, &Options::default()),
+        analysis,
+        stages,
         trace,
         context: Context {
             title: "made".into(),

@@ -113,7 +113,7 @@ fn file(path: &Path, title: &str, options: &Options) -> Result<LoadedSide, RunsE
     options.counters.extend(input.counters);
     options.account = input.account.or(options.account);
     Ok(LoadedSide {
-        analysis: roofgap_analyze::analyze(&input.trace, &options),
+        analysis: roofgap_analyze::analyze(&input.trace, &options).analysis,
         facts: SideFacts {
             title: title.to_owned(),
             ..SideFacts::default()

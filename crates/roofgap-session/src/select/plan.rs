@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use roofgap_analyze::is_communication;
 use serde::{Deserialize, Serialize};
 
-use super::strata::{Stratum, is_communication};
+use super::strata::Stratum;
 
 /// The schema of `ncu/plan.json`.
 pub const SCHEMA: &str = "roofgap.plan/1";
@@ -528,12 +529,23 @@ mod tests {
     fn communication_is_left_out_and_said_so() {
         let strata = [
             stratum("decode", "ncclDevKernel_AllReduce", 1, 500, 10),
+            stratum(
+                "decode",
+                "void deep_ep::internode::dispatch<false, 8>(int4*)",
+                1,
+                500,
+                10,
+            ),
             stratum("decode", "gemv", 1, 500, 10),
         ];
         let plan = plan(&strata, &limits());
         assert_eq!(plan.kernels, ["gemv"]);
-        assert_eq!(plan.left_out.len(), 1);
-        assert!(plan.left_out[0].why.contains("wait for ever"));
+        assert_eq!(plan.left_out.len(), 2);
+        assert!(
+            plan.left_out
+                .iter()
+                .all(|left| left.why.contains("wait for ever"))
+        );
     }
 
     #[test]

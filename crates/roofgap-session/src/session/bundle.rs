@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, preset};
-use roofgap_analyze::{Analysis, Operator, Options, Overhead, Reason, StageSet};
+use roofgap_analyze::{About, Analysis, Operator, Options, Overhead, Profiler, Reason, StageIndex, StageSet};
 use roofgap_report::{Bundle, Context, PhaseLine, ReportFile};
 use roofgap_trace::Input;
 use roofgap_trace::account::{self, Account};
@@ -23,6 +23,7 @@ use crate::record::{PhaseName, PhaseRecord, PhaseStatus, SessionRecord};
 pub(super) struct Reading {
     pub(super) input: Input,
     pub(super) analysis: Analysis,
+    pub(super) index: StageIndex,
     /// What could not be read, and why.
     pub(super) unreadable: Vec<String>,
 }
@@ -70,7 +71,8 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord, giv
         overhead: overheads(layout),
         account,
     };
-    let mut analysis = roofgap_analyze::analyze(&input.trace, &options);
+    let analyzed = roofgap_analyze::analyze(&input.trace, &options);
+    let mut analysis = analyzed.analysis;
     let mut known = reasons(record);
     let ran = |name| {
         record
@@ -78,10 +80,10 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord, giv
             .is_some_and(|phase| phase.status == PhaseStatus::Ok)
     };
     if ran(PhaseName::Baseline) && account_at(layout.baseline_account()).is_none() {
-        known.push(Reason {
-            about: "overhead".to_owned(),
-            why: "the program gives no times of its stages, so that watched and unwatched ones cannot be compared".to_owned(),
-        });
+        known.push(Reason::new(
+            About::Overhead,
+            "the program gives no times of its stages, so that watched and unwatched ones cannot be compared",
+        ));
     }
     // The session knows better why a table is empty than the analysis, which only sees that it is.
     analysis
@@ -89,17 +91,18 @@ pub(super) fn read(layout: &Layout, config: &Config, record: &SessionRecord, giv
         .retain(|reason| !known.iter().any(|own| own.about == reason.about));
     analysis.reasons.extend(known);
     let heavy = too_heavy(&analysis, config.runner.overhead_limit_pct);
-    analysis.reasons.extend(heavy.into_iter().map(|why| Reason {
-        about: "overhead".to_owned(),
-        why,
-    }));
-    analysis.reasons.extend(unreadable.iter().map(|why| Reason {
-        about: "sources".to_owned(),
-        why: why.clone(),
-    }));
+    analysis
+        .reasons
+        .extend(heavy.into_iter().map(|why| Reason::new(About::Overhead, why)));
+    analysis.reasons.extend(
+        unreadable
+            .iter()
+            .map(|why| Reason::new(About::Sources, why.clone())),
+    );
     Reading {
         input,
         analysis,
+        index: analyzed.stages,
         unreadable,
     }
 }
@@ -244,20 +247,16 @@ fn overheads(layout: &Layout) -> Vec<Overhead> {
         return Vec::new();
     };
     let watched = [
-        ("nsys", layout.nsys_account()),
-        ("native", layout.native_account()),
-        ("torch.profiler", layout.torch_account()),
-        ("ncu", layout.ncu_account()),
+        (Profiler::Nsys, layout.nsys_account()),
+        (Profiler::Native, layout.native_account()),
+        (Profiler::Torch, layout.torch_account()),
+        (Profiler::Ncu, layout.ncu_account()),
     ];
     let mut found = Vec::new();
     for (tool, path) in watched {
         if let Some(account) = account_at(path) {
             let ratios = overhead(&base, &account).into_iter();
-            found.extend(ratios.map(|(stage, ratio)| Overhead {
-                tool: tool.to_owned(),
-                stage,
-                ratio,
-            }));
+            found.extend(ratios.map(|(stage, ratio)| Overhead { tool, stage, ratio }));
         }
     }
     found
@@ -271,9 +270,9 @@ pub(super) fn too_heavy(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
         .filter(|overhead| (overhead.ratio - 1.0) * 100.0 > limit_pct);
     heavy
         .filter_map(|overhead| {
-            let lighter = match overhead.tool.as_str() {
-                "nsys" => "profiling.timeline=native or run.mode=light watches for less",
-                "native" => "trust kernel times, and take wall time from the unwatched run",
+            let lighter = match overhead.tool {
+                Profiler::Nsys => "profiling.timeline=native or run.mode=light watches for less",
+                Profiler::Native => "trust kernel times, and take wall time from the unwatched run",
                 // Replays are how ncu measures, and torch.profiler runs apart; no time of theirs is shown as the program's.
                 _ => return None,
             };
@@ -289,12 +288,12 @@ pub(super) fn too_heavy(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
 /// Why parts of the analysis are empty, as far as the session knows.
 fn reasons(record: &SessionRecord) -> Vec<Reason> {
     let about = [
-        (PhaseName::Baseline, "overhead"),
-        (PhaseName::Timeline, "kernels"),
-        (PhaseName::Operators, "operators"),
-        (PhaseName::Counters, "counters"),
+        (PhaseName::Baseline, About::Overhead),
+        (PhaseName::Timeline, About::Kernels),
+        (PhaseName::Operators, About::Operators),
+        (PhaseName::Counters, About::Counters),
     ];
-    let reason = |(name, about): (PhaseName, &str)| {
+    let reason = |(name, about): (PhaseName, About)| {
         let why = match &record.phase(name)?.status {
             PhaseStatus::Ok => return None,
             PhaseStatus::Pending => format!("the session ended before its {name} phase"),
@@ -302,10 +301,7 @@ fn reasons(record: &SessionRecord) -> Vec<Reason> {
             PhaseStatus::Skipped { why } => format!("the {name} phase was skipped: {why}"),
             PhaseStatus::Failed { why, .. } => format!("the {name} phase failed: {why}"),
         };
-        Some(Reason {
-            about: about.to_owned(),
-            why,
-        })
+        Some(Reason::new(about, why))
     };
     about.into_iter().filter_map(reason).collect()
 }
@@ -320,6 +316,7 @@ pub(super) fn reports(
     let context = context(record, layout, config);
     roofgap_report::files(Bundle {
         analysis: &reading.analysis,
+        stages: &reading.index,
         trace: Some(&reading.input.trace),
         context: &context,
     })

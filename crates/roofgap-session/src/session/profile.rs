@@ -170,8 +170,8 @@ fn measure(
         stages: stages.clone(),
         ..Default::default()
     };
-    let analysis = roofgap_analyze::analyze(&recorded.input.trace, &options);
-    match select::run(desk, recorded, &analysis, &stages, base) {
+    let analyzed = roofgap_analyze::analyze(&recorded.input.trace, &options);
+    match select::run(desk, recorded, &analyzed, base) {
         Some(plan) if !desk.is_cancelled() => {
             counters::run(desk, tools, program, recorded, plan, &stages);
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use roofgap_analyze::Analysis;
+use roofgap_analyze::{Analysis, StageIndex};
 use roofgap_collect::rundir::{RunDirError, write_whole};
 use roofgap_report::Context;
 use roofgap_trace::Trace;
@@ -34,6 +34,8 @@ pub struct Loaded {
     pub trace: Trace,
     /// The analysis.
     pub analysis: Analysis,
+    /// Time spans and operations of each stage of the analysis.
+    pub stages: StageIndex,
     /// What goes with it in a report.
     pub context: Context,
     /// Files of the run that could not be read, and why.
@@ -47,6 +49,7 @@ pub fn load(run_dir: &Path, given: &Given) -> Result<Loaded, SessionError> {
     Ok(Loaded {
         trace: reading.input.trace,
         analysis: reading.analysis,
+        stages: reading.index,
         context: bundle::context(&run.record, &run.layout, &run.config),
         unreadable: reading.unreadable,
     })

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use roofgap_analyze::StageSet;
 use roofgap_analyze::counters::canonical;
+use roofgap_analyze::{NamedPlace, StageSet};
 use roofgap_trace::Trace;
 use roofgap_trace::ncu::CounterSet;
 
@@ -24,23 +24,10 @@ pub(super) fn stages_of_launches(
         .launches
         .iter()
         .map(|launch| {
-            let within = |patterns: &[roofgap_analyze::Pattern]| {
-                launch.nvtx.iter().any(|range| {
-                    let domain = range.domain.as_deref().unwrap_or_default();
-                    patterns
-                        .iter()
-                        .any(|pattern| pattern.matches(domain, &range.name))
-                })
-            };
-            if within(&set.warmup) {
-                return None;
-            }
-            let by_range = set
-                .stages
-                .iter()
-                .find(|rule| within(&rule.patterns) || (!rule.asked && within(&rule.steps)));
-            if let Some(rule) = by_range {
-                return Some(rule.name.clone());
+            match set.place(&launch.nvtx) {
+                NamedPlace::Warmup => return None,
+                NamedPlace::Stage(at) => return set.stages.get(at).map(|rule| rule.name.clone()),
+                NamedPlace::Outside => {}
             }
             if whole {
                 return Some(strata::WHOLE.to_owned());

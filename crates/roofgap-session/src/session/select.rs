@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use roofgap_analyze::Analyzed;
 use roofgap_analyze::gpu::Dtype;
-use roofgap_analyze::{Analysis, StageSet};
 
 use super::baseline::Baseline;
 use super::desk::Desk;
@@ -16,8 +16,7 @@ use crate::select::{Limits, Plan, Policies, choose, strata};
 pub(super) fn run(
     desk: &mut Desk<'_>,
     timeline: &Timeline,
-    analysis: &Analysis,
-    stages: &StageSet,
+    analyzed: &Analyzed,
     baseline: Option<&Baseline>,
 ) -> Option<Plan> {
     const PHASE: PhaseName = PhaseName::Select;
@@ -27,8 +26,9 @@ pub(super) fn run(
         return None;
     }
     desk.begin(PHASE);
-    let found = strata::of(trace, &analysis.stages, stages);
-    let mut ranges: Vec<String> = analysis
+    let found = strata::of(trace, analyzed);
+    let mut ranges: Vec<String> = analyzed
+        .analysis
         .stages
         .iter()
         .flat_map(|stage| stage.ranges.clone())

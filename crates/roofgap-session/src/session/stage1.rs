@@ -58,16 +58,10 @@ mod tests {
     fn an_analysis_gives_its_mean_stage_times() {
         let folder = tempfile::tempdir().unwrap();
         assert!(read(folder.path()).unwrap_err().contains("neither an account"));
-        let decode = Stage {
-            name: "decode".into(),
-            wall_ns: 300,
-            instances: 3,
-            ..Stage::default()
-        };
-        let analysis = Analysis {
-            stages: vec![decode],
-            ..Analysis::default()
-        };
+        let mut decode = Stage::default();
+        (decode.name, decode.wall_ns, decode.instances) = ("decode".into(), 300, 3);
+        let mut analysis = Analysis::default();
+        analysis.stages.push(decode);
         std::fs::write(
             folder.path().join("metrics.json"),
             serde_json::to_vec(&analysis).unwrap(),

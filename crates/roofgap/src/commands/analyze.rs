@@ -4,6 +4,7 @@ use super::profile::cancel;
 use crate::args::{Analyze, Format, Stated};
 use crate::failure::{Failure, PARTIAL};
 use crate::printer::Printer;
+use roofgap_analyze::About;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::child::Cancel;
@@ -61,11 +62,11 @@ fn missing_stages(stated: &[String], loaded: &Loaded) -> Vec<String> {
         .map(|(name, _)| name);
     let absent = names.filter(|name| loaded.analysis.stages.iter().all(|stage| stage.name != *name));
     let why = |name: &str| {
-        let about = format!("stages.{name}");
+        let about = About::Stage(name.to_owned());
         let reasons = &loaded.analysis.reasons;
         let reason = reasons
             .iter()
-            .find(|reason| reason.about == about || reason.about == "stages");
+            .find(|reason| reason.about == about || reason.about == About::Stages);
         reason
             .map_or("no range matches it", |reason| &reason.why)
             .to_owned()
@@ -91,6 +92,7 @@ pub(super) fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Expo
 fn bundle(loaded: &Loaded) -> Bundle<'_> {
     Bundle {
         analysis: &loaded.analysis,
+        stages: &loaded.stages,
         trace: Some(&loaded.trace),
         context: &loaded.context,
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Calls of each kernel, in the stages alone or in the whole trace.
 fn calls(name: &str, stages_only: bool) -> BTreeMap<String, u64> {
     let input = roofgap_trace::read(&[fixture(name)]).unwrap();
-    let analysis = analyze(&input.trace, &Options::default());
+    let analysis = analyze(&input.trace, &Options::default()).analysis;
     let kernels: Vec<_> = if stages_only {
         let names: Vec<&str> = analysis.stages.iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(names, ["prefill", "decode"]);

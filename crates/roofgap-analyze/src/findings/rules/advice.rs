@@ -1,10 +1,10 @@
 //! What ncu's own rules say.
 
-use crate::analysis::Finding;
 use crate::counters::{Advice, Measured};
 use crate::findings::View;
 use crate::findings::draft::{Draft, ms};
 use crate::names::short_name;
+use crate::result::Finding;
 
 /// ncu's rules with an estimate for the whole kernel, for kernels of this stage. The bound is that estimate applied to the
 /// time of the kernel and launch shape in the stage.

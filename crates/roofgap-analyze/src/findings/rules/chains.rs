@@ -1,8 +1,8 @@
 //! Elementwise kernels in a row that could be one.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::{Draft, count, ms};
+use crate::result::Finding;
 
 /// Runs of three or more kernels that only move and combine elements. The bound is their time without the longest of each
 /// run; the launches they cost are in the launch-bound finding.

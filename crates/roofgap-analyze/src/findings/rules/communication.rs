@@ -1,8 +1,8 @@
 //! Communication that no computation hides.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::{Draft, ms, percent};
+use crate::result::Finding;
 
 /// Time in which a device ran only kernels that talk to other devices.
 pub(in crate::findings) fn exposed(view: &View<'_>, findings: &mut Vec<Finding>) {

@@ -1,8 +1,8 @@
 //! Several devices that do not share the work.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::{Draft, ms, percent};
+use crate::result::Finding;
 
 /// Share of the stage's time, in %, by which the busiest device must exceed the mean.
 const LEAST_UNEVEN_PCT: f64 = 10.0;

@@ -1,9 +1,10 @@
 //! Experts of a mixture run one after another.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::Draft;
 use crate::model::{Experts, Mlp, distinct_experts};
+use crate::names::Family;
+use crate::result::Finding;
 
 /// Products of a layer outside its routed experts: four of attention, three of the shared expert, the router.
 const OTHER_PRODUCTS: f64 = 8.0;
@@ -52,7 +53,7 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
     let calls: u64 = stage
         .kernels
         .iter()
-        .filter(|k| matches!(&*k.family, "gemm" | "gemv"))
+        .filter(|k| matches!(k.family, Family::Gemm | Family::Gemv))
         .map(|k| k.calls)
         .sum();
     let per_step = calls as f64 / steps as f64;

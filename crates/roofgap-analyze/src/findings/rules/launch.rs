@@ -1,8 +1,9 @@
 //! The GPU waits for the CPU to launch.
 
-use crate::analysis::{Finding, Stage};
 use crate::findings::View;
 use crate::findings::draft::{Draft, count, ms, percent, us};
+use crate::names::Family;
+use crate::result::{Finding, Stage};
 
 /// Below this share of the stage's time, in %, gaps are not what holds the stage back.
 const LEAST_GAP_PCT: f64 = 20.0;
@@ -141,7 +142,12 @@ fn mean_kernel_ns(stage: &Stage) -> Option<f64> {
 }
 
 fn light_kernels(stage: &Stage) -> u64 {
-    let light = |family: &str| matches!(family, "elementwise" | "copy/layout" | "reduction");
-    let kernels = stage.kernels.iter().filter(|k| light(&k.family));
+    let light = |family| {
+        matches!(
+            family,
+            Family::Elementwise | Family::CopyLayout | Family::Reduction
+        )
+    };
+    let kernels = stage.kernels.iter().filter(|k| light(k.family));
     kernels.map(|k| k.calls).sum()
 }

@@ -1,10 +1,10 @@
 //! Memory-bound: at the roof only fewer bytes help, far from it better access does.
 
-use crate::analysis::{Finding, Stage};
 use crate::counters::{Bound, Measured};
 use crate::findings::View;
 use crate::findings::draft::{Draft, ms};
 use crate::names::short_name;
+use crate::result::{Finding, Stage};
 
 /// Share of the bandwidth, in %, from which on a stage without counters is at the memory roof.
 const AT_ROOF_PCT: f64 = 70.0;

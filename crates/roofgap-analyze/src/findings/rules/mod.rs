@@ -18,7 +18,7 @@ mod waits;
 pub(super) use overhead::PROFILER_OVERHEAD;
 
 use super::View;
-use crate::analysis::Finding;
+use crate::result::Finding;
 
 /// Looks at a stage and adds what it finds.
 pub(super) type Rule = fn(&View<'_>, &mut Vec<Finding>);

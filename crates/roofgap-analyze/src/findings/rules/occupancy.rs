@@ -1,11 +1,11 @@
 //! Kernels that leave most of the multiprocessors' slots empty.
 
-use crate::analysis::Finding;
 use crate::counters::Measured;
 use crate::findings::collect::{blocks_of, threads_of};
 use crate::findings::draft::{Draft, percent};
 use crate::findings::{Limit, ShapeUse, View, occupancy};
 use crate::names::short_name;
+use crate::result::Finding;
 
 /// Occupancy, in %, below which latency is hardly hidden.
 const LOW_PCT: f64 = 30.0;

@@ -1,8 +1,8 @@
 //! Watching that changes what is watched.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::Draft;
+use crate::result::{Finding, Profiler, StageOrigin};
 
 /// Watched over unwatched time above which the other findings are doubtful.
 const DOUBTFUL: f64 = 1.25;
@@ -13,7 +13,7 @@ pub(in crate::findings) const PROFILER_OVERHEAD: &str = "profiler-overhead";
 /// A tool that made the stage slower by more than a quarter. The bound is the part of the wall time that is the watching.
 pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    if stage.from == "workload" {
+    if stage.from == StageOrigin::Workload {
         // Without a timeline nothing is shown that watching could have stretched.
         return;
     }
@@ -22,7 +22,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         .analysis
         .overhead
         .iter()
-        .filter(|o| o.is_of_the_timeline())
+        .filter(|o| o.tool.records_timeline())
         .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.ratio > DOUBTFUL)
         .max_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let Some(overhead) = worst else { return };
@@ -30,8 +30,8 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         "{} takes {:.2} times as long under {} as unwatched: gaps and launch counts of the timeline are inflated",
         stage.name, overhead.ratio, overhead.tool
     );
-    let lighter = match overhead.tool.as_str() {
-        "native" => {
+    let lighter = match overhead.tool {
+        Profiler::Native => {
             "leave out copies (profiling.native.copies=false), or record graphs whole (profiling.native.graph=graph)"
         }
         _ => {

@@ -1,8 +1,9 @@
 //! Kernels too small for the device.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::{Draft, count, ms, percent};
+use crate::names::Family;
+use crate::result::Finding;
 
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
 const LEAST_KERNEL_PCT: f64 = 20.0;
@@ -17,7 +18,11 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
     let mut total_ns = 0;
     let mut unused = 0.0;
     let mut largest: Option<(&str, u64, i64, u32)> = None;
-    for shape in evidence.shapes.iter().filter(|s| s.family != "communication") {
+    for shape in evidence
+        .shapes
+        .iter()
+        .filter(|s| s.family != Family::Communication)
+    {
         let Some(sms) = shape
             .sms
             .filter(|sms| shape.blocks > 0 && shape.blocks < u64::from(*sms))

@@ -1,8 +1,8 @@
 //! A few steps much slower than the rest.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::{Draft, ms};
+use crate::result::Finding;
 
 /// Fewer steps have no tail.
 const LEAST_STEPS: usize = 8;

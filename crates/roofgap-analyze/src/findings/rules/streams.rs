@@ -1,8 +1,8 @@
 //! Work on one stream that two could share.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::{Draft, percent};
+use crate::result::Finding;
 
 /// Share of wall time, in %, from which on it is the GPU that holds the stage back: else overlap gains nothing.
 const BUSY_PCT: f64 = 60.0;

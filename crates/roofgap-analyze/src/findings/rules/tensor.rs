@@ -1,9 +1,10 @@
 //! Matrix products that do not use the tensor cores.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::{Draft, ms, percent};
 use crate::gpu::{Dtype, lookup};
+use crate::names::Family;
+use crate::result::Finding;
 
 /// Share of kernel time, in %, from which on a stage is made of matrix products.
 const GEMM_HEAVY_PCT: f64 = 30.0;
@@ -28,7 +29,7 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
     let gemm_ns: i64 = stage
         .kernels
         .iter()
-        .filter(|k| k.family == "gemm")
+        .filter(|k| k.family == Family::Gemm)
         .map(|k| k.total_ns)
         .sum();
     if percent(gemm_ns, kernel_ns) < GEMM_HEAVY_PCT {
@@ -37,7 +38,9 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
     let slow: Vec<_> = stage
         .kernels
         .iter()
-        .filter(|k| k.family == "gemm" && counted(view, &k.name).unwrap_or_else(|| on_cuda_cores(&k.name)))
+        .filter(|k| {
+            k.family == Family::Gemm && counted(view, &k.name).unwrap_or_else(|| on_cuda_cores(&k.name))
+        })
         .collect();
     let (Some(first), Some(ratio)) = (slow.first(), ratio_of_peaks(view)) else {
         return;

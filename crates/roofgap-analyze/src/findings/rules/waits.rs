@@ -1,8 +1,8 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
-use crate::analysis::Finding;
 use crate::findings::View;
 use crate::findings::draft::{Draft, ms, times, us};
+use crate::result::Finding;
 
 /// Up to so many waits in a step are the one that ends it.
 const ONCE_A_STEP: f64 = 1.5;

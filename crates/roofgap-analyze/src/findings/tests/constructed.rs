@@ -1,7 +1,8 @@
 use super::*;
-use crate::analysis::*;
 use crate::counters::{Advice, Bound, Measured, Readings, Work, WorkKind};
 use crate::findings::{ChainUse, CommunicationUse, CopyUse, ShapeUse, SyncUse};
+use crate::names::Family;
+use crate::result::*;
 
 const MS: i64 = 1_000_000;
 
@@ -36,7 +37,7 @@ fn kernel(name: &str, family: &str, total_ns: i64) -> Kernel {
     Kernel {
         name: name.into(),
         short_name: name.into(),
-        family: family.into(),
+        family: Family::named(family).unwrap(),
         total_ns,
         calls: 1000,
         ..Kernel::default()
@@ -46,7 +47,7 @@ fn kernel(name: &str, family: &str, total_ns: i64) -> Kernel {
 fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
     ShapeUse {
         name: name.into(),
-        family: "gemm",
+        family: Family::Gemm,
         sms: Some(132),
         compute_capability: Some((9, 0)),
         blocks,
@@ -467,7 +468,7 @@ fn watching_that_costs_too_much() {
     });
     let mut analysis = analysis(stage);
     let nsys = |ratio| Overhead {
-        tool: "nsys".into(),
+        tool: Profiler::Nsys,
         stage: "decode".into(),
         ratio,
     };
@@ -485,7 +486,7 @@ fn watching_that_costs_too_much() {
         ["step-tail"]
     );
     analysis.overhead = vec![nsys(1.6)];
-    analysis.stages[0].from = "workload".into();
+    analysis.stages[0].from = StageOrigin::Workload;
     assert!(
         !ids(&findings(&analysis, &[evidence])).contains(&"profiler-overhead"),
         "the program's own times are not those of a timeline"

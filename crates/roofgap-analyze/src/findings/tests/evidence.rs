@@ -1,7 +1,6 @@
 use super::*;
-use crate::attribute::{Contexts, Launches};
 use crate::findings::evidence;
-use crate::stages::StageSet;
+use crate::{Options, analyze};
 use roofgap_trace::{
     Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
     ShapeId, ThreadId, Trace,
@@ -109,9 +108,7 @@ impl Program {
 
     fn evidence(mut self) -> StageEvidence {
         self.trace.sort();
-        let launches = Launches::join(&self.trace, &mut self.trace.losses.clone());
-        let contexts = Contexts::build(&self.trace, &launches.call_of_op);
-        let mut all = evidence(&self.trace, &launches, &contexts, &StageSet::default());
+        let mut all = evidence(&self.trace, &analyze(&self.trace, &Options::default()).stages);
         assert_eq!(all.len(), 1);
         all.remove(0)
     }

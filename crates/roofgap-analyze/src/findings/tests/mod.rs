@@ -5,7 +5,7 @@ mod evidence;
 mod real;
 
 use super::{Inputs, StageEvidence, find};
-use crate::analysis::{Analysis, Finding};
+use crate::result::{Analysis, Finding};
 
 fn findings(analysis: &Analysis, evidence: &[StageEvidence]) -> Vec<Finding> {
     find(Inputs {

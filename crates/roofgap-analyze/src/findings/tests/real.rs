@@ -1,9 +1,8 @@
 use super::*;
-use crate::analysis::{Kernel, Stage, Steps};
-use crate::attribute::{Contexts, Launches};
 use crate::counters::{self, Timeline};
+use crate::result::{Kernel, Stage, Steps};
 use crate::stages::StageSet;
-use crate::{Options, analyze, family, short_name};
+use crate::{Analyzed, Options, analyze, family, short_name};
 use roofgap_trace::Trace;
 use std::path::PathBuf;
 
@@ -14,11 +13,8 @@ fn at(relative: &str) -> PathBuf {
 fn capture(name: &str) -> (Trace, Analysis, Vec<StageEvidence>) {
     let path = at(&format!("../../fixtures/h200/{name}.sqlite.gz"));
     let trace = roofgap_trace::read(&[path]).expect("the fixture reads").trace;
-    let analysis = analyze(&trace, &Options::default());
-    let mut losses = trace.losses.clone();
-    let launches = Launches::join(&trace, &mut losses);
-    let contexts = Contexts::build(&trace, &launches.call_of_op);
-    let evidence = crate::findings::evidence(&trace, &launches, &contexts, &StageSet::default());
+    let Analyzed { analysis, stages } = analyze(&trace, &Options::default());
+    let evidence = crate::findings::evidence(&trace, &stages);
     (trace, analysis, evidence)
 }
 
@@ -109,9 +105,7 @@ fn counters_of_llama4_rank_below_its_launches() {
     let (trace, analysis, evidence) = capture("llama4");
     let file = std::fs::File::open(at("../../fixtures/ncu/llama4_light_raw.csv.gz")).unwrap();
     let set = roofgap_trace::ncu::raw::read(flate2::read::GzDecoder::new(file)).unwrap();
-    let launches = Launches::join(&trace, &mut trace.losses.clone());
-    let contexts = Contexts::build(&trace, &launches.call_of_op);
-    let timeline = Timeline::of_stages(&trace, &launches, &contexts, &StageSet::default());
+    let timeline = Timeline::of_stages(&trace, &analyze(&trace, &Options::default()).stages);
     let joined = counters::join(&[set], &timeline, &StageSet::default(), None);
     let all = find(Inputs {
         analysis: &analysis,
@@ -145,7 +139,7 @@ fn a_kernel_table_and_a_wall_time_are_enough() {
             let name = row[8].to_owned();
             Kernel {
                 short_name: short_name(&name),
-                family: family(&name).into(),
+                family: family(&name),
                 total_ns: row[1].parse().unwrap(),
                 calls: row[2].parse().unwrap(),
                 name,

@@ -2,15 +2,14 @@
 
 use super::blocks::{self, Block};
 use super::lanes::{self, Group, Lanes};
+use crate::bundle::Bundle;
 use crate::html::class;
 use crate::html::markup::visible;
 use crate::html::pack::Packer;
-use crate::places::Places;
 use crate::view::numbers::{count, time};
 use crate::view::table::cut;
-use roofgap_analyze::attribute::{Launches, NO_CALL};
-use roofgap_analyze::{Analysis, short_name};
-use roofgap_trace::{Losses, NameId, Ns, Trace};
+use roofgap_analyze::{NO_CALL, Span, short_name};
+use roofgap_trace::{NameId, Ns, Trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -68,12 +67,8 @@ struct StageMeta {
 }
 
 /// The timeline of a trace, or why there is none.
-pub(in crate::html) fn timeline(
-    trace: Option<&Trace>,
-    analysis: &Analysis,
-    places: &Places,
-) -> Result<Timeline, &'static str> {
-    let trace = trace.ok_or("this page was made without the capture")?;
+pub(in crate::html) fn timeline(bundle: Bundle<'_>) -> Result<Timeline, &'static str> {
+    let trace = bundle.trace.ok_or("this page was made without the capture")?;
     if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
         return Err("a summary table holds totals, not single operations");
     }
@@ -84,7 +79,7 @@ pub(in crate::html) fn timeline(
     ) else {
         return Err("the inputs have no timeline");
     };
-    let mut builder = Builder::new(trace, first);
+    let mut builder = Builder::new(trace, &bundle.stages.launches().call_of_op, first);
     let ranges = |row: u32| {
         trace
             .ranges
@@ -114,7 +109,7 @@ pub(in crate::html) fn timeline(
     });
     let ops = |row: u32| span(&trace.ops.start, &trace.ops.end, row);
     builder.group(&lanes::streams(trace), ops, MOST, |b, row| b.op_name(row));
-    Ok(builder.finish(analysis, places, last))
+    Ok(builder.finish(bundle, last))
 }
 
 fn span(start: &[Ns], end: &[Ns], row: u32) -> (Ns, Ns) {
@@ -135,14 +130,12 @@ struct Builder<'a> {
     kernels: Vec<u32>,
     /// By row of the calls, one more than the number of the block that holds it.
     block_of_call: Vec<u32>,
-    call_of_op: Vec<u32>,
+    call_of_op: &'a [u32],
     notes: Vec<String>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(trace: &'a Trace, first: Ns) -> Self {
-        // The losses of this join are in the analysis already.
-        let call_of_op = Launches::join(trace, &mut Losses::default()).call_of_op;
+    fn new(trace: &'a Trace, call_of_op: &'a [u32], first: Ns) -> Self {
         Self {
             trace,
             first,
@@ -302,17 +295,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn finish(self, analysis: &Analysis, places: &Places, last: Ns) -> Timeline {
-        let relative = |list: &[(Ns, Ns)]| list.iter().map(|p| (p.0 - self.first, p.1 - p.0)).collect();
-        let stages = analysis
-            .stages
-            .iter()
-            .zip(&places.stages)
-            .map(|(stage, at)| StageMeta {
-                name: stage.name.clone(),
-                at: relative(&at.instances),
-                steps: relative(&at.steps),
-            });
+    fn finish(self, bundle: Bundle<'_>, last: Ns) -> Timeline {
+        let relative = |list: &[Span]| list.iter().map(|s| (s.start - self.first, s.length())).collect();
+        let stages = bundle.analysis.stages.iter().enumerate();
+        let stages = stages.map(|(at, stage)| StageMeta {
+            name: stage.name.clone(),
+            at: relative(&bundle.stages.spans(at).instances),
+            steps: relative(&bundle.stages.spans(at).steps),
+        });
         let stages = stages.collect();
         let named = self.kernels.iter().enumerate().filter(|(_, at)| **at != NO_NAME);
         let kernel_names = named

@@ -202,7 +202,7 @@ fn a_timeline_says_the_same_afterwards() {
     unpack(&fixture("h200/llama4.sqlite.gz"), &sqlite);
     let measure = || {
         let input = roofgap_trace::read(std::slice::from_ref(&sqlite)).unwrap();
-        let mut analysis = analyze(&input.trace, &Options::default());
+        let mut analysis = analyze(&input.trace, &Options::default()).analysis;
         analysis.sources.clear();
         analysis
     };

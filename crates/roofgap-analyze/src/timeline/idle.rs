@@ -1,16 +1,16 @@
 //! Why the GPU was idle: what the launching thread was doing in each gap.
 
-use crate::analysis::{Idle, LaunchAfter};
-use crate::attribute::NO_CALL;
-use crate::interval::Union;
+use super::interval::IntervalSet;
+use super::launches::NO_CALL;
+use crate::result::{Idle, LaunchAfter};
 use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
 pub(crate) struct Activity {
-    sync: FxHashMap<ThreadId, Union>,
-    copy: FxHashMap<ThreadId, Union>,
-    devices: Vec<Union>,
+    sync: FxHashMap<ThreadId, IntervalSet>,
+    copy: FxHashMap<ThreadId, IntervalSet>,
+    devices: Vec<IntervalSet>,
 }
 
 /// Where the last gap of a device was found.
@@ -26,14 +26,14 @@ impl Activity {
     pub(crate) fn of(trace: &Trace) -> Self {
         let calls = &trace.calls;
         let collect = |class: CallClass| {
-            let mut threads: FxHashMap<ThreadId, Union> = FxHashMap::default();
+            let mut threads: FxHashMap<ThreadId, IntervalSet> = FxHashMap::default();
             for row in (0..calls.len()).filter(|&row| calls.class[row] == class) {
                 let union = threads.entry(calls.thread[row]).or_default();
                 union.add(calls.start[row], calls.end[row]);
             }
             threads
         };
-        let mut devices: Vec<Union> = vec![Union::default(); trace.devices.len()];
+        let mut devices: Vec<IntervalSet> = vec![IntervalSet::default(); trace.devices.len()];
         for row in 0..trace.ops.len() {
             if let Some(union) = devices.get_mut(trace.ops.device[row].index()) {
                 union.add(trace.ops.start[row], trace.ops.end[row]);
@@ -48,7 +48,7 @@ impl Activity {
 
     /// How long each device was busy.
     pub(crate) fn busy_ns(&self) -> Ns {
-        self.devices.iter().map(Union::length).sum()
+        self.devices.iter().map(IntervalSet::length).sum()
     }
 
     /// How long a device was busy in a span of time.
@@ -88,7 +88,7 @@ impl Activity {
         let thread = calls.thread[call as usize];
         let until = start.clamp(from, to);
         // How long the thread waited in the gap, and how long it had been waiting when the gap began.
-        let during = |lists: &FxHashMap<ThreadId, Union>, near: &mut usize| {
+        let during = |lists: &FxHashMap<ThreadId, IntervalSet>, near: &mut usize| {
             lists.get(&thread).map_or((0, 0), |u| {
                 let inside = u.overlap_near(from, until, near);
                 let at = u.intervals().get(*near).filter(|(s, e)| *s <= from && from < *e);

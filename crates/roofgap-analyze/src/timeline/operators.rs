@@ -1,7 +1,7 @@
 //! Operators of the framework, or ranges where there are none: own and total time on CPU and GPU.
 
-use crate::analysis::Operator;
-use crate::attribute::NO_CALL;
+use super::launches::NO_CALL;
+use crate::result::Operator;
 use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,7 @@
 //! Steps of a stage in numbers.
 
-use crate::analysis::Steps;
-use crate::kernels::divide;
+use super::kernels::divide;
+use crate::result::Steps;
 
 /// Mean and percentiles of step times; `None` without steps. A percentile is the smallest value that at least that share of the
 /// steps does not exceed.

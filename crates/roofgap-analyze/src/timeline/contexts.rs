@@ -7,7 +7,7 @@ use super::launches::NO_CALL;
 use roofgap_trace::{Ns, ThreadId, Trace};
 
 /// Stands for "this call launched nothing".
-pub const NO_CONTEXT: u32 = u32::MAX;
+const NO_CONTEXT: u32 = u32::MAX;
 
 /// For each call that launched something the set of ranges that enclose it.
 #[derive(Debug, Default)]

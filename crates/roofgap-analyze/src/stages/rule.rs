@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use roofgap_trace::ncu::NvtxRange;
 use thiserror::Error;
 
 /// A pattern for range names. Without a domain it means the default domain.
@@ -88,7 +89,7 @@ pub struct StageRule {
     /// Ranges that are instances of it.
     pub patterns: Vec<Pattern>,
     /// Whether the user named those patterns: then it is made of what they match and of nothing else.
-    pub asked: bool,
+    pub requested: bool,
     /// Ranges inside it that are its steps.
     pub steps: Vec<Pattern>,
     /// Ranges inside it that are worth a note.
@@ -113,7 +114,7 @@ impl Default for StageSet {
         let prefill = StageRule {
             name: "prefill".into(),
             patterns: patterns(&["LLM@prefill", "prefill"]),
-            asked: false,
+            requested: false,
             steps: Vec::new(),
             notes: patterns(&[
                 "sam",
@@ -129,7 +130,7 @@ impl Default for StageSet {
         let decode = StageRule {
             name: "decode".into(),
             patterns: patterns(&["LLM@decode_all", "LLM@decode", "decode_all", "decode"]),
-            asked: false,
+            requested: false,
             steps: patterns(&["LLM@decode_step", "decode_step"]),
             notes: Vec::new(),
         };
@@ -140,7 +141,41 @@ impl Default for StageSet {
     }
 }
 
+/// The place of a launch among the stages, by the names of the ranges around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NamedPlace {
+    /// In the stage at this position of the set.
+    Stage(usize),
+    /// Inside a warm-up.
+    Warmup,
+    /// In ranges that are not part of a stage, or in none.
+    Outside,
+}
+
 impl StageSet {
+    /// Places a launch by the ranges around it, for a tool that records their names without times.
+    pub fn place(&self, ranges: &[NvtxRange]) -> NamedPlace {
+        let matches = |patterns: &[Pattern], range: &NvtxRange| {
+            let domain = range.domain.as_deref().unwrap_or_default();
+            patterns
+                .iter()
+                .any(|pattern| pattern.matches(domain, &range.name))
+        };
+        let inside = |patterns: &[Pattern]| ranges.iter().any(|range| matches(patterns, range));
+        // A stage that is itself a warm-up by name was requested.
+        let is_warmup = |rule: &StageRule| {
+            let both = |range: &NvtxRange| matches(&rule.patterns, range) && matches(&self.warmup, range);
+            rule.requested && ranges.iter().any(both)
+        };
+        let holds = |rule: &StageRule| inside(&rule.patterns) || (!rule.requested && inside(&rule.steps));
+        let position = if inside(&self.warmup) {
+            self.stages.iter().position(is_warmup).ok_or(NamedPlace::Warmup)
+        } else {
+            self.stages.iter().position(holds).ok_or(NamedPlace::Outside)
+        };
+        position.map_or_else(|nowhere| nowhere, NamedPlace::Stage)
+    }
+
     /// Replaces or adds a stage by `NAME=PATTERN[,PATTERN...]`. Steps and notes of a replaced stage stay.
     pub fn set(&mut self, text: &str) -> Result<(), StageError> {
         let (name, list) = text
@@ -156,12 +191,12 @@ impl StageSet {
         match self.stages.iter_mut().find(|s| s.name == name) {
             Some(stage) => {
                 stage.patterns = patterns;
-                stage.asked = true;
+                stage.requested = true;
             }
             None => self.stages.push(StageRule {
                 name: name.to_owned(),
                 patterns,
-                asked: true,
+                requested: true,
                 steps: Vec::new(),
                 notes: Vec::new(),
             }),

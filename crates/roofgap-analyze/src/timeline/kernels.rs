@@ -1,7 +1,7 @@
 //! Kernels by total time.
 
-use crate::analysis::Kernel;
 use crate::names::Naming;
+use crate::result::Kernel;
 use roofgap_trace::{DeviceId, NameId, OpKind, Trace};
 
 /// Groups the kernels among `rows` of `Trace::ops` by name and device, most time first.

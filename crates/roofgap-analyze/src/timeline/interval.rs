@@ -1,12 +1,13 @@
-//! Unions of intervals.
+//! Sets of disjoint time intervals.
 
-use roofgap_trace::Ns;
+use roofgap_trace::{Ns, Range, ThreadId};
+use rustc_hash::FxHashMap;
 
 /// Disjoint intervals in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Union(Vec<(Ns, Ns)>);
+pub struct IntervalSet(Vec<(Ns, Ns)>);
 
-impl Union {
+impl IntervalSet {
     /// Joins intervals that overlap or touch.
     pub fn of(mut intervals: Vec<(Ns, Ns)>) -> Self {
         if !intervals.is_sorted() {
@@ -20,6 +21,19 @@ impl Union {
             joined
         });
         Self(intervals)
+    }
+
+    /// Collects ranges by thread.
+    pub(crate) fn by_thread<'a>(ranges: impl Iterator<Item = &'a Range>) -> FxHashMap<ThreadId, Self> {
+        let mut lists: FxHashMap<ThreadId, Vec<(Ns, Ns)>> = FxHashMap::default();
+        for range in ranges {
+            let list = lists.entry(range.thread).or_default();
+            list.push((range.start, range.end));
+        }
+        lists
+            .into_iter()
+            .map(|(thread, list)| (thread, Self::of(list)))
+            .collect()
     }
 
     /// Adds an interval. Cheap if it does not start before the last one.
@@ -99,6 +113,23 @@ impl Union {
     }
 }
 
+/// The first start and last end of a group of GPU operations.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent(pub(super) Ns, pub(super) Ns);
+
+impl Extent {
+    pub(super) const EMPTY: Self = Self(Ns::MAX, Ns::MIN);
+
+    pub(super) fn add(&mut self, start: Ns, end: Ns) {
+        *self = Self(self.0.min(start), self.1.max(end));
+    }
+
+    /// Returns the length, ns; `None` for an empty group.
+    pub(super) fn length(self) -> Option<Ns> {
+        (self.0 <= self.1).then(|| self.1 - self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,8 +139,8 @@ mod tests {
         #[test]
         fn a_union_counts_every_moment_once(list in prop::collection::vec((0i64..200, 0i64..40), 0..40), probe in (0i64..250, 0i64..60)) {
             let intervals: Vec<_> = list.iter().map(|(s, d)| (*s, s + d)).collect();
-            let union = Union::of(intervals.clone());
-            let mut added = Union::default();
+            let union = IntervalSet::of(intervals.clone());
+            let mut added = IntervalSet::default();
             intervals.iter().for_each(|&(start, end)| added.add(start, end));
             prop_assert_eq!(&added, &union);
             let covered = |t: i64| intervals.iter().any(|(s, e)| *s <= t && t < *e);

@@ -1,0 +1,57 @@
+//! Kernels that communicate with other GPUs.
+
+/// Lowercase text in the names of communication kernels.
+const MARKS: [&str; 14] = [
+    "nccl",
+    "nvshmem",
+    "all_reduce",
+    "allreduce",
+    "all_gather",
+    "allgather",
+    "reduce_scatter",
+    "cross_device_reduce",
+    "all2all",
+    "alltoall",
+    "deepep",
+    "deep_ep",
+    "symm_mem",
+    "multimem",
+];
+
+/// Tells whether a kernel communicates with other GPUs. Replayed by ncu on one rank it would wait forever for the others.
+///
+/// ```
+/// use roofgap_analyze::is_communication;
+/// assert!(is_communication("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"));
+/// assert!(!is_communication("void at::native::reduce_kernel<512, 1>()"));
+/// ```
+pub fn is_communication(kernel: &str) -> bool {
+    is_communication_lowercase(&kernel.to_lowercase())
+}
+
+pub(super) fn is_communication_lowercase(kernel: &str) -> bool {
+    MARKS.iter().any(|mark| kernel.contains(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_names() {
+        for name in [
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)",
+            "void tensorrt_llm::kernels::oneShotAllReduceKernel<float>()",
+            "void deep_ep::internode::dispatch<false, 8>(int4*)",
+        ] {
+            assert!(is_communication(name), "{name}");
+        }
+        for name in [
+            "void at::native::reduce_kernel<512, 1>()",
+            "sm90_xmma_gemm_bf16bf16_bf16f32",
+        ] {
+            assert!(!is_communication(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The result of an analysis, `roofgap.analysis/1`, field by field as in the JSON.
+//!
+//! Times are integer nanoseconds, sizes are bytes, percentages run from 0 to 100. A value that was not measured is `None`.
+
+mod capture;
+mod reason;
+mod stage;
+mod tables;
+mod utilisation;
+
+pub use capture::{DeviceInfo, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo};
+pub use reason::{About, Reason};
+pub use stage::{Idle, LaunchAfter, Note, Stage, StageOrigin, Steps};
+pub use tables::{CounterRow, Finding, Kernel, Operator, Overhead, Profiler};
+pub use utilisation::{Mbu, Mfu, Term, Whole};
+
+use serde::{Deserialize, Serialize};
+
+/// The name of the schema.
+pub const SCHEMA: &str = "roofgap.analysis/1";
+
+/// The analysis of one run or capture.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Analysis {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// Input files.
+    pub sources: Vec<SourceInfo>,
+    /// GPUs.
+    pub devices: Vec<DeviceInfo>,
+    /// Sums over the whole trace.
+    pub totals: Totals,
+    /// Stages, in the order of their first instance.
+    pub stages: Vec<Stage>,
+    /// Kernels of the whole trace, by total time.
+    pub kernels: Vec<Kernel>,
+    /// Framework operators, or ranges where there are none, by their own GPU time.
+    pub operators: Vec<Operator>,
+    /// Hardware counters by kernel and launch shape.
+    pub counters: Vec<CounterRow>,
+    /// Findings, largest possible saving first.
+    pub findings: Vec<Finding>,
+    /// Profiler overhead.
+    pub overhead: Vec<Overhead>,
+    /// Losses of data on the way from the program to the analysis.
+    pub losses: Vec<LossInfo>,
+    /// Sum of the stages whose work is known.
+    #[serde(default)]
+    pub whole: Option<Whole>,
+    /// Range names, by time.
+    #[serde(default)]
+    pub ranges: Vec<RangeInfo>,
+    /// The workload, from the program's own account.
+    #[serde(default)]
+    pub workload: Option<WorkloadInfo>,
+    /// Reasons for values that are null or empty.
+    #[serde(default)]
+    pub reasons: Vec<Reason>,
+}
+
+impl Analysis {
+    /// Returns the first reason about a part of the analysis.
+    pub fn reason(&self, about: &About) -> Option<&str> {
+        let reason = self.reasons.iter().find(|reason| reason.about == *about);
+        reason.map(|reason| reason.why.as_str())
+    }
+}

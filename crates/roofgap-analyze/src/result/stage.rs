@@ -1,0 +1,186 @@
+//! The numbers of one stage.
+
+use super::{Kernel, Mbu, Mfu};
+use serde::{Deserialize, Serialize};
+
+/// A stage of the program, such as prefill or decode.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Stage {
+    /// Stage name.
+    pub name: String,
+    /// Names of the ranges that mark it, as `domain@name`.
+    pub ranges: Vec<String>,
+    /// Number of instances.
+    pub instances: u64,
+    /// Total CPU time of the instances, ns.
+    pub wall_ns: i64,
+    /// First start to last end of its GPU work, summed over instances, ns; `None` without GPU work.
+    pub projected_ns: Option<i64>,
+    /// Total kernel time, ns.
+    pub kernel_ns: Option<i64>,
+    /// Time with at least one of its GPU operations, summed over devices, ns.
+    pub busy_ns: Option<i64>,
+    /// Number of kernels.
+    pub kernel_count: u64,
+    /// Number of kernels, copies, memsets and graphs.
+    pub gpu_op_count: u64,
+    /// Number of calls that launched GPU work.
+    pub launch_count: u64,
+    /// Number of GPUs with work of the stage.
+    #[serde(default)]
+    pub device_count: u64,
+    /// Mean number of GPUs per instance; less than `device_count` where each process has its own GPU.
+    #[serde(default)]
+    pub devices_per_instance: f64,
+    /// Total copy time, ns; `None` where only totals are known.
+    #[serde(default)]
+    pub memcpy_ns: Option<i64>,
+    /// Time from the end of an instance on the CPU to the end of its GPU work, summed over instances, ns.
+    #[serde(default)]
+    pub late_ns: i64,
+    /// Time before its first operation in which the GPU ran earlier work, summed over instances and devices, ns.
+    #[serde(default)]
+    pub queued_ns: i64,
+    /// Idle time between its first and last operation by cause, per device; overlapping instances count once.
+    pub idle: Option<Idle>,
+    /// Part of `idle.launch_ns` that follows a wait or a copy.
+    #[serde(default)]
+    pub launch_after: LaunchAfter,
+    /// Steps (tokens of decode).
+    pub steps: Option<Steps>,
+    /// Kernels, by total time.
+    pub kernels: Vec<Kernel>,
+    /// Named parts, such as the vision encoder.
+    pub notes: Vec<Note>,
+    /// Model FLOPs utilisation.
+    pub mfu: Option<Mfu>,
+    /// Memory bandwidth utilisation.
+    pub mbu: Option<Mbu>,
+    /// Origin of its times.
+    #[serde(default)]
+    pub from: StageOrigin,
+}
+
+impl Stage {
+    /// Returns the time until its GPU work was done: wall time and what ran after it, ns.
+    pub fn elapsed_ns(&self) -> i64 {
+        self.wall_ns.saturating_add(self.late_ns.max(0))
+    }
+
+    /// Tells whether its ranges end long before its GPU work: by more than 5 % of the wall time.
+    pub fn closes_early(&self) -> bool {
+        self.late_ns > self.wall_ns / 20
+    }
+
+    /// Returns the share of the elapsed time in which its GPUs were busy, 0 to 1, averaged over devices.
+    pub fn busy_share(&self) -> Option<f64> {
+        let busy = self.busy_ns.or(self.kernel_ns)?;
+        let elapsed = self.elapsed_ns();
+        (elapsed > 0).then(|| self.each_device(busy) as f64 / elapsed as f64)
+    }
+
+    /// Returns the idle time by root cause: a gap after a wait or a copy counts as sync or copy, not as launch.
+    pub fn causes(&self) -> Option<Idle> {
+        let (idle, after) = (self.idle?, self.launch_after);
+        Some(Idle {
+            launch_ns: idle.launch_ns - after.sync_ns - after.copy_ns,
+            sync_ns: idle.sync_ns + after.sync_ns,
+            copy_ns: idle.copy_ns + after.copy_ns,
+            other_ns: idle.other_ns,
+        })
+    }
+
+    /// Divides a sum over devices by the number of devices per instance.
+    pub fn each_device(&self, ns: i64) -> i64 {
+        if self.devices_per_instance > 1.0 {
+            (ns as f64 / self.devices_per_instance) as i64
+        } else {
+            ns
+        }
+    }
+}
+
+/// The origin of the times of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StageOrigin {
+    /// A recorded timeline.
+    #[default]
+    Timeline,
+    /// The program's own account.
+    Workload,
+}
+
+impl std::fmt::Display for StageOrigin {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Timeline => "timeline",
+            Self::Workload => "workload",
+        })
+    }
+}
+
+/// Idle time in which the CPU launched late because it had waited before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LaunchAfter {
+    /// After a wait for the device, ns.
+    pub sync_ns: i64,
+    /// After a copy call, ns.
+    pub copy_ns: i64,
+}
+
+/// Idle time of the GPU by cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Idle {
+    /// The CPU had not launched the next operation yet, ns.
+    pub launch_ns: i64,
+    /// The launching thread was waiting for the device, ns.
+    pub sync_ns: i64,
+    /// The launching thread was in a copy call, ns.
+    pub copy_ns: i64,
+    /// Launched and not started, or the device ran other work, ns.
+    pub other_ns: i64,
+}
+
+impl Idle {
+    /// Returns the sum of all causes, ns.
+    pub fn total_ns(&self) -> i64 {
+        self.launch_ns + self.sync_ns + self.copy_ns + self.other_ns
+    }
+}
+
+/// Steps of a stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Steps {
+    /// Number of steps.
+    pub count: u64,
+    /// Mean CPU time, ns.
+    pub mean_ns: i64,
+    /// Median, ns.
+    pub p50_ns: i64,
+    /// 90th percentile, ns.
+    pub p90_ns: i64,
+    /// 99th percentile, ns.
+    pub p99_ns: i64,
+    /// Mean number of launches per step.
+    pub launches_per_step: Option<f64>,
+    /// CPU time of each step in order, ns.
+    #[serde(default)]
+    pub each_ns: Vec<i64>,
+}
+
+/// A named part of a stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Note {
+    /// Range name.
+    pub name: String,
+    /// Number of instances.
+    pub instances: u64,
+    /// Total CPU time, ns.
+    pub wall_ns: i64,
+    /// Total kernel time, ns.
+    pub kernel_ns: Option<i64>,
+    /// Number of kernels.
+    pub kernel_count: u64,
+}

@@ -1,0 +1,162 @@
+//! Rows of kernels, operators, counters, findings and overhead.
+
+use crate::names::Family;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The launches of one kernel on one device.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Kernel {
+    /// Demangled name as the tool gave it.
+    pub name: String,
+    /// Short name for tables.
+    pub short_name: String,
+    /// Kind of work.
+    pub family: Family,
+    /// Device number; `None` where only totals are known.
+    pub device: Option<u32>,
+    /// Total time, ns.
+    pub total_ns: i64,
+    /// Number of launches.
+    pub calls: u64,
+    /// Mean, ns.
+    pub mean_ns: i64,
+    /// Median, ns.
+    pub median_ns: Option<i64>,
+    /// Shortest, ns.
+    pub min_ns: Option<i64>,
+    /// Longest, ns.
+    pub max_ns: Option<i64>,
+    /// Counters of the launch shape with the most time.
+    pub counters: Option<CounterRow>,
+}
+
+/// A framework operator.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Operator {
+    /// Operator name.
+    pub name: String,
+    /// Number of calls.
+    pub calls: u64,
+    /// CPU time without nested operators, ns.
+    pub self_cpu_ns: i64,
+    /// GPU time of its own launches, ns.
+    pub self_gpu_ns: Option<i64>,
+    /// CPU time with nested operators, ns.
+    pub total_cpu_ns: i64,
+    /// GPU time of all launches inside it, ns.
+    pub total_gpu_ns: Option<i64>,
+}
+
+/// Hardware counters of one kernel and launch shape in one stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CounterRow {
+    /// Stage name; `None` where neither counters nor timeline tell it.
+    pub stage: Option<String>,
+    /// Kernel name in the timeline, else in the counters.
+    pub kernel: String,
+    /// Grid, blocks.
+    pub grid: [u32; 3],
+    /// Block, threads.
+    pub block: [u32; 3],
+    /// Number of measured launches.
+    pub samples: u64,
+    /// Mean duration under ncu, ns.
+    pub duration_ns: Option<i64>,
+    /// `duration_ns` divided by the median of the same kernel and shape in the timeline.
+    pub timeline_ratio: Option<f64>,
+    /// Compute throughput, % of peak.
+    pub sm_pct: Option<f64>,
+    /// Memory throughput, % of peak.
+    pub memory_pct: Option<f64>,
+    /// DRAM throughput, % of peak.
+    pub dram_pct: Option<f64>,
+    /// L2 throughput, % of peak.
+    pub l2_pct: Option<f64>,
+    /// L1 throughput, % of peak.
+    pub l1_pct: Option<f64>,
+    /// Achieved occupancy, %.
+    pub occupancy_pct: Option<f64>,
+    /// DRAM traffic, bytes.
+    pub dram_bytes: Option<u64>,
+    /// Executed floating-point operations.
+    pub flops: Option<u64>,
+    /// FLOPs per byte of DRAM traffic.
+    pub intensity: Option<f64>,
+    /// FLOPs per second.
+    pub achieved_flops_per_s: Option<f64>,
+    /// Limiting resource.
+    pub bound: Option<String>,
+    /// Rule and inputs of the verdict, or the reason for none.
+    pub reason: String,
+}
+
+/// A finding: evidence, an upper bound on the saving, and an action.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Stable id of the rule.
+    pub id: String,
+    /// Stage name.
+    pub stage: Option<String>,
+    /// Title of one line.
+    pub title: String,
+    /// Evidence in numbers.
+    pub evidence: BTreeMap<String, serde_json::Value>,
+    /// Upper bound on the saving, ns.
+    pub bound_ns: i64,
+    /// Upper bound on the saving, % of the stage's time.
+    pub bound_pct: f64,
+    /// Action to take.
+    pub action: String,
+}
+
+/// The overhead of one profiler on one stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Profiler.
+    pub tool: Profiler,
+    /// Stage name.
+    pub stage: String,
+    /// Time under the profiler divided by time without it.
+    pub ratio: f64,
+}
+
+/// A profiler whose overhead is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profiler {
+    /// Nsight Systems.
+    Nsys,
+    /// The native collector.
+    Native,
+    /// torch.profiler.
+    #[serde(rename = "torch.profiler")]
+    Torch,
+    /// Nsight Compute.
+    Ncu,
+}
+
+impl Profiler {
+    /// Tells whether the profiler records the timeline whose times are shown. The others run separately.
+    pub fn records_timeline(self) -> bool {
+        matches!(self, Self::Nsys | Self::Native)
+    }
+
+    /// Returns the name in the JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nsys => "nsys",
+            Self::Native => "native",
+            Self::Torch => "torch.profiler",
+            Self::Ncu => "ncu",
+        }
+    }
+}
+
+impl fmt::Display for Profiler {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.as_str())
+    }
+}

@@ -1,0 +1,261 @@
+//! The index of stages: the time spans of each stage and the GPU operations that belong to it.
+
+use super::instances::{StageRanges, Warmup};
+use super::rule::{StageRule, StageSet};
+use crate::timeline::{Contexts, Launches};
+use roofgap_trace::{Ns, Trace, range_name};
+use rustc_hash::FxHashSet;
+
+/// Marks a context outside of every instance, or outside of every stage.
+const NOWHERE: u32 = u32::MAX;
+
+/// A span of time on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Start, ns on the clock of the trace.
+    pub start: Ns,
+    /// End, ns on the clock of the trace.
+    pub end: Ns,
+    /// Row in `Trace::ranges` of the range that marks it; `None` for a span found by other means.
+    pub range: Option<u32>,
+}
+
+impl Span {
+    /// Returns the length, ns.
+    pub fn length(&self) -> Ns {
+        self.end - self.start
+    }
+}
+
+/// The time spans of one stage, each list in the order of start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StageSpans {
+    /// Instances of the stage.
+    pub instances: Vec<Span>,
+    /// Steps inside the instances.
+    pub steps: Vec<Span>,
+    /// Notes inside the instances.
+    pub notes: Vec<Span>,
+}
+
+/// One stage of the index.
+#[derive(Debug)]
+struct IndexedStage {
+    name: String,
+    /// Position of its rule in the set: decides between stages that hold the same operation.
+    rule: usize,
+    spans: StageSpans,
+    /// Position of the instance for each context, or [`NOWHERE`].
+    instance_of_context: Vec<u32>,
+}
+
+/// Answers which time spans and which operations belong to a stage. Stages are numbered as in `Analysis::stages`.
+#[derive(Debug, Default)]
+pub struct StageIndex {
+    stages: Vec<IndexedStage>,
+    /// The first stage, in the order of the rules, for each context.
+    stage_of_context: Vec<u32>,
+    launches: Launches,
+    contexts: Contexts,
+}
+
+/// A stage of the set that does not occur in the trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AbsentStage {
+    /// Stage name.
+    pub name: String,
+    /// Why it is absent.
+    pub why: String,
+}
+
+impl StageIndex {
+    /// Finds the stages of `set` in a trace, in the order of their first instance. Returns the requested stages that are absent too.
+    pub(crate) fn build(
+        trace: &Trace,
+        launches: Launches,
+        contexts: Contexts,
+        set: &StageSet,
+    ) -> (Self, Vec<AbsentStage>) {
+        let warmup = Warmup::of(trace, set);
+        let mut index = Self {
+            launches,
+            contexts,
+            ..Self::default()
+        };
+        let mut absent = Vec::new();
+        for (position, rule) in set.stages.iter().enumerate() {
+            let found = StageRanges::find(trace, rule, &warmup, set);
+            if found.instances.is_empty() {
+                let why = if found.in_warmup > 0 {
+                    format!("all {} matching ranges are inside a warm-up", found.in_warmup)
+                } else if rule.requested {
+                    no_match(trace, rule)
+                } else {
+                    continue;
+                };
+                absent.push(AbsentStage {
+                    name: rule.name.clone(),
+                    why,
+                });
+                continue;
+            }
+            let spans = StageSpans {
+                instances: spans(trace, &found.instances),
+                steps: spans(trace, &found.steps),
+                notes: spans(trace, &found.notes),
+            };
+            index.stages.push(IndexedStage {
+                name: rule.name.clone(),
+                rule: position,
+                instance_of_context: index.span_of_context(&spans.instances),
+                spans,
+            });
+        }
+        index
+            .stages
+            .sort_by_key(|stage| stage.spans.instances.first().map(|span| span.start));
+        index.stage_of_context = index.first_stages();
+        (index, absent)
+    }
+
+    fn first_stages(&self) -> Vec<u32> {
+        let mut order: Vec<(usize, &IndexedStage)> = self.stages.iter().enumerate().collect();
+        order.sort_by_key(|(_, stage)| stage.rule);
+        let first = |context: usize| {
+            let holds = |stage: &IndexedStage| {
+                let at = stage.instance_of_context.get(context);
+                at.is_some_and(|at| *at != NOWHERE)
+            };
+            let found = order.iter().find(|(_, stage)| holds(stage));
+            found.map_or(NOWHERE, |(position, _)| *position as u32)
+        };
+        (0..self.contexts.len()).map(first).collect()
+    }
+
+    /// Returns the number of stages. It is 0 where the stages of the analysis do not come from the trace.
+    pub fn len(&self) -> usize {
+        self.stages.len()
+    }
+
+    /// Tells whether the index has no stage.
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty()
+    }
+
+    /// Returns the name of a stage; empty for a stage that is not in the index.
+    pub fn name(&self, stage: usize) -> &str {
+        self.stages.get(stage).map_or("", |stage| &stage.name)
+    }
+
+    /// Returns the time spans of a stage; none for a stage that is not in the index.
+    pub fn spans(&self, stage: usize) -> &StageSpans {
+        static NONE: StageSpans = StageSpans {
+            instances: Vec::new(),
+            steps: Vec::new(),
+            notes: Vec::new(),
+        };
+        self.stages.get(stage).map_or(&NONE, |stage| &stage.spans)
+    }
+
+    /// Returns the stage of a GPU operation. Of several stages that hold it, the first in the order of the rules.
+    pub fn stage_of_op(&self, op: usize) -> Option<usize> {
+        self.stage_of_context(self.context_of_op(op))
+    }
+
+    /// Returns the stage in which a call launched GPU work; `None` for a call that launched none.
+    pub fn stage_of_call(&self, call: usize) -> Option<usize> {
+        self.stage_of_context(self.contexts.of(u32::try_from(call).ok()?))
+    }
+
+    /// Tells whether a GPU operation belongs to a stage.
+    pub fn holds(&self, stage: usize, op: usize) -> bool {
+        self.instance_of(stage, op).is_some()
+    }
+
+    /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
+    pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
+        self.instance_of_context(stage, self.context_of_op(op))
+    }
+
+    /// Returns the launch call of each GPU operation.
+    pub fn launches(&self) -> &Launches {
+        &self.launches
+    }
+
+    pub(crate) fn contexts(&self) -> &Contexts {
+        &self.contexts
+    }
+
+    pub(crate) fn context_of_op(&self, op: usize) -> u32 {
+        let call = self.launches.call_of_op.get(op).copied();
+        self.contexts.of(call.unwrap_or(crate::timeline::NO_CALL))
+    }
+
+    pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {
+        let at = self
+            .stages
+            .get(stage)?
+            .instance_of_context
+            .get(context as usize)?;
+        (*at != NOWHERE).then_some(*at as usize)
+    }
+
+    fn stage_of_context(&self, context: u32) -> Option<usize> {
+        let at = self.stage_of_context.get(context as usize)?;
+        (*at != NOWHERE).then_some(*at as usize)
+    }
+
+    /// Returns, for each context, the position of the outermost of `spans` around it, or `u32::MAX`.
+    pub(crate) fn span_of_context(&self, spans: &[Span]) -> Vec<u32> {
+        let marked = spans.iter().enumerate();
+        let rows = marked.filter_map(|(at, span)| Some((span.range? as usize, at as u32)));
+        let last = spans.iter().filter_map(|span| span.range).max();
+        let mut position = vec![NOWHERE; last.map_or(0, |row| row as usize + 1)];
+        for (row, at) in rows {
+            if let Some(slot) = position.get_mut(row) {
+                *slot = at;
+            }
+        }
+        (0..self.contexts.len() as u32)
+            .map(|context| {
+                let ranges = self.contexts.ranges(context).iter();
+                let mut found = ranges.filter_map(|row| position.get(*row as usize).copied());
+                found.find(|at| *at != NOWHERE).unwrap_or(NOWHERE)
+            })
+            .collect()
+    }
+}
+
+fn spans(trace: &Trace, rows: &[u32]) -> Vec<Span> {
+    let span = |&row: &u32| {
+        let range = trace.ranges.rows.get(row as usize)?;
+        Some(Span {
+            start: range.start,
+            end: range.end,
+            range: Some(row),
+        })
+    };
+    rows.iter().filter_map(span).collect()
+}
+
+/// Explains why a requested stage matches nothing, with the range names that exist.
+fn no_match(trace: &Trace, rule: &StageRule) -> String {
+    const MOST: usize = 12;
+    let patterns: Vec<String> = rule.patterns.iter().map(ToString::to_string).collect();
+    let mut seen = FxHashSet::default();
+    let mut names = Vec::new();
+    for range in &trace.ranges.rows {
+        if seen.insert((range.domain, range.name)) && seen.len() <= MOST {
+            names.push(range_name(
+                trace.names.get(range.domain),
+                trace.names.get(range.name),
+            ));
+        }
+    }
+    let there = match seen.len().saturating_sub(MOST) {
+        _ if names.is_empty() => "the capture has no ranges".to_owned(),
+        0 => format!("the capture has {}", names.join(", ")),
+        more => format!("the capture has {} and {more} more", names.join(", ")),
+    };
+    format!("no range matches {}; {there}", patterns.join(", "))
+}

@@ -1,0 +1,8 @@
+//! The one owner of "which stage": the rule, the instances it finds in a trace, and the index of what belongs to them.
+
+mod index;
+mod instances;
+mod rule;
+
+pub use index::{Span, StageIndex, StageSpans};
+pub use rule::{NamedPlace, Pattern, StageError, StageRule, StageSet};

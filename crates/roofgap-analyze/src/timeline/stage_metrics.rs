@@ -1,0 +1,216 @@
+//! The numbers of each stage: time, GPU work, idle time by cause, steps and notes.
+
+use super::idle::{Activity, Near};
+use super::interval::{Extent, IntervalSet};
+use super::{kernels, steps};
+use crate::names::Naming;
+use crate::result::{Idle, LaunchAfter, Note, Stage, StageOrigin, Steps};
+use crate::stages::{Span, StageIndex};
+use roofgap_trace::{Ns, OpKind, Trace, range_name};
+
+/// Measures the stages of an index.
+pub(crate) struct StageMeter<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) index: &'a StageIndex,
+    pub(crate) activity: &'a Activity,
+}
+
+impl StageMeter<'_> {
+    /// Measures every stage, in the order of the index.
+    pub(crate) fn stages(&self, naming: &mut Naming) -> Vec<Stage> {
+        (0..self.index.len())
+            .map(|stage| self.stage(stage, naming))
+            .collect()
+    }
+
+    fn stage(&self, stage: usize, naming: &mut Naming) -> Stage {
+        let (trace, ops) = (self.trace, &self.trace.ops);
+        let spans = self.index.spans(stage);
+        let instances = &spans.instances;
+        let devices = trace.devices.len().max(1);
+        let mut members: Vec<u32> = Vec::new();
+        let mut extents = vec![Extent::EMPTY; instances.len()];
+        let mut device_extents = vec![Extent::EMPTY; instances.len() * devices];
+        for op in 0..ops.len() {
+            let Some(at) = self.index.instance_of(stage, op) else {
+                continue;
+            };
+            members.push(op as u32);
+            extents[at].add(ops.start[op], ops.end[op]);
+            if let Some(extent) = device_extents.get_mut(at * devices + ops.device[op].index()) {
+                extent.add(ops.start[op], ops.end[op]);
+            }
+        }
+        let calls = self.index.contexts().of_call.iter();
+        let launches = calls.filter(|context| self.index.instance_of_context(stage, **context).is_some());
+        let kernels = kernels::table(trace, members.iter().map(|&op| op as usize), naming);
+        let (busy_ns, idle, launch_after) = self.busy_and_idle(&members, &device_extents, devices);
+        let device_count = (0..devices)
+            .filter(|&device| {
+                let mut own = device_extents.iter().skip(device).step_by(devices);
+                own.any(|extent| extent.length().is_some())
+            })
+            .count() as u64;
+        let with_work = |list: &[Extent]| list.iter().filter(|extent| extent.length().is_some()).count();
+        let late = |(span, extent): (&Span, &Extent)| match extent.length() {
+            Some(_) => extent.1.saturating_sub(span.end).max(0),
+            None => 0,
+        };
+        let queued = |(at, extent): (usize, &Extent)| {
+            let start = instances.get(at / devices)?.start;
+            extent.length()?;
+            Some(self.activity.busy_in(at % devices, start, extent.0))
+        };
+        let copies = members
+            .iter()
+            .filter(|&&op| ops.kind[op as usize] == OpKind::Copy);
+        let gpu = !members.is_empty();
+        let measured = !ops.is_empty();
+        Stage {
+            name: self.index.name(stage).to_owned(),
+            ranges: self.range_names(instances),
+            instances: instances.len() as u64,
+            wall_ns: instances.iter().map(Span::length).sum(),
+            projected_ns: gpu.then(|| extents.iter().filter_map(|extent| extent.length()).sum()),
+            kernel_ns: measured.then(|| kernels.iter().map(|k| k.total_ns).sum()),
+            busy_ns: measured.then_some(busy_ns),
+            kernel_count: kernels.iter().map(|k| k.calls).sum(),
+            gpu_op_count: members.len() as u64,
+            launch_count: launches.count() as u64,
+            device_count,
+            devices_per_instance: with_work(&device_extents) as f64 / with_work(&extents).max(1) as f64,
+            memcpy_ns: measured.then(|| copies.map(|&op| ops.duration(op as usize)).sum()),
+            queued_ns: device_extents.iter().enumerate().filter_map(queued).sum(),
+            late_ns: instances.iter().zip(&extents).map(late).sum(),
+            idle: gpu.then_some(idle),
+            launch_after,
+            steps: self.steps(&spans.steps),
+            kernels,
+            notes: self.notes(&spans.notes),
+            mfu: None,
+            mbu: None,
+            from: StageOrigin::Timeline,
+        }
+    }
+
+    /// Adds up the busy time of a stage and its gaps by cause. Operations are in the order of their start.
+    fn busy_and_idle(&self, members: &[u32], extents: &[Extent], devices: usize) -> (Ns, Idle, LaunchAfter) {
+        let ops = &self.trace.ops;
+        let mut busy = 0;
+        let mut idle = Idle::default();
+        let mut after = LaunchAfter::default();
+        struct Sweep {
+            inside: IntervalSet,
+            covered: Option<Ns>,
+            near: Near,
+        }
+        let mut sweeps: Vec<Sweep> = (0..devices)
+            .map(|device| {
+                // Time between two instances does not belong to the stage.
+                let own = extents
+                    .iter()
+                    .skip(device)
+                    .step_by(devices)
+                    .filter(|s| s.length().is_some());
+                Sweep {
+                    inside: IntervalSet::of(own.map(|s| (s.0, s.1)).collect()),
+                    covered: None,
+                    near: Near::default(),
+                }
+            })
+            .collect();
+        for &op in members {
+            let op = op as usize;
+            let (start, end, device) = (ops.start[op], ops.end[op], ops.device[op]);
+            let Some(sweep) = sweeps.get_mut(device.index()) else {
+                continue;
+            };
+            let until = sweep.covered.unwrap_or(start);
+            if start > until && sweep.inside.encloses(until, start) {
+                let call = self.index.launches().call_of_op[op];
+                self.activity.split(
+                    self.trace,
+                    device,
+                    (until, start),
+                    call,
+                    &mut sweep.near,
+                    (&mut idle, &mut after),
+                );
+            }
+            busy += (end - start.max(until)).max(0);
+            sweep.covered = Some(until.max(end));
+        }
+        (busy, idle, after)
+    }
+
+    fn steps(&self, spans: &[Span]) -> Option<Steps> {
+        let each: Vec<Ns> = spans.iter().map(Span::length).collect();
+        let step = self.index.span_of_context(spans);
+        let calls = self.index.contexts().of_call.iter();
+        let launches = calls.filter(|context| step.get(**context as usize).is_some_and(|at| *at != u32::MAX));
+        let known = !self.trace.ops.is_empty() && !each.is_empty();
+        let per_step = known.then(|| launches.count() as f64 / each.len() as f64);
+        steps::summary(each, per_step)
+    }
+
+    fn notes(&self, spans: &[Span]) -> Vec<Note> {
+        let ops = &self.trace.ops;
+        let note = self.index.span_of_context(spans);
+        let mut work = vec![(0u64, 0i64); spans.len()];
+        if !spans.is_empty() {
+            for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
+                let at = note.get(self.index.context_of_op(op) as usize);
+                if let Some(sum) = at.and_then(|at| work.get_mut(*at as usize)) {
+                    *sum = (sum.0 + 1, sum.1 + ops.duration(op));
+                }
+            }
+        }
+        let mut notes: Vec<Note> = Vec::new();
+        for (span, &(count, ns)) in spans.iter().zip(&work) {
+            let Some(range) = span
+                .range
+                .and_then(|row| self.trace.ranges.rows.get(row as usize))
+            else {
+                continue;
+            };
+            let name = self.trace.names.get(range.name);
+            let note = find_or_push(
+                &mut notes,
+                |note| note.name == name,
+                || Note {
+                    name: name.to_owned(),
+                    ..Note::default()
+                },
+            );
+            note.instances += 1;
+            note.wall_ns += span.length();
+            note.kernel_count += count;
+            if !ops.is_empty() {
+                *note.kernel_ns.get_or_insert(0) += ns;
+            }
+        }
+        notes
+    }
+
+    /// Returns the distinct names of the ranges that mark the instances of a stage.
+    fn range_names(&self, spans: &[Span]) -> Vec<String> {
+        let names = &self.trace.names;
+        let rows = spans.iter().filter_map(|span| span.range);
+        let mut found: Vec<String> = rows
+            .filter_map(|row| self.trace.ranges.rows.get(row as usize))
+            .map(|range| range_name(names.get(range.domain), names.get(range.name)))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+/// Returns the first item that matches, or a new one at the end.
+pub(crate) fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let at = list.iter().position(is).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    });
+    &mut list[at]
+}
