@@ -163,13 +163,13 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
         div.scroll { table #kernel-table {
             thead { tr {
                 @for ((key, name), heading) in KEYS.iter().zip(&table.headings) {
-                    th.n[heading.numeric] scope="col" data-key=(key) aria-sort=[(*key == "total").then_some("descending")] { (name) }
+                    th class=[heading.class()] scope="col" data-key=(key) aria-sort=[(*key == "total").then_some("descending")] { (name) }
                 }
             } }
             tbody { @for (kernel, row) in shown.iter().zip(&table.rows) { tr {
                 @for (i, (cell, heading)) in row.iter().zip(&table.headings).enumerate() {
                     @if i == 0 { th scope="row" { i class={ "f-" (class::css(kernel.family.as_str())) } {} (cut(cell, 200)) } }
-                    @else { td.n[heading.numeric] { (cell) } }
+                    @else { td class=[heading.class()] { (cell) } }
                 }
             } } }
         } }

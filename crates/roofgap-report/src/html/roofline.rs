@@ -185,7 +185,7 @@ fn facts(device: &DeviceInfo) -> Result<&'static GpuFacts, UnknownGpu> {
     lookup(name, capability, device.memory_bytes)
 }
 
-/// Two axes, each from a power of ten to a power of ten.
+/// Two logarithmic axes, each from a power of ten to a power of ten.
 struct Scale {
     x: (f64, f64),
     y: (f64, f64),
@@ -223,7 +223,7 @@ impl Scale {
 
     fn decades((low, high): (f64, f64)) -> Vec<f64> {
         let (from, to) = (low.log10().round() as i32, high.log10().round() as i32);
-        // At most a dozen lines on an axis.
+        // At most 12 lines per axis.
         let step = ((to - from) / 12 + 1).max(1);
         (from..=to)
             .step_by(step as usize)

@@ -128,7 +128,7 @@ fn step_chart(stage: &Stage, steps: &Steps, timeline: Option<usize>) -> Markup {
                 svg viewBox={ "0 0 " (bars.len()) " " (HEIGHT) } preserveAspectRatio="none" {
                     @for (i, part) in bars.iter().enumerate() {
                         @let longest = part.iter().copied().max().unwrap_or(0);
-                        rect.slow[longest * 2 > steps.p50_ns * 3] x=(format!("{:.2}", i as f64 + 0.075))
+                        rect class=[(longest * 2 > steps.p50_ns * 3).then_some("slow")] x=(format!("{:.2}", i as f64 + 0.075))
                             y=(format!("{:.2}", HEIGHT - height(longest))) width="0.85" height=(format!("{:.2}", height(longest))) {
                             title { (step_label(i * group + 1, part, longest)) }
                         }

@@ -26,7 +26,11 @@ pub(crate) fn missing(analysis: &Analysis, part: &About) -> String {
         About::Overhead => "there is no run without a profiler to compare with",
         _ => "none were found",
     });
-    format!("No {part}: {}.", why.trim_end_matches('.'))
+    let why = why.trim_end_matches('.');
+    match part {
+        About::Overhead => format!("Profiler overhead unknown: {why}."),
+        _ => format!("No {part}: {why}."),
+    }
 }
 
 /// Lists the facts of a device that are known: name, compute capability, SMs, memory, bandwidth.

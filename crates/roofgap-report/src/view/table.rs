@@ -18,6 +18,13 @@ pub(crate) struct Heading {
     pub(crate) numeric: bool,
 }
 
+impl Heading {
+    /// Returns the class of its cells in a style sheet.
+    pub(crate) fn class(&self) -> Option<&'static str> {
+        self.numeric.then_some("n")
+    }
+}
+
 /// A table of text cells.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
@@ -104,11 +111,11 @@ impl Table {
     pub(crate) fn html_with(&self, content: impl Fn(&str, &str) -> Markup) -> Markup {
         html! {
             div.scroll { table {
-                thead { tr { @for h in &self.headings { th.n[h.numeric] { (capitalized(&h.name)) } } } }
+                thead { tr { @for h in &self.headings { th class=[h.class()] { (capitalized(&h.name)) } } } }
                 tbody { @for row in &self.rows { tr {
                     @for (i, (h, cell)) in self.headings.iter().zip(row).enumerate() {
                         @if i == 0 { th scope="row" { (content(&h.name, &cut(cell, HTML_CELL))) } }
-                        @else { td.n[h.numeric] { (content(&h.name, &cut(cell, HTML_CELL))) } }
+                        @else { td class=[h.class()] { (content(&h.name, &cut(cell, HTML_CELL))) } }
                     }
                 } } }
             } }
