@@ -1,4 +1,4 @@
-//! Where the time of each stage goes: a bar per stage, a table, and a bar per step.
+//! The time of each stage: a bar per stage, a table, and a bar per step.
 
 use super::markup::absent;
 use crate::bundle::Bundle;

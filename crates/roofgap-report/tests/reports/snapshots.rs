@@ -1,4 +1,4 @@
-//! Every text format as a person reads it. `INSTA_UPDATE=always cargo test -p roofgap-report` takes a wanted change over.
+//! Snapshots of every text format. `INSTA_UPDATE=always cargo test -p roofgap-report` accepts changes.
 
 use crate::fixtures::{PLAIN, fixture, made};
 use roofgap_analyze::{Mfu, Term};
@@ -35,7 +35,7 @@ fn summary_of_a_model_that_is_launch_bound() {
     insta::assert_snapshot!("dsocr2_summary", summary);
 }
 
-/// A person can follow each term of the work of a model, to its end.
+/// Derivations of the terms of a model are not cut.
 #[test]
 fn terms_of_a_model_are_shown_whole() {
     let mut case = made(PLAIN);
@@ -56,12 +56,12 @@ fn terms_of_a_model_are_shown_whole() {
     let report = markdown::report(case.bundle());
     assert!(report.contains(&how), "{report}");
     assert!(report.contains("989.40 T (bf16)"), "{report}");
-    // What one stage lacks does not take the table from the other.
+    // A stage without MFU does not hide the other stage.
     let mfu = report.split("## MFU").nth(1).unwrap();
     assert!(mfu.contains("| prefill |") && mfu.contains("| decode "), "{mfu}");
 }
 
-/// A stage that closes before its work, and one on two GPUs: no share above the whole, and the reader is told.
+/// A stage that closes before its GPU work ends, and one on two GPUs: shares stay below 100 %, and the report says why.
 #[test]
 fn shares_stay_shares() {
     let mut case = made(PLAIN);
