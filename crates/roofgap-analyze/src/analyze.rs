@@ -1,13 +1,13 @@
 //! The analysis of a trace.
 
 use crate::counters::{self, Timeline};
-use crate::gpu::{Dtype, UserLimits};
-use crate::model::{Architecture, Tokens};
+use crate::gpu::{Dtype, GpuFacts, UserLimits};
+use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
 use crate::names::Naming;
 use crate::result::*;
 use crate::stages::{StageIndex, StageSet};
 use crate::timeline::{Activity, Contexts, Launches, NO_CALL, StageMeter, kernels, operators, range_table};
-use crate::{enrich, findings};
+use crate::{account, findings};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Losses, Ns, OpKind, Trace};
@@ -54,7 +54,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         index: &index,
         activity: &activity,
     };
-    let account = options.account.as_ref();
+    let program = options.account.as_ref();
     let mut naming = Naming::default();
     let mut reasons = Vec::new();
 
@@ -89,8 +89,8 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
             .into_iter()
             .map(|stage| Reason::new(About::Stage(stage.name), stage.why)),
     );
-    if let Some(account) = account.filter(|_| stages.is_empty()) {
-        stages = enrich::stages_of(account);
+    if let Some(program) = program.filter(|_| stages.is_empty()) {
+        stages = account::stages(program);
     }
     if stages.is_empty() {
         reasons.push(Reason::new(About::Stages, no_stages(trace, summary_only)));
@@ -106,23 +106,21 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         operators,
         ranges,
         overhead: options.overhead.clone(),
-        workload: account.map(enrich::workload),
+        workload: program.map(account::workload),
         reasons,
         ..Analysis::default()
     };
 
-    let gpu = enrich::gpu_facts(trace, account, options.limits);
-    let own_config = || account?.model.as_ref()?.config.as_ref();
+    let gpu = GpuFacts::of_run(trace, program, options.limits);
+    let own_config = || program?.model.as_ref()?.config.as_ref();
     let model = match (&options.model, own_config()) {
         (Some(model), _) => Ok(model.clone()),
-        (None, Some(config)) => Architecture::from_config(config).map_err(|why| {
-            format!("the program's own configuration does not tell the work of its model: {why}")
-        }),
-        (None, None) => Err("the model is not known; name it with --model NAME|config.json".to_owned()),
+        (None, Some(config)) => Architecture::from_config(config).map_err(NoModel::Config),
+        (None, None) => Err(NoModel::NotNamed),
     };
-    let dtype = account.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
-    let tokens = enrich::tokens(&options.tokens, account);
-    enrich::utilisation(&mut analysis, model.as_ref(), gpu.as_ref(), &tokens, dtype);
+    let dtype = program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
+    let tokens = account::tokens(&options.tokens, program);
+    add_utilisation(&mut analysis, model.as_ref(), gpu.as_ref(), &tokens, dtype);
     let model = model.ok();
 
     let mut measured = Vec::new();
@@ -152,6 +150,15 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         analysis,
         stages: index,
     }
+}
+
+/// The model is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NoModel {
+    #[error("the model is unknown; name it with --model NAME|config.json")]
+    NotNamed,
+    #[error("the model configuration of the program is not supported: {0}")]
+    Config(ConfigError),
 }
 
 /// Runs both, the second on a thread of its own.
@@ -220,10 +227,10 @@ fn operator_table(trace: &Trace, index: &StageIndex, options: &Options) -> (Vec<
         return (operators.clone(), None);
     }
     if trace.cpu_ops.is_empty()
-        && let Some(account) = options.account.as_ref().filter(|a| !a.operators.is_empty())
+        && let Some(program) = options.account.as_ref().filter(|a| !a.operators.is_empty())
     {
         return (
-            enrich::operators_of(account),
+            account::operators(program),
             reason("as the program itself timed them"),
         );
     }

@@ -11,8 +11,8 @@ pub mod names;
 mod result;
 pub mod stages;
 
+mod account;
 mod analyze;
-mod enrich;
 mod timeline;
 mod verdict;
 

@@ -1,27 +1,28 @@
-//! Two analyses side by side: what changed, what explains it, and whether a gate breaks.
+//! Compares two analyses: what changed, what explains it, and which gates fail.
 //!
-//! - [`comparison`]: the result, field by field what the JSON holds;
-//! - [`gate`]: limits on a change, read from text and held against a comparison;
+//! - [`comparison`]: the result, field by field as in the JSON;
+//! - [`gate`]: limits on a change, parsed from text and checked against a comparison;
+//! - `comparability`: the sides, and whether they can be compared at all;
 //! - `noise`: how much a number may move by itself;
-//! - `likeness`: whether the two sides are the same thing at all;
-//! - `pairing`, `kernels`: which kernel of one side is which of the other, and how each changed;
-//! - `sides`: what is compared, and the whole comparison;
-//! - `stage`: one stage, and the parts that its change is the sum of.
+//! - `pairing`, `kernels`: which kernels correspond, and how each changed;
+//! - `stage`: the change of a stage, and the parts that add up to it.
 
 pub mod comparison;
 pub mod gate;
 
+mod comparability;
+#[expect(clippy::module_inception, reason = "the function of the folder's name")]
+mod compare;
 mod kernels;
-mod likeness;
 mod noise;
 mod pairing;
-mod sides;
 mod stage;
 
+pub use comparability::{Side, SideFacts};
+pub use compare::{CompareOptions, compare};
 pub use comparison::*;
 pub use gate::{Gate, GateError, Limit, Metric};
 pub use noise::Floors;
-pub use sides::{CompareOptions, Side, SideFacts, compare};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use roofgap_trace::ncu::{CounterSet, Rule, RuleKind, SpeedupScope};
 
 /// A rule of ncu that asks for a change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Advice {
+pub(crate) struct Advice {
     /// The identifier of the rule.
     pub rule: String,
     /// The identifier of the section.

@@ -5,11 +5,70 @@
 //! users report, and no list of ncu has confirmed them here. `sm__ops_path_tensor_*` counts a multiplication and an
 //! addition as two, on whole tiles: what was executed, padding included.
 
-use super::work::WorkKind;
+use crate::gpu::Dtype;
+
+/// Kinds of arithmetic with roofs of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum WorkKind {
+    /// Double precision.
+    Fp64,
+    /// Single precision.
+    Fp32,
+    /// Half precision outside of the tensor cores.
+    Fp16,
+    /// Tensor cores, double precision.
+    TensorFp64,
+    /// Tensor cores, tf32.
+    TensorTf32,
+    /// Tensor cores, fp16.
+    TensorFp16,
+    /// Tensor cores, bf16.
+    TensorBf16,
+    /// Tensor cores, fp8 (on Blackwell with fp6 and fp4 in it).
+    TensorFp8,
+    /// Tensor cores, fp4.
+    TensorFp4,
+}
+
+impl WorkKind {
+    /// Whether the tensor cores do it.
+    pub(crate) fn is_tensor(self) -> bool {
+        !matches!(self, Self::Fp64 | Self::Fp32 | Self::Fp16)
+    }
+
+    /// The format whose peak is its roof; half precision outside of the tensor cores has none in the table.
+    pub(crate) fn dtype(self) -> Option<Dtype> {
+        Some(match self {
+            Self::Fp16 => return None,
+            Self::Fp64 | Self::TensorFp64 => Dtype::Fp64,
+            Self::Fp32 => Dtype::Fp32,
+            Self::TensorTf32 => Dtype::Tf32,
+            Self::TensorFp16 => Dtype::Fp16,
+            Self::TensorBf16 => Dtype::Bf16,
+            Self::TensorFp8 => Dtype::Fp8,
+            Self::TensorFp4 => Dtype::Fp4,
+        })
+    }
+
+    /// A short name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fp64 => "fp64",
+            Self::Fp32 => "fp32",
+            Self::Fp16 => "fp16",
+            Self::TensorFp64 => "tensor fp64",
+            Self::TensorTf32 => "tensor tf32",
+            Self::TensorFp16 => "tensor fp16",
+            Self::TensorBf16 => "tensor bf16",
+            Self::TensorFp8 => "tensor fp8",
+            Self::TensorFp4 => "tensor fp4",
+        }
+    }
+}
 
 /// Generations of GPUs that count their work alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Arch {
+pub(super) enum Arch {
     /// 7.0, 7.2
     Volta,
     /// 7.5
@@ -30,7 +89,7 @@ pub enum Arch {
 
 /// A counter and the operations that one count of it stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Counter {
+pub(super) struct Counter {
     /// The metric without its rollup.
     pub metric: &'static str,
     /// What it counts.
@@ -185,8 +244,7 @@ const BLACKWELL_CONSUMER: &[Counter] = &[
 
 impl Arch {
     /// The generation of a compute capability; `None` for one that is not known here.
-    #[must_use]
-    pub fn of(compute_capability: (u8, u8)) -> Option<Self> {
+    pub(super) fn of(compute_capability: (u8, u8)) -> Option<Self> {
         Some(match compute_capability {
             (7, 0 | 2) => Self::Volta,
             (7, 5) => Self::Turing,
@@ -201,8 +259,7 @@ impl Arch {
     }
 
     /// The counters of tensor operations; no operation is in two of them.
-    #[must_use]
-    pub fn tensor_counters(self) -> &'static [Counter] {
+    pub(super) fn tensor_counters(self) -> &'static [Counter] {
         match self {
             Self::Volta => VOLTA,
             Self::Turing => TURING,
@@ -212,11 +269,5 @@ impl Arch {
             Self::Blackwell => BLACKWELL,
             Self::BlackwellConsumer => BLACKWELL_CONSUMER,
         }
-    }
-
-    /// The counters of instructions outside of the tensor cores.
-    pub fn scalar_counters(self) -> impl Iterator<Item = &'static Counter> {
-        let packed = if self == Self::Blackwell { PACKED } else { &[] };
-        SCALAR.iter().chain(packed)
     }
 }

@@ -10,14 +10,14 @@
 use std::fmt;
 
 /// From this share of its peak on, a unit is near its roof.
-pub const NEAR_ROOF_PCT: f64 = 60.0;
+pub(super) const NEAR_ROOF_PCT: f64 = 60.0;
 
 /// Memory levels this close to the busiest one share its load.
 const SHARED_PCT: f64 = 10.0;
 
 /// What holds a kernel back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bound {
+pub(crate) enum Bound {
     /// The multiprocessors.
     Compute,
     /// Device memory.
@@ -47,7 +47,7 @@ impl fmt::Display for Bound {
 
 /// What the rule looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Inputs {
+pub(super) struct Inputs {
     /// Multiprocessors, % of peak.
     pub sm_pct: Option<f64>,
     /// The memory system as a whole, % of peak.
@@ -66,7 +66,7 @@ pub struct Inputs {
 
 /// The answer of the rule.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub(super) struct Verdict {
     /// What holds the kernel back; `None` where the inputs do not say.
     pub bound: Option<Bound>,
     /// The share of the peak that was reached there.
@@ -82,8 +82,7 @@ pub struct Verdict {
 /// let inputs = Inputs { sm_pct: Some(5.2), dram_pct: Some(76.0), l2_pct: Some(78.9), ..Inputs::default() };
 /// assert_eq!(verdict(&inputs).bound, Some(Bound::Dram));
 /// ```
-#[must_use]
-pub fn verdict(inputs: &Inputs) -> Verdict {
+pub(super) fn verdict(inputs: &Inputs) -> Verdict {
     let l1 = inputs
         .l1_pct
         .map(|own| inputs.memory_pct.map_or(own, |whole| own.min(whole)));

@@ -17,11 +17,11 @@ use crate::result::{CounterRow, Kernel};
 use crate::stages::{NamedPlace, StageSet};
 
 /// Durations under ncu within this ratio of the timeline's are taken for the same behaviour.
-pub const REPRESENTATIVE: RangeInclusive<f64> = 0.67..=1.5;
+pub(super) const REPRESENTATIVE: RangeInclusive<f64> = 0.67..=1.5;
 
 /// A row of counters with what findings need beside it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The row as it is printed.
     pub row: CounterRow,
     /// What holds the kernel back.
@@ -46,7 +46,7 @@ pub struct Measured {
 
 /// Counters joined with a timeline.
 #[derive(Clone, Debug, Default)]
-pub struct Joined {
+pub(crate) struct Joined {
     /// The rows: stage by stage in the order of the stages, most time first.
     pub measured: Vec<Measured>,
     /// What could not be read or matched.
@@ -55,8 +55,7 @@ pub struct Joined {
 
 impl Joined {
     /// The rows as they are printed.
-    #[must_use]
-    pub fn rows(&self) -> Vec<CounterRow> {
+    pub(crate) fn rows(&self) -> Vec<CounterRow> {
         self.measured
             .iter()
             .map(|measured| measured.row.clone())
@@ -78,8 +77,12 @@ struct Group<'a> {
 }
 
 /// Joins counters with a timeline, which may be empty. Rows that match nothing are there too.
-#[must_use]
-pub fn join(sets: &[CounterSet], timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Joined {
+pub(crate) fn join(
+    sets: &[CounterSet],
+    timeline: &Timeline,
+    stages: &StageSet,
+    gpu: Option<&GpuFacts>,
+) -> Joined {
     // Pages of one report describe the same launches; counted apart they would pass for more samples.
     let merged = (sets.len() > 1).then(|| {
         let mut whole = CounterSet::default();
@@ -370,7 +373,7 @@ fn match_note(
 }
 
 /// Puts beside each kernel of a table the row of its launch shape with the most time, of the table's stage.
-pub fn attach(kernels: &mut [Kernel], joined: &Joined, stage: Option<&str>) {
+pub(crate) fn attach(kernels: &mut [Kernel], joined: &Joined, stage: Option<&str>) {
     for kernel in kernels {
         let own = joined.measured.iter().filter(|measured| {
             measured.matched

@@ -1,26 +1,30 @@
-//! Hardware counters beside the timeline: which launch they belong to, what work they show, what holds a kernel back.
+//! Hardware counters joined with the timeline: the launch they belong to, the work they count, the limit of each kernel.
 
 mod advice;
 mod arch;
-mod ask;
 mod bound;
 mod join;
+mod metrics;
 mod names;
 mod readings;
 mod roofline;
 mod timeline;
 mod work;
 
-pub use advice::Advice;
-pub use arch::{Arch, Counter};
-pub use ask::{deep_sections, light_metrics};
-pub use bound::{Bound, Inputs, NEAR_ROOF_PCT, Verdict, verdict};
-pub use join::{Joined, Measured, REPRESENTATIVE, attach, join};
+pub(crate) use advice::Advice;
+pub(crate) use bound::Bound;
+pub(crate) use join::{Measured, attach, join};
+pub use metrics::{deep_sections, light_metrics};
 pub use names::canonical;
-pub use readings::{OccupancyLimit, Readings};
-pub use roofline::Roofline;
-pub use timeline::{Timeline, TimelineKernel};
-pub use work::{Work, WorkKind};
+pub(crate) use timeline::Timeline;
+
+/// Types that tests of other modules construct.
+#[cfg(test)]
+pub(crate) mod testing {
+    pub(crate) use super::arch::WorkKind;
+    pub(crate) use super::readings::Readings;
+    pub(crate) use super::work::Work;
+}
 
 #[cfg(test)]
 mod tests;

@@ -4,38 +4,9 @@ use roofgap_trace::ncu::{Base, CounterSet, LaunchCounters, Unit};
 
 use super::work::Work;
 
-/// The resource that keeps more blocks from being resident.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OccupancyLimit {
-    /// Registers a thread.
-    Registers,
-    /// Shared memory a block.
-    SharedMemory,
-    /// Warps of the multiprocessor.
-    Warps,
-    /// Blocks of the multiprocessor.
-    Blocks,
-    /// Barriers of the multiprocessor.
-    Barriers,
-}
-
-impl OccupancyLimit {
-    /// The resource in words.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Registers => "registers",
-            Self::SharedMemory => "shared memory",
-            Self::Warps => "warps a multiprocessor",
-            Self::Blocks => "blocks a multiprocessor",
-            Self::Barriers => "barriers",
-        }
-    }
-}
-
 /// The counters of a launch, or the mean of several.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Readings {
+pub(crate) struct Readings {
     /// Nanoseconds under ncu.
     pub duration_ns: Option<f64>,
     /// Compute throughput, % of peak.
@@ -50,24 +21,19 @@ pub struct Readings {
     pub l1_pct: Option<f64>,
     /// Achieved occupancy, %.
     pub occupancy_pct: Option<f64>,
-    /// Occupancy that the launch allows at most, %.
-    pub theoretical_occupancy_pct: Option<f64>,
     /// Bytes to and from DRAM.
     pub dram_bytes: Option<f64>,
     /// Bytes through L2.
     pub l2_bytes: Option<f64>,
     /// Multiprocessors.
     pub sms: Option<f64>,
-    /// What limits occupancy.
-    pub occupancy_limit: Option<OccupancyLimit>,
     /// The arithmetic.
     pub work: Option<Work>,
 }
 
 impl Readings {
     /// Reads one launch.
-    #[must_use]
-    pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Self {
+    pub(crate) fn of(set: &CounterSet, launch: &LaunchCounters) -> Self {
         let percent = |names: &[&str]| {
             names
                 .iter()
@@ -94,20 +60,17 @@ impl Readings {
             l2_pct: percent(&["lts__throughput.avg.pct_of_peak_sustained_elapsed"]),
             l1_pct: percent(&["l1tex__throughput.avg.pct_of_peak_sustained_active"]),
             occupancy_pct: percent(&["sm__warps_active.avg.pct_of_peak_sustained_active"]),
-            theoretical_occupancy_pct: percent(&["sm__maximum_warps_per_active_cycle_pct"]),
             dram_bytes: bytes("dram__bytes.sum")
                 .or_else(read_and_written)
                 .or_else(from_rate),
             l2_bytes: bytes("lts__t_bytes.sum"),
             sms,
-            occupancy_limit: occupancy_limit(set, launch),
             work: Work::of(set, launch),
         }
     }
 
     /// The mean of several launches of one kernel and shape; what only some have is the mean of those.
-    #[must_use]
-    pub fn mean(all: &[Self]) -> Self {
+    pub(crate) fn mean(all: &[Self]) -> Self {
         let mean = |get: fn(&Self) -> Option<f64>| {
             let (sum, count) = all
                 .iter()
@@ -123,18 +86,15 @@ impl Readings {
             l2_pct: mean(|r| r.l2_pct),
             l1_pct: mean(|r| r.l1_pct),
             occupancy_pct: mean(|r| r.occupancy_pct),
-            theoretical_occupancy_pct: mean(|r| r.theoretical_occupancy_pct),
             dram_bytes: mean(|r| r.dram_bytes),
             l2_bytes: mean(|r| r.l2_bytes),
             sms: mean(|r| r.sms),
-            occupancy_limit: all.iter().find_map(|r| r.occupancy_limit),
             work: mean_work(all),
         }
     }
 
     /// Floating-point operations.
-    #[must_use]
-    pub fn flops(&self) -> Option<f64> {
+    pub(crate) fn flops(&self) -> Option<f64> {
         self.work.as_ref().and_then(Work::flops)
     }
 }
@@ -157,23 +117,4 @@ fn mean_work(all: &[Readings]) -> Option<Work> {
             .push((*kind, works.iter().map(of).sum::<f64>() / works.len() as f64));
     }
     Some(mean)
-}
-
-fn occupancy_limit(set: &CounterSet, launch: &LaunchCounters) -> Option<OccupancyLimit> {
-    let blocks = |name: &str| {
-        set.quantity(launch, name)
-            .map(|quantity| quantity.value)
-            .filter(|value| *value > 0.0)
-    };
-    [
-        (OccupancyLimit::Registers, "launch__occupancy_limit_registers"),
-        (OccupancyLimit::SharedMemory, "launch__occupancy_limit_shared_mem"),
-        (OccupancyLimit::Warps, "launch__occupancy_limit_warps"),
-        (OccupancyLimit::Blocks, "launch__occupancy_limit_blocks"),
-        (OccupancyLimit::Barriers, "launch__occupancy_limit_barriers"),
-    ]
-    .into_iter()
-    .filter_map(|(limit, name)| Some((limit, blocks(name)?)))
-    .min_by(|a, b| a.1.total_cmp(&b.1))
-    .map(|(limit, _)| limit)
 }

@@ -1,5 +1,8 @@
 //! Real counters against a real timeline, against third-party pages, and against ncu's own lists.
 
+use super::arch::{Arch, WorkKind};
+use super::timeline::TimelineKernel;
+use super::work::Work;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::PathBuf;
@@ -64,7 +67,7 @@ fn every_metric_asked_for_exists_on_the_chip() {
         let counters = arch
             .tensor_counters()
             .iter()
-            .chain(arch.scalar_counters())
+            .chain(super::arch::SCALAR)
             .map(|c| c.metric.to_owned());
         for metric in light_metrics(Some(capability)).into_iter().chain(counters) {
             let base = metric.split('.').next().unwrap_or_default();
@@ -373,7 +376,7 @@ fn timeline(name: &str) -> Timeline {
 fn counters_of_a_model_meet_its_timeline() {
     let timeline = timeline("llama4.sqlite.gz");
     let decode: u64 = timeline
-        .kernels()
+        .kernels
         .iter()
         .filter(|k| k.stage.as_deref() == Some("decode"))
         .map(|k| k.calls)
@@ -490,7 +493,7 @@ fn forms_are_as_distinct_as_names_and_a_framework_trace_has_the_same() {
     for capture in ["llama4.sqlite.gz", "dsocr2.sqlite.gz"] {
         let timeline = timeline(capture);
         let names: BTreeSet<&str> = timeline
-            .kernels()
+            .kernels
             .iter()
             .map(|kernel| kernel.name.as_str())
             .collect();

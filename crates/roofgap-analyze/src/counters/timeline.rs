@@ -8,7 +8,7 @@ use crate::stages::StageIndex;
 
 /// One kernel with one launch shape in one stage.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TimelineKernel {
+pub(crate) struct TimelineKernel {
     /// The stage; `None` outside of all.
     pub stage: Option<String>,
     /// The name as the timeline has it.
@@ -25,15 +25,14 @@ pub struct TimelineKernel {
 
 /// The kernels of a timeline, found by any tool's name for them.
 #[derive(Clone, Debug, Default)]
-pub struct Timeline {
-    kernels: Vec<TimelineKernel>,
+pub(crate) struct Timeline {
+    pub(super) kernels: Vec<TimelineKernel>,
     by_name: FxHashMap<String, Vec<usize>>,
 }
 
 impl Timeline {
     /// Indexes kernels.
-    #[must_use]
-    pub fn new(kernels: Vec<TimelineKernel>) -> Self {
+    pub(crate) fn new(kernels: Vec<TimelineKernel>) -> Self {
         let mut by_name: FxHashMap<String, Vec<usize>> = FxHashMap::default();
         let mut forms: FxHashMap<&str, String> = FxHashMap::default();
         for (index, kernel) in kernels.iter().enumerate() {
@@ -47,8 +46,7 @@ impl Timeline {
     }
 
     /// Groups the kernels of a trace; `stage_of` says in which stage the operation of a row is.
-    #[must_use]
-    pub fn of<'a>(trace: &Trace, stage_of: impl Fn(usize) -> Option<&'a str>) -> Self {
+    pub(crate) fn of<'a>(trace: &Trace, stage_of: impl Fn(usize) -> Option<&'a str>) -> Self {
         type Key<'s> = (Option<&'s str>, NameId, [u32; 3], [u32; 3]);
         let ops = &trace.ops;
         let mut groups: FxHashMap<Key<'_>, Vec<i64>> = FxHashMap::default();
@@ -94,21 +92,13 @@ impl Timeline {
     }
 
     /// Groups the kernels of a trace by the stages of its index.
-    #[must_use]
-    pub fn of_stages(trace: &Trace, index: &StageIndex) -> Self {
+    pub(crate) fn of_stages(trace: &Trace, index: &StageIndex) -> Self {
         Self::of(trace, |op| index.stage_of_op(op).map(|stage| index.name(stage)))
     }
 
     /// Whether there is nothing to join with.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.kernels.is_empty()
-    }
-
-    /// The kernels, by stage and name.
-    #[must_use]
-    pub fn kernels(&self) -> &[TimelineKernel] {
-        &self.kernels
     }
 
     /// Those with a canonical name.

@@ -2,74 +2,11 @@
 
 use roofgap_trace::ncu::{Base, CounterSet, LaunchCounters, Unit};
 
-use super::arch::{Arch, Counter, PACKED, SCALAR};
-use crate::gpu::Dtype;
-
-/// Kinds of arithmetic with roofs of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WorkKind {
-    /// Double precision.
-    Fp64,
-    /// Single precision.
-    Fp32,
-    /// Half precision outside of the tensor cores.
-    Fp16,
-    /// Tensor cores, double precision.
-    TensorFp64,
-    /// Tensor cores, tf32.
-    TensorTf32,
-    /// Tensor cores, fp16.
-    TensorFp16,
-    /// Tensor cores, bf16.
-    TensorBf16,
-    /// Tensor cores, fp8 (on Blackwell with fp6 and fp4 in it).
-    TensorFp8,
-    /// Tensor cores, fp4.
-    TensorFp4,
-}
-
-impl WorkKind {
-    /// Whether the tensor cores do it.
-    #[must_use]
-    pub fn is_tensor(self) -> bool {
-        !matches!(self, Self::Fp64 | Self::Fp32 | Self::Fp16)
-    }
-
-    /// The format whose peak is its roof; half precision outside of the tensor cores has none in the table.
-    #[must_use]
-    pub fn dtype(self) -> Option<Dtype> {
-        Some(match self {
-            Self::Fp16 => return None,
-            Self::Fp64 | Self::TensorFp64 => Dtype::Fp64,
-            Self::Fp32 => Dtype::Fp32,
-            Self::TensorTf32 => Dtype::Tf32,
-            Self::TensorFp16 => Dtype::Fp16,
-            Self::TensorBf16 => Dtype::Bf16,
-            Self::TensorFp8 => Dtype::Fp8,
-            Self::TensorFp4 => Dtype::Fp4,
-        })
-    }
-
-    /// A short name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp64 => "fp64",
-            Self::Fp32 => "fp32",
-            Self::Fp16 => "fp16",
-            Self::TensorFp64 => "tensor fp64",
-            Self::TensorTf32 => "tensor tf32",
-            Self::TensorFp16 => "tensor fp16",
-            Self::TensorBf16 => "tensor bf16",
-            Self::TensorFp8 => "tensor fp8",
-            Self::TensorFp4 => "tensor fp4",
-        }
-    }
-}
+use super::arch::{Arch, Counter, PACKED, SCALAR, WorkKind};
 
 /// The arithmetic of a launch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Work {
+pub(crate) struct Work {
     /// Operations by kind, for the kinds that were counted.
     pub by_kind: Vec<(WorkKind, f64)>,
     /// Tensor instructions ran, and no counter of what they did was collected: the sum would be far too small.
@@ -78,8 +15,7 @@ pub struct Work {
 
 impl Work {
     /// Reads the work of a launch; `None` where no counter of work was collected.
-    #[must_use]
-    pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Option<Self> {
+    pub(crate) fn of(set: &CounterSet, launch: &LaunchCounters) -> Option<Self> {
         let arch = launch.compute_capability.and_then(Arch::of);
         let mut work = Self::default();
         let mut tensor_counted = false;
@@ -122,14 +58,12 @@ impl Work {
     }
 
     /// Floating-point operations in all; `None` where the tensor cores' part is missing.
-    #[must_use]
-    pub fn flops(&self) -> Option<f64> {
+    pub(crate) fn flops(&self) -> Option<f64> {
         (!self.tensor_uncounted).then(|| self.by_kind.iter().map(|(_, flops)| flops).sum())
     }
 
     /// Operations of the tensor cores.
-    #[must_use]
-    pub fn tensor_flops(&self) -> f64 {
+    pub(crate) fn tensor_flops(&self) -> f64 {
         self.by_kind
             .iter()
             .filter(|(kind, _)| kind.is_tensor())
@@ -138,8 +72,7 @@ impl Work {
     }
 
     /// The kind with the most operations.
-    #[must_use]
-    pub fn main_kind(&self) -> Option<WorkKind> {
+    pub(crate) fn main_kind(&self) -> Option<WorkKind> {
         let most = self
             .by_kind
             .iter()

@@ -1,9 +1,10 @@
-//! Going through the operations of a stage once.
+//! Collects the evidence of each stage in one pass over its operations.
 
-use super::evidence::{ChainUse, CommunicationUse, DeviceUse, ShapeUse, StageEvidence};
+use super::evidence::{ChainUse, CommunicationUse, DeviceUse, ShapeUse, StageEvidence, SyncUse};
 use crate::names::{Family, family};
+use crate::stages::{Span, StageIndex, StageSpans};
 use crate::timeline::IntervalSet;
-use roofgap_trace::{MemoryKind, NameId, Ns, OpKind, ShapeId, Trace};
+use roofgap_trace::{CallClass, MemoryKind, NameId, Ns, OpKind, ShapeId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// What the name of a kernel tells.
@@ -309,4 +310,75 @@ pub(super) fn threads_of(block: [u32; 3]) -> u32 {
     block
         .iter()
         .fold(1, |product, side| product.saturating_mul(*side))
+}
+
+/// Collects the evidence of every stage, in the order of the index.
+pub(crate) fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> {
+    let mut kinds = Kinds::default();
+    (0..index.len())
+        .map(|stage| {
+            let members = || (0..trace.ops.len()).filter(|&op| index.holds(stage, op));
+            let mut collector = Collector::new(trace, &mut kinds);
+            members().for_each(|op| collector.add(op));
+            // Rare, so a second pass is cheaper than keeping the times of every kernel.
+            if collector.needs_compute() {
+                members().for_each(|op| collector.add_compute(op));
+            }
+            let mut found = collector.finish();
+            found.stage = index.name(stage).to_owned();
+            found.syncs = syncs(trace, index.spans(stage));
+            let calls = index.contexts().of_call.iter().zip(&trace.calls.class);
+            let graphs = calls.filter(|(context, class)| {
+                **class == CallClass::GraphLaunch && index.instance_of_context(stage, **context).is_some()
+            });
+            found.graph_launches = graphs.count() as u64;
+            found
+        })
+        .collect()
+}
+
+fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
+    let by_thread = |spans: &[Span]| {
+        let rows = spans.iter().filter_map(|span| span.range);
+        IntervalSet::by_thread(rows.filter_map(|row| trace.ranges.rows.get(row as usize)))
+    };
+    let stage = by_thread(&spans.instances);
+    let steps = by_thread(&spans.steps);
+    let calls = &trace.calls;
+    let mut found = SyncUse::default();
+    let mut names: FxHashMap<NameId, u64> = FxHashMap::default();
+    let mut in_steps = 0;
+    let columns = calls
+        .class
+        .iter()
+        .zip(&calls.thread)
+        .zip(&calls.start)
+        .zip(&calls.end)
+        .zip(&calls.name);
+    for ((((class, thread), start), end), name) in columns {
+        if *class != CallClass::Sync {
+            continue;
+        }
+        let within = |lists: &FxHashMap<ThreadId, IntervalSet>| {
+            lists
+                .get(thread)
+                .is_some_and(|union| union.encloses(*start, *end))
+        };
+        if within(&stage) {
+            found.count += 1;
+            found.ns += end - start;
+            *names.entry(*name).or_default() += 1;
+            in_steps += u64::from(within(&steps));
+        }
+    }
+    found.inside = if spans.steps.is_empty() {
+        found.count.saturating_sub(spans.instances.len() as u64)
+    } else {
+        in_steps
+    };
+    let most = names
+        .into_iter()
+        .max_by_key(|(name, count)| (*count, std::cmp::Reverse(*name)));
+    found.most_common = most.map(|(name, _)| trace.names.get(name).to_owned());
+    found
 }

@@ -1,15 +1,11 @@
-//! What the trace shows of a stage beside the analysis: launch shapes, waits, copies, chains of small kernels, overlap.
+//! Evidence of a stage that the analysis does not keep: launch shapes, waits, copies, chains of small kernels, overlap.
 
-use super::collect::{Collector, Kinds};
 use crate::names::Family;
-use crate::stages::{Span, StageIndex, StageSpans};
-use crate::timeline::IntervalSet;
-use roofgap_trace::{CallClass, NameId, Ns, ThreadId, Trace};
-use rustc_hash::FxHashMap;
+use roofgap_trace::Ns;
 
 /// What the trace shows of one stage.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct StageEvidence {
+pub(crate) struct StageEvidence {
     /// The stage.
     pub stage: String,
     /// Kernels by name and launch shape, most time first.
@@ -34,7 +30,7 @@ pub struct StageEvidence {
 
 /// Computation on one device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DeviceUse {
+pub(crate) struct DeviceUse {
     /// Its number.
     pub number: u32,
     /// Time in which a kernel ran that does not talk to other devices.
@@ -43,7 +39,7 @@ pub struct DeviceUse {
 
 /// Launches of one kernel in one shape.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShapeUse {
+pub(crate) struct ShapeUse {
     /// The kernel as the tool gave it.
     pub name: String,
     /// Kernel family.
@@ -68,7 +64,7 @@ pub struct ShapeUse {
 
 /// Copies between host and device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CopyUse {
+pub(crate) struct CopyUse {
     /// How many.
     pub count: u64,
     /// How many of them from or to memory that the system may page out.
@@ -85,7 +81,7 @@ pub struct CopyUse {
 
 /// Calls that wait for the device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SyncUse {
+pub(crate) struct SyncUse {
     /// Inside the stage.
     pub count: u64,
     /// Inside its steps, where it has steps; else all but one for each instance, which ends it.
@@ -98,7 +94,7 @@ pub struct SyncUse {
 
 /// Runs of three kernels or more on one stream that only move and combine elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ChainUse {
+pub(crate) struct ChainUse {
     /// Runs.
     pub count: u64,
     /// Kernels in them.
@@ -113,82 +109,11 @@ pub struct ChainUse {
 
 /// Kernels that talk to other devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CommunicationUse {
+pub(crate) struct CommunicationUse {
     /// How many.
     pub count: u64,
     /// Time in which at least one ran, summed over devices.
     pub ns: Ns,
     /// Of that, time in which the device ran nothing else.
     pub exposed_ns: Ns,
-}
-
-/// Collects the evidence of every stage, in the order of the index.
-pub(crate) fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> {
-    let mut kinds = Kinds::default();
-    (0..index.len())
-        .map(|stage| {
-            let members = || (0..trace.ops.len()).filter(|&op| index.holds(stage, op));
-            let mut collector = Collector::new(trace, &mut kinds);
-            members().for_each(|op| collector.add(op));
-            // Rare, so a second pass is cheaper than keeping the times of every kernel.
-            if collector.needs_compute() {
-                members().for_each(|op| collector.add_compute(op));
-            }
-            let mut found = collector.finish();
-            found.stage = index.name(stage).to_owned();
-            found.syncs = syncs(trace, index.spans(stage));
-            let calls = index.contexts().of_call.iter().zip(&trace.calls.class);
-            let graphs = calls.filter(|(context, class)| {
-                **class == CallClass::GraphLaunch && index.instance_of_context(stage, **context).is_some()
-            });
-            found.graph_launches = graphs.count() as u64;
-            found
-        })
-        .collect()
-}
-
-fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
-    let by_thread = |spans: &[Span]| {
-        let rows = spans.iter().filter_map(|span| span.range);
-        IntervalSet::by_thread(rows.filter_map(|row| trace.ranges.rows.get(row as usize)))
-    };
-    let stage = by_thread(&spans.instances);
-    let steps = by_thread(&spans.steps);
-    let calls = &trace.calls;
-    let mut found = SyncUse::default();
-    let mut names: FxHashMap<NameId, u64> = FxHashMap::default();
-    let mut in_steps = 0;
-    let columns = calls
-        .class
-        .iter()
-        .zip(&calls.thread)
-        .zip(&calls.start)
-        .zip(&calls.end)
-        .zip(&calls.name);
-    for ((((class, thread), start), end), name) in columns {
-        if *class != CallClass::Sync {
-            continue;
-        }
-        let within = |lists: &FxHashMap<ThreadId, IntervalSet>| {
-            lists
-                .get(thread)
-                .is_some_and(|union| union.encloses(*start, *end))
-        };
-        if within(&stage) {
-            found.count += 1;
-            found.ns += end - start;
-            *names.entry(*name).or_default() += 1;
-            in_steps += u64::from(within(&steps));
-        }
-    }
-    found.inside = if spans.steps.is_empty() {
-        found.count.saturating_sub(spans.instances.len() as u64)
-    } else {
-        in_steps
-    };
-    let most = names
-        .into_iter()
-        .max_by_key(|(name, count)| (*count, std::cmp::Reverse(*name)));
-    found.most_common = most.map(|(name, _)| trace.names.get(name).to_owned());
-    found
 }

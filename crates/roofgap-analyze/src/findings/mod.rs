@@ -1,10 +1,10 @@
-//! What to do first: small rules over an analysis, each with its evidence, an upper bound on what it saves, and an action.
+//! Findings: rules over an analysis, each with evidence, an upper bound on the saving, and an action.
 //!
-//! `evidence` takes from the trace what the analysis does not keep (`collect` goes through its operations); every file of
-//! `rules` is one kind of finding; `find` runs them all and ranks what they found. A rule whose data is not there finds nothing.
+//! `collect` takes the `evidence` from the trace. Each file of `rules` is one kind of finding. `find` runs all rules and ranks the
+//! findings. A rule without its data finds nothing.
 
+mod builder;
 mod collect;
-mod draft;
 mod evidence;
 mod occupancy;
 mod rules;
@@ -12,29 +12,29 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use draft::count;
-pub(crate) use evidence::evidence;
-pub use evidence::{ChainUse, CommunicationUse, CopyUse, DeviceUse, ShapeUse, StageEvidence, SyncUse};
-pub use occupancy::{Limit, Occupancy, occupancy};
+pub use builder::count;
+pub(crate) use collect::evidence;
+
+use evidence::StageEvidence;
 
 use crate::counters::Measured;
 use crate::model::Architecture;
 use crate::result::{Analysis, Finding, Stage};
 
-/// All that the rules may look at.
+/// Inputs of the rules.
 #[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
+pub(crate) struct Inputs<'a> {
     /// The analysis so far.
     pub analysis: &'a Analysis,
-    /// What the trace shows beside it, by stage; empty where there is no timeline.
+    /// Evidence from the trace by stage; empty without a timeline.
     pub evidence: &'a [StageEvidence],
-    /// The model, where it is known.
+    /// Model, where known.
     pub model: Option<&'a Architecture>,
-    /// Counters joined with the timeline; empty where there are none.
+    /// Counters joined with the timeline.
     pub counters: &'a [Measured],
 }
 
-/// One stage as the rules see it.
+/// A stage with the inputs of the rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) inputs: Inputs<'a>,
@@ -43,7 +43,7 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Counters of this stage that show what the timeline shows: matched, and of a like duration.
+    /// Returns the counters of this stage that match the timeline and have a similar duration.
     pub(crate) fn counters(&self) -> impl Iterator<Item = &'a Measured> {
         let name = self.stage.name.as_str();
         self.inputs.counters.iter().filter(move |row| {
@@ -52,9 +52,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Runs every rule on every stage and ranks the findings by the time they could save; the price of watching comes last.
-#[must_use]
-pub fn find(inputs: Inputs<'_>) -> Vec<Finding> {
+/// Runs every rule on every stage and ranks the findings by their bound; profiler overhead comes last.
+pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for stage in inputs.analysis.stages.iter().filter(|stage| stage.wall_ns > 0) {
         let evidence = inputs
@@ -70,7 +69,7 @@ pub fn find(inputs: Inputs<'_>) -> Vec<Finding> {
             rule(&view, &mut findings);
         }
     }
-    // What only the profiler costs is nothing to fix in the program: it stands behind all that is.
+    // Profiler overhead cannot be fixed in the program.
     let of_the_profiler = |finding: &Finding| finding.id == rules::PROFILER_OVERHEAD;
     findings.sort_by(|a, b| {
         of_the_profiler(a)

@@ -2,7 +2,7 @@
 
 /// What keeps more blocks off a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub(super) enum Limit {
     /// Registers of its threads.
     Registers,
     /// Shared memory of its blocks.
@@ -17,8 +17,7 @@ pub enum Limit {
 
 impl Limit {
     /// In words.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Registers => "registers",
             Self::SharedMemory => "shared memory",
@@ -31,7 +30,7 @@ impl Limit {
 
 /// Occupancy that a launch can reach at most.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Occupancy {
+pub(super) struct Occupancy {
     /// Warps in % of what a multiprocessor holds.
     pub pct: f64,
     /// What limits it.
@@ -54,8 +53,7 @@ fn slots(compute_capability: (u32, u32)) -> Option<(u32, u32, u32)> {
 
 /// The occupancy that a launch can reach by its registers, shared memory, block size and grid. `None` for a device whose limits
 /// are not known, or a launch without threads.
-#[must_use]
-pub fn occupancy(
+pub(super) fn occupancy(
     compute_capability: (u32, u32),
     sms: u32,
     blocks: u64,

@@ -1,6 +1,8 @@
 //! The facts of one GPU, and what the device or the user says over them.
 
 use super::{Dtype, lookup};
+use roofgap_trace::Trace;
+use roofgap_trace::account::Account;
 use serde::{Deserialize, Serialize};
 
 /// Peaks by number format, in TFLOP/s (TOP/s for int8). What no source states is `None`.
@@ -280,6 +282,45 @@ impl GpuFacts {
             gbs * 1e9,
             self.bandwidth_source.as_deref().unwrap_or(&self.source),
         ))
+    }
+}
+
+/// The capture does not name its GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the capture does not name its GPU")]
+pub(crate) struct NoDevice;
+
+impl GpuFacts {
+    /// Returns the facts of the device of a run: the first device of the trace, or the CPU whose peak the program measured.
+    pub(crate) fn of_run(
+        trace: &Trace,
+        account: Option<&Account>,
+        limits: UserLimits,
+    ) -> Result<Self, NoDevice> {
+        let measured = account.filter(|a| a.device.as_ref().and_then(|d| d.kind.as_deref()) == Some("cpu"));
+        if let Some(peak) = measured.and_then(|a| a.peak.as_ref()) {
+            let name = account
+                .and_then(|a| a.device.as_ref()?.name.clone())
+                .unwrap_or_else(|| "this CPU".into());
+            return Ok(
+                GpuFacts::measured(&name, peak.flops_per_s, peak.bytes_per_s, &peak.how)
+                    .with_user_limits(limits),
+            );
+        }
+        let Some(device) = trace.devices.first() else {
+            if limits.is_set() {
+                return Ok(GpuFacts::set_by_user("the device", limits));
+            }
+            return Err(NoDevice);
+        };
+        let name = device.name.as_deref().unwrap_or("");
+        let report = DeviceReport {
+            bandwidth_bytes_per_s: device.bandwidth_bytes_per_s,
+            clock_hz: device.clock_hz,
+            sms: device.sms,
+        };
+        let (cc, memory) = (device.compute_capability, device.memory_bytes);
+        Ok(GpuFacts::of_device(name, cc, memory, &report, limits))
     }
 }
 

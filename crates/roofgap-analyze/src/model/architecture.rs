@@ -7,63 +7,70 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Architecture {
     /// Name for the reader.
-    pub name: String,
+    pub(crate) name: String,
     /// `model_type` of its configuration.
-    pub model_type: String,
+    pub(crate) model_type: String,
     /// Format of activations, and of the matrix products.
-    pub dtype: Dtype,
+    pub(crate) dtype: Dtype,
     /// How weights are stored.
-    pub weights: WeightFormat,
+    pub(crate) weights: WeightFormat,
     /// The language model.
-    pub decoder: Decoder,
+    pub(crate) decoder: Decoder,
     /// The vision part, where there is one.
-    pub vision: Option<Vision>,
+    pub(crate) vision: Option<Vision>,
     /// What the configuration did not say and was taken for granted.
-    pub assumptions: Vec<String>,
+    pub(crate) assumptions: Vec<String>,
+}
+
+impl Architecture {
+    /// Returns the name for the reader.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// Bits that a stored weight takes, by kind of weight.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct WeightFormat {
+pub(crate) struct WeightFormat {
     /// Attention and dense MLP matrices of the decoder.
-    pub linear_bits: f64,
+    pub(crate) linear_bits: f64,
     /// Routed experts.
-    pub expert_bits: f64,
+    pub(crate) expert_bits: f64,
     /// Embedding, output head, norms, biases, router and the vision part.
-    pub other_bits: f64,
+    pub(crate) other_bits: f64,
     /// In words.
-    pub how: String,
+    pub(crate) how: String,
 }
 
 /// The language model: embedding, layers, output head.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     /// Rows of the embedding.
-    pub vocab: u64,
+    pub(crate) vocab: u64,
     /// Width of the hidden state.
-    pub hidden: u64,
+    pub(crate) hidden: u64,
     /// Whether the output head is the embedding.
-    pub tied: bool,
+    pub(crate) tied: bool,
     /// Layers, those of one shape together.
-    pub groups: Vec<LayerGroup>,
+    pub(crate) groups: Vec<LayerGroup>,
 }
 
 /// Layers of one shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct LayerGroup {
+pub(crate) struct LayerGroup {
     /// How many.
-    pub count: u64,
+    pub(crate) count: u64,
     /// Their attention.
-    pub attention: Attention,
+    pub(crate) attention: Attention,
     /// Their feed-forward part.
-    pub mlp: Mlp,
+    pub(crate) mlp: Mlp,
     /// Norm vectors of the hidden width in a layer.
-    pub norms: u64,
+    pub(crate) norms: u64,
 }
 
 /// Attention of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Attention {
+pub(crate) enum Attention {
     /// Multi-head or grouped-query attention.
     Grouped {
         /// Query heads.
@@ -102,7 +109,7 @@ pub enum Attention {
 
 /// Feed-forward part of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Mlp {
+pub(crate) enum Mlp {
     /// One feed-forward network for every token.
     Dense {
         /// Inner width.
@@ -118,34 +125,34 @@ pub enum Mlp {
 
 /// A mixture of experts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Experts {
+pub(crate) struct Experts {
     /// Experts to choose from.
-    pub routed: u64,
+    pub(crate) routed: u64,
     /// Experts a token goes through.
-    pub per_token: u64,
+    pub(crate) per_token: u64,
     /// Inner width of a routed expert.
-    pub inner: u64,
+    pub(crate) inner: u64,
     /// Inner width of the shared experts together (0 without).
-    pub shared_inner: u64,
+    pub(crate) shared_inner: u64,
     /// A gate on the shared expert.
-    pub shared_gate: bool,
+    pub(crate) shared_gate: bool,
     /// Biases in the experts.
-    pub bias: bool,
+    pub(crate) bias: bool,
     /// Bias (or correction) of the router.
-    pub router_bias: bool,
+    pub(crate) router_bias: bool,
 }
 
 /// A matrix product of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Linear {
+pub(crate) struct Linear {
     /// What it is called in the model.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Inputs.
-    pub inputs: u64,
+    pub(crate) inputs: u64,
     /// Outputs.
-    pub outputs: u64,
+    pub(crate) outputs: u64,
     /// Whether it adds a bias.
-    pub bias: bool,
+    pub(crate) bias: bool,
 }
 
 impl Linear {
@@ -159,22 +166,19 @@ impl Linear {
     }
 
     /// Weights without the bias.
-    #[must_use]
-    pub fn matrix(&self) -> f64 {
+    pub(crate) fn matrix(&self) -> f64 {
         self.inputs as f64 * self.outputs as f64
     }
 
     /// Bias values.
-    #[must_use]
-    pub fn bias_values(&self) -> f64 {
+    pub(crate) fn bias_values(&self) -> f64 {
         if self.bias { self.outputs as f64 } else { 0.0 }
     }
 }
 
 impl Attention {
     /// The projections of one layer.
-    #[must_use]
-    pub fn linears(&self, hidden: u64) -> Vec<Linear> {
+    pub(crate) fn linears(&self, hidden: u64) -> Vec<Linear> {
         match *self {
             Self::Grouped {
                 heads,
@@ -218,8 +222,7 @@ impl Attention {
     }
 
     /// Small vectors of one layer: norms inside attention, sinks.
-    #[must_use]
-    pub fn vectors(&self) -> f64 {
+    pub(crate) fn vectors(&self) -> f64 {
         match *self {
             Self::Grouped {
                 heads,
@@ -236,8 +239,7 @@ impl Attention {
     }
 
     /// Values kept in the cache for a token, in one layer.
-    #[must_use]
-    pub fn cached_values(&self) -> u64 {
+    pub(crate) fn cached_values(&self) -> u64 {
         match *self {
             Self::Grouped {
                 kv_heads, head_dim, ..
@@ -249,8 +251,7 @@ impl Attention {
     }
 
     /// Width of all query heads and of all value heads: what a pair of tokens costs.
-    #[must_use]
-    pub fn pair_widths(&self) -> (u64, u64) {
+    pub(crate) fn pair_widths(&self) -> (u64, u64) {
         match *self {
             Self::Grouped { heads, head_dim, .. } => (heads * head_dim, heads * head_dim),
             Self::Latent {
@@ -264,8 +265,7 @@ impl Attention {
     }
 
     /// How far back a token looks, where that is bounded.
-    #[must_use]
-    pub fn window(&self) -> Option<u64> {
+    pub(crate) fn window(&self) -> Option<u64> {
         match *self {
             Self::Grouped { window, .. } => window,
             Self::Latent { .. } => None,
@@ -286,20 +286,20 @@ pub(crate) fn feed_forward(hidden: u64, inner: u64, gated: bool, bias: bool) -> 
 
 /// The vision part of a model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Vision {
+pub(crate) struct Vision {
     /// Encoders, in the order an image goes through them.
-    pub towers: Vec<Tower>,
+    pub(crate) towers: Vec<Tower>,
     /// From the encoders to the decoder's width.
-    pub projector: Projector,
+    pub(crate) projector: Projector,
     /// Learned vectors of the decoder's width (line break, view separator).
-    pub loose_vectors: u64,
+    pub(crate) loose_vectors: u64,
     /// Side of an image in pixels unless the run says otherwise.
-    pub image_size: u64,
+    pub(crate) image_size: u64,
 }
 
 /// One vision encoder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Tower {
+pub(crate) enum Tower {
     /// Segment Anything's image encoder with its neck.
     Sam(Sam),
     /// A plain vision transformer (CLIP, SigLIP, ViT).
@@ -310,84 +310,84 @@ pub enum Tower {
 
 /// Segment Anything's image encoder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sam {
+pub(crate) struct Sam {
     /// Width.
-    pub hidden: u64,
+    pub(crate) hidden: u64,
     /// Layers.
-    pub layers: u64,
+    pub(crate) layers: u64,
     /// Heads.
-    pub heads: u64,
+    pub(crate) heads: u64,
     /// Inner width of the feed-forward part.
-    pub inner: u64,
+    pub(crate) inner: u64,
     /// Side of a patch in pixels.
-    pub patch: u64,
+    pub(crate) patch: u64,
     /// Side of the image the position tables are made for.
-    pub image_size: u64,
+    pub(crate) image_size: u64,
     /// Side of an attention window in patches.
-    pub window: u64,
+    pub(crate) window: u64,
     /// Layers that attend to the whole image.
-    pub global_layers: u64,
+    pub(crate) global_layers: u64,
     /// A table of absolute positions.
-    pub absolute_positions: bool,
+    pub(crate) absolute_positions: bool,
     /// Relative position tables in every layer.
-    pub relative_positions: bool,
+    pub(crate) relative_positions: bool,
     /// Channels of the neck (0 without).
-    pub neck: u64,
+    pub(crate) neck: u64,
     /// Channels of the strided convolutions after the neck.
-    pub downsample: Vec<u64>,
+    pub(crate) downsample: Vec<u64>,
     /// Biases on the query, key and value projection.
-    pub qkv_bias: bool,
+    pub(crate) qkv_bias: bool,
 }
 
 /// A plain vision transformer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Vit {
+pub(crate) struct Vit {
     /// Name for the reader (`clip`, `vit`).
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Width.
-    pub hidden: u64,
+    pub(crate) hidden: u64,
     /// Layers.
-    pub layers: u64,
+    pub(crate) layers: u64,
     /// Heads.
-    pub heads: u64,
+    pub(crate) heads: u64,
     /// Inner width of the feed-forward part.
-    pub inner: u64,
+    pub(crate) inner: u64,
     /// Gate and up projection rather than one.
-    pub gated: bool,
+    pub(crate) gated: bool,
     /// Side of a patch in pixels (0 without a patch embedding).
-    pub patch: u64,
+    pub(crate) patch: u64,
     /// A class token before the patches.
-    pub class_token: bool,
+    pub(crate) class_token: bool,
     /// Bias on the patch embedding.
-    pub patch_bias: bool,
+    pub(crate) patch_bias: bool,
     /// Norms of the hidden width outside the layers (with bias).
-    pub outer_norms: u64,
+    pub(crate) outer_norms: u64,
     /// Learned positions (0 without).
-    pub positions: u64,
+    pub(crate) positions: u64,
     /// Takes the features of the tower before it instead of patches of its own.
-    pub fed_by_previous: bool,
+    pub(crate) fed_by_previous: bool,
 }
 
 /// An encoder over patches of the tower before it and learned queries.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct VisionEncoder {
+pub(crate) struct VisionEncoder {
     /// Width.
-    pub hidden: u64,
+    pub(crate) hidden: u64,
     /// Layers.
-    pub layers: u64,
+    pub(crate) layers: u64,
     /// Heads.
-    pub heads: u64,
+    pub(crate) heads: u64,
     /// Key and value heads.
-    pub kv_heads: u64,
+    pub(crate) kv_heads: u64,
     /// Inner width of the gated feed-forward part.
-    pub inner: u64,
+    pub(crate) inner: u64,
     /// Sizes of the learned query tables, smallest first.
-    pub queries: Vec<u64>,
+    pub(crate) queries: Vec<u64>,
 }
 
 /// What carries vision features to the decoder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Projector {
+pub(crate) enum Projector {
     /// One matrix product with a bias.
     Linear {
         /// Width of the features.

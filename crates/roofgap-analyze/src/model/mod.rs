@@ -10,14 +10,13 @@ mod preset;
 mod utilisation;
 mod work;
 
-pub use architecture::{
-    Architecture, Attention, Decoder, Experts, LayerGroup, Linear, Mlp, Projector, Sam, Tower, Vision,
-    VisionEncoder, Vit, WeightFormat,
+pub use architecture::Architecture;
+pub(crate) use architecture::{
+    Attention, Decoder, Experts, LayerGroup, Mlp, Projector, Sam, Tower, Vision, VisionEncoder, Vit,
+    WeightFormat,
 };
 pub use config::ConfigError;
-pub use parameters::{ParameterCount, ParameterPart};
-pub use preset::{PRESETS, PresetError, preset};
-pub use utilisation::{StageTime, mbu, mfu};
-pub use work::{
-    DecodeInput, Misfit, PrefillInput, StageKind, StageWork, Term, Tokens, View, distinct_experts,
-};
+pub use preset::{PresetError, preset, preset_config, preset_names};
+pub(crate) use utilisation::add_utilisation;
+pub(crate) use work::distinct_experts;
+pub use work::{Tokens, View};

@@ -198,19 +198,8 @@ fn tower_part(tower: &Tower) -> ParameterPart {
 }
 
 impl Tower {
-    /// What the tower is called in a report.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Sam(_) => "sam",
-            Self::Vit(vit) => vit.name,
-            Self::Encoder(_) => "vision_encoder",
-        }
-    }
-
     /// Width of its features.
-    #[must_use]
-    pub fn width(&self) -> u64 {
+    pub(crate) fn width(&self) -> u64 {
         match self {
             Self::Sam(sam) => {
                 sam.downsample
@@ -364,7 +353,7 @@ pub(super) fn projector_values(projector: &Projector) -> (f64, String) {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{Architecture, PRESETS, preset};
+    use crate::model::{Architecture, preset, preset_names};
     use serde_json::json;
 
     /// Totals as the hub counts the tensors of the published checkpoints (tied heads counted once).
@@ -415,7 +404,7 @@ mod tests {
 
     #[test]
     fn parts_add_up_and_say_how() {
-        for name in PRESETS {
+        for name in preset_names() {
             let count = preset(name).unwrap().parameters();
             assert_eq!(
                 count.parts.iter().map(|part| part.count).sum::<u64>(),

@@ -1,12 +1,33 @@
-//! Work against time: MFU and MBU of a stage.
+//! MFU and MBU: the work of a stage divided by what the device can do in its time.
 
-use super::work::{StageWork, Term};
+use super::Architecture;
+use super::work::{StageKind, StageWork, Term, Tokens};
 use crate::gpu::{Dtype, GpuFacts};
-use crate::result::{self};
+use crate::result::{self, About, Analysis, Mbu, Mfu, Reason, Whole};
 
-/// How long a stage took, all instances together.
+/// A value that MFU and MBU need is missing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoUtilisation {
+    #[error("{0}")]
+    UnknownGpu(String),
+    #[error("no dense {dtype} peak is known for {gpu}: set hardware.peak_tflops to give one")]
+    NoPeak { dtype: Dtype, gpu: String },
+    #[error("no memory bandwidth is known for {gpu}: set hardware.bandwidth_gbs to give one")]
+    NoBandwidth { gpu: String },
+    #[error("the wall time of the stage is 0")]
+    NoTime,
+}
+
+impl NoUtilisation {
+    /// Prefers the reason why the GPU is unknown.
+    fn of(gpu: &GpuFacts, otherwise: Self) -> Self {
+        gpu.unknown.clone().map_or(otherwise, Self::UnknownGpu)
+    }
+}
+
+/// The time of a stage, all instances together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StageTime {
+pub(super) struct StageTime {
     /// Sum of its ranges on the CPU.
     pub wall_ns: i64,
     /// Time the GPU was busy with it.
@@ -15,20 +36,18 @@ pub struct StageTime {
     pub step_ns: Option<i64>,
 }
 
-/// Model FLOPs utilisation: FLOPs of the model over what the device could have done in that time.
-///
-/// # Errors
-/// The reason why there is no number.
-pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<result::Mfu, String> {
-    let peak = gpu.peak(dtype).ok_or_else(|| {
-        gpu.unknown.clone().unwrap_or_else(|| {
-            format!(
-                "no dense {dtype} peak is known for {}: set hardware.peak_tflops to give one",
-                gpu.name
-            )
-        })
-    })?;
-    let wall = seconds(time.wall_ns).ok_or("the stage took no time on the clock")?;
+/// Computes the model FLOPs utilisation: FLOPs of the model divided by what the device can do in that time.
+pub(super) fn mfu(
+    work: &StageWork,
+    gpu: &GpuFacts,
+    dtype: Dtype,
+    time: StageTime,
+) -> Result<Mfu, NoUtilisation> {
+    let name = gpu.name.clone();
+    let peak = gpu
+        .peak(dtype)
+        .ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoPeak { dtype, gpu: name }))?;
+    let wall = seconds(time.wall_ns).ok_or(NoUtilisation::NoTime)?;
     let flops = work.flops();
     let devices = f64::from(work.devices.max(1));
     let percent = |seconds: f64| 100.0 * flops / (seconds * peak.flops_per_s);
@@ -39,7 +58,7 @@ pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> R
     if let Some(notes) = &gpu.notes {
         assumptions.push(format!("{}: {notes}", gpu.name));
     }
-    Ok(result::Mfu {
+    Ok(Mfu {
         flops,
         peak_flops_per_s: peak.flops_per_s,
         dtype: dtype.name().to_owned(),
@@ -56,24 +75,17 @@ pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> R
     })
 }
 
-/// Memory bandwidth utilisation: bytes that must move over what the memory could have moved in that time.
-///
-/// # Errors
-/// The reason why there is no number.
-pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<result::Mbu, String> {
-    let (bandwidth, source) = gpu.bandwidth().ok_or_else(|| {
-        gpu.unknown.clone().unwrap_or_else(|| {
-            format!(
-                "no memory bandwidth is known for {}: set hardware.bandwidth_gbs to give one",
-                gpu.name
-            )
-        })
-    })?;
-    let wall = seconds(time.wall_ns).ok_or("the stage took no time on the clock")?;
+/// Computes the memory bandwidth utilisation: bytes that must move divided by what the memory can move in that time.
+pub(super) fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, NoUtilisation> {
+    let name = gpu.name.clone();
+    let (bandwidth, source) = gpu
+        .bandwidth()
+        .ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoBandwidth { gpu: name }))?;
+    let wall = seconds(time.wall_ns).ok_or(NoUtilisation::NoTime)?;
     let bytes = work.moved_bytes();
     let devices = f64::from(work.devices.max(1));
     let percent = |seconds: f64| 100.0 * bytes / (seconds * bandwidth);
-    Ok(result::Mbu {
+    Ok(Mbu {
         bytes,
         bandwidth_bytes_per_s: bandwidth,
         bandwidth_source: source.to_owned(),
@@ -93,6 +105,93 @@ pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<result::
     })
 }
 
+/// Adds MFU and MBU to every stage whose work is known, and their sum; adds a reason for every other stage.
+pub(crate) fn add_utilisation(
+    analysis: &mut Analysis,
+    model: Result<&Architecture, impl ToString + Copy>,
+    gpu: Result<&GpuFacts, impl ToString + Copy>,
+    tokens: &Tokens,
+    dtype: Option<Dtype>,
+) {
+    let mut reasons = Vec::new();
+    let mut parts = Vec::new();
+    for stage in &mut analysis.stages {
+        let kind = match stage.name.as_str() {
+            "prefill" => StageKind::Prefill,
+            "decode" => StageKind::Decode,
+            _ => continue,
+        };
+        let (no_mfu, no_mbu) = (
+            About::StageMfu(stage.name.clone()),
+            About::StageMbu(stage.name.clone()),
+        );
+        let mut missing = |what: &[&About], why: &str| {
+            reasons.extend(what.iter().map(|about| Reason::new((*about).clone(), why)));
+        };
+        let steps = stage.steps.as_ref().map(|s| s.count);
+        let known = model.map_err(|why| why.to_string()).and_then(|model| {
+            let gpu = gpu.map_err(|why| why.to_string())?;
+            let work = model.stage_work(kind, tokens, stage.instances, steps);
+            Ok((model, gpu, work.map_err(|why| why.to_string())?))
+        });
+        let (model, gpu, work) = match known {
+            Ok(known) => known,
+            Err(why) => {
+                missing(&[&no_mfu, &no_mbu], &why);
+                continue;
+            }
+        };
+        let mut work = work.on_devices(stage.device_count as u32);
+        if stage.closes_early() {
+            work.assumptions.push(format!(
+                "the ranges of {} end {:.3} ms before its GPU work, so the time to the end of that work counts",
+                stage.name,
+                stage.late_ns as f64 / 1e6
+            ));
+        }
+        let time = StageTime {
+            wall_ns: stage.elapsed_ns(),
+            busy_ns: stage.busy_ns,
+            step_ns: stage.steps.as_ref().map(|s| s.mean_ns),
+        };
+        match mfu(&work, gpu, dtype.unwrap_or(model.dtype), time) {
+            Ok(value) => stage.mfu = Some(value),
+            Err(why) => missing(&[&no_mfu], &why.to_string()),
+        }
+        match mbu(&work, gpu, time) {
+            Ok(value) => stage.mbu = Some(value),
+            Err(why) => missing(&[&no_mbu], &why.to_string()),
+        }
+        // In the sum, GPU work after the end of a stage would count twice.
+        let time = StageTime {
+            wall_ns: stage.wall_ns,
+            ..time
+        };
+        parts.push((work, time));
+    }
+    if let (Ok(model), Ok(gpu), true) = (model, gpu, parts.len() > 1) {
+        analysis.whole = Some(whole(&parts, gpu, dtype.unwrap_or(model.dtype)));
+    }
+    analysis.reasons.extend(reasons);
+}
+
+/// Adds up stages.
+fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whole {
+    let works: Vec<&StageWork> = parts.iter().map(|p| &p.0).collect();
+    let work = StageWork::together("whole", &works);
+    let time = StageTime {
+        wall_ns: parts.iter().map(|p| p.1.wall_ns).sum(),
+        busy_ns: parts.iter().map(|p| p.1.busy_ns).sum(),
+        step_ns: None,
+    };
+    Whole {
+        wall_ns: time.wall_ns,
+        busy_ns: time.busy_ns,
+        mfu: mfu(&work, gpu, dtype, time).ok(),
+        mbu: mbu(&work, gpu, time).ok(),
+    }
+}
+
 fn seconds(ns: i64) -> Option<f64> {
     (ns > 0).then(|| ns as f64 / 1e9)
 }
@@ -110,7 +209,8 @@ fn analysis_term(term: &Term) -> result::Term {
 mod tests {
     use super::*;
     use crate::gpu::{DeviceReport, UserLimits, lookup};
-    use crate::model::{DecodeInput, preset};
+    use crate::model::preset;
+    use crate::model::work::DecodeInput;
 
     const DOCUMENT: &str = include_str!("../../../../docs/mfu.md");
 
@@ -218,7 +318,7 @@ mod tests {
         };
         let reason = mfu(&work, &h200(), Dtype::Fp4, time).unwrap_err();
         assert_eq!(
-            reason,
+            reason.to_string(),
             "no dense fp4 peak is known for H200 SXM: set hardware.peak_tflops to give one"
         );
         let user = GpuFacts::set_by_user(
@@ -231,6 +331,7 @@ mod tests {
         assert!(
             mbu(&work, &user, time)
                 .unwrap_err()
+                .to_string()
                 .contains("hardware.bandwidth_gbs")
         );
         assert_eq!(mfu(&work, &user, Dtype::Bf16, time).unwrap().by_busy_pct, None);

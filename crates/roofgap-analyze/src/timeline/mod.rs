@@ -15,5 +15,6 @@ pub use contexts::Contexts;
 pub(crate) use idle::Activity;
 pub use interval::IntervalSet;
 pub use launches::{Launches, NO_CALL};
+pub(crate) use operators::sort_operators;
 pub(crate) use range_table::range_table;
-pub(crate) use stage_metrics::StageMeter;
+pub(crate) use stage_metrics::{StageMeter, find_or_push};

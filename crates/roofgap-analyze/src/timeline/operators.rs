@@ -103,12 +103,17 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
             Operator { name, ..sum }
         })
         .collect();
+    sort_operators(&mut operators);
+    operators
+}
+
+/// Sorts operators by their own GPU time, then CPU time, longest first.
+pub(crate) fn sort_operators(operators: &mut [Operator]) {
     operators.sort_by(|a, b| {
         (b.self_gpu_ns, b.self_cpu_ns)
             .cmp(&(a.self_gpu_ns, a.self_cpu_ns))
             .then_with(|| a.name.cmp(&b.name))
     });
-    operators
 }
 
 /// An operator that was entered and not left yet.

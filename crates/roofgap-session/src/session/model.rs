@@ -2,80 +2,15 @@
 
 use std::path::PathBuf;
 
+use roofgap_analyze::model::preset_config;
 use roofgap_collect::rundir::{RunDir, RunDirError};
 
 use crate::config::Config;
 use crate::config::settings::{Model, WorkloadKind};
 
-/// Preset by name, and its configuration in the form of a Hugging Face `config.json`.
-const FILES: &[(&str, &str)] = &[
-    (
-        "deepseek_ocr",
-        include_str!("../../../roofgap-analyze/presets/deepseek_ocr.json"),
-    ),
-    (
-        "deepseek_ocr2",
-        include_str!("../../../roofgap-analyze/presets/deepseek_ocr2.json"),
-    ),
-    (
-        "deepseek_v2_lite",
-        include_str!("../../../roofgap-analyze/presets/deepseek_v2_lite.json"),
-    ),
-    (
-        "gpt_oss_120b",
-        include_str!("../../../roofgap-analyze/presets/gpt_oss_120b.json"),
-    ),
-    (
-        "gpt_oss_20b",
-        include_str!("../../../roofgap-analyze/presets/gpt_oss_20b.json"),
-    ),
-    (
-        "llama3_8b",
-        include_str!("../../../roofgap-analyze/presets/llama3_8b.json"),
-    ),
-    (
-        "qwen3_0_6b",
-        include_str!("../../../roofgap-analyze/presets/qwen3_0_6b.json"),
-    ),
-    (
-        "qwen3_14b",
-        include_str!("../../../roofgap-analyze/presets/qwen3_14b.json"),
-    ),
-    (
-        "qwen3_1_7b",
-        include_str!("../../../roofgap-analyze/presets/qwen3_1_7b.json"),
-    ),
-    (
-        "qwen3_30b_a3b",
-        include_str!("../../../roofgap-analyze/presets/qwen3_30b_a3b.json"),
-    ),
-    (
-        "qwen3_32b",
-        include_str!("../../../roofgap-analyze/presets/qwen3_32b.json"),
-    ),
-    (
-        "qwen3_4b",
-        include_str!("../../../roofgap-analyze/presets/qwen3_4b.json"),
-    ),
-    (
-        "qwen3_8b",
-        include_str!("../../../roofgap-analyze/presets/qwen3_8b.json"),
-    ),
-];
-
 /// The `config.json` of a preset.
 pub(super) fn config_json(preset: &str) -> Result<&'static str, String> {
-    FILES
-        .iter()
-        .find(|(name, _)| *name == preset)
-        .map(|(_, text)| *text)
-        .ok_or_else(|| {
-            let known: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
-            format!(
-                "there is no architecture {preset:?}; there are {}",
-                known.join(", ")
-            )
-        })
+    preset_config(preset).map_err(|error| error.to_string())
 }
 
 /// The folder of the weights, where `model.target` names one.
@@ -127,28 +62,7 @@ pub(super) fn write(run_dir: &RunDir, config: &Config) -> Result<Option<PathBuf>
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-
-    #[test]
-    fn the_table_names_every_preset_of_the_folder() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../roofgap-analyze/presets");
-        let mut there: Vec<String> = std::fs::read_dir(folder)
-            .unwrap()
-            .filter_map(|entry| {
-                entry
-                    .unwrap()
-                    .file_name()
-                    .to_string_lossy()
-                    .strip_suffix(".json")
-                    .map(str::to_owned)
-            })
-            .collect();
-        there.sort();
-        let listed: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(there, listed);
-    }
 
     #[test]
     fn an_unknown_preset_is_refused_with_those_there_are() {

@@ -2,7 +2,7 @@
 
 use crate::counters::{Advice, Measured};
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms};
+use crate::findings::builder::{FindingBuilder, ms};
 use crate::names::short_name;
 use crate::result::Finding;
 
@@ -42,7 +42,7 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
             stage.name,
             ms(saves as i64)
         );
-        Draft::summed(
+        FindingBuilder::summed(
             &format!("ncu-{}", advice.rule.to_ascii_lowercase()),
             stage,
             saves as i64,
@@ -51,6 +51,6 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
         .with("kernel_ns", measured.timeline_total_ns)
         .with("section", advice.section.as_str())
         .with_number("estimated_speedup_pct", percent)
-        .say(title, advice.text.trim().to_owned(), findings);
+        .finish(title, advice.text.trim().to_owned(), findings);
     }
 }

@@ -1,7 +1,7 @@
 //! Elementwise kernels in a row that could be one.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, count, ms};
+use crate::findings::builder::{FindingBuilder, count, ms};
 use crate::result::Finding;
 
 /// Runs of three or more kernels that only move and combine elements. The bound is their time without the longest of each
@@ -26,11 +26,11 @@ pub(in crate::findings) fn unfused(view: &View<'_>, findings: &mut Vec<Finding>)
          kernel of a chain reads and writes what the one before it had in registers.",
         chains.longest
     );
-    Draft::summed("unfused-elementwise", stage, chains.beyond_longest_ns)
+    FindingBuilder::summed("unfused-elementwise", stage, chains.beyond_longest_ns)
         .with("chains", chains.count)
         .with("kernels_in_chains", chains.kernels)
         .with("kernels", stage.kernel_count)
         .with("chain_ns", chains.ns)
         .with("longest_chain", chains.longest)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }

@@ -1,7 +1,7 @@
 //! Communication that no computation hides.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms, percent};
+use crate::findings::builder::{FindingBuilder, ms, percent};
 use crate::result::Finding;
 
 /// Time in which a device ran only kernels that talk to other devices.
@@ -25,10 +25,10 @@ pub(in crate::findings) fn exposed(view: &View<'_>, findings: &mut Vec<Finding>)
                   communicate less (fewer ranks for small batches, reduced precision, a fused all-reduce and norm). A rank that \
                   waits for a slower one shows as communication too."
         .to_owned();
-    Draft::summed("communication-exposed", stage, talk.exposed_ns)
+    FindingBuilder::summed("communication-exposed", stage, talk.exposed_ns)
         .with("communication_kernels", talk.count)
         .with("communication_ns", talk.ns)
         .with("exposed_ns", talk.exposed_ns)
         .with_number("hidden_pct", hidden)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }

@@ -1,7 +1,7 @@
 //! Several devices that do not share the work.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms, percent};
+use crate::findings::builder::{FindingBuilder, ms, percent};
 use crate::result::Finding;
 
 /// Share of the stage's time, in %, by which the busiest device must exceed the mean.
@@ -37,12 +37,12 @@ pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) 
     let action = "Move work from the busiest GPU to the others: layers or experts placed by their cost, the output head and the \
                   embedding counted too, sequences of equal length for each."
         .to_owned();
-    Draft::new("devices-uneven", stage, beyond)
+    FindingBuilder::new("devices-uneven", stage, beyond)
         .with("devices", devices.len())
         .with("busiest_ns", most.compute_ns)
         .with("least_busy_ns", least.compute_ns)
         .with("mean_ns", sum / devices.len() as i64)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }
 
 /// A stage whose devices compute one after another. The bound is what is left out if all compute at once.
@@ -62,9 +62,9 @@ pub(in crate::findings) fn take_turns(view: &View<'_>, findings: &mut Vec<Findin
     let action = "Split each layer over the GPUs (tensor parallelism) instead of the layers among them, or keep several batches in \
                   flight; a model that fits on one GPU is faster there."
         .to_owned();
-    Draft::new("devices-take-turns", stage, any - sum / devices)
+    FindingBuilder::new("devices-take-turns", stage, any - sum / devices)
         .with("devices", devices)
         .with("compute_ns", sum)
         .with("any_device_ns", any)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }

@@ -1,7 +1,7 @@
 //! Experts of a mixture run one after another.
 
 use crate::findings::View;
-use crate::findings::draft::Draft;
+use crate::findings::builder::FindingBuilder;
 use crate::model::{Experts, Mlp, distinct_experts};
 use crate::names::Family;
 use crate::result::Finding;
@@ -79,11 +79,11 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
         "Run all experts of a layer in one grouped product (a fused mixture-of-experts kernel, grouped_mm): {grouped:.0} launches a \
          step instead of {one_by_one:.0}, and no loop over experts on the CPU."
     );
-    Draft::summed("experts-one-by-one", stage, bound as i64)
+    FindingBuilder::summed("experts-one-by-one", stage, bound as i64)
         .with_number("products_per_step", per_step)
         .with_number("expert_products_per_step", one_by_one)
         .with_number("grouped_products_per_step", grouped)
         .with("expert_layers", expert_layers)
         .with("steps", steps)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }

@@ -1,7 +1,7 @@
 //! The GPU waits for the CPU to launch.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, count, ms, percent, us};
+use crate::findings::builder::{FindingBuilder, count, ms, percent, us};
 use crate::names::Family;
 use crate::result::{Finding, Stage};
 
@@ -52,7 +52,7 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         .filter(|count| *count > 0);
     let per_step = steps.map(|count| launches as f64 / count as f64);
     let graphs = view.evidence.map_or(0, |evidence| evidence.graph_launches);
-    let mut draft = Draft::summed("launch-bound", stage, sum_ns)
+    let mut draft = FindingBuilder::summed("launch-bound", stage, sum_ns)
         .with("wall_ns", stage.wall_ns)
         .with("busy_ns", busy_ns)
         .with_number("busy_pct", busy_pct)
@@ -104,7 +104,7 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         "{how} If every such gap vanished the stage would take {}.",
         ms(stage.elapsed_ns() - gap_ns)
     );
-    draft.say(title, action, findings);
+    draft.finish(title, action, findings);
 }
 
 fn fewer_launches(stage: &Stage, graphs: u64) -> String {

@@ -2,7 +2,7 @@
 
 use crate::counters::{Bound, Measured};
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms};
+use crate::findings::builder::{FindingBuilder, ms};
 use crate::names::short_name;
 use crate::result::{Finding, Stage};
 
@@ -33,12 +33,12 @@ pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Findi
             stage.name,
             ms(total_ns)
         );
-        Draft::summed("memory-at-roof", stage, total_ns / 2)
+        FindingBuilder::summed("memory-at-roof", stage, total_ns / 2)
             .with("kernels", kernels.len())
             .with("kernel_ns", total_ns)
             .with("largest", name)
             .with_number("largest_dram_pct", reached)
-            .say(title, FEWER_BYTES.to_owned(), findings);
+            .finish(title, FEWER_BYTES.to_owned(), findings);
     } else if let Some((by_busy, busy_ns, bytes)) = by_model(view, stage)
         && by_busy >= AT_ROOF_PCT
     {
@@ -46,11 +46,11 @@ pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Findi
             "{} runs at the memory roof: while busy the GPU moves what the model needs at {by_busy:.0} % of its bandwidth",
             stage.name
         );
-        Draft::summed("memory-at-roof", stage, busy_ns / 2)
+        FindingBuilder::summed("memory-at-roof", stage, busy_ns / 2)
             .with_number("mbu_by_busy_pct", by_busy)
             .with("bytes", bytes)
             .with("busy_ns", busy_ns)
-            .say(title, FEWER_BYTES.to_owned(), findings);
+            .finish(title, FEWER_BYTES.to_owned(), findings);
     }
 }
 
@@ -72,12 +72,12 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
             stage.name,
             dram(largest)
         );
-        Draft::summed("memory-below-roof", stage, lost as i64)
+        FindingBuilder::summed("memory-below-roof", stage, lost as i64)
             .with("kernels", kernels.len())
             .with("largest", name)
             .with_number("largest_dram_pct", dram(largest))
             .with("largest_bound", largest.row.bound.clone())
-            .say(title, BETTER_ACCESS.to_owned(), findings);
+            .finish(title, BETTER_ACCESS.to_owned(), findings);
     } else if let (Some((by_busy, busy_ns, bytes)), Some(steps)) = (by_model(view, stage), &stage.steps)
         && by_busy < AT_ROOF_PCT
     {
@@ -86,7 +86,7 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
             "{} keeps the GPU busy, yet moves what the model needs at {by_busy:.0} % of the bandwidth",
             stage.name
         );
-        Draft::summed("memory-below-roof", stage, bound as i64)
+        FindingBuilder::summed("memory-below-roof", stage, bound as i64)
             .with_number("mbu_by_busy_pct", by_busy)
             .with("bytes", bytes)
             .with("busy_ns", busy_ns)
@@ -95,7 +95,7 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
                 "floor_step_ns",
                 stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns),
             )
-            .say(title, BETTER_ACCESS.to_owned(), findings);
+            .finish(title, BETTER_ACCESS.to_owned(), findings);
     }
 }
 

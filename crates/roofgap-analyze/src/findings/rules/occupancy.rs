@@ -1,9 +1,11 @@
 //! Kernels that leave most of the multiprocessors' slots empty.
 
 use crate::counters::Measured;
+use crate::findings::View;
+use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::collect::{blocks_of, threads_of};
-use crate::findings::draft::{Draft, percent};
-use crate::findings::{Limit, ShapeUse, View, occupancy};
+use crate::findings::evidence::ShapeUse;
+use crate::findings::occupancy::{Limit, occupancy};
 use crate::names::short_name;
 use crate::result::Finding;
 
@@ -53,7 +55,7 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
             possible.limit.name()
         );
         let bound = measured.timeline_total_ns as f64 * (1.0 - roof / 100.0);
-        Draft::summed("low-occupancy", stage, bound as i64)
+        FindingBuilder::summed("low-occupancy", stage, bound as i64)
             .with("kernel", row.kernel.as_str())
             .with_number("occupancy_pct", achieved)
             .with_number("possible_occupancy_pct", possible.pct)
@@ -64,7 +66,7 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
             .with("threads", shape.threads)
             .with_number("nearest_roof_pct", roof)
             .with("kernel_ns", measured.timeline_total_ns)
-            .say(title, action(possible.limit, shape, sms), findings);
+            .finish(title, action(possible.limit, shape, sms), findings);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Watching that changes what is watched.
 
 use crate::findings::View;
-use crate::findings::draft::Draft;
+use crate::findings::builder::FindingBuilder;
 use crate::result::{Finding, Profiler, StageOrigin};
 
 /// Watched over unwatched time above which the other findings are doubtful.
@@ -42,9 +42,9 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         "Watch with less: {lighter}. Trust kernel durations and counts; take gaps and wall time from the unwatched run."
     );
     let bound = stage.wall_ns as f64 * (1.0 - 1.0 / overhead.ratio);
-    Draft::new(PROFILER_OVERHEAD, stage, bound as i64)
+    FindingBuilder::new(PROFILER_OVERHEAD, stage, bound as i64)
         .with("tool", overhead.tool.as_str())
         .with_number("ratio", overhead.ratio)
         .with("wall_ns", stage.wall_ns)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }

@@ -1,7 +1,7 @@
 //! Kernels too small for the device.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, count, ms, percent};
+use crate::findings::builder::{FindingBuilder, count, ms, percent};
 use crate::names::Family;
 use crate::result::Finding;
 
@@ -55,7 +55,7 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
          split of the inner dimension. The largest is {short} with {blocks} blocks. Small kernels take {} in all.",
         ms(total_ns)
     );
-    Draft::summed("small-kernels", stage, unused as i64)
+    FindingBuilder::summed("small-kernels", stage, unused as i64)
         .with("small_kernels", calls)
         .with("kernels", stage.kernel_count)
         .with("small_kernel_ns", total_ns)
@@ -63,5 +63,5 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
         .with("multiprocessors", sms)
         .with("largest", short)
         .with("largest_blocks", blocks)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }

@@ -1,7 +1,7 @@
 //! A few steps much slower than the rest.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms};
+use crate::findings::builder::{FindingBuilder, ms};
 use crate::result::Finding;
 
 /// Fewer steps have no tail.
@@ -52,12 +52,12 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
             ""
         }
     );
-    Draft::new("step-tail", stage, beyond)
+    FindingBuilder::new("step-tail", stage, beyond)
         .with("steps", steps.count)
         .with("slow_steps", slow.len())
         .with("median_ns", steps.p50_ns)
         .with("p99_ns", steps.p99_ns)
         .with("slowest_ns", worst_ns)
         .with("slowest_step", worst + 1)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }

@@ -1,7 +1,7 @@
 //! Work on one stream that two could share.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, percent};
+use crate::findings::builder::{FindingBuilder, percent};
 use crate::result::Finding;
 
 /// Share of wall time, in %, from which on it is the GPU that holds the stage back: else overlap gains nothing.
@@ -42,10 +42,10 @@ pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Findin
     let action = "Put copies, and branches that do not depend on each other (vision tiles, shared and routed experts, the \
                   sequences of a batch), on streams of their own."
         .to_owned();
-    Draft::summed("one-stream", stage, kernels / 2 + copies)
+    FindingBuilder::summed("one-stream", stage, kernels / 2 + copies)
         .with("streams", evidence.streams)
         .with("kernels_of_half_the_device_ns", half_empty)
         .with("exposed_copy_ns", copies)
         .with("busy_ns", busy_ns)
-        .say(title, action, findings);
+        .finish(title, action, findings);
 }

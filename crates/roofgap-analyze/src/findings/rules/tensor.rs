@@ -1,7 +1,7 @@
 //! Matrix products that do not use the tensor cores.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms, percent};
+use crate::findings::builder::{FindingBuilder, ms, percent};
 use crate::gpu::{Dtype, lookup};
 use crate::names::Family;
 use crate::result::Finding;
@@ -57,7 +57,7 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
         "Let them use the tensor cores, which do TF32 {ratio:.1} times as fast here: bf16 weights, or \
          torch.set_float32_matmul_precision(\"high\"); sizes that are multiples of 8."
     );
-    Draft::summed(
+    FindingBuilder::summed(
         "tensor-cores-idle",
         stage,
         (slow_ns as f64 * (1.0 - 1.0 / ratio)) as i64,
@@ -67,7 +67,7 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
     .with("kernel_ns", kernel_ns)
     .with_number("tf32_over_fp32_peak", ratio)
     .with("largest", first.short_name.as_str())
-    .say(title, action, findings);
+    .finish(title, action, findings);
 }
 
 /// Whether the counters of a kernel show arithmetic and none of it on tensor cores; `None` where they do not say.

@@ -1,7 +1,7 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
 use crate::findings::View;
-use crate::findings::draft::{Draft, ms, times, us};
+use crate::findings::builder::{FindingBuilder, ms, times, us};
 use crate::result::Finding;
 
 /// Up to so many waits in a step are the one that ends it.
@@ -26,7 +26,7 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
         None
     };
     let call = syncs.most_common.as_deref().unwrap_or("a synchronising call");
-    let mut draft = Draft::summed("sync-in-step", stage, gaps_ns)
+    let mut draft = FindingBuilder::summed("sync-in-step", stage, gaps_ns)
         .with("sync_calls", syncs.inside)
         .with("sync_call_ns", syncs.ns)
         .with("idle_sync_ns", idle.sync_ns)
@@ -57,7 +57,7 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
              each token. Keep the value on the device, or test it once in several tokens on a side stream."
         )
     };
-    draft.say(title, action, findings);
+    draft.finish(title, action, findings);
 }
 
 /// Copies between host and device inside the stage: pageable ones block the CPU, and one for each token adds up.
@@ -73,7 +73,7 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
         return;
     }
     let bound = copies.exposed_ns + idle.copy_ns + stage.launch_after.copy_ns;
-    let mut draft = Draft::summed("host-copies", stage, bound)
+    let mut draft = FindingBuilder::summed("host-copies", stage, bound)
         .with("host_copies", copies.count)
         .with("pageable_copies", copies.pageable)
         .with("bytes", copies.bytes)
@@ -113,5 +113,5 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
              stream of their own."
         }
     };
-    draft.say(title, action.to_owned(), findings);
+    draft.finish(title, action.to_owned(), findings);
 }

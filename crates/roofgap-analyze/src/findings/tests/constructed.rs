@@ -1,6 +1,7 @@
 use super::*;
-use crate::counters::{Advice, Bound, Measured, Readings, Work, WorkKind};
-use crate::findings::{ChainUse, CommunicationUse, CopyUse, ShapeUse, SyncUse};
+use crate::counters::testing::{Readings, Work, WorkKind};
+use crate::counters::{Advice, Bound, Measured};
+use crate::findings::evidence::{ChainUse, CommunicationUse, CopyUse, ShapeUse, SyncUse};
 use crate::names::Family;
 use crate::result::*;
 

@@ -1,5 +1,6 @@
 use crate::gpu::Dtype;
-use crate::model::{Architecture, Attention, ConfigError, Mlp, Projector, StageKind, Tokens, preset};
+use crate::model::work::StageKind;
+use crate::model::{Architecture, Attention, ConfigError, Mlp, Projector, Tokens, preset};
 use serde_json::{Value, json};
 
 fn llama() -> Value {

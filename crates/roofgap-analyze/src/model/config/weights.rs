@@ -9,8 +9,7 @@ pub(super) const DTYPE_ASSUMED: &str = "the configuration names no number format
 
 impl WeightFormat {
     /// Every weight in one format.
-    #[must_use]
-    pub fn plain(dtype: Dtype) -> Self {
+    pub(crate) fn plain(dtype: Dtype) -> Self {
         let bits = dtype.bits();
         Self {
             linear_bits: bits,

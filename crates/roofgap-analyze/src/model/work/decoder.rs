@@ -34,8 +34,7 @@ pub struct DecodeInput {
 /// assert_eq!(distinct_experts(64, 6, 1).round(), 6.0);
 /// assert_eq!(distinct_experts(64, 6, 512).round(), 64.0);
 /// ```
-#[must_use]
-pub fn distinct_experts(routed: u64, per_token: u64, tokens: u64) -> f64 {
+pub(crate) fn distinct_experts(routed: u64, per_token: u64, tokens: u64) -> f64 {
     let routed = routed as f64;
     if routed == 0.0 {
         return 0.0;

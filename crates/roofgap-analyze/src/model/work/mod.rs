@@ -11,7 +11,8 @@ mod vision;
 #[cfg(test)]
 mod tests;
 
-pub use decoder::{DecodeInput, PrefillInput, distinct_experts};
-pub use run::{Misfit, StageKind, Tokens};
-pub use stage::{StageWork, Term};
+pub(crate) use decoder::{DecodeInput, PrefillInput, distinct_experts};
+pub(crate) use run::StageKind;
+pub use run::Tokens;
+pub(crate) use stage::{StageWork, Term};
 pub use vision::View;

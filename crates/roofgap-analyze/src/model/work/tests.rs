@@ -1,3 +1,4 @@
+use super::run::Misfit;
 use super::*;
 use crate::model::{Architecture, preset};
 

@@ -16,16 +16,14 @@ pub struct View {
 
 impl Vision {
     /// Features that one image of this size becomes.
-    #[must_use]
-    pub fn features(&self, image_size: u64) -> u64 {
+    pub(crate) fn features(&self, image_size: u64) -> u64 {
         self.towers
             .iter()
             .fold(0, |before, tower| tower.features(image_size, before))
     }
 
     /// The images that give this many vision tokens, where exactly one way of laying them out is known for it.
-    #[must_use]
-    pub fn views_for(&self, vision_tokens: u64) -> Option<Vec<View>> {
+    pub(crate) fn views_for(&self, vision_tokens: u64) -> Option<Vec<View>> {
         if vision_tokens == 0 {
             return Some(Vec::new());
         }

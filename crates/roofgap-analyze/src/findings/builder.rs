@@ -1,21 +1,21 @@
-//! Writing a finding.
+//! Builds findings and formats the numbers in their sentences.
 
 use crate::result::{Finding, Stage};
 use serde_json::Value;
 
-/// Below this share of the stage's time a finding is not worth a line, in %.
+/// Least bound of a finding, % of the stage's time.
 pub(super) const LEAST_PCT: f64 = 0.5;
 
-/// A finding being written.
-pub(super) struct Draft(Finding);
+/// A finding under construction.
+pub(super) struct FindingBuilder(Finding);
 
-impl Draft {
-    /// Begins a finding about work or gaps that were added up over the stage's devices: side by side they save the share of one.
+impl FindingBuilder {
+    /// Begins a finding whose bound is a sum over the devices of the stage.
     pub(super) fn summed(id: &str, stage: &Stage, sum_ns: i64) -> Self {
         Self::new(id, stage, stage.each_device(sum_ns))
     }
 
-    /// Begins a finding about a stage. The bound cannot exceed the stage.
+    /// Begins a finding about a stage. The bound is at most the time of the stage.
     pub(super) fn new(id: &str, stage: &Stage, bound_ns: i64) -> Self {
         let bound_ns = bound_ns.clamp(0, stage.elapsed_ns().max(0));
         Self(Finding {
@@ -27,7 +27,7 @@ impl Draft {
         })
     }
 
-    /// Adds a number it stands on. What is not known is left out.
+    /// Adds evidence. A null is left out.
     pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
         if !value.is_null() {
@@ -36,13 +36,13 @@ impl Draft {
         self
     }
 
-    /// Adds a rounded number.
+    /// Adds a number rounded to two digits.
     pub(super) fn with_number(self, key: &str, value: f64) -> Self {
         self.with(key, (value * 100.0).round() / 100.0)
     }
 
-    /// Ends it, if it is worth a line.
-    pub(super) fn say(mut self, title: String, action: String, findings: &mut Vec<Finding>) {
+    /// Adds the finding to the list if its bound is large enough.
+    pub(super) fn finish(mut self, title: String, action: String, findings: &mut Vec<Finding>) {
         if self.0.bound_pct >= LEAST_PCT {
             self.0.title = title;
             self.0.action = action;
@@ -51,7 +51,7 @@ impl Draft {
     }
 }
 
-/// `part` in % of `whole`.
+/// Returns `part` in % of `whole`.
 pub(super) fn percent(part: i64, whole: i64) -> f64 {
     if whole > 0 {
         100.0 * part as f64 / whole as f64
@@ -60,17 +60,17 @@ pub(super) fn percent(part: i64, whole: i64) -> f64 {
     }
 }
 
-/// Nanoseconds as milliseconds for a sentence.
+/// Formats nanoseconds as milliseconds.
 pub(super) fn ms(ns: i64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
-/// Nanoseconds as microseconds for a sentence.
+/// Formats nanoseconds as microseconds.
 pub(super) fn us(ns: f64) -> String {
     format!("{:.1} µs", ns / 1e3)
 }
 
-/// A count for people, with commas between thousands.
+/// Formats a count with commas between thousands.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -83,7 +83,7 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// How often, for a sentence.
+/// Formats a number of times.
 pub(super) fn times(count: u64) -> String {
     if count == 1 {
         "once".to_owned()

@@ -1,10 +1,32 @@
-//! Whether the two sides are the same thing: named first, because nothing below means much where they are not.
+//! The sides of a comparison, and the differences that make them incomparable.
 
 use super::comparison::{Difference, Weight};
-use super::sides::Side;
 use crate::result::{Analysis, WorkloadInfo};
+use std::collections::BTreeMap;
 
-/// In what the two differ, worst first, and what neither says.
+/// Facts of a side beside its analysis.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SideFacts {
+    /// Run id or file name.
+    pub title: String,
+    /// Mode of a run: `deep` or `light`.
+    pub mode: Option<String>,
+    /// Workload of a run.
+    pub workload: Option<String>,
+    /// Wall times without a profiler by stage, one per repeat, ns.
+    pub unwatched: BTreeMap<String, Vec<i64>>,
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// Analysis.
+    pub analysis: &'a Analysis,
+    /// Other facts.
+    pub facts: &'a SideFacts,
+}
+
+/// Lists the differences of two sides, worst first, and the facts that neither side gives.
 pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
     let mut found = Found::default();
     found.hold(
@@ -23,7 +45,7 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
     found.hold(
         "dtype",
         Weight::Incomparable,
-        "another number format does different work",
+        "a different number format does different work",
         word(|w| w.dtype.clone()),
     );
     found.quiet(
@@ -60,19 +82,19 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
     found.hold(
         "mode",
         Weight::Incomparable,
-        "deep and light runs are watched differently",
+        "deep and light runs have different profiler overhead",
         (base.facts.mode.clone(), head.facts.mode.clone()),
     );
     found.hold(
         "timeline",
         Weight::Caution,
-        "tools slow a program down differently: wall and idle times do not compare, kernel times do",
+        "profilers have different overhead: wall and idle times do not compare, kernel times do",
         (timeline(base.analysis), timeline(head.analysis)),
     );
     found.quiet(
         "revision",
         Weight::Caution,
-        "other weights may generate other tokens",
+        "different weights may generate different tokens",
         word(|w| w.revision.clone()),
     );
     found.quiet(
@@ -84,13 +106,13 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
     found.quiet(
         "workload",
         Weight::Caution,
-        "the program was started in another way",
+        "the program was started differently",
         (base.facts.workload.clone(), head.facts.workload.clone()),
     );
     found.quiet(
         "output",
         Weight::Caution,
-        "the same input gave other tokens: the change may alter results",
+        "the same input gave different tokens: the change may alter results",
         word(|w| w.token_hash.clone()),
     );
     for stage in &base.analysis.stages {
@@ -114,7 +136,7 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
                 weight: Weight::Incomparable,
                 base: per_instance(stage),
                 head: per_instance(other),
-                meaning: "the stage has another number of steps: compare by step".into(),
+                meaning: "the stage has a different number of steps: compare by step".into(),
             });
         }
         if stage.from != other.from {
@@ -123,7 +145,7 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
                 weight: Weight::Caution,
                 base: Some(stage.from.to_string()),
                 head: Some(other.from.to_string()),
-                meaning: "one is timed by a tool, the other by the program itself".into(),
+                meaning: "one is timed by a profiler, the other by the program".into(),
             });
         }
     }
@@ -138,7 +160,7 @@ struct Found {
 }
 
 impl Found {
-    /// Notes a difference, or that it could not be looked for.
+    /// Adds a difference, or the fact as unchecked where neither side gives it.
     fn hold(&mut self, what: &str, weight: Weight, meaning: &str, sides: (Option<String>, Option<String>)) {
         if sides == (None, None) {
             self.unchecked.push(what.to_owned());
@@ -146,7 +168,7 @@ impl Found {
         self.quiet(what, weight, meaning, sides);
     }
 
-    /// Notes a difference where there is one.
+    /// Adds a difference where there is one.
     fn quiet(&mut self, what: &str, weight: Weight, meaning: &str, sides: (Option<String>, Option<String>)) {
         let (base, head) = sides;
         if base == head {
@@ -155,7 +177,7 @@ impl Found {
         let (weight, meaning) = if base.is_some() && head.is_some() {
             (weight, meaning.to_owned())
         } else {
-            (Weight::Caution, "only one side says it: not checked".to_owned())
+            (Weight::Caution, "only one side gives it: not checked".to_owned())
         };
         self.list.push(Difference {
             what: what.to_owned(),
@@ -175,7 +197,7 @@ fn known(list: Vec<String>) -> Option<String> {
     (!list.is_empty()).then(|| list.join(", "))
 }
 
-/// Names of the GPUs, equal ones counted.
+/// Returns the names of the GPUs, equal ones counted.
 pub(super) fn gpus(analysis: &Analysis) -> Vec<String> {
     let mut names: Vec<(String, usize)> = Vec::new();
     for name in analysis.devices.iter().filter_map(|device| device.name.clone()) {
@@ -191,7 +213,7 @@ pub(super) fn gpus(analysis: &Analysis) -> Vec<String> {
     names.into_iter().map(counted).collect()
 }
 
-/// What recorded the timeline.
+/// Returns the format of the timeline.
 fn timeline(analysis: &Analysis) -> Option<String> {
     let source = analysis.sources.iter().find(|s| !s.format.starts_with("ncu"))?;
     Some(source.format.clone())

@@ -1,48 +1,26 @@
-//! The whole comparison.
+//! Compares two analyses.
 
+use super::comparability::{self, Side};
 use super::comparison::{COMPARISON_SCHEMA, Comparison, SideInfo, TotalsChange};
 use super::gate::{self, Gate};
+use super::kernels;
 use super::noise::{self, Better, Floors};
 use super::stage::{self, StageSide};
-use super::{kernels, likeness};
 use crate::result::Analysis;
-use std::collections::BTreeMap;
 
-/// What is known of a side beside its analysis.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SideFacts {
-    /// A run id or the name of a file.
-    pub title: String,
-    /// `deep` or `light`, where it is a run.
-    pub mode: Option<String>,
-    /// How the program was started, where it is a run.
-    pub workload: Option<String>,
-    /// Wall times of each stage without any tool watching, one a repeat.
-    pub unwatched: BTreeMap<String, Vec<i64>>,
-}
-
-/// One side of a comparison.
-#[derive(Debug, Clone, Copy)]
-pub struct Side<'a> {
-    /// Its numbers.
-    pub analysis: &'a Analysis,
-    /// What else is known of it.
-    pub facts: &'a SideFacts,
-}
-
-/// What a comparison is told beside its sides.
+/// Options of a comparison.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CompareOptions {
-    /// Gates to hold against it.
+    /// Gates to check.
     pub gates: Vec<Gate>,
-    /// The least that is taken for noise.
+    /// Lower limits of noise.
     pub floors: Floors,
 }
 
-/// Holds two runs against one another.
+/// Compares two runs.
 pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comparison {
     let floors = &options.floors;
-    let (differences, unchecked) = likeness::differences(base, head);
+    let (differences, unchecked) = comparability::differences(base, head);
     let mut stages = Vec::new();
     let mut stages_gone = Vec::new();
     for stage in &base.analysis.stages {
@@ -97,7 +75,7 @@ fn info(side: Side<'_>) -> SideInfo {
             .iter()
             .map(|source| source.path.clone())
             .collect(),
-        gpus: likeness::gpus(side.analysis),
+        gpus: comparability::gpus(side.analysis),
         model: side
             .analysis
             .workload
