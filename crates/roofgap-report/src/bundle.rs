@@ -1,73 +1,44 @@
-//! The files of a bundle that are made from an analysis.
+//! The input of every exporter.
 
-use crate::{html, json, markdown};
 use roofgap_analyze::{Analysis, StageIndex};
 use roofgap_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-/// What a report tells beside the analysis: where, with what and how it was made.
+/// Facts about a run that a report shows beside the analysis.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Context {
-    /// What is reported on: a run id or the names of the inputs.
+    /// Title: a run id or the names of the inputs.
     pub title: String,
-    /// Environment as name and value, in the order to be shown.
+    /// Environment as name and value, in display order.
     pub environment: Vec<(String, String)>,
     /// Phases of the session; empty for a capture made elsewhere.
     pub phases: Vec<PhaseLine>,
-    /// The command that makes it again.
+    /// Command that reproduces the run.
     pub repeat: Option<String>,
 }
 
-/// How a phase ended.
+/// The outcome of a phase.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseLine {
-    /// Its name.
+    /// Name of the phase.
     pub name: String,
     /// `ok`, `skipped` or `failed`.
     pub status: String,
-    /// Why it was skipped or failed.
+    /// Reason for a skipped or failed phase.
     pub why: Option<String>,
-    /// How long it took.
+    /// Duration, s.
     pub seconds: Option<f64>,
 }
 
-/// Everything the exporters take.
+/// The input of every exporter.
 #[derive(Debug, Clone, Copy)]
 pub struct Bundle<'a> {
-    /// The numbers.
+    /// Analysis to report on.
     pub analysis: &'a Analysis,
     /// Time spans and operations of each stage of the analysis.
     pub stages: &'a StageIndex,
-    /// The timeline, where it is at hand.
+    /// Timeline; `None` if only the analysis was kept.
     pub trace: Option<&'a Trace>,
-    /// What goes with it.
+    /// Facts about the run.
     pub context: &'a Context,
-}
-
-/// A file to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReportFile {
-    /// Its name in the bundle.
-    pub name: &'static str,
-    /// Its content.
-    pub bytes: Vec<u8>,
-}
-
-/// All reports of a bundle.
-pub fn files(bundle: Bundle<'_>) -> Vec<ReportFile> {
-    let text = |name: &'static str, text: String| ReportFile {
-        name,
-        bytes: text.into_bytes(),
-    };
-    vec![
-        text("metrics.json", json::pretty(bundle.analysis)),
-        text("kernels.md", markdown::kernels(bundle)),
-        text("operators.md", markdown::operators(bundle)),
-        text("report.md", markdown::report(bundle)),
-        text("stakeholder_summary.md", markdown::stakeholder_summary(bundle)),
-        ReportFile {
-            name: "report.html",
-            bytes: html::html(bundle),
-        },
-    ]
 }

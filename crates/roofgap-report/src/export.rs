@@ -1,41 +1,42 @@
-//! Writing an export whole: under a temporary name, then renamed.
+//! Export errors, and writing a file under a temporary name before renaming it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why an export was not made.
+/// An export that failed.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ExportError {
-    /// There is nothing that the format could hold.
+    /// The inputs have no data for the format.
     #[error("no {what} to write to {}: {why}", path.display())]
     Nothing {
-        /// What the format holds.
+        /// Content of the format.
         what: &'static str,
-        /// The file or folder asked for.
+        /// Requested file or folder.
         path: PathBuf,
-        /// What is there instead.
+        /// Content of the inputs.
         why: &'static str,
     },
-    /// The file could not be written.
+    /// Writing failed.
     #[error("cannot write {}", path.display())]
     Write {
-        /// The file.
+        /// File or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A name that cannot be part of a path.
-    #[error("{name:?} cannot name a run; use letters, digits, dots, dashes and underscores")]
+    /// The run name cannot be part of a path.
+    #[error("invalid run name {name:?}; use letters, digits, dots, dashes and underscores")]
     RunName {
-        /// The name.
+        /// Rejected name.
         name: String,
     },
 }
 
 impl ExportError {
-    /// An error of the system about a file.
+    /// Creates an error about writing a file or folder.
     pub(crate) fn write(path: &Path, source: io::Error) -> Self {
         Self::Write {
             path: path.to_path_buf(),
@@ -44,8 +45,8 @@ impl ExportError {
     }
 }
 
-/// Writes a file whole: what was there before stays until the new one is complete.
-pub(crate) fn whole(
+/// Writes a file under a temporary name and renames it, so that the old file stays until the new one is complete.
+pub(crate) fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), ExportError> {
@@ -58,7 +59,7 @@ pub(crate) fn whole(
         out.flush()
     });
     written.and_then(|()| fs::rename(&part, path)).map_err(|e| {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = fs::remove_file(&part);
         ExportError::write(path, e)
     })

@@ -1,14 +1,14 @@
-//! The analysis as JSON.
+//! Results as JSON.
 
-use roofgap_analyze::Analysis;
+use serde::Serialize;
 
-/// The JSON Schema of the analysis.
+/// JSON Schema of the analysis.
 pub const SCHEMA: &str = include_str!("../schema/analysis-1.schema.json");
 
-/// The analysis as indented JSON with a newline at the end.
-pub fn pretty(analysis: &Analysis) -> String {
-    // Serialising plain data to a string cannot fail; a number that is not finite becomes null.
-    let mut text = serde_json::to_string_pretty(analysis).unwrap_or_default();
+/// Renders an analysis or a comparison as indented JSON with a final newline.
+pub fn pretty(result: &impl Serialize) -> String {
+    // Plain data always serializes; a number that is not finite becomes null.
+    let mut text = serde_json::to_string_pretty(result).unwrap_or_default();
     text.push('\n');
     text
 }

@@ -1,6 +1,5 @@
-//! An analysis as bytes. Every exporter is pure: data in, bytes out, the same for the same input.
+#![doc = include_str!("../README.md")]
 
-pub mod bundle;
 pub mod chrome;
 pub mod compare;
 pub mod html;
@@ -8,12 +7,15 @@ pub mod json;
 pub mod markdown;
 #[cfg(feature = "parquet")]
 pub mod parquet;
-pub mod runs;
 pub mod text;
 
+mod bundle;
 mod export;
-mod number;
-mod table;
+mod files;
+mod view;
 
-pub use bundle::{Bundle, Context, PhaseLine, ReportFile, files};
+pub use bundle::{Bundle, Context, PhaseLine};
 pub use export::ExportError;
+pub use files::{ReportFile, files};
+pub use view::numbers::{size, time};
+pub use view::table::columns;

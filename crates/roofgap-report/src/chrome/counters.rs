@@ -7,7 +7,7 @@ use roofgap_trace::{Ns, OpKind, Trace};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// How many operations of each device were launched and have not ended.
+/// Writes the number of operations of each device that were launched and have not ended.
 pub(super) fn waiting<W: Write>(
     trace: &Trace,
     launches: &Launches,
@@ -43,18 +43,16 @@ pub(super) fn waiting<W: Write>(
     Ok(())
 }
 
-/// A percentage that was measured, and how to get it from a row.
+/// The name of a measured percentage and its value in a row.
 type Measure = (&'static str, fn(&CounterRow) -> Option<f64>);
 
 const MEASURES: [Measure; 3] = [
-    ("SM % as measured for the launch shape", |r| r.sm_pct),
-    ("DRAM % as measured for the launch shape", |r| r.dram_pct),
-    ("occupancy % as measured for the launch shape", |r| {
-        r.occupancy_pct
-    }),
+    ("SM % measured for the launch shape", |r| r.sm_pct),
+    ("DRAM % measured for the launch shape", |r| r.dram_pct),
+    ("occupancy % measured for the launch shape", |r| r.occupancy_pct),
 ];
 
-/// What hardware counters measured, under every launch of the same kernel and shape.
+/// Writes the measured percentages for every launch of the same kernel and shape.
 pub(super) fn measured<W: Write>(
     analysis: &Analysis,
     trace: &Trace,

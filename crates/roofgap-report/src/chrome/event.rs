@@ -1,20 +1,32 @@
-//! One event a line. Times are microseconds from the first event, with three decimals.
+//! Events, one per line. Times are microseconds from the first event, with three decimals.
 
-use super::tracks::Track;
 use roofgap_trace::Ns;
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// Writes events one after another.
+/// A track: a thread of a process in terms of the format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Track {
+    pub pid: u32,
+    pub tid: u32,
+}
+
+impl Track {
+    /// Track of the stages.
+    pub(super) const STAGES: Self = Self { pid: 1, tid: 1 };
+}
+
+/// Writes events.
 pub(super) struct Writer<'a, W: Write> {
     out: &'a mut W,
     first: Ns,
     any: bool,
-    /// Reused for every event.
+    /// Buffer of one event.
     line: Vec<u8>,
 }
 
 impl<'a, W: Write> Writer<'a, W> {
+    /// Starts the document.
     pub(super) fn new(out: &'a mut W, first: Ns) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         Ok(Self {
@@ -25,43 +37,32 @@ impl<'a, W: Write> Writer<'a, W> {
         })
     }
 
+    /// Ends the document.
     pub(super) fn finish(self) -> io::Result<()> {
         self.out.write_all(b"\n]}\n")
     }
 
-    /// The name of a process and its place among the others.
+    /// Names a process and sets its position among the others.
     pub(super) fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()> {
-        self.begin("M", pid, 0)?;
-        self.line
-            .extend_from_slice(b",\"name\":\"process_name\",\"args\":{\"name\":");
-        serde_json::to_writer(&mut self.line, name)?;
-        self.line.extend_from_slice(b"}");
-        self.end()?;
-        self.begin("M", pid, 0)?;
-        write!(
-            self.line,
-            ",\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{order}}}"
-        )?;
-        self.end()
+        self.describe("process", Track { pid, tid: 0 }, name, order)
     }
 
-    /// The name of a track and its place in its process.
+    /// Names a track and sets its position in its process.
     pub(super) fn thread(&mut self, track: Track, name: &str, order: i64) -> io::Result<()> {
-        self.begin("M", track.pid, track.tid)?;
-        self.line
-            .extend_from_slice(b",\"name\":\"thread_name\",\"args\":{\"name\":");
-        serde_json::to_writer(&mut self.line, name)?;
-        self.line.extend_from_slice(b"}");
-        self.end()?;
-        self.begin("M", track.pid, track.tid)?;
-        write!(
-            self.line,
-            ",\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{order}}}"
-        )?;
-        self.end()
+        self.describe("thread", track, name, order)
     }
 
-    /// Something with a begin and an end that nests in its track.
+    fn describe(&mut self, kind: &str, track: Track, name: &str, order: i64) -> io::Result<()> {
+        for (key, value) in [("name", Value::from(name)), ("sort_index", order.into())] {
+            self.begin("M", track.pid, track.tid)?;
+            write!(self.line, ",\"name\":\"{kind}_{key}\"")?;
+            self.args(&[(key, value)])?;
+            self.end()?;
+        }
+        Ok(())
+    }
+
+    /// Writes a slice that nests in its track.
     pub(super) fn slice(
         &mut self,
         track: Track,
@@ -79,8 +80,8 @@ impl<'a, W: Write> Writer<'a, W> {
         self.end()
     }
 
-    /// Something with a begin and an end that need not nest.
-    pub(super) fn apart(
+    /// Writes a slice that need not nest.
+    pub(super) fn async_slice(
         &mut self,
         track: Track,
         name: &str,
@@ -97,7 +98,7 @@ impl<'a, W: Write> Writer<'a, W> {
         Ok(())
     }
 
-    /// A moment.
+    /// Writes an instant.
     pub(super) fn instant(&mut self, track: Track, name: &str, at: Ns) -> io::Result<()> {
         self.begin("i", track.pid, track.tid)?;
         self.time("ts", at - self.first)?;
@@ -106,7 +107,7 @@ impl<'a, W: Write> Writer<'a, W> {
         self.end()
     }
 
-    /// An arrow from a call to an operation.
+    /// Writes an arrow from a call to an operation.
     pub(super) fn flow(&mut self, from: (Track, Ns), to: (Track, Ns), id: u64) -> io::Result<()> {
         for (phase, (track, at)) in [("s", from), ("f", to)] {
             self.begin(phase, track.pid, track.tid)?;
@@ -120,7 +121,7 @@ impl<'a, W: Write> Writer<'a, W> {
         Ok(())
     }
 
-    /// A value of a counter of a process.
+    /// Writes a counter value of a process.
     pub(super) fn counter(&mut self, pid: u32, name: &str, at: Ns, value: f64) -> io::Result<()> {
         self.begin("C", pid, 0)?;
         self.time("ts", at - self.first)?;

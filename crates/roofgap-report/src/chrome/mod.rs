@@ -1,8 +1,12 @@
-//! The timeline as a Chrome trace, which Perfetto and `chrome://tracing` open.
+//! The timeline as a Chrome trace for Perfetto and `chrome://tracing`.
 //!
-//! Every thread has a track for its ranges and operators and one for its calls into CUDA, every stream one for its operations;
-//! stages have a track of their own on top. Arrows lead from a launch to what it launched. Counters: how much launched work
-//! waits or runs on each device, and, where hardware counters were measured for a kernel and launch shape, their percentages.
+//! Stages have a track of their own. Each thread has a track for its ranges and operators and one for its CUDA calls, each
+//! stream one for its operations. Arrows lead from a launch to its operation. Counters show the launched operations that have
+//! not ended on each device, and the percentages measured for a kernel and launch shape.
+//!
+//! - `tracks`: assigns events to tracks
+//! - `event`: writes single events
+//! - `counters`: counters along the timeline
 
 mod counters;
 mod event;
@@ -10,27 +14,31 @@ mod tracks;
 
 use crate::bundle::Bundle;
 use crate::export::{self, ExportError};
-use event::Writer;
+use event::{Track, Writer};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use roofgap_analyze::{Launches, NO_CALL};
 use roofgap_trace::{Ns, OpKind, RangeStyle, Trace};
 use std::io::{self, Write};
 use std::path::Path;
-use tracks::{Track, Tracks};
+use tracks::Tracks;
 
-/// Writes the trace to a file, whole; compressed where the name ends in `.gz`.
+/// Writes the trace to a file, compressed if its name ends in `.gz`.
 pub fn save(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
     let nothing = |why| ExportError::Nothing {
         what: "timeline",
         path: path.to_path_buf(),
         why,
     };
-    let trace = bundle.trace.ok_or_else(|| nothing("only totals are at hand"))?;
+    let trace = bundle
+        .trace
+        .ok_or_else(|| nothing("the capture is not available"))?;
     if trace.span().is_none() {
-        return Err(nothing("the inputs hold totals or counters, no single events"));
+        return Err(nothing(
+            "the inputs have totals or counters, but no single events",
+        ));
     }
-    export::whole(path, |out| {
+    export::write_whole(path, |out| {
         if path.extension().is_some_and(|e| e == "gz") {
             let mut packed = GzEncoder::new(out, Compression::default());
             write(bundle, trace, &mut packed)?;
@@ -86,8 +94,7 @@ fn ranges<W: Write>(trace: &Trace, tracks: &Tracks, writer: &mut Writer<W>) -> i
         let time = (range.start, range.end);
         match range.style {
             RangeStyle::PushPop => writer.slice(track, "range", name, time, args)?,
-            // Such ranges need not nest.
-            RangeStyle::StartEnd => writer.apart(track, name, time, row as u64 + 1)?,
+            RangeStyle::StartEnd => writer.async_slice(track, name, time, row as u64 + 1)?,
         }
     }
     for mark in &trace.ranges.marks {

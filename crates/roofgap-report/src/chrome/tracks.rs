@@ -1,48 +1,37 @@
-//! Which event goes on which track. Numbers of tracks are made up, for those of threads and streams repeat.
+//! Assigns events to tracks. Track numbers are generated, because thread and stream numbers can repeat.
 
-use super::event::Writer;
+use super::event::{Track, Writer};
 use roofgap_trace::{Ns, ThreadId, Trace};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// A track: a thread of a process, as the format has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Track {
-    pub pid: u32,
-    pub tid: u32,
-}
-
-impl Track {
-    /// The track of the stages.
-    pub(super) const STAGES: Self = Self { pid: 1, tid: 1 };
-}
-
-/// Processes from here on are the program's.
+/// First number of the program's processes.
 const FIRST_PROCESS: u32 = 1_000;
-/// Processes from here on are devices.
+/// First number of the processes that stand for devices.
 const FIRST_DEVICE: u32 = 1_000_000;
-/// Tracks of calls; below are those of ranges.
+/// First number of the tracks of calls; the tracks of ranges are below.
 const FIRST_CALLS: u32 = 10_000_000;
-/// Tracks of streams.
+/// First number of the tracks of streams.
 const FIRST_STREAM: u32 = 20_000_000;
 
-/// The process that stands for a device.
+/// Returns the process that stands for a device.
 pub(super) fn device(index: usize) -> u32 {
     FIRST_DEVICE + index as u32
 }
 
-/// A stream of a device, and which of its lines: operations at the same time need one each.
+/// Device, process, stream, and a line for each of its concurrent operations.
 type StreamLine = (u16, u32, u32, u32);
 
-/// All tracks of a trace.
+/// The tracks of a trace.
 pub(super) struct Tracks {
     threads: Vec<u32>,
     streams: Vec<StreamLine>,
-    /// By row of the operations, the position in `streams`.
+    /// Position in `streams`, by row of the operations.
     of_op: Vec<u32>,
 }
 
 impl Tracks {
+    /// Assigns every thread and GPU operation to a track.
     pub(super) fn of(trace: &Trace) -> Self {
         let ops = &trace.ops;
         let mut ends: BTreeMap<(u16, u32, u32), Vec<Ns>> = BTreeMap::new();
@@ -74,7 +63,7 @@ impl Tracks {
         }
     }
 
-    /// The track of a thread's ranges and operators.
+    /// Returns the track of a thread's ranges and operators.
     pub(super) fn thread(&self, thread: ThreadId) -> Option<Track> {
         let process = self.threads.get(thread.index())?;
         Some(Track {
@@ -83,7 +72,7 @@ impl Tracks {
         })
     }
 
-    /// The track of a thread's calls.
+    /// Returns the track of a thread's calls.
     pub(super) fn calls(&self, thread: ThreadId) -> Option<Track> {
         let track = self.thread(thread)?;
         Some(Track {
@@ -92,7 +81,7 @@ impl Tracks {
         })
     }
 
-    /// The track of an operation.
+    /// Returns the track of a GPU operation.
     pub(super) fn operation(&self, row: usize) -> Option<Track> {
         let at = *self.of_op.get(row)?;
         self.stream(at)
@@ -106,7 +95,7 @@ impl Tracks {
         })
     }
 
-    /// Names of all processes and tracks.
+    /// Writes the names of all processes and tracks.
     pub(super) fn describe<W: Write>(&self, trace: &Trace, writer: &mut Writer<'_, W>) -> io::Result<()> {
         for (at, process) in trace.processes.iter().enumerate() {
             let name = match trace.names.get(process.name) {
@@ -126,7 +115,7 @@ impl Tracks {
                 name => name,
             };
             let number = thread.tid.to_string();
-            // Some tools put the number into the name.
+            // Some tools include the number in the name.
             let name = if name.contains(&number) {
                 name.to_owned()
             } else {

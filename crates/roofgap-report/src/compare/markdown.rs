@@ -1,17 +1,17 @@
-//! The comparison as a comment on a pull request: what came of it first, tables folded away.
+//! A comparison as a comment on a pull request: the conclusion first, tables folded.
 
 use super::view::{Size, View};
-use crate::table::escape;
+use crate::view::table::{escape, escape_long};
 use roofgap_analyze::compare::{Comparison, GateVerdict};
 use std::fmt::Write;
 
-/// The first line of every such comment, by which a later one can find and replace it.
+/// First line of every such comment, by which a later run finds and replaces it.
 const MARK: &str = "<!-- roofgap compare -->";
 
-/// A comment may be this long; GitHub refuses 65,536 characters.
+/// The longest comment, in characters; GitHub rejects 65,536.
 const LONGEST: usize = 60_000;
 
-/// The whole document.
+/// Renders a comparison as Markdown, with fewer rows if it is too long for a comment.
 pub fn markdown(comparison: &Comparison) -> String {
     for (parts, kernels) in [(12, 15), (6, 5), (3, 0)] {
         let text = document(comparison, Size { parts, kernels });
@@ -27,66 +27,61 @@ fn document(comparison: &Comparison, size: Size) -> String {
     let view = View::of(comparison, size);
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "{MARK}\n## roofgap: {}\n", escape_line(&view.headline));
+    let _ = writeln!(out, "{MARK}\n## roofgap: {}\n", escape_long(&view.headline));
     if let Some(alarm) = &view.alarm {
-        let _ = writeln!(out, "> **{}**\n>", escape_line(alarm));
+        let _ = writeln!(out, "> **{}**\n>", escape_long(alarm));
     }
-    for line in view.differences.iter().chain(&view.unchecked) {
-        let _ = writeln!(out, "> - {}", escape_line(line));
+    for line in &view.differences {
+        let _ = writeln!(out, "> - {}", escape_long(line));
     }
-    let _ = writeln!(
-        out,
-        "\nBase {}, head {}.",
-        escape(&comparison.base.title),
-        escape(&comparison.head.title)
-    );
+    let (base, head) = (escape(&comparison.base.title), escape(&comparison.head.title));
+    let _ = writeln!(out, "\nBase {base}, head {head}.");
     for line in &view.one_sided {
-        let _ = writeln!(out, "- {}", escape_line(line));
+        let _ = writeln!(out, "- {}", escape_long(line));
     }
-    if !view.gates.rows.is_empty() {
+    if !view.gates.is_empty() {
         let word = match comparison.verdict() {
             GateVerdict::Held => "held",
             GateVerdict::Broken => "broken",
-            GateVerdict::NotMeasured => "not all could be judged",
+            GateVerdict::NotMeasured => "some not measured",
         };
-        let _ = writeln!(out, "\n### Gates: {word}\n");
-        out.push_str(&view.gates.markdown());
+        let _ = write!(out, "\n### Gates: {word}\n\n{}", view.gates.markdown());
     }
     for stage in &view.stages {
+        let (name, sentence) = (escape(&stage.name), escape_long(&stage.sentence));
+        let _ = writeln!(out, "\n### {name}\n\n{sentence}\n");
         let _ = writeln!(
             out,
-            "\n### {}\n\n{}\n",
-            escape(&stage.name),
-            escape_line(&stage.sentence)
+            "{}\n{}.",
+            stage.numbers.markdown(),
+            escape_long(&stage.noise)
         );
-        out.push_str(&stage.numbers.markdown());
-        let _ = writeln!(out, "\n{}.", escape_line(&stage.noise));
         if let Some(why) = &stage.why_no_parts {
-            let _ = writeln!(out, "\nNo finer account: {}.", escape_line(why));
+            let _ = writeln!(out, "\nNo breakdown of the change: {}.", escape_long(why));
         }
-        if !stage.parts.rows.is_empty() {
-            fold("What the change is made of", &stage.parts.markdown(), &mut out);
+        if !stage.parts.is_empty() {
+            fold("Breakdown of the change", &stage.parts.markdown(), &mut out);
         }
-        if !stage.kernels.rows.is_empty() {
+        if !stage.kernels.is_empty() {
             let mut inside = stage.kernels.markdown();
             if stage.more_kernels > 0 {
                 let _ = writeln!(inside, "\nAnd {} more that changed.", stage.more_kernels);
             }
             for line in &stage.renamed {
-                let _ = writeln!(inside, "\n- renamed: {}", escape_line(line));
+                let _ = writeln!(inside, "\n- {}", escape_long(line));
             }
             fold("Kernels that changed", &inside, &mut out);
         }
     }
-    if let Some(kernels) = view.kernels.as_ref().filter(|grid| !grid.rows.is_empty()) {
+    if !view.kernels.is_empty() {
         fold(
             "Kernels of the whole trace that changed",
-            &kernels.markdown(),
+            &view.kernels.markdown(),
             &mut out,
         );
     }
     for line in &view.renamed {
-        let _ = writeln!(out, "\n- renamed: {}", escape_line(line));
+        let _ = writeln!(out, "\n- {}", escape_long(line));
     }
     out
 }
@@ -96,11 +91,4 @@ fn fold(title: &str, inside: &str, out: &mut String) {
         out,
         "\n<details><summary>{title}</summary>\n\n{inside}\n</details>"
     );
-}
-
-/// A sentence of ours, which may carry a name of the user's: escaped piece by piece, as a cell is cut and a sentence is not.
-fn escape_line(text: &str) -> String {
-    let characters: Vec<char> = text.chars().collect();
-    let piece = |chunk: &[char]| escape(&chunk.iter().collect::<String>());
-    characters.chunks(90).map(piece).collect()
 }

@@ -1,11 +1,11 @@
-//! The lines that stand above the tables.
+//! The sentences above the tables.
 
-use crate::number::time;
+use crate::view::numbers::time;
 use roofgap_analyze::compare::{
     Change, Comparison, Difference, GateOutcome, GateVerdict, Judgement, StageChange, Weight,
 };
 
-/// The first line: what came of it.
+/// States the conclusion.
 pub(super) fn headline(comparison: &Comparison) -> String {
     let broken: Vec<String> = comparison
         .gates
@@ -15,13 +15,13 @@ pub(super) fn headline(comparison: &Comparison) -> String {
         .collect();
     match comparison.verdict() {
         GateVerdict::Broken => format!("the gate is broken: {}", distinct(broken).join(", ")),
-        GateVerdict::NotMeasured => "a gate could not be judged".to_owned(),
+        GateVerdict::NotMeasured => "a gate was not measured".to_owned(),
         GateVerdict::Held => {
             let of = |wanted: Judgement| -> Vec<String> {
                 let stages = comparison
                     .stages
                     .iter()
-                    .filter(|stage| call(stage) == Some(wanted));
+                    .filter(|stage| judgement(stage) == Some(wanted));
                 stages.map(|stage| stage.name.clone()).collect()
             };
             let (worse, better) = (of(Judgement::Worse), of(Judgement::Better));
@@ -70,8 +70,8 @@ fn total(comparison: &Comparison) -> String {
     }
 }
 
-/// The wall time decides; where it did not move, the time of the GPU does.
-fn call(stage: &StageChange) -> Option<Judgement> {
+/// Judges a stage by its wall time or, if that did not change, by its GPU time.
+fn judgement(stage: &StageChange) -> Option<Judgement> {
     [
         &stage.wall_ns,
         &stage.unwatched_ns,
@@ -83,8 +83,8 @@ fn call(stage: &StageChange) -> Option<Judgement> {
     .find(|judgement| matches!(judgement, Judgement::Worse | Judgement::Better))
 }
 
-/// A change in words: `71.6 ms to 78.8 ms, +10.0 %, worse`.
-pub(super) fn words(change: &Change<i64>) -> String {
+/// Describes a change: `71.6 ms to 78.8 ms, +10.0 %, worse`.
+fn words(change: &Change<i64>) -> String {
     let (Some(base), Some(head), Some(delta)) = (change.base, change.head, change.delta) else {
         return "not measured on both sides".to_owned();
     };
@@ -101,7 +101,7 @@ pub(super) fn words(change: &Change<i64>) -> String {
     format!("{} to {}{pct}, {judgement}", time(base), time(head))
 }
 
-/// What happened to a stage, in a sentence or two.
+/// Describes the change of a stage.
 pub(super) fn stage(stage: &StageChange) -> String {
     let mut text = format!("wall {}", words(&stage.wall_ns));
     if stage.busy_ns.base.is_some() || stage.busy_ns.head.is_some() {
@@ -111,19 +111,21 @@ pub(super) fn stage(stage: &StageChange) -> String {
     let still = stage.wall_ns.judgement == Judgement::Same;
     match stage.busy_ns.judgement {
         Judgement::Worse if still => {
-            text.push_str(" The GPU works longer, and time in which it would have been idle hides it.");
+            text.push_str(" The GPU is busy for longer; less idle time hides that.");
         }
         Judgement::Better if still => {
-            text.push_str(" The GPU works less, and waits instead: something else holds this stage back.");
+            text.push_str(
+                " The GPU is busy for less time and idle for longer: something else limits this stage.",
+            );
         }
         _ => {}
     }
     text
 }
 
-/// A difference of the two sides in words.
+/// Describes a difference of the two sides.
 pub(super) fn difference(difference: &Difference) -> String {
-    let value = |side: &Option<String>| side.clone().unwrap_or_else(|| "not said".to_owned());
+    let value = |side: &Option<String>| side.clone().unwrap_or_else(|| "unknown".to_owned());
     format!(
         "{}: {} against {}; {}",
         difference.what,
@@ -133,7 +135,7 @@ pub(super) fn difference(difference: &Difference) -> String {
     )
 }
 
-/// The loud line above everything, where the two are not the same thing.
+/// Warns that the two sides are not comparable.
 pub(super) fn alarm(comparison: &Comparison) -> Option<String> {
     let what: Vec<&str> = comparison
         .differences
@@ -141,10 +143,5 @@ pub(super) fn alarm(comparison: &Comparison) -> Option<String> {
         .filter(|difference| difference.weight == Weight::Incomparable)
         .map(|difference| difference.what.as_str())
         .collect();
-    (!what.is_empty()).then(|| {
-        format!(
-            "NOT THE SAME THING: {} differ; times do not compare",
-            what.join(", ")
-        )
-    })
+    (!what.is_empty()).then(|| format!("NOT COMPARABLE: different {}", what.join(", ")))
 }

@@ -1,6 +1,7 @@
 use super::*;
-use crate::text::Look;
-use roofgap_analyze::compare::{CompareOptions, Gate, Side, SideFacts, compare};
+use crate::json;
+use crate::text::TextOptions;
+use roofgap_analyze::compare::{CompareOptions, Comparison, Gate, Side, SideFacts, compare};
 use roofgap_analyze::{Analysis, Options, analyze};
 use std::path::PathBuf;
 
@@ -70,9 +71,9 @@ fn between(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
 fn text_says_what_changed() {
     insta::assert_snapshot!(text(
         &comparison("5%,decode.wall=3%"),
-        Look {
+        TextOptions {
             kernels: 5,
-            ..Look::default()
+            ..TextOptions::default()
         }
     ));
 }
@@ -88,7 +89,7 @@ fn markdown_fits_a_pull_request() {
 fn nothing_changed_is_said_in_a_line() {
     let analysis = real();
     let same = between(&analysis, &analysis, "0%");
-    let shown = text(&same, Look::default());
+    let shown = text(&same, TextOptions::default());
     assert!(shown.contains("\nno change beyond the noise\n"), "{shown}");
     assert!(markdown(&same).contains("## roofgap: no change beyond the noise"));
     assert!(html(&same).contains("<h1>no change beyond the noise</h1>"));
@@ -99,14 +100,14 @@ fn other_hardware_comes_before_everything() {
     let base = real();
     let mut head = base.clone();
     head.devices[0].name = Some("NVIDIA L4".into());
-    let shown = text(&between(&base, &head, "5%"), Look::default());
-    assert!(shown.starts_with("NOT THE SAME THING: gpu differ"), "{shown}");
+    let shown = text(&between(&base, &head, "5%"), TextOptions::default());
+    assert!(shown.starts_with("NOT COMPARABLE: different gpu"), "{shown}");
 }
 
 #[test]
 fn the_page_stands_alone() {
     let page = html(&comparison("5%"));
-    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     assert!(page.contains("BROKEN"));
     for outside in ["<script", "<b>|", "http:", "https:", "<link", "@import", "src="] {
         assert!(!page.contains(outside), "{outside}");
@@ -134,7 +135,7 @@ fn a_huge_comparison_still_fits() {
 #[test]
 fn json_holds_all_of_it() {
     let comparison = comparison("5%");
-    let back: Comparison = serde_json::from_str(&json(&comparison)).unwrap();
+    let back: Comparison = serde_json::from_str(&json::pretty(&comparison)).unwrap();
     assert_eq!(back.schema, "roofgap.comparison/1");
     assert_eq!(back.verdict(), comparison.verdict());
     assert_eq!(back.stages[0].kernels.len(), comparison.stages[0].kernels.len());

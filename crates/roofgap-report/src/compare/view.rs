@@ -1,76 +1,80 @@
-//! What there is to say of a comparison, once for all forms.
+//! The view model of a comparison: rows and sentences that text, Markdown and HTML render.
 
-use super::grid::Grid;
 use super::sentences;
-use crate::number::{NONE, ms};
+use crate::view::numbers::{NONE, ms, or_none, us};
+use crate::view::table::Table;
 use roofgap_analyze::compare::{
-    Change, Comparison, GateOutcome, Judgement, KernelChange, KernelStatus, MatchedBy, StageChange,
+    Change, Comparison, GateOutcome, GateResult, Judgement, KernelChange, KernelSide, KernelStatus,
+    MatchedBy, StageChange,
 };
 
-/// How many rows of a table are shown.
+/// The most rows of the tables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) parts: usize,
     pub(super) kernels: usize,
 }
 
-/// All of it.
+/// A comparison.
 pub(super) struct View {
     pub(super) headline: String,
+    /// Warning that the two sides are not comparable.
     pub(super) alarm: Option<String>,
+    /// Differences of the two sides, then what is unknown on both.
     pub(super) differences: Vec<String>,
-    pub(super) unchecked: Option<String>,
-    pub(super) gates: Grid<3>,
-    pub(super) stages: Vec<StageView>,
-    /// Kernels of the whole trace, where there is no stage on both sides.
-    pub(super) kernels: Option<Grid<7>>,
-    pub(super) renamed: Vec<String>,
     pub(super) one_sided: Vec<String>,
+    pub(super) gates: Table,
+    pub(super) stages: Vec<StageView>,
+    /// Kernels of the whole trace, if no stage is on both sides.
+    pub(super) kernels: Table,
+    pub(super) renamed: Vec<String>,
 }
 
-/// One stage.
+/// One stage of a comparison.
 pub(super) struct StageView {
     pub(super) name: String,
     pub(super) sentence: String,
     pub(super) noise: String,
-    pub(super) numbers: Grid<6>,
-    pub(super) parts: Grid<3>,
-    /// The same parts as numbers, for bars.
+    pub(super) numbers: Table,
+    pub(super) parts: Table,
+    /// Parts of the change of wall time, ns.
     pub(super) bars: Vec<(String, i64)>,
     pub(super) why_no_parts: Option<String>,
-    pub(super) kernels: Grid<7>,
+    pub(super) kernels: Table,
     pub(super) more_kernels: usize,
     pub(super) renamed: Vec<String>,
 }
 
 impl View {
+    /// Builds the view of a comparison.
     pub(super) fn of(comparison: &Comparison, size: Size) -> Self {
-        let gone = comparison.stages_gone.iter();
-        let added = comparison.stages_added.iter();
-        let mut one_sided: Vec<String> = gone
-            .map(|name| format!("stage {name} is on the base only"))
-            .collect();
-        one_sided.extend(added.map(|name| format!("stage {name} is on the head only")));
-        let whole = comparison.stages.is_empty() && !comparison.kernels.is_empty();
+        let base = comparison.stages_gone.iter().map(|name| (name, "base"));
+        let head = comparison.stages_added.iter().map(|name| (name, "head"));
+        let one_sided = base
+            .chain(head)
+            .map(|(name, side)| format!("stage {name} is on the {side} only"));
+        let mut differences: Vec<String> = comparison.differences.iter().map(sentences::difference).collect();
+        if !comparison.unchecked.is_empty() {
+            differences.push(format!(
+                "unknown on both sides: {}",
+                comparison.unchecked.join(", ")
+            ));
+        }
+        // Stages that are on both sides hold the kernels.
+        let whole: &[KernelChange] = if comparison.stages.is_empty() {
+            &comparison.kernels
+        } else {
+            &[]
+        };
         View {
             headline: sentences::headline(comparison),
             alarm: sentences::alarm(comparison),
-            differences: comparison.differences.iter().map(sentences::difference).collect(),
-            unchecked: (!comparison.unchecked.is_empty())
-                .then(|| format!("neither side says: {}", comparison.unchecked.join(", "))),
+            differences,
+            one_sided: one_sided.collect(),
             gates: gates(comparison),
-            stages: comparison
-                .stages
-                .iter()
-                .map(|stage| StageView::of(stage, size))
-                .collect(),
-            kernels: whole.then(|| kernels(&comparison.kernels, size.kernels).0),
-            renamed: if whole {
-                renamed(&comparison.kernels)
-            } else {
-                Vec::new()
-            },
-            one_sided,
+            stages: comparison.stages.iter().map(|s| StageView::of(s, size)).collect(),
+            kernels: kernels(whole, size.kernels).0,
+            renamed: renamed(whole),
         }
     }
 }
@@ -78,14 +82,14 @@ impl View {
 impl StageView {
     fn of(stage: &StageChange, size: Size) -> Self {
         let (kernels, more_kernels) = kernels(&stage.kernels, size.kernels);
-        let (parts, bars) = parts(stage, size.parts);
+        let bars = parts(stage, size.parts);
         StageView {
             name: stage.name.clone(),
             sentence: sentences::stage(stage),
             noise: format!("noise of wall time: {}", stage.wall_noise_from),
             numbers: numbers(stage),
-            parts,
-            bars,
+            parts: parts_table(stage, &bars),
+            bars: bars.into_iter().map(|(name, ns, _)| (name, ns)).collect(),
             why_no_parts: stage.explanation.why_not.clone(),
             kernels,
             more_kernels,
@@ -94,41 +98,24 @@ impl StageView {
     }
 }
 
-fn gates(comparison: &Comparison) -> Grid<3> {
-    let mut grid = Grid::new(["gate", "outcome", "why"]);
-    for gate in &comparison.gates {
-        let outcome = match gate.outcome {
-            GateOutcome::Held => "held",
-            GateOutcome::WithinNoise => "within noise",
-            GateOutcome::Broken => "BROKEN",
-            GateOutcome::NotMeasured => "not measured",
-        };
-        grid.rows
-            .push([gate.gate.clone(), outcome.to_owned(), gate.why.clone()]);
-    }
-    grid
+fn gates(comparison: &Comparison) -> Table {
+    let outcome = |outcome| match outcome {
+        GateOutcome::Held => "held",
+        GateOutcome::WithinNoise => "within noise",
+        GateOutcome::Broken => "BROKEN",
+        GateOutcome::NotMeasured => "not measured",
+    };
+    Table::of(&comparison.gates)
+        .text("gate", |gate: &GateResult| gate.gate.clone())
+        .text("outcome", move |gate| outcome(gate.outcome).to_owned())
+        .text("why", |gate| gate.why.clone())
+        .build()
 }
 
-fn judgement(judgement: Judgement) -> String {
-    match judgement {
-        Judgement::Same => "same",
-        Judgement::Better => "better",
-        Judgement::Worse => "worse",
-        Judgement::Unknown => NONE,
-    }
-    .to_owned()
-}
-
-fn signed(ns: i64) -> String {
-    format!("{:+.3}", ns as f64 / 1e6)
-}
-
-fn numbers(stage: &StageChange) -> Grid<6> {
-    let mut grid = Grid::new(["", "base>", "head>", "change %>", "noise>", "is"]);
-    let pct = |pct: Option<f64>| pct.map_or(NONE.to_owned(), |pct| format!("{pct:+.1}"));
+fn numbers(stage: &StageChange) -> Table {
     let times: [(&str, &Change<i64>); 10] = [
         ("wall ms", &stage.wall_ns),
-        ("unwatched ms", &stage.unwatched_ns),
+        ("unprofiled ms", &stage.unwatched_ns),
         ("step ms", &stage.step_ns),
         ("GPU busy ms", &stage.busy_ns),
         ("kernels ms", &stage.kernel_ns),
@@ -138,120 +125,114 @@ fn numbers(stage: &StageChange) -> Grid<6> {
         ("  in a copy call", &stage.idle_copy_ns),
         ("  other", &stage.idle_other_ns),
     ];
-    for (name, change) in times {
-        if change.base.unwrap_or(0) == 0 && change.head.unwrap_or(0) == 0 {
-            continue;
-        }
-        let show = |value: Option<i64>| value.map_or(NONE.to_owned(), ms);
-        grid.rows.push([
-            name.to_owned(),
-            show(change.base),
-            show(change.head),
-            pct(change.delta_pct),
-            show(change.noise),
-            judgement(change.judgement),
-        ]);
-    }
-    let plain: [(&str, &Change<f64>); 4] = [
+    let quantities: [(&str, &Change<f64>); 4] = [
         ("launches", &stage.launches),
-        ("launches a step", &stage.launches_per_step),
+        ("launches per step", &stage.launches_per_step),
         ("MFU %", &stage.mfu_pct),
         ("MBU %", &stage.mbu_pct),
     ];
-    for (name, change) in plain {
-        if change.base.is_none() && change.head.is_none() {
-            continue;
+    let mut table = Table::new(&["", "base>", "head>", "change %>", "noise>", "is"]);
+    for (name, change) in times {
+        if change.base.unwrap_or(0) != 0 || change.head.unwrap_or(0) != 0 {
+            table.row(change_cells(name, change, ms));
         }
-        let show = |value: Option<f64>| value.map_or(NONE.to_owned(), |value| format!("{value:.2}"));
-        grid.rows.push([
-            name.to_owned(),
-            show(change.base),
-            show(change.head),
-            pct(change.delta_pct),
-            show(change.noise),
-            judgement(change.judgement),
-        ]);
     }
-    grid
+    for (name, change) in quantities {
+        if change.base.is_some() || change.head.is_some() {
+            table.row(change_cells(name, change, |value| format!("{value:.2}")));
+        }
+    }
+    table
 }
 
-/// The parts of the change: the largest by name, the rest in one line, and their sum.
-fn parts(stage: &StageChange, most: usize) -> (Grid<3>, Vec<(String, i64)>) {
-    let mut grid = Grid::new(["part of the change of wall time", "ms>", "beyond noise"]);
-    let mut bars = Vec::new();
-    let explanation = &stage.explanation;
-    for part in explanation.parts.iter().take(most) {
-        let beyond = if part.beyond_noise { "yes" } else { "no" };
-        grid.rows
-            .push([part.name.clone(), signed(part.delta_ns), beyond.to_owned()]);
-        bars.push((part.name.clone(), part.delta_ns));
-    }
-    if let Some(rest) = explanation.parts.get(most..).filter(|rest| !rest.is_empty()) {
-        let sum: i64 = rest.iter().map(|part| part.delta_ns).sum();
-        let name = format!("{} more", rest.len());
-        grid.rows.push([name.clone(), signed(sum), String::new()]);
-        bars.push((name, sum));
-    }
-    if !grid.rows.is_empty() {
-        let sum = signed(explanation.wall_delta_ns);
-        grid.rows
-            .push(["sum: the change of wall time".to_owned(), sum, String::new()]);
-    }
-    (grid, bars)
+fn change_cells<T: Copy>(name: &str, change: &Change<T>, show: impl Fn(T) -> String) -> [String; 6] {
+    let judgement = match change.judgement {
+        Judgement::Same => "same",
+        Judgement::Better => "better",
+        Judgement::Worse => "worse",
+        Judgement::Unknown => NONE,
+    };
+    [
+        name.to_owned(),
+        or_none(change.base, &show),
+        or_none(change.head, &show),
+        or_none(change.delta_pct, |pct| format!("{pct:+.1}")),
+        or_none(change.noise, &show),
+        judgement.to_owned(),
+    ]
 }
 
-/// Kernels that changed, and how many more than are shown.
-fn kernels(changes: &[KernelChange], most: usize) -> (Grid<7>, usize) {
-    let mut grid = Grid::new([
-        "kernel",
-        "is",
-        "change ms>",
-        "base ms>",
-        "head ms>",
-        "calls>",
-        "mean µs>",
-    ]);
-    let changed: Vec<&KernelChange> = changes
+/// Formats a change of time as milliseconds with a sign.
+pub(super) fn signed_ms(ns: i64) -> String {
+    format!("{:+.3}", ns as f64 / 1e6)
+}
+
+/// Lists the parts of a change, ns, and whether each is beyond the noise: the largest by name, the rest in one.
+fn parts(stage: &StageChange, most: usize) -> Vec<(String, i64, &'static str)> {
+    let parts = &stage.explanation.parts;
+    let (shown, rest) = parts.split_at(parts.len().min(most));
+    let beyond = |beyond: bool| if beyond { "yes" } else { "no" };
+    let mut list: Vec<_> = shown
         .iter()
-        .filter(|kernel| kernel.status != KernelStatus::Same)
+        .map(|part| (part.name.clone(), part.delta_ns, beyond(part.beyond_noise)))
         .collect();
-    for kernel in changed.iter().take(most) {
-        let side = |side: &Option<roofgap_analyze::compare::KernelSide>| {
-            side.as_ref().map_or(NONE.to_owned(), |side| ms(side.total_ns))
-        };
-        let (base, head) = (kernel.base.as_ref(), kernel.head.as_ref());
-        let both = |get: &dyn Fn(&roofgap_analyze::compare::KernelSide) -> String| {
-            let (base, head) = (base.map(get), head.map(get));
-            match (base, head) {
-                (Some(base), Some(head)) if base == head => base,
-                (Some(base), Some(head)) => format!("{base} → {head}"),
-                (one, other) => one.or(other).unwrap_or_default(),
-            }
-        };
-        let star = if kernel.matched_by == MatchedBy::FamilyAndPlace {
-            " (renamed)"
-        } else {
-            ""
-        };
-        grid.rows.push([
-            format!("{}{star}", kernel.short_name),
-            status(kernel.status).to_owned(),
-            signed(kernel.delta_ns),
-            side(&kernel.base),
-            side(&kernel.head),
-            both(&|side| calls(side.calls)),
-            both(&|side| format!("{:.2}", side.mean_ns as f64 / 1e3)),
-        ]);
+    if !rest.is_empty() {
+        let sum = rest.iter().map(|part| part.delta_ns).sum();
+        list.push((format!("{} more", rest.len()), sum, ""));
     }
-    let more = changed.len().saturating_sub(most);
-    (grid, more)
+    list
 }
 
-fn calls(calls: f64) -> String {
-    if calls.fract() == 0.0 {
-        format!("{calls:.0}")
-    } else {
-        format!("{calls:.1}")
+/// Label of the sum of all parts.
+pub(super) const SUM: &str = "sum: the change of wall time";
+
+fn parts_table(stage: &StageChange, parts: &[(String, i64, &str)]) -> Table {
+    let mut table = Table::of(parts)
+        .text("part of the change of wall time", |part| part.0.clone())
+        .number("ms", |part| signed_ms(part.1))
+        .text("beyond noise", |part| part.2.to_owned())
+        .build();
+    if !table.is_empty() {
+        table.row([
+            SUM.to_owned(),
+            signed_ms(stage.explanation.wall_delta_ns),
+            String::new(),
+        ]);
+    }
+    table
+}
+
+/// Builds the table of kernels that changed. Returns the number of rows left out, too.
+fn kernels(changes: &[KernelChange], most: usize) -> (Table, usize) {
+    let mut changed: Vec<&KernelChange> = changes
+        .iter()
+        .filter(|k| k.status != KernelStatus::Same)
+        .collect();
+    let more = changed.len().saturating_sub(most);
+    changed.truncate(most);
+    let total = |side: &Option<KernelSide>| or_none(side.as_ref(), |side| ms(side.total_ns));
+    let calls = |calls: f64| format!("{calls:.*}", usize::from(calls.fract() != 0.0));
+    let table = Table::of(&changed)
+        .text("kernel", |k| {
+            let renamed = k.matched_by == MatchedBy::FamilyAndPlace;
+            format!("{}{}", k.short_name, if renamed { " (renamed)" } else { "" })
+        })
+        .text("is", |k| status(k.status).to_owned())
+        .number("change ms", |k| signed_ms(k.delta_ns))
+        .number("base ms", move |k| total(&k.base))
+        .number("head ms", move |k| total(&k.head))
+        .number("calls", move |k| both(k, |side| calls(side.calls)))
+        .number("mean µs", |k| both(k, |side| us(side.mean_ns)))
+        .build();
+    (table, more)
+}
+
+/// Formats a value of both sides, once if they agree.
+fn both(kernel: &KernelChange, show: impl Fn(&KernelSide) -> String) -> String {
+    match (kernel.base.as_ref().map(&show), kernel.head.as_ref().map(&show)) {
+        (Some(base), Some(head)) if base == head => base,
+        (Some(base), Some(head)) => format!("{base} → {head}"),
+        (one, other) => one.or(other).unwrap_or_default(),
     }
 }
 
@@ -267,17 +248,13 @@ fn status(status: KernelStatus) -> &'static str {
     }
 }
 
-/// Which names were taken for one kernel, and why.
+/// Lists the kernels that were matched under different names, and why.
 fn renamed(changes: &[KernelChange]) -> Vec<String> {
     let pair = |kernel: &KernelChange| {
         let why = kernel.match_reason.as_ref()?;
         let (base, head) = (kernel.base.as_ref()?, kernel.head.as_ref()?);
-        let name = |name: &str| roofgap_analyze::short_name(name);
-        Some(format!(
-            "{} is taken for {}: {why}",
-            name(&head.name),
-            name(&base.name)
-        ))
+        let name = |side: &KernelSide| roofgap_analyze::short_name(&side.name);
+        Some(format!("renamed: {} matches {}: {why}", name(head), name(base)))
     };
     changes.iter().filter_map(pair).take(8).collect()
 }

@@ -1,11 +1,11 @@
-// Puts the parts together.
+// Connects the parts of the page.
 const timelineData = decodeTimeline();
 const timeline = timelineData ? new Timeline(timelineData) : null;
 const kernelData = JSON.parse(document.getElementById("kernel-data").textContent);
 const kernelTable = document.getElementById("kernel-table");
 if (kernelTable) new KernelTable(kernelTable, kernelData, timeline);
 
-// A kernel by the name that the page shows or by its full name.
+// Finds a kernel by its short or its full name.
 function timelineName(text) {
   const found = kernelData.names.find((name) => name.full === text || name.short === text);
   return found && found.timeline !== null ? found.timeline : -1;
@@ -32,7 +32,7 @@ for (const chart of document.querySelectorAll(".steps[data-stage]")) {
   const bars = [...chart.querySelectorAll("rect")], group = Number(chart.dataset.group);
   const stage = Number(chart.dataset.stage), lengths = timeline.data.meta.stages[stage].steps;
   let at = -1;
-  // A bar of several steps leads to the longest of them.
+  // A bar of several steps links to the longest.
   const go = (bar) => {
     let best = bar * group;
     for (let i = best; i < Math.min(lengths.length, (bar + 1) * group); i++) if (lengths[i][1] > lengths[best][1]) best = i;

@@ -1,4 +1,4 @@
-// Draws the lanes that are in view. Cost grows with the pixels, not with the items.
+// Draws the lanes in view. The cost grows with the pixels, not with the items.
 const AXIS = 22, GAP = 3, TITLE = 15;
 const HEIGHTS = { stages: 18, ranges: 17, operators: 15, calls: 20, streams: 26 };
 const TITLES = { stages: "Stages", ranges: "Ranges", operators: "Operators", calls: "CPU: calls that launch, copy, set or wait", streams: "GPU" };
@@ -115,7 +115,7 @@ class Painter {
         i += 1;
         continue;
       }
-      // Everything that begins inside this column of pixels.
+      // All items that start in this column of pixels.
       const left = Math.floor(x), until = view.from + (left + 1 - this.left) * pixel;
       const next = Math.max(i + 1, after(start, until, i, end));
       const share = Math.min(1, (taken[next] - taken[i]) / pixel);
@@ -124,7 +124,7 @@ class Painter {
     }
   }
 
-  // One item by itself.
+  // Draws a single item.
   box(lane, i, x, wide, view, labels) {
     const pen = this.pen, name = lane.name[i];
     const left = Math.max(this.left - 2, x), right = Math.min(this.width + 2, x + Math.max(1, wide));
@@ -135,7 +135,7 @@ class Painter {
       height *= Math.max(0.12, Math.min(1, (lane.taken[i + 1] - lane.taken[i]) / lane.length[i]));
       top += lane.height - height;
     }
-    // A hair between neighbours keeps them apart to the eye.
+    // A thin gap separates neighbours.
     pen.fillRect(left, top, right - left > 4 ? right - left - 0.8 : right - left, height);
     if (labels && right - left > 34) {
       const text = this.nameOf(lane, i);
@@ -151,7 +151,7 @@ class Painter {
     }
   }
 
-  // A column of pixels that several items share: as high as the share of time they take, in the colour of the longest of some.
+  // Draws a column of pixels shared by several items: its height is the occupied share, its colour that of a long item.
   column(lane, from, to, left, share, view) {
     const pen = this.pen, stride = Math.max(1, (to - from) >> 4);
     let longest = from, marked = view.mark < 0 || lane.group !== "streams";

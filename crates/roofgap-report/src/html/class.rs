@@ -1,8 +1,8 @@
-//! What a thing in the page is, which gives it its colour.
+//! Classes of the items on the page; each has a colour.
 
 use roofgap_trace::{CallClass, OpKind};
 
-/// All classes; the page knows each by its position. Families of kernels come first.
+/// All classes, which the page refers to by position. Kernel families come first.
 pub(super) const CLASSES: [&str; 21] = [
     "gemm",
     "gemv",
@@ -27,14 +27,14 @@ pub(super) const CLASSES: [&str; 21] = [
     "merged",
 ];
 
-/// The position of a class; that of `other` for a name that is none.
+/// Returns the position of a class, or that of `other` for an unknown name.
 pub(super) fn position(name: &str) -> u32 {
     let at = CLASSES.iter().position(|c| *c == name);
     at.or_else(|| CLASSES.iter().position(|c| *c == "other"))
         .unwrap_or(0) as u32
 }
 
-/// The class of a GPU operation, by its kind and the name of a kernel.
+/// Returns the class of a GPU operation by its kind and the name of the kernel.
 pub(super) fn of_op(kind: OpKind, name: &str) -> u32 {
     position(match kind {
         OpKind::Kernel => roofgap_analyze::family(name).as_str(),
@@ -44,7 +44,7 @@ pub(super) fn of_op(kind: OpKind, name: &str) -> u32 {
     })
 }
 
-/// The class of a call that is drawn; `None` for one that is not.
+/// Returns the class of a call; `None` for a call that is not drawn.
 pub(super) fn of_call(class: CallClass) -> Option<&'static str> {
     match class {
         CallClass::Launch => Some("launch"),
@@ -56,7 +56,7 @@ pub(super) fn of_call(class: CallClass) -> Option<&'static str> {
     }
 }
 
-/// The name of a class in a style sheet.
+/// Returns the name of a class in the style sheet.
 pub(super) fn css(name: &str) -> &'static str {
     match CLASSES[position(name) as usize] {
         "copy/layout" => "layout",

@@ -1,4 +1,4 @@
-// The packed columns of the timeline as typed arrays, decoded once.
+// Decodes the packed columns of the timeline into typed arrays.
 function bytesOf(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const raw = atob(text), bytes = new Uint8Array(raw.length);
@@ -23,7 +23,7 @@ class Reader {
   }
 }
 
-// A lane: begins, lengths, names and more, with what drawing needs to skip quickly.
+// A lane: starts, lengths, names and links, with sums that let drawing skip items.
 function decodeLane(reader, meta) {
   const n = meta.count;
   reader.at = meta.offset;
@@ -47,7 +47,7 @@ function decodeLane(reader, meta) {
     count = reader.column(new Float64Array(n));
     busy = reader.column(new Float64Array(n));
   }
-  // The furthest end so far lets a search find what reaches into view; sums give the time taken in a column of pixels.
+  // The largest end so far finds items that reach into view; sums give the occupied time of a column of pixels.
   const reach = new Float64Array(n), taken = new Float64Array(n + 1);
   let furthest = 0;
   for (let i = 0; i < n; i++) {
@@ -58,7 +58,7 @@ function decodeLane(reader, meta) {
   return { group: meta.group, label: meta.label, n, start, length, name, link, count, reach, taken, first: 0, top: 0, height: 0 };
 }
 
-// The first position from `from` on whose value is greater than `value` in an array that never falls.
+// Returns the first position from `from` on whose value exceeds `value` in a sorted array.
 function after(array, value, from, to) {
   let low = from, high = to;
   while (low < high) {

@@ -1,149 +1,94 @@
-//! The top of the page: what ran, on what, and what holds each stage back.
+//! The top of the page: model, GPUs, and a card with the verdict of each stage.
 
-use super::markup::{escape, escape_cut};
+use super::markup::absent;
 use crate::bundle::Bundle;
-use crate::number::{NONE, count, si, time};
-use roofgap_analyze::{About, Analysis, DeviceInfo, Stage, StageOrigin, WorkloadInfo, verdict};
-use std::fmt::Write;
+use crate::view::numbers::{NONE, count, or_none, time};
+use crate::view::provenance::{self, missing};
+use crate::view::stages::own_times;
+use crate::view::table::{capitalized, cut};
+use crate::view::utilisation::why_missing;
+use maud::{Markup, html};
+use roofgap_analyze::{About, Analysis, Stage, verdict};
 
-/// Model, GPUs and a card for every stage.
-pub(super) fn head(bundle: Bundle<'_>) -> String {
+/// Renders the facts of the run and a card for each stage.
+pub(super) fn head(bundle: Bundle<'_>) -> Markup {
     let analysis = bundle.analysis;
-    let mut out = String::from("<dl class=\"facts\">");
-    fact("Model", &model(analysis.workload.as_ref()), &mut out);
-    for device in &analysis.devices {
-        fact(&format!("GPU {}", device.id), &gpu(device), &mut out);
-    }
-    if analysis.devices.is_empty() {
-        let device = analysis.workload.as_ref().and_then(|w| w.device.as_deref());
-        let shown = match device {
-            Some(device) => escape_cut(device, 120),
-            None => dash("the inputs do not name one"),
-        };
-        fact("Device", &shown, &mut out);
-    }
-    let totals = &analysis.totals;
-    let kernels = format!(
-        "{} launches, {}",
-        count(totals.kernel_count),
-        time(totals.kernel_ns)
-    );
-    fact("Kernels", &kernels, &mut out);
-    if let Some(whole) = &analysis.whole {
-        let pct = |v: Option<f64>| v.map_or(NONE.into(), |v| format!("{v:.2} %"));
-        let shares = format!(
-            "MFU {}, MBU {}",
-            pct(whole.mfu.as_ref().map(|m| m.by_wall_pct)),
-            pct(whole.mbu.as_ref().map(|m| m.by_wall_pct))
-        );
-        fact("All stages", &shares, &mut out);
-    }
-    out.push_str("</dl>");
-    out.push_str("<div class=\"cards\">");
-    for stage in &analysis.stages {
-        card(analysis, stage, &mut out);
-    }
-    out.push_str("</div>");
-    if analysis.stages.is_empty() {
-        let why = analysis.reasons.iter().find(|r| r.about == About::Stages);
-        out.push_str(&super::absence(
-            "No stages",
-            why.map_or("none were found", |r| &r.why),
-        ));
-    }
-    out
-}
-
-/// A dash with the reason for it.
-pub(super) fn dash(why: &str) -> String {
-    let why = why.trim_end_matches('.');
-    format!("{NONE} <small>({})</small>", escape(why))
-}
-
-/// A name and a value that is HTML already.
-fn fact(name: &str, value: &str, out: &mut String) {
-    // Writing to a string cannot fail.
-    let _ = write!(out, "<div><dt>{}</dt><dd>{value}</dd></div>", escape(name));
-}
-
-fn model(workload: Option<&WorkloadInfo>) -> String {
-    let Some(w) = workload else {
-        return dash("the program gave no account of itself");
-    };
-    let mut parts = vec![w.model.as_deref().map_or(NONE.into(), |m| escape_cut(m, 120))];
-    let parameters = |p: u64| format!("{}parameters", si(p as f64));
-    parts.extend(w.parameters.map(parameters));
-    parts.extend(w.dtype.as_deref().map(escape));
-    parts.extend(w.weights.as_deref().map(|w| format!("{} weights", escape(w))));
-    parts.join(", ")
-}
-
-fn gpu(device: &DeviceInfo) -> String {
-    let mut parts = vec![
-        device
-            .name
-            .as_deref()
-            .map_or_else(|| dash("the capture does not name it"), |n| escape_cut(n, 120)),
-    ];
-    parts.extend(device.sms.map(|s| format!("{s} SMs")));
-    let bandwidth = |b: u64| format!("{}B/s", si(b as f64));
-    parts.extend(device.bandwidth_bytes_per_s.map(bandwidth));
-    parts.join(", ")
-}
-
-fn card(analysis: &Analysis, stage: &Stage, out: &mut String) {
-    let verdict = verdict(stage);
-    let from = if stage.from == StageOrigin::Workload {
-        " Times are the program's own."
-    } else {
-        ""
-    };
-    let share = |what: &str, value: Option<f64>, key: &str| match value {
-        Some(pct) => format!("<dt>{what}</dt><dd>{pct:.2} %</dd>"),
-        None => {
-            let about = format!("stages.{}.{key}", stage.name);
-            // Where one is unknown for the same cause as the other, the cause is stated once.
-            let other = format!("stages.{}.mfu", stage.name);
-            let reason = |path: &str| analysis.reasons.iter().find(|r| r.about.to_string() == path);
-            let why = reason(&about).or_else(|| reason(&other));
-            let why = why.map_or("not known", |r| &r.why);
-            format!(
-                "<dt>{what}</dt><dd title=\"{}\">{NONE} <small class=\"why\">{}</small></dd>",
-                escape(why),
-                escape_cut(why, 90)
-            )
+    let (workload, totals) = (analysis.workload.as_ref(), &analysis.totals);
+    let unknown = |why: &str| html! { (NONE) " " small { "(" (why) ")" } };
+    let pct = |value: Option<f64>| or_none(value, |v| format!("{v:.2} %"));
+    html! {
+        dl.facts {
+            (fact("Model", match workload {
+                Some(workload) => html! { (cut(&provenance::model(workload), 240)) },
+                None => unknown("the program reported no model"),
+            }))
+            @for device in &analysis.devices {
+                (fact(&format!("GPU {}", device.id), html! { (cut(&provenance::device(device), 240)) }))
+            }
+            @if analysis.devices.is_empty() {
+                (fact("Device", match workload.and_then(|w| w.device.as_deref()) {
+                    Some(device) => html! { (cut(device, 120)) },
+                    None => unknown("the inputs name none"),
+                }))
+            }
+            (fact("Kernels", html! { (count(totals.kernel_count)) " launches, " (time(totals.kernel_ns)) }))
+            @if let Some(whole) = &analysis.whole {
+                (fact("All stages", html! {
+                    "MFU " (pct(whole.mfu.as_ref().map(|m| m.by_wall_pct)))
+                    ", MBU " (pct(whole.mbu.as_ref().map(|m| m.by_wall_pct)))
+                }))
+            }
         }
-    };
-    let per_step = stage.steps.as_ref().filter(|s| s.count > 0).map(|s| {
-        format!(
-            "<dt>Step</dt><dd>{} <small>p50 of {}</small></dd>",
-            time(s.p50_ns),
-            count(s.count)
-        )
-    });
-    let _ = write!(
-        out,
-        "<article class=\"card\"><h3>{}</h3><p class=\"label\">{}</p><p>{}.{from}</p><dl><dt>Wall</dt><dd>{}{}</dd>{}{}{}</dl></article>",
-        escape_cut(&stage.name, 60),
-        escape(verdict.label),
-        capital(&escape(&verdict.why)),
-        time(stage.wall_ns),
-        if stage.instances > 1 {
-            format!(" <small>in {} instances</small>", count(stage.instances))
-        } else {
-            String::new()
-        },
-        per_step.unwrap_or_default(),
-        share("MFU", stage.mfu.as_ref().map(|m| m.by_wall_pct), "mfu"),
-        share("MBU", stage.mbu.as_ref().map(|m| m.by_wall_pct), "mbu"),
-    );
+        div.cards { @for stage in &analysis.stages { (card(analysis, stage)) } }
+        @if analysis.stages.is_empty() { (absent(&missing(analysis, &About::Stages))) }
+    }
 }
 
-/// A sentence with its first letter large.
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
+fn fact(name: &str, value: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+fn card(analysis: &Analysis, stage: &Stage) -> Markup {
+    let verdict = verdict(stage);
+    let utilisation = [
+        (
+            "MFU",
+            About::StageMfu(stage.name.clone()),
+            stage.mfu.as_ref().map(|m| m.by_wall_pct),
+        ),
+        (
+            "MBU",
+            About::StageMbu(stage.name.clone()),
+            stage.mbu.as_ref().map(|m| m.by_wall_pct),
+        ),
+    ];
+    html! {
+        article.card {
+            h3 { (cut(&stage.name, 60)) }
+            p.label { (verdict.label) }
+            p {
+                (capitalized(&verdict.why)) "."
+                @if own_times(stage) { " Times reported by the program." }
+            }
+            dl {
+                dt { "Wall" }
+                dd {
+                    (time(stage.wall_ns))
+                    @if stage.instances > 1 { " " small { "in " (count(stage.instances)) " instances" } }
+                }
+                @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
+                    dt { "Step" }
+                    dd { (time(steps.p50_ns)) " " small { "p50 of " (count(steps.count)) } }
+                }
+                @for (name, about, value) in utilisation {
+                    dt { (name) }
+                    @if let Some(pct) = value { dd { (format!("{pct:.2} %")) } }
+                    @else {
+                        @let why = why_missing(analysis, &about, &stage.name);
+                        dd title=(why) { (NONE) " " small.why { (cut(why, 90)) } }
+                    }
+                }
+            }
+        }
     }
 }

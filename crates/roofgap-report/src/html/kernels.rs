@@ -1,24 +1,27 @@
-//! The kernel table: the first rows as HTML, all of them as data for sorting and searching.
+//! The kernel table: the first rows as HTML, all rows as data for sorting and searching.
 
 use super::class;
-use super::markup::{cut, escape, escape_cut, visible};
-use crate::number::{NONE, count, ms, percent};
+use super::markup::{absent, visible};
+use crate::view::kernels::{self, KernelStages};
+use crate::view::numbers::count;
+use crate::view::provenance::missing;
+use crate::view::table::cut;
+use maud::{Markup, html};
 use roofgap_analyze::{About, Analysis, Kernel};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
-/// Rows that are there without scripts.
+/// Rows shown without scripts.
 const FIRST: usize = 25;
-/// The most rows a page holds; the rest is in `metrics.json`.
+/// The most rows of a scope; `metrics.json` has the others.
 const MOST: usize = 3000;
-/// The longest full name.
+/// The longest full name, in characters.
 const LONGEST: usize = 1500;
 
-/// What the page sorts and searches.
+/// The rows that the page sorts and searches.
 #[derive(Debug, Serialize)]
 pub(super) struct Data {
-    /// Kernel time of each scope: the whole trace, then every stage.
+    /// Kernel time of each scope, ns: the whole trace, then every stage.
     totals: Vec<i64>,
     scopes: Vec<String>,
     families: Vec<String>,
@@ -33,18 +36,18 @@ pub(super) struct Data {
 #[derive(Debug, Serialize)]
 struct Name {
     short: String,
-    /// The full name where it says more.
+    /// Full name, if it differs.
     full: Option<String>,
     family: usize,
     /// Colour of the family.
     color: &'static str,
     /// Position among the names of the timeline.
     timeline: Option<u32>,
-    /// Stages in which it ran, the one with most of its time first.
+    /// Stages in which the kernel ran, the one with most of its time first.
     stages: Vec<usize>,
 }
 
-/// Name, device, total, calls, mean, median, least, most, bound, why.
+/// Name, device, total, calls, mean, median, minimum, maximum, bound, reason.
 type Row = (
     usize,
     Option<u32>,
@@ -58,7 +61,7 @@ type Row = (
     Option<String>,
 );
 
-/// All kernels for the page.
+/// Collects all kernels for the page.
 pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>) -> Data {
     let scopes: Vec<(&str, &[Kernel])> = std::iter::once(("whole trace", analysis.kernels.as_slice()))
         .chain(
@@ -70,7 +73,7 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
         .collect();
     let families: BTreeSet<&str> = analysis.kernels.iter().map(|k| k.family.as_str()).collect();
     let families: Vec<String> = families.into_iter().map(str::to_owned).collect();
-    let stages = stages_of(analysis);
+    let stages = KernelStages::of(analysis);
     let mut names = Vec::new();
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     let mut rows = Vec::new();
@@ -86,7 +89,7 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
                         .unwrap_or(0),
                     color: class::css(kernel.family.as_str()),
                     timeline: timeline.and_then(|t| t.get(&kernel.name).copied()),
-                    stages: stages.get(kernel.name.as_str()).cloned().unwrap_or_default(),
+                    stages: stages.positions(&kernel.name, |_| true),
                 });
                 names.len() - 1
             });
@@ -128,71 +131,51 @@ fn row(kernel: &Kernel, name: usize) -> Row {
     )
 }
 
-/// For each kernel name the stages in which it ran, most of its time first.
-fn stages_of(analysis: &Analysis) -> BTreeMap<&str, Vec<usize>> {
-    let mut times: BTreeMap<&str, BTreeMap<usize, i64>> = BTreeMap::new();
-    for (at, stage) in analysis.stages.iter().enumerate() {
-        for kernel in &stage.kernels {
-            let time = times.entry(&kernel.name).or_default().entry(at).or_default();
-            *time += kernel.total_ns;
+/// Headings of the kernel table: the key by which the script sorts, and the heading.
+const KEYS: [(&str, &str); 11] = [
+    ("name", "Kernel"),
+    ("family", "Family"),
+    ("stage", "Stage"),
+    ("total", "Total ms"),
+    ("share", "Share %"),
+    ("calls", "Calls"),
+    ("mean", "Mean µs"),
+    ("median", "Median µs"),
+    ("min", "Min µs"),
+    ("max", "Max µs"),
+    ("bound", "Bound"),
+];
+
+/// Renders the table with its first rows, or why there is none.
+pub(super) fn table(analysis: &Analysis) -> Markup {
+    if analysis.kernels.is_empty() {
+        return absent(&missing(analysis, &About::Kernels));
+    }
+    let shown = &analysis.kernels[..analysis.kernels.len().min(FIRST)];
+    let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&kernels::PAGE);
+    html! {
+        form #kernel-tools.tools role="search" hidden {
+            label { "Search " input #kernel-search type="search" placeholder="part of a name" autocomplete="off" spellcheck="false"; }
+            label { "Stage " select #kernel-stage {} }
+            label { "Family " select #kernel-family {} }
+            output #kernel-count aria-live="polite" {}
+        }
+        div.scroll { table #kernel-table {
+            thead { tr {
+                @for ((key, name), heading) in KEYS.iter().zip(&table.headings) {
+                    th class=[heading.class()] scope="col" data-key=(key) aria-sort=[(*key == "total").then_some("descending")] { (name) }
+                }
+            } }
+            tbody { @for (kernel, row) in shown.iter().zip(&table.rows) { tr {
+                @for (i, (cell, heading)) in row.iter().zip(&table.headings).enumerate() {
+                    @if i == 0 { th scope="row" { i class={ "f-" (class::css(kernel.family.as_str())) } {} (cut(cell, 200)) } }
+                    @else { td class=[heading.class()] { (cell) } }
+                }
+            } } }
+        } }
+        p #kernel-more {
+            (count(analysis.kernels.len() as u64)) " kernels, " (count(analysis.totals.kernel_count))
+            " launches in the whole trace; without scripts the first " (shown.len()) " are shown."
         }
     }
-    times
-        .into_iter()
-        .map(|(name, stages)| {
-            let mut list: Vec<(usize, i64)> = stages.into_iter().collect();
-            list.sort_by_key(|s| std::cmp::Reverse(s.1));
-            (name, list.into_iter().map(|s| s.0).collect())
-        })
-        .collect()
-}
-
-/// The table with its first rows, or why there is none.
-pub(super) fn table(analysis: &Analysis) -> String {
-    if analysis.kernels.is_empty() {
-        let why = analysis.reasons.iter().find(|r| r.about == About::Kernels);
-        return super::absence("No kernels", why.map_or("the run recorded none", |r| &r.why));
-    }
-    let mut out = String::from(include_str!("kernels.html"));
-    let stages = stages_of(analysis);
-    for kernel in analysis.kernels.iter().take(FIRST) {
-        let in_stages: Vec<&str> = stages
-            .get(kernel.name.as_str())
-            .into_iter()
-            .flatten()
-            .filter_map(|at| analysis.stages.get(*at).map(|s| s.name.as_str()))
-            .collect();
-        let in_stages = if in_stages.is_empty() {
-            NONE.into()
-        } else {
-            in_stages.join(", ")
-        };
-        let us = |ns: Option<i64>| ns.map_or(NONE.to_owned(), |n| format!("{:.2}", n as f64 / 1e3));
-        let bound = kernel.counters.as_ref().and_then(|c| c.bound.as_deref());
-        let _ = write!(
-            out,
-            "<tr><th scope=\"row\"><i class=\"f-{}\"></i>{}</th><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
-            class::css(kernel.family.as_str()),
-            escape_cut(&kernel.short_name, 200),
-            escape(kernel.family.as_str()),
-            escape(&in_stages),
-            ms(kernel.total_ns),
-            percent(kernel.total_ns, analysis.totals.kernel_ns),
-            count(kernel.calls),
-            us(Some(kernel.mean_ns)),
-            us(kernel.median_ns),
-            us(kernel.min_ns),
-            us(kernel.max_ns),
-            bound.map_or(NONE.into(), escape)
-        );
-    }
-    out.push_str("</tbody></table></div>");
-    let _ = write!(
-        out,
-        "<p id=\"kernel-more\">{} kernels, {} launches in the whole trace; without scripts the first {} are shown.</p>",
-        count(analysis.kernels.len() as u64),
-        count(analysis.totals.kernel_count),
-        FIRST.min(analysis.kernels.len())
-    );
-    out
 }

@@ -1,28 +1,35 @@
-//! `report.html`: one file without a network, readable without scripts, with a timeline where they run.
+//! `report.html`: one file that needs no network and is readable without scripts.
 //!
-//! Everything but the timeline and the sorting of tables is plain HTML and SVG made here. What came from a capture is escaped;
-//! besides, the page carries a policy under which a browser runs this crate's own script, known by its hash, and nothing else.
+//! Everything but the timeline and the sorting of the kernel table is plain HTML and SVG. Templates escape what came from a
+//! capture. The page's policy lets a browser run the script of this crate, identified by its hash, and nothing else.
+//!
+//! - `head`: model, GPUs and a card per stage
+//! - `stages`: time of each stage and step as bars
+//! - `findings`, `roofline`, `kernels`, `provenance`: the sections of those names
+//! - `timeline`: the data of the timeline
+//! - `class`, `markup`, `pack`: colours, text and columns for the script
 
 mod class;
 mod findings;
 mod head;
 mod kernels;
 pub(crate) mod markup;
-mod operators;
 mod pack;
 mod provenance;
 mod roofline;
 mod stages;
-mod steps;
 mod timeline;
 
 use crate::bundle::Bundle;
-use markup::{escape, escape_cut, fill, script_json};
+use crate::view::provenance::missing;
+use crate::view::table::cut;
+use markup::{absent, script_json, visible_text};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use roofgap_analyze::{About, Analysis};
 use sha2::{Digest, Sha256};
 
-const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
-/// In the order in which they run; each is a part of one strict function.
+/// The scripts, in the order in which they run; each is a part of one strict function.
 const SCRIPTS: [&str; 5] = [
     include_str!("columns.js"),
     include_str!("canvas.js"),
@@ -31,44 +38,127 @@ const SCRIPTS: [&str; 5] = [
     include_str!("app.js"),
 ];
 
-/// The page.
-pub fn html(bundle: Bundle<'_>) -> Vec<u8> {
+/// The most operators listed.
+const OPERATORS: usize = 30;
+
+/// Renders the page.
+pub fn page(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     let timeline = timeline::timeline(bundle);
     let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat());
     let hash = pack::base64(&Sha256::digest(script.as_bytes()));
-    let names = timeline.as_ref().ok().map(|t| &t.kernel_names);
-    let (meta, columns, absent) = match &timeline {
-        Ok(t) => (script_json(&t.meta), t.columns.as_str(), String::new()),
-        Err(why) => ("null".into(), "", absence("No timeline", why)),
+    let policy =
+        format!("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash}'");
+    let (meta, columns, names) = match &timeline {
+        Ok(t) => (script_json(&t.meta), t.columns.as_str(), Some(&t.kernel_names)),
+        Err(_) => ("null".into(), "", None),
     };
-    let parts = [
-        ("policy", format!("script-src 'sha256-{hash}'")),
-        ("title", escape_cut(&bundle.context.title, 160)),
-        ("style", STYLE.to_owned()),
-        ("head", head::head(bundle)),
-        ("stages", stages::stages(bundle)),
-        ("steps", steps::steps(bundle)),
-        ("findings", findings::findings(bundle)),
-        ("no-timeline", absent),
+    let no_timeline = timeline.as_ref().err().map(|why| format!("No timeline: {why}."));
+    let title = cut(&bundle.context.title, 160);
+    let body = html! {
+        a.skip href="#findings" { "To the findings" }
+        header {
+            p.kicker { "roofgap report" }
+            h1 { (title) }
+            (head::head(bundle))
+        }
+        nav aria-label="Parts of this page" {
+            @for name in ["Stages", "Findings", "Timeline", "Roofline", "Kernels", "Operators", "Provenance"] {
+                a href={ "#" (name.to_lowercase()) } { (name) } " "
+            }
+        }
+        main {
+            (section("stages", "Where the time goes", stages::stages(bundle)))
+            (section("findings", "What to do first", findings::findings(bundle)))
+            (section("timeline", "Timeline", timeline_view(no_timeline.as_deref())))
+            (section("roofline", "Roofline", roofline::roofline(analysis)))
+            (section("kernels", "Kernels", kernels::table(analysis)))
+            (section("operators", "Operators", operators(analysis)))
+            (section("provenance", "Provenance", provenance::provenance(bundle)))
+        }
+    };
+    let data = [
         (
-            "timeline-state",
-            if timeline.is_ok() { "" } else { "hidden" }.to_owned(),
+            "kernel-data",
+            "application/json",
+            script_json(&kernels::data(analysis, names)),
         ),
-        ("roofline", roofline::roofline(analysis)),
-        ("kernels", kernels::table(analysis)),
-        ("operators", operators::table(analysis)),
-        ("provenance", provenance::provenance(bundle)),
-        ("kernel-data", script_json(&kernels::data(analysis, names))),
-        ("timeline-meta", meta),
-        ("timeline-columns", columns.to_owned()),
-        ("script", script),
+        ("timeline-meta", "application/json", meta),
+        ("timeline-columns", "text/plain", columns.to_owned()),
     ];
-    fill(PAGE, &parts).into_bytes()
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="referrer" content="no-referrer";
+                title { (visible_text(&title)) " · roofgap" }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (PreEscaped(visible_text(&body.into_string())))
+                @for (id, kind, content) in data { script type=(kind) id=(id) { (PreEscaped(content)) } "\n" }
+                script { (PreEscaped(script)) }
+            }
+        }
+        "\n"
+    }
+    .into_string()
 }
 
-/// Says that a part is not there, and why.
-fn absence(what: &str, why: &str) -> String {
-    let why = why.trim_end_matches('.');
-    format!("<p class=\"absent\">{}: {}.</p>", escape(what), escape(why))
+fn section(id: &str, title: &str, content: Markup) -> Markup {
+    html! { section id=(id) { h2 { (title) } (content) } "\n" }
+}
+
+fn timeline_view(missing: Option<&str>) -> Markup {
+    html! {
+        @if let Some(sentence) = missing { (absent(sentence)) }
+        div #timeline-view hidden[missing.is_some()] {
+            noscript { p.absent { "The timeline needs scripts, which are disabled in this browser." } }
+            div.tools role="toolbar" aria-label="Timeline" {
+                button #zoom-in type="button" title="Zoom in (+)" aria-label="Zoom in" { "+" }
+                button #zoom-out type="button" title="Zoom out (-)" aria-label="Zoom out" { "−" }
+                button #zoom-all type="button" title="Whole run (0)" { "All" }
+                span #stage-jumps {}
+                button #clear-mark type="button" hidden { "Show every kernel" }
+            }
+            div #plot tabindex="0" role="application" aria-label="Timeline: arrow keys move, plus and minus zoom, 0 shows all, N and P go to the next and the previous item, F zooms to it" aria-describedby="timeline-help" {
+                canvas {}
+                div #tip role="presentation" hidden {}
+            }
+            p #timeline-item.item aria-live="polite" { "Nothing selected." }
+            ul #timeline-legend.legend {}
+            p #timeline-help.hint {
+                "Drag to move. Click the timeline, then turn the wheel to zoom (or hold Ctrl at any time); pinch on a phone. \
+                 Keys: arrows move, + and − zoom, 0 shows all, N and P go to the next and the previous item of a lane, Enter follows \
+                 a launch to its kernel and back, F zooms to the selected item. Where many items share a column of pixels, the height \
+                 of the column is the share of time that is occupied. Of the CUDA calls only those that launch, copy, set or wait are drawn."
+            }
+            ul #timeline-notes.hint {}
+        }
+    }
+}
+
+fn operators(analysis: &Analysis) -> Markup {
+    if analysis.operators.is_empty() {
+        return absent(&missing(analysis, &About::Operators));
+    }
+    let columns = [
+        "operator",
+        "calls",
+        "self CPU ms",
+        "total CPU ms",
+        "self GPU ms",
+        "total GPU ms",
+    ];
+    let more = analysis.operators.len().saturating_sub(OPERATORS);
+    html! {
+        @if let Some(why) = analysis.reason(&About::Operators) { p.hint { (why) "." } }
+        (crate::view::kernels::operators(analysis, OPERATORS).pick(&columns).html())
+        @if more > 0 { p.hint { (more) " more are in metrics.json." } }
+    }
 }

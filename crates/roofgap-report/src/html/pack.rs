@@ -1,18 +1,18 @@
-//! Columns of numbers as text: variable-length integers, then base64. The page decodes them once.
+//! Columns of numbers as text: variable-length integers in base64. The page decodes them once.
 
-/// Numbers, seven bits a byte, the last byte of each without its top bit.
+/// Numbers as variable-length integers: seven bits per byte, the top bit set on all but the last byte of each.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
     bytes: Vec<u8>,
 }
 
 impl Packer {
-    /// Where the next number will stand.
+    /// Returns the offset of the next number.
     pub(super) fn offset(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Appends a number that is not negative.
+    /// Appends an unsigned number.
     pub(super) fn unsigned(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push((value & 0x7f) as u8 | 0x80);
@@ -21,18 +21,18 @@ impl Packer {
         self.bytes.push(value as u8);
     }
 
-    /// Appends a number of either sign, small ones short.
+    /// Appends a signed number in zigzag encoding.
     pub(super) fn signed(&mut self, value: i64) {
         self.unsigned(((value << 1) ^ (value >> 63)) as u64);
     }
 
-    /// All of it as base64.
+    /// Encodes all numbers as base64.
     pub(super) fn base64(&self) -> String {
         base64(&self.bytes)
     }
 }
 
-/// Bytes as base64 with padding.
+/// Encodes bytes as base64 with padding.
 pub(super) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letter = |v: u32| char::from(LETTERS[(v & 63) as usize]);

@@ -1,46 +1,57 @@
-//! The roofline: one dot for every kernel and launch shape that was measured, under the roofs of the device.
+//! The roofline: one dot for each measured kernel and launch shape, below the roofs of the device.
 
 use super::class;
-use super::markup::{cut, escape, escape_cut};
-use crate::number::{count, si, time};
-use roofgap_analyze::gpu::{Dtype, GpuFacts, lookup};
+use super::markup::absent;
+use crate::view::numbers::{count, si, time};
+use crate::view::provenance::missing;
+use crate::view::table::cut;
+use maud::{Markup, html};
+use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, family, short_name};
-use std::fmt::Write;
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 460.0;
 /// Left, top, right and bottom of the plot.
 const PLOT: (f64, f64, f64, f64) = (70.0, 16.0, 884.0, 412.0);
 
-/// The drawing, or why there is none.
-pub(super) fn roofline(analysis: &Analysis) -> String {
+/// Renders the drawing, or why there is none.
+pub(super) fn roofline(analysis: &Analysis) -> Markup {
     let dots = dots(analysis);
     if dots.is_empty() {
-        let why = match analysis.reasons.iter().find(|r| r.about == About::Counters) {
-            Some(reason) => reason.why.clone(),
-            None if analysis.counters.is_empty() => "no counters were measured".into(),
-            None => "the counters that were measured hold no floating-point work beside DRAM traffic".into(),
+        let why = match analysis.reason(&About::Counters) {
+            Some(why) => why.to_owned(),
+            None if analysis.counters.is_empty() => missing(analysis, &About::Counters)
+                .trim_end_matches('.')
+                .to_owned(),
+            None => "no measured kernel has both floating-point work and DRAM traffic".into(),
         };
-        return super::absence("No roofline", &why);
+        return absent(&format!("No roofline: {why}."));
     }
     let roofs = Roofs::of(analysis);
     let scale = Scale::of(&dots, &roofs);
-    let mut out = format!(
-        "<div class=\"scroll\"><svg class=\"roofline\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"roofline of {} measured kernels\">",
-        dots.len()
-    );
-    axes(&scale, &mut out);
-    roofs.draw(&scale, &mut out);
     let longest = dots.iter().map(|d| d.ns).max().unwrap_or(1).max(1) as f64;
-    for dot in &dots {
-        dot.draw(&scale, longest, &mut out);
+    let mut families: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
+    families.sort_unstable();
+    families.dedup();
+    html! {
+        div.scroll {
+            svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
+                (axes(&scale))
+                (roofs.draw(&scale))
+                @for dot in &dots { (dot.draw(&scale, longest)) }
+            }
+        }
+        ul.legend { @for name in families { li { i class={ "f-" (class::css(name)) } {} (name) } } }
+        p.hint { (hints(analysis, &roofs, dots.len())) }
     }
-    out.push_str("</svg></div>");
-    families(&dots, &mut out);
-    hints(analysis, &roofs, dots.len(), &mut out);
-    out
 }
 
+/// Formats a coordinate.
+fn at(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+/// A measured kernel and launch shape.
 struct Dot<'a> {
     row: &'a CounterRow,
     intensity: f64,
@@ -48,15 +59,15 @@ struct Dot<'a> {
     ns: i64,
 }
 
-/// Rows that have a place, the longest first so that small dots lie on top.
+/// Selects the rows with work and traffic, the longest first so that small dots are drawn on top.
 fn dots(analysis: &Analysis) -> Vec<Dot<'_>> {
     let usable = |v: Option<f64>| v.filter(|v| v.is_finite() && *v > 0.0);
-    let place = |row: &CounterRow| Some((usable(row.intensity)?, usable(row.achieved_flops_per_s)?));
+    let position = |row: &CounterRow| Some((usable(row.intensity)?, usable(row.achieved_flops_per_s)?));
     let mut dots: Vec<Dot<'_>> = analysis
         .counters
         .iter()
         .filter_map(|row| {
-            let (intensity, flops_per_s) = place(row)?;
+            let (intensity, flops_per_s) = position(row)?;
             Some(Dot {
                 row,
                 intensity,
@@ -69,7 +80,7 @@ fn dots(analysis: &Analysis) -> Vec<Dot<'_>> {
     dots
 }
 
-/// The time a row stands for: its kernel's time in the stage, shared among the kernel's shapes by their duration.
+/// Returns the time a row stands for, ns: its kernel's time in the stage, divided among the kernel's shapes by their duration.
 fn weight(analysis: &Analysis, row: &CounterRow) -> i64 {
     let own = row.duration_ns.unwrap_or(0);
     let stage = analysis
@@ -91,9 +102,11 @@ fn weight(analysis: &Analysis, row: &CounterRow) -> i64 {
     }
 }
 
+/// The bandwidth and the compute peaks of the device.
 struct Roofs {
+    /// DRAM bandwidth, bytes/s, and its source.
     bandwidth: Option<(f64, String)>,
-    /// Name, FLOP/s and source.
+    /// Data type, FLOP/s and source.
     peaks: Vec<(String, f64, String)>,
     unknown: Option<String>,
 }
@@ -117,13 +130,13 @@ impl Roofs {
                     }
                 }
             }
-            Some(Err(why)) => roofs.unknown = Some(why),
-            None => roofs.unknown = Some("the inputs do not say which GPU it was".into()),
+            Some(Err(why)) => roofs.unknown = Some(why.to_string()),
+            None => roofs.unknown = Some("the inputs do not name the GPU".into()),
         }
         if let Some(reported) = device.and_then(|d| d.bandwidth_bytes_per_s) {
-            roofs.bandwidth = Some((reported as f64, "as the device reports it".into()));
+            roofs.bandwidth = Some((reported as f64, "reported by the device".into()));
         }
-        // What the analysis used comes first: the user may have set it.
+        // The values that the analysis used win: the user may have set them.
         if let Some(mbu) = analysis.stages.iter().find_map(|s| s.mbu.as_ref()) {
             roofs.bandwidth = Some((mbu.bandwidth_bytes_per_s, mbu.bandwidth_source.clone()));
         }
@@ -139,52 +152,40 @@ impl Roofs {
         roofs
     }
 
-    fn draw(&self, scale: &Scale, out: &mut String) {
+    fn draw(&self, scale: &Scale) -> Markup {
         let highest = self.peaks.iter().map(|p| p.1).fold(0.0, f64::max);
         let end = if highest > 0.0 { highest } else { scale.y.1 };
-        if let Some((bandwidth, _)) = &self.bandwidth {
-            let from = (scale.x.0, scale.x.0 * bandwidth);
-            let to = ((end / bandwidth).min(scale.x.1), end.min(scale.x.1 * bandwidth));
-            let (x1, y1) = scale.at(from.0, from.1);
-            let (x2, y2) = scale.at(to.0, to.1);
-            let angle = (y2 - y1).atan2(x2 - x1).to_degrees();
-            let (tx, ty) = (x1 + (x2 - x1) * 0.45, y1 + (y2 - y1) * 0.45 - 6.0);
-            let _ = write!(
-                out,
-                "<line class=\"roof\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/><text class=\"roof-name\" x=\"{tx:.1}\" y=\"{ty:.1}\" text-anchor=\"middle\" transform=\"rotate({angle:.1} {tx:.1} {ty:.1})\">DRAM {}B/s</text>",
-                si(*bandwidth)
-            );
-        }
-        for (name, peak, _) in &self.peaks {
-            let ridge = self.bandwidth.as_ref().map_or(scale.x.0, |b| peak / b.0);
-            let (x1, y) = scale.at(ridge.clamp(scale.x.0, scale.x.1), *peak);
-            // Only the highest has room above it.
-            let label = if *peak >= highest { y - 6.0 } else { y + 14.0 };
-            let _ = write!(
-                out,
-                "<line class=\"roof\" x1=\"{x1:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\"/><text class=\"roof-name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{} {}FLOP/s</text>",
-                PLOT.2,
-                PLOT.2 - 4.0,
-                label,
-                escape(name),
-                si(*peak)
-            );
+        html! {
+            @if let Some((bandwidth, _)) = &self.bandwidth {
+                @let (x1, y1) = scale.at(scale.x.0, scale.x.0 * bandwidth);
+                @let (x2, y2) = scale.at((end / bandwidth).min(scale.x.1), end.min(scale.x.1 * bandwidth));
+                @let angle = at((y2 - y1).atan2(x2 - x1).to_degrees());
+                @let (x, y) = (at(x1 + (x2 - x1) * 0.45), at(y1 + (y2 - y1) * 0.45 - 6.0));
+                line.roof x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) {}
+                text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { "DRAM " (si(*bandwidth)) "B/s" }
+            }
+            @for (name, peak, _) in &self.peaks {
+                @let ridge = self.bandwidth.as_ref().map_or(scale.x.0, |b| peak / b.0);
+                @let (x1, y) = scale.at(ridge.clamp(scale.x.0, scale.x.1), *peak);
+                // Only the highest roof has room for a label above it.
+                @let label = if *peak >= highest { y - 6.0 } else { y + 14.0 };
+                line.roof x1=(at(x1)) y1=(at(y)) x2=(at(PLOT.2)) y2=(at(y)) {}
+                text.roof-name x=(at(PLOT.2 - 4.0)) y=(at(label)) text-anchor="end" { (name) " " (si(*peak)) "FLOP/s" }
+            }
         }
     }
 }
 
-fn facts(device: &DeviceInfo) -> Result<GpuFacts, String> {
+fn facts(device: &DeviceInfo) -> Result<&'static GpuFacts, UnknownGpu> {
     let name = device.name.as_deref().unwrap_or("");
     let capability = device.compute_capability.as_deref().and_then(|text| {
         let (major, minor) = text.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     });
     lookup(name, capability, device.memory_bytes)
-        .cloned()
-        .map_err(|why| why.to_string())
 }
 
-/// Two axes, each from a power of ten to a power of ten.
+/// Two logarithmic axes, each from a power of ten to a power of ten.
 struct Scale {
     x: (f64, f64),
     y: (f64, f64),
@@ -222,7 +223,7 @@ impl Scale {
 
     fn decades((low, high): (f64, f64)) -> Vec<f64> {
         let (from, to) = (low.log10().round() as i32, high.log10().round() as i32);
-        // At most a dozen lines on an axis.
+        // At most 12 lines per axis.
         let step = ((to - from) / 12 + 1).max(1);
         (from..=to)
             .step_by(step as usize)
@@ -231,41 +232,25 @@ impl Scale {
     }
 }
 
-fn axes(scale: &Scale, out: &mut String) {
-    for x in Scale::decades(scale.x) {
-        let (px, _) = scale.at(x, scale.y.0);
-        let _ = write!(
-            out,
-            "<line class=\"grid\" x1=\"{px:.1}\" y1=\"{}\" x2=\"{px:.1}\" y2=\"{}\"/><text x=\"{px:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            PLOT.1,
-            PLOT.3,
-            PLOT.3 + 16.0,
-            tick(x)
-        );
+fn axes(scale: &Scale) -> Markup {
+    let middle = at((PLOT.1 + PLOT.3) / 2.0);
+    html! {
+        @for x in Scale::decades(scale.x) {
+            @let px = at(scale.at(x, scale.y.0).0);
+            line.grid x1=(px) y1=(PLOT.1) x2=(px) y2=(PLOT.3) {}
+            text x=(px) y=(PLOT.3 + 16.0) text-anchor="middle" { (tick(x)) }
+        }
+        @for y in Scale::decades(scale.y) {
+            @let py = scale.at(scale.x.0, y).1;
+            line.grid x1=(PLOT.0) y1=(at(py)) x2=(PLOT.2) y2=(at(py)) {}
+            text x=(PLOT.0 - 6.0) y=(at(py + 4.0)) text-anchor="end" { (tick(y)) }
+        }
+        text x=(at((PLOT.0 + PLOT.2) / 2.0)) y=(at(PLOT.3 + 38.0)) text-anchor="middle" { "FLOP per byte of DRAM traffic" }
+        text x="14" y=(middle) text-anchor="middle" transform={ "rotate(-90 14 " (middle) ")" } { "FLOP/s" }
     }
-    for y in Scale::decades(scale.y) {
-        let (_, py) = scale.at(scale.x.0, y);
-        let _ = write!(
-            out,
-            "<line class=\"grid\" x1=\"{}\" y1=\"{py:.1}\" x2=\"{}\" y2=\"{py:.1}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            PLOT.0,
-            PLOT.2,
-            PLOT.0 - 6.0,
-            py + 4.0,
-            tick(y)
-        );
-    }
-    let _ = write!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">FLOP a byte of DRAM traffic</text><text x=\"14\" y=\"{:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {:.1})\">FLOP/s</text>",
-        (PLOT.0 + PLOT.2) / 2.0,
-        PLOT.3 + 38.0,
-        (PLOT.1 + PLOT.3) / 2.0,
-        (PLOT.1 + PLOT.3) / 2.0
-    );
 }
 
-/// A power of ten as the mark on an axis.
+/// Formats a power of ten as the label of an axis.
 fn tick(value: f64) -> String {
     if (0.001..1000.0).contains(&value) {
         format!("{value}")
@@ -277,12 +262,12 @@ fn tick(value: f64) -> String {
 }
 
 impl Dot<'_> {
-    fn draw(&self, scale: &Scale, longest: f64, out: &mut String) {
+    fn draw(&self, scale: &Scale, longest: f64) -> Markup {
         let (x, y) = scale.at(self.intensity, self.flops_per_s);
         let radius = 3.5 + 16.0 * (self.ns.max(0) as f64 / longest).sqrt();
         let row = self.row;
         let short = short_name(&row.kernel);
-        let about = format!(
+        let label = format!(
             "{}\n{}, {}\n{:.2} FLOP/B, {}FLOP/s\n{} in its stage",
             cut(&short, 120),
             row.stage.as_deref().unwrap_or("no stage"),
@@ -291,57 +276,39 @@ impl Dot<'_> {
             si(self.flops_per_s),
             time(self.ns)
         );
-        // Line ends are wanted here, so each line is escaped by itself.
-        let about: Vec<String> = about.lines().map(escape).collect();
-        let _ = write!(
-            out,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" class=\"f-{}\" data-kernel=\"{}\"><title>{}</title></circle>",
-            class::css(family(&row.kernel).as_str()),
-            escape_cut(&short, 300),
-            about.join("\n")
-        );
+        html! {
+            circle cx=(at(x)) cy=(at(y)) r=(at(radius)) class={ "f-" (class::css(family(&row.kernel).as_str())) } data-kernel=(cut(&short, 300)) {
+                title { (label) }
+            }
+        }
     }
 }
 
-fn families(dots: &[Dot<'_>], out: &mut String) {
-    let mut seen: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
-    seen.sort_unstable();
-    seen.dedup();
-    out.push_str("<ul class=\"legend\">");
-    for name in seen {
-        let _ = write!(
-            out,
-            "<li><i class=\"f-{}\"></i>{}</li>",
-            class::css(name),
-            escape(name)
-        );
-    }
-    out.push_str("</ul>");
-}
-
-fn hints(analysis: &Analysis, roofs: &Roofs, drawn: usize, out: &mut String) {
-    out.push_str("<p class=\"hint\">A dot is one kernel and launch shape in one stage. Its area grows with the kernel's time in that stage, shared among its shapes by their measured duration.");
+/// Explains the dots, and names the source of each roof.
+fn hints(analysis: &Analysis, roofs: &Roofs, drawn: usize) -> String {
+    let mut lines = vec![
+        "A dot is one kernel and launch shape in one stage. Its area grows with the kernel's time in that stage, divided among its \
+         shapes by their measured duration."
+            .to_owned(),
+    ];
     let left = analysis.counters.len().saturating_sub(drawn);
     if left > 0 {
-        let _ = write!(
-            out,
-            " {} more measured rows have no place here: no floating-point work or no DRAM traffic was counted.",
-            count(left as u64)
-        );
+        let left = count(left as u64);
+        lines.push(format!(
+            "{left} more measured rows are not drawn: they have no floating-point work or no DRAM traffic."
+        ));
     }
-    if let Some((_, source)) = &roofs.bandwidth {
-        let _ = write!(out, " DRAM roof: {}.", escape(source.trim_end_matches('.')));
-    }
-    for (name, _, source) in &roofs.peaks {
-        let _ = write!(
-            out,
-            " {} roof: {}.",
-            escape(name),
-            escape(source.trim_end_matches('.'))
-        );
-    }
+    let sentence = |what: &str, source: &str| format!("{what}: {}.", source.trim_end_matches('.'));
+    lines.extend(
+        roofs
+            .bandwidth
+            .iter()
+            .map(|(_, source)| sentence("DRAM roof", source)),
+    );
+    let peaks = roofs.peaks.iter();
+    lines.extend(peaks.map(|(name, _, source)| sentence(&format!("{name} roof"), source)));
     if let Some(why) = roofs.unknown.as_ref().filter(|_| roofs.peaks.is_empty()) {
-        let _ = write!(out, " No compute roof: {}.", escape(why.trim_end_matches('.')));
+        lines.push(sentence("No compute roof", why));
     }
-    out.push_str("</p>");
+    lines.join(" ")
 }

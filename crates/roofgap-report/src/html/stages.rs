@@ -1,189 +1,159 @@
-//! Where the time of each stage goes: a bar each, and the same in numbers.
+//! The time of each stage: a bar per stage, a table, and a bar per step.
 
-use super::markup::{escape, escape_cut};
+use super::markup::absent;
 use crate::bundle::Bundle;
-use crate::number::{NONE, count, ms, ms_or};
-use roofgap_analyze::Stage;
-use std::fmt::Write;
+use crate::view::numbers::{count, ms, or_none, time};
+use crate::view::stages::{busy_percent, parts, parts_exceed_wall, steps as steps_sentence, used_parts};
+use crate::view::table::cut;
+use maud::{Markup, html};
+use roofgap_analyze::{Stage, Steps};
 
-/// The parts of a stage: class, name and what it means.
-const PARTS: [(&str, &str, &str); 7] = [
-    ("busy", "GPU busy", "at least one operation ran"),
-    (
-        "idle-launch",
-        "idle: launch",
-        "the CPU had not launched the next operation yet",
-    ),
-    (
-        "idle-sync",
-        "idle: sync",
-        "the launching thread was waiting for the device",
-    ),
-    (
-        "idle-copy",
-        "idle: copy",
-        "the launching thread was inside a copy call",
-    ),
-    ("idle-other", "idle: other", "launched and not started"),
-    (
-        "outside",
-        "outside",
-        "before the first and after the last GPU operation of the stage",
-    ),
-    (
-        "shared",
-        "shared",
-        "instances at the same time on one GPU, whose time counts once",
-    ),
-];
+/// The most bars of steps; a bar stands for several of more steps.
+const BARS: usize = 400;
+/// Height of the drawing of steps.
+const HEIGHT: f64 = 100.0;
 
-/// The part that only programs of several processes or threads have.
-const SHARED: usize = 6;
-
-/// A bar for every stage, and a table.
-pub(super) fn stages(bundle: Bundle<'_>) -> String {
+/// Renders the bars and the table of all stages, and the steps of each.
+pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
     let stages = &bundle.analysis.stages;
-    if stages.is_empty() {
-        return String::new();
-    }
-    let mut out = String::from("<ul class=\"legend\">");
-    for (class, name, meaning) in PARTS.iter().take(used(stages)) {
-        let _ = write!(
-            out,
-            "<li><i class=\"{class}\"></i>{name} <small>{meaning}</small></li>"
-        );
-    }
-    out.push_str("</ul>");
     let widest = stages.iter().map(|s| s.wall_ns).max().unwrap_or(0).max(1);
-    for stage in stages {
-        bar(stage, widest, &mut out);
-    }
-    table(stages, &mut out);
-    out
-}
-
-/// How long each part of a stage took; `None` without GPU work.
-fn parts(stage: &Stage) -> Option<[i64; 7]> {
-    let (busy, idle, projected) = (stage.busy_ns?, stage.idle?, stage.projected_ns?);
-    let each = |ns| stage.each_device(ns);
-    let elapsed = stage.elapsed_ns();
-    let outside = (elapsed - projected).max(0);
-    let known = each(busy + idle.total_ns()) + outside;
-    // Less than one per cent lies at the edges of instances.
-    let shared = Some(elapsed - known).filter(|rest| *rest > elapsed / 100);
-    Some([
-        each(busy),
-        each(idle.launch_ns),
-        each(idle.sync_ns),
-        each(idle.copy_ns),
-        each(idle.other_ns),
-        outside,
-        shared.unwrap_or(0),
-    ])
-}
-
-/// The parts that any stage has.
-fn used(stages: &[Stage]) -> usize {
-    let shared = |s: &Stage| parts(s).is_some_and(|p| p[SHARED] > 0);
-    if stages.iter().any(shared) {
-        PARTS.len()
-    } else {
-        SHARED
-    }
-}
-
-fn bar(stage: &Stage, widest: i64, out: &mut String) {
-    let width = 100.0 * stage.wall_ns as f64 / widest as f64;
-    let _ = write!(
-        out,
-        "<div class=\"bar-row\"><span class=\"bar-name\">{} <b>{} ms</b></span>",
-        escape_cut(&stage.name, 60),
-        ms(stage.wall_ns)
-    );
-    let Some(parts) = parts(stage) else {
-        let _ = write!(
-            out,
-            "<div class=\"bar\" style=\"width:{width:.3}%\"><span class=\"unknown\" style=\"flex:1\">no GPU work recorded</span></div></div>"
-        );
-        return;
-    };
-    let all: i64 = parts.iter().sum::<i64>().max(1);
-    let mut said = Vec::new();
-    let mut cells = String::new();
-    for ((class, name, _), ns) in PARTS.iter().zip(parts).filter(|p| p.1 > 0) {
-        let share = 100.0 * ns as f64 / all as f64;
-        said.push(format!("{name} {share:.1} %"));
-        let label = if share * width >= 450.0 {
-            format!("{share:.0} %")
-        } else {
-            String::new()
-        };
-        let _ = write!(
-            cells,
-            "<span class=\"{class}\" style=\"flex:{share:.4}\" title=\"{name}: {} ms, {share:.1} %\">{label}</span>",
-            ms(ns)
-        );
-    }
-    let _ = write!(
-        out,
-        "<div class=\"bar\" role=\"img\" style=\"width:{width:.3}%\" aria-label=\"{}: {}\">{cells}</div></div>",
-        escape_cut(&stage.name, 60),
-        escape(&said.join(", "))
-    );
-}
-
-fn table(stages: &[Stage], out: &mut String) {
-    out.push_str("<div class=\"scroll\"><table><thead><tr><th>Stage</th><th class=\"n\">Wall ms</th>");
-    for (_, name, _) in PARTS.iter().take(used(stages)) {
-        let _ = write!(out, "<th class=\"n\">{name} ms</th>");
-    }
-    out.push_str(
-        "<th class=\"n\">Busy %</th><th class=\"n\">Kernel ms</th><th class=\"n\">Kernels</th><th class=\"n\">Launches</th></tr></thead><tbody>",
-    );
-    for stage in stages {
-        let _ = write!(
-            out,
-            "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td>",
-            escape_cut(&stage.name, 60),
-            ms(stage.wall_ns)
-        );
-        let parts = parts(stage);
-        for i in 0..used(stages) {
-            let value = parts.and_then(|p| p.get(i).copied());
-            let _ = write!(out, "<td class=\"n\">{}</td>", ms_or(value));
-        }
-        let gpu = |n: u64| {
-            if stage.busy_ns.is_some() {
-                count(n)
-            } else {
-                NONE.into()
+    html! {
+        @if !stages.is_empty() {
+            ul.legend {
+                @for part in used_parts(stages) {
+                    li { i class=(part.class) {} (part.name) " " small { (part.meaning) } }
+                }
             }
-        };
-        let busy = crate::text::busy_percent(stage);
-        let _ = write!(
-            out,
-            "<td class=\"n\">{busy}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-            ms_or(stage.kernel_ns),
-            gpu(stage.kernel_count),
-            gpu(stage.launch_count)
-        );
-        for note in &stage.notes {
-            let _ = write!(
-                out,
-                "<tr class=\"note\"><th scope=\"row\">of which {}</th><td class=\"n\">{}</td>{}<td></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td></td></tr>",
-                escape_cut(&note.name, 60),
-                ms(note.wall_ns),
-                "<td></td>".repeat(used(stages)),
-                ms_or(note.kernel_ns),
-                count(note.kernel_count)
-            );
+            @for stage in stages { (bar(stage, 100.0 * stage.wall_ns as f64 / widest as f64)) }
+            (table(stages))
+        }
+        @for (at, stage) in stages.iter().enumerate() {
+            @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
+                @let found = bundle.trace.is_some() && !bundle.stages.spans(at).steps.is_empty();
+                (step_chart(stage, steps, found.then_some(at)))
+            }
         }
     }
-    out.push_str("</tbody></table></div>");
-    let more = |s: &Stage| parts(s).is_some_and(|p| p.iter().sum::<i64>() > s.wall_ns + s.wall_ns / 50);
-    if stages.iter().any(more) {
-        out.push_str(
-            "<p class=\"hint\">Parts can add up to more than the wall time: they are summed over GPUs, and GPU work may go on after its range has closed on the CPU.</p>",
-        );
+}
+
+fn bar(stage: &Stage, width: f64) -> Markup {
+    let name = cut(&stage.name, 60);
+    let parts = parts(stage);
+    let all = parts.iter().flatten().sum::<i64>().max(1) as f64;
+    let shares = used_parts(std::slice::from_ref(stage))
+        .iter()
+        .zip(parts.into_iter().flatten());
+    let shares: Vec<_> = shares
+        .filter(|p| p.1 > 0)
+        .map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all))
+        .collect();
+    let label: Vec<String> = shares
+        .iter()
+        .map(|(part, _, share)| format!("{} {share:.1} %", part.name))
+        .collect();
+    let label = parts.map(|_| format!("{name}: {}", label.join(", ")));
+    html! {
+        div.bar-row {
+            span.bar-name { (name) " " b { (ms(stage.wall_ns)) " ms" } }
+            div.bar role=[label.as_ref().map(|_| "img")] style=(format!("width:{width:.3}%")) aria-label=[label] {
+                @if parts.is_none() { span.unknown style="flex:1" { "no GPU work recorded" } }
+                @for (part, ns, share) in shares {
+                    span class=(part.class) style=(format!("flex:{share:.4}")) title=(format!("{}: {} ms, {share:.1} %", part.name, ms(ns))) {
+                        @if share * width >= 450.0 { (format!("{share:.0} %")) }
+                    }
+                }
+            }
+        }
     }
+}
+
+fn table(stages: &[Stage]) -> Markup {
+    let used = used_parts(stages);
+    let gpu = |stage: &Stage, n: u64| or_none(stage.busy_ns, |_| count(n));
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th { "Stage" } th.n { "Wall ms" }
+                @for part in used { th.n { (part.name) " ms" } }
+                th.n { "Busy %" } th.n { "Kernel ms" } th.n { "Kernels" } th.n { "Launches" }
+            } }
+            tbody { @for stage in stages {
+                tr {
+                    th scope="row" { (cut(&stage.name, 60)) }
+                    td.n { (ms(stage.wall_ns)) }
+                    @let parts = parts(stage);
+                    @for i in 0..used.len() { td.n { (or_none(parts.and_then(|p| p.get(i).copied()), ms)) } }
+                    td.n { (busy_percent(stage)) }
+                    td.n { (or_none(stage.kernel_ns, ms)) }
+                    td.n { (gpu(stage, stage.kernel_count)) }
+                    td.n { (gpu(stage, stage.launch_count)) }
+                }
+                @for note in &stage.notes {
+                    tr.note {
+                        th scope="row" { "of which " (cut(&note.name, 60)) }
+                        td.n { (ms(note.wall_ns)) }
+                        @for _ in 0..=used.len() { td {} }
+                        td.n { (or_none(note.kernel_ns, ms)) }
+                        td.n { (count(note.kernel_count)) }
+                        td {}
+                    }
+                }
+            } }
+        } }
+        @if stages.iter().any(parts_exceed_wall) {
+            p.hint {
+                "Parts can add up to more than the wall time: they are summed over GPUs, and GPU work may go on after its range \
+                 has closed on the CPU."
+            }
+        }
+    }
+}
+
+/// Renders the time of each step as bars. `timeline` is the position of the stage whose steps the timeline can show.
+fn step_chart(stage: &Stage, steps: &Steps, timeline: Option<usize>) -> Markup {
+    let name = cut(&stage.name, 60);
+    let group = steps.each_ns.len().div_ceil(BARS).max(1);
+    let bars: Vec<&[i64]> = steps.each_ns.chunks(group).collect();
+    let most = steps.each_ns.iter().copied().max().unwrap_or(0).max(1);
+    let height = |ns: i64| (HEIGHT * ns as f64 / most as f64).max(0.5);
+    let median = format!("{:.2}", HEIGHT - height(steps.p50_ns));
+    html! {
+        h3 { "Steps of " (name) }
+        p { (steps_sentence(steps)) "." }
+        @if bars.is_empty() { (absent("No bars: the duration of each step was not recorded.")) }
+        @else {
+            div.steps data-stage=[timeline] data-group=[timeline.map(|_| group)] data-steps=[timeline.map(|_| steps.each_ns.len())]
+                tabindex=[timeline.map(|_| 0)] role="img" aria-label={ "time of each step of " (name) } {
+                span.axis { (time(most)) }
+                svg viewBox={ "0 0 " (bars.len()) " " (HEIGHT) } preserveAspectRatio="none" {
+                    @for (i, part) in bars.iter().enumerate() {
+                        @let longest = part.iter().copied().max().unwrap_or(0);
+                        rect class=[(longest * 2 > steps.p50_ns * 3).then_some("slow")] x=(format!("{:.2}", i as f64 + 0.075))
+                            y=(format!("{:.2}", HEIGHT - height(longest))) width="0.85" height=(format!("{:.2}", height(longest))) {
+                            title { (step_label(i * group + 1, part, longest)) }
+                        }
+                    }
+                    line x1="0" x2=(bars.len()) y1=(median) y2=(median) {}
+                }
+            }
+            p.hint {
+                "The line is the median; bars over 1.5 times the median are marked."
+                @if group > 1 { " A bar is the longest of " (group) " steps." }
+                @if timeline.is_some() { " Select a bar to see it in the timeline." }
+            }
+        }
+    }
+}
+
+fn step_label(first: usize, steps: &[i64], longest: i64) -> String {
+    if steps.len() == 1 {
+        return format!("step {first}: {}", time(longest));
+    }
+    let mean = steps.iter().sum::<i64>() / (steps.len().max(1) as i64);
+    let last = first + steps.len() - 1;
+    format!(
+        "steps {first} to {last}: mean {}, longest {}",
+        time(mean),
+        time(longest)
+    )
 }

@@ -33,7 +33,7 @@ class KernelTable {
   }
 
   sort(key) {
-    // Words begin with A, numbers with the largest.
+    // Text sorts ascending first, numbers descending.
     this.down = key === this.key ? !this.down : !["name", "family", "stage", "bound"].includes(key);
     this.key = key;
     for (const head of this.table.tHead.rows[0].cells) {
@@ -73,7 +73,7 @@ class KernelTable {
     const rows = this.data.rows[Number(this.stage.value)].filter(fits);
     const sign = this.down ? -1 : 1;
     return rows.map((row) => ({ row, value: this.value(row, this.key) })).sort((a, b) => {
-      // What was not measured stands last either way.
+      // Missing values sort last in both directions.
       if (a.value === null || b.value === null) return (a.value === null) - (b.value === null) || b.row[2] - a.row[2];
       if (a.value < b.value) return -sign;
       if (a.value > b.value) return sign;
@@ -116,7 +116,7 @@ class KernelTable {
     const label = document.createElement("button");
     label.type = "button";
     label.textContent = name.short;
-    label.title = "Full name, and where it runs";
+    label.title = "Full name and stages";
     label.setAttribute("aria-expanded", "false");
     label.addEventListener("click", () => this.open(line, label, row));
     head.append(patch, label);
@@ -129,11 +129,11 @@ class KernelTable {
     cell(formatCount(row[3]), true);
     for (const ns of row.slice(4, 8)) cell(us(ns), true);
     const bound = cell(row[8] === null ? NONE : row[8]);
-    bound.title = row[9] === null ? "no counters were measured for it" : row[9];
+    bound.title = row[9] === null ? "not measured" : row[9];
     return line;
   }
 
-  // The full name under a row, and the way to the timeline.
+  // Shows the full name under a row, with a link to the timeline.
   open(line, label, row) {
     const opened = line.nextSibling;
     if (opened && opened.classList.contains("full")) {

@@ -1,4 +1,4 @@
-// The timeline: what is in view, what is selected, and how people move.
+// The timeline: what is in view, what is selected, and how the user moves.
 class Timeline {
   constructor(data) {
     this.data = data;
@@ -19,14 +19,14 @@ class Timeline {
     this.legend();
     new ResizeObserver(() => { this.painter.resize(); this.paint(); }).observe(this.box);
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
-      // At once: paper does not wait for the next frame.
+      // Draw at once: printing does not wait for the next frame.
       matchMedia(query).addEventListener("change", () => { this.painter.readColors(); this.painter.resize(); this.painter.draw(this); });
     }
     this.painter.resize();
     this.show(0, this.span);
   }
 
-  // Stages as a lane of their own, on top.
+  // Adds the stages as the top lane.
   addStages() {
     const palette = ["gemm", "attention", "moe", "norm", "elementwise", "communication"].map((c) => this.data.meta.classes.indexOf(c));
     const items = this.data.meta.stages.flatMap((stage, s) => stage.at.map(([start, length]) => ({ start, length, s })));
@@ -112,7 +112,7 @@ class Timeline {
     return calls ? { lane: calls, i: number - calls.first } : null;
   }
 
-  // Operations by the number of their call; made at the first question.
+  // Operations by the number of their call; built on first use.
   launched(number) {
     if (!this.byCall) {
       this.byCall = new Map();
@@ -133,7 +133,7 @@ class Timeline {
     const lines = [this.painter.nameOf(lane, i)];
     const kind = lane.name[i] < 0 ? lane.group : this.data.meta.classes[this.data.meta.names[lane.name[i]][1]];
     lines.push((lane.label ? lane.label + " · " : "") + kind + " · " + formatTime(lane.length[i]) + " from " + formatTime(lane.start[i]));
-    if (lane.count && lane.count[i] > 1) lines.push(formatCount(lane.count[i]) + " items, " + formatTime(lane.taken[i + 1] - lane.taken[i]) + " taken");
+    if (lane.count && lane.count[i] > 1) lines.push(formatCount(lane.count[i]) + " items, " + formatTime(lane.taken[i + 1] - lane.taken[i]) + " occupied");
     if (lane.group === "streams" && lane.link[i] >= 0) {
       const call = this.callOf(lane, i);
       if (call) lines.push("launched " + formatTime(lane.start[i] - call.lane.start[call.i]) + " before it began, by " + this.painter.nameOf(call.lane, call.i));
@@ -200,7 +200,7 @@ class Timeline {
     this.reveal();
   }
 
-  // Brings out every run of a kernel and goes to its longest in a stage.
+  // Highlights every launch of a kernel and goes to the longest in a stage.
   kernel(name, stage) {
     this.setMark(name);
     const places = stage === undefined ? [] : this.data.meta.stages[stage].at;

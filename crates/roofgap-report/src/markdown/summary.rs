@@ -1,81 +1,75 @@
-//! `stakeholder_summary.md`: what someone who decides needs, first things first.
+//! `stakeholder_summary.md`: the conclusions first, then the mandatory tables and recommendations.
 
-use super::sections::{self, escape_line, reason};
-use super::{kernels, operators};
+use super::sections;
 use crate::bundle::Bundle;
-use crate::number::{ms, percent, plural};
-use crate::table::escape;
-use crate::text::nothing_found;
-use roofgap_analyze::{About, verdict};
+use crate::view::findings as findings_view;
+use crate::view::kernels::{MARKDOWN, by_time, table};
+use crate::view::numbers::{ms, percent, plural};
+use crate::view::provenance::{self, missing};
+use crate::view::table::{escape, escape_line};
+use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
 
-/// How many operators and kernels the summary lists.
+/// The most operators and kernels listed.
 const TOP: usize = 10;
 
-/// How many findings it tells.
-const RECOMMENDED: usize = 5;
+/// The most findings listed.
+const RECOMMENDATIONS: usize = 5;
 
-/// Executive summary, the mandatory tables, then the narrative.
+/// The most conclusions listed.
+const CONCLUSIONS: usize = 10;
+
+/// Scope of the tables of the whole capture.
+const WHOLE: &str = "The whole capture, including loading and warm-up.\n\n";
+
+/// Renders `stakeholder_summary.md`.
 pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     let mut out = format!("# Summary: {}\n\n", escape(&bundle.context.title));
-    for line in executive(bundle).into_iter().take(10) {
+    for line in conclusions(bundle).into_iter().take(CONCLUSIONS) {
         let _ = writeln!(out, "- {line}");
     }
-    let _ = write!(out, "\n## Environment\n\n{}", sections::environment(bundle));
-    let _ = write!(
-        out,
-        "\n## Aggregates\n\nThe whole capture, loading and warm-up included.\n\n{}",
-        sections::aggregates(bundle)
-    );
-    let _ = write!(
-        out,
-        "\n## Per-Stage Timings\n\n{}",
-        sections::stages(bundle, false)
-    );
-    let _ = write!(out, "\n## MFU\n\n{}", sections::utilisation(bundle));
-    out.push_str("\n## Top Operators\n\n");
-    if analysis.operators.is_empty() {
-        let _ = writeln!(
-            out,
-            "No operators: {}.",
-            reason(analysis, &About::Operators, "none were recorded")
-        );
-    } else {
-        out.push_str(&operators::table(&analysis.operators[..analysis.operators.len().min(TOP)]).markdown());
-    }
-    out.push_str("\n## Top Kernels\n\n");
+    let mut section = |title: &str, body: &str| {
+        let _ = write!(out, "\n## {title}\n\n{body}");
+    };
+    section("Environment", &sections::environment(bundle));
+    let aggregates = provenance::aggregates(analysis).markdown();
+    section("Aggregates", &format!("{WHOLE}{aggregates}"));
+    section("Per-Stage Timings", &sections::stages(analysis, false));
+    section("MFU", &sections::utilisation(analysis));
+    section("Top Operators", &sections::operators(analysis, TOP));
+    section("Top Kernels", &kernels(analysis));
+    section("Recommendations", &recommendations(analysis));
+    out
+}
+
+fn kernels(analysis: &Analysis) -> String {
     if analysis.kernels.is_empty() {
-        let _ = writeln!(
-            out,
-            "No kernels: {}.",
-            reason(analysis, &About::Kernels, "the run recorded no kernels")
-        );
-    } else {
-        out.push_str("The whole capture, loading and warm-up included.\n\n");
-        let shown = &analysis.kernels[..analysis.kernels.len().min(TOP)];
-        out.push_str(&kernels::table(bundle, shown, analysis.totals.kernel_ns).markdown());
+        return format!("{}\n", escape_line(&missing(analysis, &About::Kernels)));
     }
-    out.push_str("\n## Recommendations\n\n");
+    let shown = &analysis.kernels[..analysis.kernels.len().min(TOP)];
+    let table = table(analysis, shown, analysis.totals.kernel_ns);
+    format!("{WHOLE}{}", table.pick(&MARKDOWN).markdown())
+}
+
+fn recommendations(analysis: &Analysis) -> String {
+    let mut out = String::new();
     if analysis.findings.len() > 1 {
-        out.push_str("Each saving is a ceiling by itself; they overlap and do not add up.\n\n");
+        let _ = write!(out, "{}\n\n", findings_view::SAVINGS_OVERLAP);
     }
-    out.push_str(&sections::findings(bundle, RECOMMENDED, false));
-    match analysis.findings.len().saturating_sub(RECOMMENDED) {
+    out.push_str(&sections::findings(analysis, RECOMMENDATIONS, false));
+    match analysis.findings.len().saturating_sub(RECOMMENDATIONS) {
         _ if analysis.findings.is_empty() => {}
         0 => out.push_str("\nThe evidence is in `report.md`.\n"),
         more => {
-            let more = plural(more as u64, "finding");
-            let _ = writeln!(
-                out,
-                "\nThe evidence is in `report.md`, with {more} of less weight."
-            );
+            let more = plural(more as u64, "smaller finding");
+            let _ = writeln!(out, "\nThe evidence is in `report.md`, with {more}.");
         }
     }
     out
 }
 
-/// The first sentence of a text.
+/// Returns the first sentence of a text.
 fn first_sentence(text: &str) -> &str {
     let end = text
         .match_indices(". ")
@@ -84,28 +78,20 @@ fn first_sentence(text: &str) -> &str {
     end.map_or(text, |at| &text[..=at])
 }
 
-/// The lines on top: where the time goes, why, and what to do first.
-fn executive(bundle: Bundle<'_>) -> Vec<String> {
+/// Lists the conclusions: what to fix first, the time of each stage, the top kernels, and what was not measured.
+fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
     let analysis = bundle.analysis;
     let mut lines = Vec::new();
     if let Some(first) = analysis.findings.first() {
+        let action = first_sentence(&first.action);
         lines.push(format!(
             "**Fix first: {}.** {}",
             escape_line(&first.title),
-            escape_line(first_sentence(&first.action))
+            escape_line(action)
         ));
-        let stage = first
-            .stage
-            .as_deref()
-            .map(|s| format!(" of {}", escape(s)))
-            .unwrap_or_default();
-        lines.push(format!(
-            "It can save at most {} ms, {:.0} % of the time{stage}.",
-            ms(first.bound_ns),
-            first.bound_pct
-        ));
+        lines.push(escape_line(&format!("It {}.", findings_view::saving(first))));
     } else if !analysis.stages.is_empty() {
-        lines.push(escape_line(&nothing_found(analysis)));
+        lines.push(escape_line(&findings_view::none_found(analysis)));
     }
     let wall: i64 = analysis.stages.iter().map(|s| s.wall_ns).sum();
     for stage in &analysis.stages {
@@ -119,70 +105,23 @@ fn executive(bundle: Bundle<'_>) -> Vec<String> {
             verdict.why
         ));
     }
+    let mut scope = " in the stages";
     if analysis.stages.is_empty() {
-        lines.push(format!(
-            "No stages: {}.",
-            escape_line(reason(analysis, &About::Stages, "none were found"))
-        ));
+        lines.push(escape_line(&missing(analysis, &About::Stages)));
+        scope = "";
     }
-    let (kernels, whole) = stage_kernels(bundle);
-    let top: Vec<String> = kernels
-        .iter()
-        .take(3)
-        .map(|(name, ns)| format!("{} ({} %)", escape(name), percent(*ns, whole)))
-        .collect();
-    if !top.is_empty() {
-        let place = if analysis.stages.is_empty() {
-            ""
-        } else {
-            " in the stages"
-        };
-        lines.push(format!("Most kernel time{place}: {}.", top.join(", ")));
+    let (kernels, whole) = by_time(analysis);
+    if !kernels.is_empty() {
+        let top = kernels.iter().take(3);
+        let top = top.map(|(name, ns)| format!("{} ({} %)", escape(name), percent(*ns, whole)));
+        let top: Vec<String> = top.collect();
+        lines.push(format!("Most kernel time{scope}: {}.", top.join(", ")));
     }
-    for o in analysis.overhead.iter().filter(|o| o.ratio > 1.25) {
-        lines.push(format!(
-            "Watching with {} made {} {:.2} times as long; read its times with care.",
-            escape(o.tool.as_str()),
-            escape(&o.stage),
-            o.ratio
-        ));
-    }
-    for phase in bundle
-        .context
-        .phases
-        .iter()
-        .filter(|p| p.status == "skipped" || p.status == "failed")
-    {
-        let why = phase.why.as_deref().unwrap_or("no reason given");
-        lines.push(format!(
-            "Not measured: {} {}: {}.",
-            escape(&phase.name),
-            phase.status,
-            escape_line(why)
-        ));
-    }
+    let sentences = provenance::high_overhead(analysis)
+        .into_iter()
+        .chain(provenance::incomplete_phases(bundle));
+    lines.extend(sentences.map(|line| escape_line(&line)));
     lines
-}
-
-/// Kernels of all stages by time, with their sum; of the whole capture where there are no stages.
-fn stage_kernels(bundle: Bundle<'_>) -> (Vec<(&str, i64)>, i64) {
-    let analysis = bundle.analysis;
-    let own: Vec<_> = analysis.stages.iter().flat_map(|s| &s.kernels).collect();
-    let rows = if own.is_empty() {
-        analysis.kernels.iter().collect()
-    } else {
-        own
-    };
-    let mut sums: Vec<(&str, i64)> = Vec::new();
-    for kernel in rows {
-        match sums.iter_mut().find(|(name, _)| *name == kernel.short_name) {
-            Some((_, ns)) => *ns += kernel.total_ns,
-            None => sums.push((&kernel.short_name, kernel.total_ns)),
-        }
-    }
-    sums.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let whole = sums.iter().map(|(_, ns)| ns).sum();
-    (sums, whole)
 }
 
 #[cfg(test)]

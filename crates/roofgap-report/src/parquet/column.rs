@@ -1,4 +1,4 @@
-//! A column of some rows: its name, its type and its values.
+//! A typed column of a table.
 
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
@@ -6,7 +6,7 @@ use parquet::errors::Result;
 use parquet::file::writer::SerializedColumnWriter;
 use parquet::schema::types::Type;
 
-/// The values, in the type they are stored in.
+/// Values in the type in which they are stored.
 #[derive(Debug)]
 pub(super) enum Values {
     Long(Vec<i64>),
@@ -18,7 +18,7 @@ pub(super) enum Values {
     MaybeText(Vec<Option<ByteArray>>),
 }
 
-/// A column.
+/// A column of some rows.
 #[derive(Debug)]
 pub(super) struct Column {
     pub name: &'static str,
@@ -26,12 +26,37 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// A column of a name.
+    /// Creates a column.
     pub(super) fn new(name: &'static str, values: Values) -> Self {
         Self { name, values }
     }
 
-    /// How the file declares it.
+    /// Creates a column of integers.
+    pub(super) fn long(name: &'static str, values: impl Iterator<Item = i64>) -> Self {
+        Self::new(name, Values::Long(values.collect()))
+    }
+
+    /// Creates a column of optional integers.
+    pub(super) fn maybe_long(name: &'static str, values: impl Iterator<Item = Option<i64>>) -> Self {
+        Self::new(name, Values::MaybeLong(values.collect()))
+    }
+
+    /// Creates a column of flags.
+    pub(super) fn flag(name: &'static str, values: impl Iterator<Item = bool>) -> Self {
+        Self::new(name, Values::Flag(values.collect()))
+    }
+
+    /// Creates a column of text.
+    pub(super) fn text(name: &'static str, values: impl Iterator<Item = ByteArray>) -> Self {
+        Self::new(name, Values::Text(values.collect()))
+    }
+
+    /// Creates a column of optional text.
+    pub(super) fn maybe_text(name: &'static str, values: impl Iterator<Item = Option<ByteArray>>) -> Self {
+        Self::new(name, Values::MaybeText(values.collect()))
+    }
+
+    /// Declares the column in the schema of a file.
     pub(super) fn declaration(&self) -> Result<Type> {
         let (physical, optional) = match &self.values {
             Values::Long(_) => (Physical::INT64, false),
@@ -85,7 +110,7 @@ impl Column {
     }
 }
 
-/// Which values are there, and those that are.
+/// Splits optional values into definition levels and present values.
 fn levels<T>(values: Vec<Option<T>>) -> (Vec<i16>, Vec<T>) {
     let levels = values.iter().map(|v| i16::from(v.is_some())).collect();
     (levels, values.into_iter().flatten().collect())

@@ -1,4 +1,4 @@
-//! One table as a file: row groups of bounded size, so that memory does not grow with the table.
+//! A table as a file: row groups of bounded size, so that memory does not grow with the table.
 
 use super::column::Column;
 use parquet::basic::Compression;
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a row group.
+/// Rows per row group.
 const GROUP: usize = 250_000;
 
 /// Writes a table of `rows` rows.
@@ -45,7 +45,7 @@ fn table(
         for column in columns(first..rows.min(first + GROUP)) {
             let Some(mut writer) = group.next_column()? else {
                 return Err(ParquetError::General(format!(
-                    "no room for column {}",
+                    "column {} is not in the schema",
                     column.name
                 )));
             };

@@ -1,7 +1,11 @@
-//! Tables of single events as Parquet, one folder a run and rank, so that many runs form one data set.
+//! Single events as Parquet tables, one folder per run and rank, so that many runs form one data set.
 //!
-//! `DIR/run=<id>/rank=<n>/{kernels,copies,calls,ranges,counters}.parquet`; readers that know such folders (DuckDB, Polars,
-//! Spark, pandas) see `run` and `rank` as columns. A table without rows is there all the same, with its columns.
+//! `DIR/run=<id>/rank=<n>/{kernels,copies,calls,ranges,counters}.parquet`: DuckDB, Polars, Spark and pandas read `run` and `rank`
+//! as columns. A table without rows is written with its columns.
+//!
+//! - `tables`: the content of the tables
+//! - `column`: typed columns
+//! - `file`: a table as a file
 
 mod column;
 mod file;
@@ -15,19 +19,19 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use tables::Tables;
 
-/// Which part of a data set is written.
+/// The part of a data set that one export writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// The run; letters, digits, dots, dashes and underscores.
+    /// Run name: letters, digits, dots, dashes and underscores.
     pub run: String,
-    /// The rank within the run.
+    /// Rank within the run.
     pub rank: u32,
 }
 
-/// Columns of some rows of a table.
+/// Returns the columns for some rows of a table.
 type Columns<'a> = Box<dyn Fn(Range<usize>) -> Vec<Column> + 'a>;
 
-/// Writes all tables of a run and rank under `dir`; the files, in order.
+/// Writes all tables of a run and rank under `dir`. Returns the files in order.
 pub fn save(bundle: Bundle<'_>, dir: &Path, partition: &Partition) -> Result<Vec<PathBuf>, ExportError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let run = partition.run.as_str();
@@ -39,34 +43,23 @@ pub fn save(bundle: Bundle<'_>, dir: &Path, partition: &Partition) -> Result<Vec
         .join(format!("rank={}", partition.rank));
     fs::create_dir_all(&folder).map_err(|e| ExportError::write(&folder, e))?;
     let empty = roofgap_trace::Trace::default();
-    let tables = Tables::new(bundle.analysis, bundle.stages, bundle.trace.unwrap_or(&empty));
+    let trace = bundle.trace.unwrap_or(&empty);
+    let tables = Tables::new(bundle.analysis, bundle.stages, trace);
     let list: [(&str, usize, Columns<'_>); 5] = [
-        (
-            "kernels",
-            tables.kernel_count(),
-            Box::new(|rows| tables.kernels(rows)),
-        ),
-        (
-            "copies",
-            tables.copy_count(),
-            Box::new(|rows| tables.copies(rows)),
-        ),
-        ("calls", tables.call_count(), Box::new(|rows| tables.calls(rows))),
-        (
-            "ranges",
-            tables.range_count(),
-            Box::new(|rows| tables.ranges(rows)),
-        ),
+        ("kernels", tables.kernels.len(), Box::new(|r| tables.kernels(r))),
+        ("copies", tables.copies.len(), Box::new(|r| tables.copies(r))),
+        ("calls", trace.calls.len(), Box::new(|r| tables.calls(r))),
+        ("ranges", trace.ranges.rows.len(), Box::new(|r| tables.ranges(r))),
         (
             "counters",
-            tables.counter_count(),
-            Box::new(|rows| tables.counters(rows)),
+            bundle.analysis.counters.len(),
+            Box::new(|r| tables.counters(r)),
         ),
     ];
     let mut files = Vec::new();
     for (name, rows, columns) in list {
         let path = folder.join(format!("{name}.parquet"));
-        export::whole(&path, |out| file::write(out, rows, &columns))?;
+        export::write_whole(&path, |out| file::write(out, rows, &columns))?;
         files.push(path);
     }
     Ok(files)

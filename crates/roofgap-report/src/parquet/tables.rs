@@ -1,4 +1,4 @@
-//! What stands in the tables. Times are nanoseconds on the clock of the capture; what was not recorded is null.
+//! The content of the tables. Times are nanoseconds on the clock of the capture; a value that was not recorded is null.
 
 use super::column::{Column, Values};
 use parquet::data_type::ByteArray;
@@ -6,15 +6,16 @@ use roofgap_analyze::{Analysis, CounterRow, NO_CALL, StageIndex, family, short_n
 use roofgap_trace::{CallClass, MemoryKind, NameId, OpKind, ProcessId, RangeStyle, ThreadId, Trace};
 use std::ops::Range;
 
-/// Everything the tables are made of.
+/// The sources of all tables.
 pub(super) struct Tables<'a> {
     analysis: &'a Analysis,
     trace: &'a Trace,
-    /// Rows of the operations that are kernels or graphs, and those that are copies or sets.
-    kernels: Vec<u32>,
-    copies: Vec<u32>,
+    /// Rows of the operations that are kernels or graphs.
+    pub(super) kernels: Vec<u32>,
+    /// Rows of the operations that are copies or sets.
+    pub(super) copies: Vec<u32>,
     index: &'a StageIndex,
-    /// Text of every name, shared by all rows that hold it.
+    /// Text of every name, shared by all rows with that name.
     names: Vec<ByteArray>,
     short: Vec<Option<(ByteArray, ByteArray)>>,
     stages: Vec<ByteArray>,
@@ -53,26 +54,6 @@ impl<'a> Tables<'a> {
         }
     }
 
-    pub(super) fn kernel_count(&self) -> usize {
-        self.kernels.len()
-    }
-
-    pub(super) fn copy_count(&self) -> usize {
-        self.copies.len()
-    }
-
-    pub(super) fn call_count(&self) -> usize {
-        self.trace.calls.len()
-    }
-
-    pub(super) fn range_count(&self) -> usize {
-        self.trace.ranges.rows.len()
-    }
-
-    pub(super) fn counter_count(&self) -> usize {
-        self.analysis.counters.len()
-    }
-
     fn name(&self, id: NameId) -> ByteArray {
         self.names.get(id.index()).cloned().unwrap_or_else(|| text(""))
     }
@@ -88,7 +69,7 @@ impl<'a> Tables<'a> {
         self.trace.threads.get(thread.index()).map(|t| i64::from(t.tid))
     }
 
-    /// The stage in which a call launched something.
+    /// Returns the stage in which a call launched GPU work.
     fn stage_of_call(&self, call: u32) -> Option<ByteArray> {
         self.stages.get(self.index.stage_of_call(call as usize)?).cloned()
     }
@@ -102,7 +83,7 @@ impl<'a> Tables<'a> {
             .unwrap_or(NO_CALL)
     }
 
-    /// Columns that every operation has.
+    /// Returns the columns that all operations have.
     fn operations(&self, rows: &[u32]) -> Vec<Column> {
         let ops = &self.trace.ops;
         let long = |f: &dyn Fn(usize) -> i64| Values::Long(rows.iter().map(|r| f(*r as usize)).collect());
@@ -123,11 +104,8 @@ impl<'a> Tables<'a> {
             Column::new("start_ns", long(&|r| ops.start[r])),
             Column::new("end_ns", long(&|r| ops.end[r])),
             Column::new("duration_ns", long(&|r| ops.duration(r))),
-            Column::new("kind", Values::Text(kinds.collect())),
-            Column::new(
-                "name",
-                Values::Text(rows.iter().map(|r| self.name(ops.name[*r as usize])).collect()),
-            ),
+            Column::text("kind", kinds),
+            Column::text("name", rows.iter().map(|r| self.name(ops.name[*r as usize]))),
             Column::new(
                 "stage",
                 Values::MaybeText(
@@ -145,7 +123,7 @@ impl<'a> Tables<'a> {
         ]
     }
 
-    /// Kernels, and whole graphs where their kernels were not recorded.
+    /// Returns kernels, and whole graphs whose kernels were not recorded.
     pub(super) fn kernels(&self, range: Range<usize>) -> Vec<Column> {
         let rows = self.kernels.get(range).unwrap_or(&[]);
         let ops = &self.trace.ops;
@@ -155,7 +133,7 @@ impl<'a> Tables<'a> {
             let value = |r: &u32| i32::try_from(f(*r as usize)?).ok();
             Values::MaybeInt(rows.iter().map(value).collect())
         };
-        // An operation without a launch shape has zeros in it.
+        // The shape of an operation without a launch shape is zero.
         let shape = |r: usize| Some(ops.shape_of(r)).filter(|s| s.grid[0] > 0);
         let node = |r: &u32| {
             let node = ops.graph_node[*r as usize];
@@ -166,14 +144,8 @@ impl<'a> Tables<'a> {
             Some(i64::from(shape.static_shared) + i64::from(shape.dynamic_shared))
         };
         columns.extend([
-            Column::new(
-                "short_name",
-                Values::MaybeText(rows.iter().map(|r| Some(known(r)?.0)).collect()),
-            ),
-            Column::new(
-                "family",
-                Values::MaybeText(rows.iter().map(|r| Some(known(r)?.1)).collect()),
-            ),
+            Column::maybe_text("short_name", rows.iter().map(|r| Some(known(r)?.0))),
+            Column::maybe_text("family", rows.iter().map(|r| Some(known(r)?.1))),
             Column::new("grid_x", int(&|r| Some(shape(r)?.grid[0]))),
             Column::new("grid_y", int(&|r| Some(shape(r)?.grid[1]))),
             Column::new("grid_z", int(&|r| Some(shape(r)?.grid[2]))),
@@ -181,16 +153,13 @@ impl<'a> Tables<'a> {
             Column::new("block_y", int(&|r| Some(shape(r)?.block[1]))),
             Column::new("block_z", int(&|r| Some(shape(r)?.block[2]))),
             Column::new("registers", int(&|r| Some(shape(r)?.registers))),
-            Column::new(
-                "shared_bytes",
-                Values::MaybeLong(rows.iter().map(shared).collect()),
-            ),
-            Column::new("graph_node", Values::MaybeLong(rows.iter().map(node).collect())),
+            Column::maybe_long("shared_bytes", rows.iter().map(shared)),
+            Column::maybe_long("graph_node", rows.iter().map(node)),
         ]);
         columns
     }
 
-    /// Copies and memory sets.
+    /// Returns copies and memory sets.
     pub(super) fn copies(&self, range: Range<usize>) -> Vec<Column> {
         let rows = self.copies.get(range).unwrap_or(&[]);
         let transfers = &self.trace.ops.transfers;
@@ -207,20 +176,14 @@ impl<'a> Tables<'a> {
         };
         let mut columns = self.operations(rows);
         columns.extend([
-            Column::new("bytes", Values::MaybeLong(rows.iter().map(bytes).collect())),
-            Column::new(
-                "source_memory",
-                Values::MaybeText(rows.iter().map(|r| memory(r, false)).collect()),
-            ),
-            Column::new(
-                "target_memory",
-                Values::MaybeText(rows.iter().map(|r| memory(r, true)).collect()),
-            ),
+            Column::maybe_long("bytes", rows.iter().map(bytes)),
+            Column::maybe_text("source_memory", rows.iter().map(|r| memory(r, false))),
+            Column::maybe_text("target_memory", rows.iter().map(|r| memory(r, true))),
         ]);
         columns
     }
 
-    /// Calls into CUDA.
+    /// Returns CUDA calls.
     pub(super) fn calls(&self, rows: Range<usize>) -> Vec<Column> {
         let calls = &self.trace.calls;
         let class = |c: CallClass| match c {
@@ -239,23 +202,17 @@ impl<'a> Tables<'a> {
             Column::new("start_ns", long(&|r| calls.start[r])),
             Column::new("end_ns", long(&|r| calls.end[r])),
             Column::new("duration_ns", long(&|r| calls.end[r] - calls.start[r])),
-            Column::new(
-                "name",
-                Values::Text(rows.clone().map(|r| self.name(calls.name[r])).collect()),
-            ),
-            Column::new(
-                "class",
-                Values::Text(rows.clone().map(|r| text(class(calls.class[r]))).collect()),
-            ),
-            // Known for calls that put work on the GPU.
-            Column::new("stage", Values::MaybeText(stages.collect())),
+            Column::text("name", rows.clone().map(|r| self.name(calls.name[r]))),
+            Column::text("class", rows.clone().map(|r| text(class(calls.class[r])))),
+            // Known for calls that launch GPU work.
+            Column::maybe_text("stage", stages),
             Column::new("pid", maybe(&|r| self.pid(calls.process[r]))),
             Column::new("tid", maybe(&|r| self.tid(calls.thread[r]))),
             Column::new("correlation", maybe(&|r| not_zero(calls.correlation[r]))),
         ]
     }
 
-    /// Ranges of the program.
+    /// Returns the ranges of the program.
     pub(super) fn ranges(&self, rows: Range<usize>) -> Vec<Column> {
         let rows = self.trace.ranges.rows.get(rows).unwrap_or(&[]);
         let style = |s: RangeStyle| match s {
@@ -263,65 +220,35 @@ impl<'a> Tables<'a> {
             RangeStyle::StartEnd => "start_end",
         };
         vec![
-            Column::new("start_ns", Values::Long(rows.iter().map(|r| r.start).collect())),
-            Column::new("end_ns", Values::Long(rows.iter().map(|r| r.end).collect())),
-            Column::new(
-                "duration_ns",
-                Values::Long(rows.iter().map(|r| r.end - r.start).collect()),
-            ),
-            Column::new(
-                "domain",
-                Values::Text(rows.iter().map(|r| self.name(r.domain)).collect()),
-            ),
-            Column::new(
-                "name",
-                Values::Text(rows.iter().map(|r| self.name(r.name)).collect()),
-            ),
-            Column::new(
-                "style",
-                Values::Text(rows.iter().map(|r| text(style(r.style))).collect()),
-            ),
-            Column::new(
-                "pid",
-                Values::MaybeLong(rows.iter().map(|r| self.pid(r.process)).collect()),
-            ),
-            Column::new(
-                "tid",
-                Values::MaybeLong(rows.iter().map(|r| self.tid(r.thread)).collect()),
-            ),
-            Column::new("open", Values::Flag(rows.iter().map(|r| r.open).collect())),
+            Column::long("start_ns", rows.iter().map(|r| r.start)),
+            Column::long("end_ns", rows.iter().map(|r| r.end)),
+            Column::long("duration_ns", rows.iter().map(|r| r.end - r.start)),
+            Column::text("domain", rows.iter().map(|r| self.name(r.domain))),
+            Column::text("name", rows.iter().map(|r| self.name(r.name))),
+            Column::text("style", rows.iter().map(|r| text(style(r.style)))),
+            Column::maybe_long("pid", rows.iter().map(|r| self.pid(r.process))),
+            Column::maybe_long("tid", rows.iter().map(|r| self.tid(r.thread))),
+            Column::flag("open", rows.iter().map(|r| r.open)),
         ]
     }
 
-    /// What hardware counters measured, a row for every kernel, launch shape and stage.
+    /// Returns hardware counters, a row for each kernel, launch shape and stage.
     pub(super) fn counters(&self, rows: Range<usize>) -> Vec<Column> {
         let rows = self.analysis.counters.get(rows).unwrap_or(&[]);
         let real = |f: fn(&CounterRow) -> Option<f64>| Values::MaybeReal(rows.iter().map(f).collect());
         let size = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok());
         let dimension = |f: fn(&CounterRow) -> u32| Values::Long(rows.iter().map(|r| f(r).into()).collect());
         vec![
-            Column::new(
-                "stage",
-                Values::MaybeText(rows.iter().map(|r| r.stage.as_deref().map(text)).collect()),
-            ),
-            Column::new(
-                "kernel",
-                Values::Text(rows.iter().map(|r| text(&r.kernel)).collect()),
-            ),
+            Column::maybe_text("stage", rows.iter().map(|r| r.stage.as_deref().map(text))),
+            Column::text("kernel", rows.iter().map(|r| text(&r.kernel))),
             Column::new("grid_x", dimension(|r| r.grid[0])),
             Column::new("grid_y", dimension(|r| r.grid[1])),
             Column::new("grid_z", dimension(|r| r.grid[2])),
             Column::new("block_x", dimension(|r| r.block[0])),
             Column::new("block_y", dimension(|r| r.block[1])),
             Column::new("block_z", dimension(|r| r.block[2])),
-            Column::new(
-                "samples",
-                Values::MaybeLong(rows.iter().map(|r| size(Some(r.samples))).collect()),
-            ),
-            Column::new(
-                "duration_ns",
-                Values::MaybeLong(rows.iter().map(|r| r.duration_ns).collect()),
-            ),
+            Column::maybe_long("samples", rows.iter().map(|r| size(Some(r.samples)))),
+            Column::maybe_long("duration_ns", rows.iter().map(|r| r.duration_ns)),
             Column::new("timeline_ratio", real(|r| r.timeline_ratio)),
             Column::new("sm_pct", real(|r| r.sm_pct)),
             Column::new("memory_pct", real(|r| r.memory_pct)),
@@ -329,24 +256,12 @@ impl<'a> Tables<'a> {
             Column::new("l2_pct", real(|r| r.l2_pct)),
             Column::new("l1_pct", real(|r| r.l1_pct)),
             Column::new("occupancy_pct", real(|r| r.occupancy_pct)),
-            Column::new(
-                "dram_bytes",
-                Values::MaybeLong(rows.iter().map(|r| size(r.dram_bytes)).collect()),
-            ),
-            Column::new(
-                "flops",
-                Values::MaybeLong(rows.iter().map(|r| size(r.flops)).collect()),
-            ),
+            Column::maybe_long("dram_bytes", rows.iter().map(|r| size(r.dram_bytes))),
+            Column::maybe_long("flops", rows.iter().map(|r| size(r.flops))),
             Column::new("intensity", real(|r| r.intensity)),
             Column::new("achieved_flops_per_s", real(|r| r.achieved_flops_per_s)),
-            Column::new(
-                "bound",
-                Values::MaybeText(rows.iter().map(|r| r.bound.as_deref().map(text)).collect()),
-            ),
-            Column::new(
-                "reason",
-                Values::Text(rows.iter().map(|r| text(&r.reason)).collect()),
-            ),
+            Column::maybe_text("bound", rows.iter().map(|r| r.bound.as_deref().map(text))),
+            Column::text("reason", rows.iter().map(|r| text(&r.reason))),
         ]
     }
 }

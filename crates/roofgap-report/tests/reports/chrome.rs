@@ -140,7 +140,7 @@ fn a_requested_stage_of_warmups_is_in_the_trace_and_in_the_page() {
     let events = events(&case);
     let slices = phase(&events, "X").filter(|e| e["cat"] == "stage" && e["name"] == "warm");
     assert_eq!(slices.count() as u64, warm.instances);
-    let page = String::from_utf8(roofgap_report::html::html(case.bundle())).unwrap();
+    let page = roofgap_report::html::page(case.bundle());
     let (_, stage) = page.split_once("{\"name\":\"warm\",\"at\":[[").unwrap();
     let (instances, _) = stage.split_once("]]").unwrap();
     assert_eq!(instances.split("],[").count() as u64, warm.instances);

@@ -1,4 +1,4 @@
-//! What the tests report on.
+//! Traces and analyses for the tests.
 
 use roofgap_analyze::{Analysis, Analyzed, Options, StageIndex, analyze};
 use roofgap_report::{Bundle, Context};
@@ -7,7 +7,7 @@ use roofgap_trace::{
 };
 use std::path::PathBuf;
 
-/// A trace, what was made of it, and what is told beside it.
+/// A trace, its analysis and its context.
 pub(crate) struct Case {
     pub(crate) trace: Trace,
     pub(crate) analysis: Analysis,
@@ -26,13 +26,13 @@ impl Case {
     }
 }
 
-/// Fixtures, by their paths under `fixtures`. Tests run in the folder of the crate, so the paths are relative and the reports
+/// Reads fixtures by their paths under `fixtures`. Tests run in the folder of the crate, so the paths are relative and the reports
 /// that name them are the same everywhere.
 pub(crate) fn fixture(names: &[&str]) -> Case {
     fixture_with_stages(names, &[])
 }
 
-/// The same with stages to replace or add, as `NAME=PATTERN`.
+/// Reads fixtures with stages to replace or add, as `NAME=PATTERN`.
 pub(crate) fn fixture_with_stages(names: &[&str], stages: &[&str]) -> Case {
     let paths: Vec<PathBuf> = names
         .iter()
@@ -59,7 +59,7 @@ pub(crate) fn fixture_with_stages(names: &[&str], stages: &[&str]) -> Case {
     }
 }
 
-/// Two decode steps of two kernels each after a prefill of one, with the given names of kernels.
+/// Makes a trace of a prefill with one kernel and two decode steps of two kernels each, with the given kernel names.
 pub(crate) fn made(names: [&str; 3]) -> Case {
     let mut trace = Trace::default();
     let process = trace.add_process(41, "python");

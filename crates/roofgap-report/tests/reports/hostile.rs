@@ -63,7 +63,7 @@ fn markdown_keeps_its_tables() {
 #[test]
 fn text_keeps_its_lines() {
     for case in cases() {
-        let shown = text::render(&case.analysis, text::Look::default());
+        let shown = text::render(&case.analysis, text::TextOptions::default());
         assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown}");
     }
 }
@@ -88,9 +88,9 @@ fn html_has_no_markup_but_its_own() {
         .map(|t| page.matches(t).count())
     };
     let plain = made(crate::fixtures::PLAIN);
-    let expected = tags(&String::from_utf8(html::html(plain.bundle())).unwrap());
+    let expected = tags(&html::page(plain.bundle()));
     for case in cases() {
-        let page = String::from_utf8(html::html(case.bundle())).unwrap();
+        let page = html::page(case.bundle());
         let mut found = tags(&page);
         // As text of an attribute or an element they are there, but never behind an open tag.
         found[5] = 0;

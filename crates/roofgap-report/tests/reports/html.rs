@@ -4,7 +4,7 @@ use crate::fixtures::{Case, PLAIN, fixture, made};
 use roofgap_report::{Bundle, html};
 
 fn page(case: &Case) -> String {
-    String::from_utf8(html::html(case.bundle())).unwrap()
+    html::page(case.bundle())
 }
 
 #[test]
@@ -73,12 +73,11 @@ fn what_is_missing_is_said() {
     assert!(shown.contains("No timeline: a summary table holds totals"));
     assert!(shown.contains("No stages: "));
     let case = made(PLAIN);
-    let without = html::html(Bundle {
+    let without = html::page(Bundle {
         trace: None,
         ..case.bundle()
     });
-    let without = String::from_utf8(without).unwrap();
-    assert!(without.contains("No timeline: the timeline was not at hand"));
+    assert!(without.contains("No timeline: this page was made without the capture"));
     let counters = page(&fixture(&["ncu/llama2_roofline_raw.csv.gz"]));
     assert!(counters.contains("No kernels: ") && counters.contains("<circle "));
 }

@@ -1,4 +1,4 @@
-//! Every text format as a person reads it. `INSTA_UPDATE=always cargo test -p roofgap-report` takes a wanted change over.
+//! Snapshots of every text format. `INSTA_UPDATE=always cargo test -p roofgap-report` accepts changes.
 
 use crate::fixtures::{PLAIN, fixture, made};
 use roofgap_analyze::{Mfu, Term};
@@ -7,7 +7,10 @@ use roofgap_report::{files, html, json, markdown, text};
 #[test]
 fn text_and_markdown_of_a_timeline_with_counters() {
     let case = fixture(&["h200/llama4.sqlite.gz", "ncu/llama4_light_raw_base.csv.gz"]);
-    insta::assert_snapshot!("llama4_text", text::render(&case.analysis, text::Look::default()));
+    insta::assert_snapshot!(
+        "llama4_text",
+        text::render(&case.analysis, text::TextOptions::default())
+    );
     insta::assert_snapshot!("llama4_kernels", markdown::kernels(case.bundle()));
     insta::assert_snapshot!("llama4_operators", markdown::operators(case.bundle()));
     insta::assert_snapshot!("llama4_report", markdown::report(case.bundle()));
@@ -32,7 +35,7 @@ fn summary_of_a_model_that_is_launch_bound() {
     insta::assert_snapshot!("dsocr2_summary", summary);
 }
 
-/// A person can follow each term of the work of a model, to its end.
+/// Derivations of the terms of a model are not cut.
 #[test]
 fn terms_of_a_model_are_shown_whole() {
     let mut case = made(PLAIN);
@@ -53,12 +56,12 @@ fn terms_of_a_model_are_shown_whole() {
     let report = markdown::report(case.bundle());
     assert!(report.contains(&how), "{report}");
     assert!(report.contains("989.40 T (bf16)"), "{report}");
-    // What one stage lacks does not take the table from the other.
+    // A stage without MFU does not hide the other stage.
     let mfu = report.split("## MFU").nth(1).unwrap();
     assert!(mfu.contains("| prefill |") && mfu.contains("| decode "), "{mfu}");
 }
 
-/// A stage that closes before its work, and one on two GPUs: no share above the whole, and the reader is told.
+/// A stage that closes before its GPU work ends, and one on two GPUs: shares stay below 100 %, and the report says why.
 #[test]
 fn shares_stay_shares() {
     let mut case = made(PLAIN);
@@ -67,7 +70,7 @@ fn shares_stay_shares() {
     let other = &mut case.analysis.stages[1];
     (other.device_count, other.devices_per_instance) = (2, 2.0);
     (other.wall_ns, other.busy_ns) = (10_000, Some(19_000));
-    let text = text::render(&case.analysis, text::Look::default());
+    let text = text::render(&case.analysis, text::TextOptions::default());
     assert!(text.contains("  99.0  ") && text.contains("  95.0  "), "{text}");
     assert!(text.contains("close before the GPU has finished"), "{text}");
     let report = markdown::report(case.bundle());
@@ -83,7 +86,7 @@ fn json_of_a_made_up_trace() {
 #[test]
 fn html_of_a_made_up_trace() {
     let case = made(PLAIN);
-    let page = String::from_utf8(html::html(case.bundle())).unwrap();
+    let page = html::page(case.bundle());
     // Style and script are files of their own; the hash of the script stands in the policy.
     let (_, body) = page.split_once("<body>").unwrap();
     let (body, _) = body.split_once("<script>(").unwrap();

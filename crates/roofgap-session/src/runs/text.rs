@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use roofgap_report::runs::{columns, size, time};
+use roofgap_report::{columns, size, time};
 
 use super::artifacts::ArtifactList;
 use super::prune::{Action, PruneOutcome, PrunePlan};

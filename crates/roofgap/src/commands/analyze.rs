@@ -28,7 +28,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
         write_reports(dir, &loaded, printer)?;
     }
     export(&args, &loaded, printer)?;
-    let look = text::Look {
+    let look = text::TextOptions {
         color: printer.color(),
         kernels: args.top,
     };

@@ -5,7 +5,7 @@ use crate::args::{Compare, CompareFormat};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::compare::{CompareOptions, Gate, Side, compare};
-use roofgap_report::{compare as render, text::Look};
+use roofgap_report::{compare as render, json, text::TextOptions};
 use roofgap_session::exit::Exit;
 use roofgap_session::load::{LoadedSide, load_side};
 use std::path::PathBuf;
@@ -25,13 +25,13 @@ pub(super) fn run(args: Compare, printer: &Printer) -> Result<Exit, Failure> {
         ..CompareOptions::default()
     };
     let comparison = compare(as_side(&before), as_side(&after), &options);
-    let look = Look {
+    let look = TextOptions {
         color: printer.color(),
         kernels: args.top,
     };
     match args.format {
         CompareFormat::Text => printer.text(&render::text(&comparison, look))?,
-        CompareFormat::Json => printer.document(&render::json(&comparison))?,
+        CompareFormat::Json => printer.document(&json::pretty(&comparison))?,
         CompareFormat::Markdown => printer.document(&render::markdown(&comparison))?,
         CompareFormat::Html => printer.document(&render::html(&comparison))?,
     }

@@ -33,9 +33,9 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     if let Ok(rendered) = std::fs::read(outcome.run_dir.join("metrics.json"))
         && let Ok(analysis) = serde_json::from_slice(&rendered)
     {
-        let look = text::Look {
+        let look = text::TextOptions {
             color: printer.color(),
-            ..text::Look::default()
+            ..text::TextOptions::default()
         };
         printer.text(&text::render(&analysis, look))?;
     }

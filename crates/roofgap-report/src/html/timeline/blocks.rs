@@ -1,41 +1,41 @@
-//! Neighbours made one where a lane group holds more than a page can: never left out, always counted.
+//! Merges neighbours if a group of lanes has more items than a page can draw. Every item is drawn or counted in a block.
 
 use roofgap_trace::Ns;
 
-/// Something that is drawn.
+/// An item of a lane, or several merged items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Its begin.
+    /// Start, ns.
     pub start: Ns,
-    /// Its end.
+    /// End, ns.
     pub end: Ns,
-    /// Time inside it that is taken.
+    /// Occupied time between start and end, ns.
     pub busy: Ns,
-    /// How many things it stands for.
+    /// Number of items.
     pub count: u64,
-    /// The row it is, or the first of those it stands for.
+    /// Row of the first item.
     pub row: u32,
 }
 
-/// A merged block is at most this many grains long, so that gaps of that size stay visible.
+/// The longest merged block, in grains, so that gaps of that size stay visible.
 const LONGEST: Ns = 8;
 
-/// The rows of a lane, in the order of their start, as blocks: neighbours shorter than `grain` and less than that apart
-/// become one. A grain of 0 merges nothing.
+/// Merges the rows of a lane, sorted by start, into blocks: neighbours shorter than `grain` and less than that apart become
+/// one. A grain of 0 merges nothing.
 pub(super) fn blocks(
     rows: &[u32],
     span: impl Fn(u32) -> (Ns, Ns),
     grain: Ns,
     mut emit: impl FnMut(Block, &[u32]),
 ) {
-    while_wanted(rows, span, grain, |block, of| {
+    blocks_while(rows, span, grain, |block, of| {
         emit(block, of);
         true
     });
 }
 
-/// The same, until a block is not wanted any more.
-fn while_wanted(
+/// Merges the rows of a lane until `emit` returns `false`.
+fn blocks_while(
     rows: &[u32],
     span: impl Fn(u32) -> (Ns, Ns),
     grain: Ns,
@@ -77,12 +77,12 @@ fn while_wanted(
     }
 }
 
-/// About the smallest grain at which all lanes together have at most `budget` blocks.
+/// Finds approximately the smallest grain at which all lanes together have at most `budget` blocks.
 pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
     let fits = |grain: Ns| {
         let mut count = 0;
         lanes.iter().all(|rows| {
-            while_wanted(rows, &span, grain, |_, _| {
+            blocks_while(rows, &span, grain, |_, _| {
                 count += 1;
                 count <= budget
             });
@@ -92,8 +92,8 @@ pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: us
     if lanes.iter().map(|l| l.len()).sum::<usize>() <= budget {
         return 0;
     }
-    // A coarser grain hardly ever gives more blocks, so the power of two from which on it fits is searched upwards from a low
-    // guess, the grain of as many blocks as there may be without a gap between them; 2^50 ns are 13 days.
+    // A coarser grain hardly ever gives more blocks. The smallest power of two that fits is searched upwards from a low guess:
+    // the grain at which `budget` blocks without gaps cover the lanes. 2^50 ns are 13 days.
     let lengths = lanes.iter().filter_map(|rows| {
         let (first, last) = (span(*rows.first()?), span(*rows.last()?));
         Some(last.1.saturating_sub(first.0))
@@ -110,7 +110,7 @@ pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: us
             low += 1;
         }
     }
-    // Between that power of two and the one below, a few steps more.
+    // Refine between that power of two and the one below.
     let (mut short, mut enough): (Ns, Ns) = ((1 << low) / 2, 1 << low);
     for _ in 0..3 {
         let middle = (short + enough) / 2;

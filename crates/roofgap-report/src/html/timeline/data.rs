@@ -1,16 +1,18 @@
-//! The timeline as the page takes it: a description in JSON and one packed block of columns.
+//! The timeline for the page: a description in JSON and one packed block of columns.
 
 use super::blocks::{self, Block};
 use super::lanes::{self, Group, Lanes};
 use crate::bundle::Bundle;
 use crate::html::class;
-use crate::html::markup::{cut, visible};
+use crate::html::markup::visible;
 use crate::html::pack::Packer;
-use crate::number::{count, time};
+use crate::view::numbers::{count, time};
+use crate::view::table::cut;
 use roofgap_analyze::{NO_CALL, Span, short_name};
 use roofgap_trace::{NameId, Ns, Trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use thiserror::Error;
 
 /// The most GPU operations, and the most calls, drawn one by one: 250,000 kernels with their copies and waits.
 const MOST: usize = 320_000;
@@ -18,31 +20,31 @@ const MOST: usize = 320_000;
 /// The most ranges, and the most operators of a framework, drawn one by one.
 const MOST_RANGES: usize = 60_000;
 
-/// Stands for a name that no block has.
+/// Marks a block without a name.
 const NO_NAME: u32 = u32::MAX;
 
 /// A timeline for the page.
 #[derive(Debug)]
 pub(in crate::html) struct Timeline {
-    /// What is where in the columns.
+    /// Description of the columns.
     pub meta: Meta,
-    /// The columns.
+    /// Packed columns in base64.
     pub columns: String,
-    /// For each kernel name its position in the page's names.
+    /// Position of each kernel name among the names of the page.
     pub kernel_names: BTreeMap<String, u32>,
 }
 
-/// What is where in the columns.
+/// The description of the columns.
 #[derive(Debug, Serialize)]
 pub(in crate::html) struct Meta {
-    /// The length of the whole, ns.
+    /// Length of the timeline, ns.
     span: Ns,
-    /// Names and the position of their class.
+    /// Names and the positions of their classes.
     names: Vec<(String, u32)>,
     classes: Vec<&'static str>,
     lanes: Vec<LaneMeta>,
     stages: Vec<StageMeta>,
-    /// What is not drawn one by one.
+    /// Sentences on items that are merged or not drawn.
     notes: Vec<String>,
 }
 
@@ -52,33 +54,42 @@ struct LaneMeta {
     label: String,
     count: usize,
     offset: usize,
-    /// Whether there are columns for how many things a block stands for, and for how long.
+    /// Columns for the number of items and the occupied time of a block follow.
     merged: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct StageMeta {
     name: String,
-    /// Begins and lengths of its instances.
+    /// Starts and lengths of the instances, ns.
     at: Vec<(Ns, Ns)>,
-    /// Begins and lengths of its steps.
+    /// Starts and lengths of the steps, ns.
     steps: Vec<(Ns, Ns)>,
 }
 
-/// The timeline of a trace, or why there is none.
-pub(in crate::html) fn timeline(bundle: Bundle<'_>) -> Result<Timeline, &'static str> {
-    let trace = bundle
-        .trace
-        .ok_or("the timeline was not at hand when this page was made")?;
+/// A bundle without a timeline.
+#[derive(Debug, Error)]
+pub(in crate::html) enum NoTimeline {
+    #[error("this page was made without the capture")]
+    NoCapture,
+    #[error("a summary table holds totals, not single operations")]
+    TotalsOnly,
+    #[error("the inputs have no timeline")]
+    NoEvents,
+}
+
+/// Builds the timeline of a trace.
+pub(in crate::html) fn timeline(bundle: Bundle<'_>) -> Result<Timeline, NoTimeline> {
+    let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
     if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
-        return Err("a summary table holds totals, no single operations");
+        return Err(NoTimeline::TotalsOnly);
     }
     let drawn = [&trace.ops.start, &trace.calls.start, &trace.cpu_ops.start];
     let (Some((first, last)), true) = (
         trace.span(),
         drawn.iter().any(|c| !c.is_empty()) || !trace.ranges.rows.is_empty(),
     ) else {
-        return Err("the inputs hold no timeline");
+        return Err(NoTimeline::NoEvents);
     };
     let mut builder = Builder::new(trace, &bundle.stages.launches().call_of_op, first);
     let ranges = |row: u32| {
@@ -127,9 +138,9 @@ struct Builder<'a> {
     lanes: Vec<LaneMeta>,
     names: Vec<(String, u32)>,
     known: BTreeMap<(NameId, u32), u32>,
-    /// By name id, the position of a kernel's name: the path that every operation takes.
+    /// Position of a kernel's name, by name id: a fast path, as every operation needs it.
     kernels: Vec<u32>,
-    /// By row of the calls, one more than the number of the block that holds it.
+    /// Number of the block of a call plus one, by row of the calls.
     block_of_call: Vec<u32>,
     call_of_op: &'a [u32],
     notes: Vec<String>,
@@ -151,7 +162,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The position of a name in the page.
+    /// Returns the position of a name in the page.
     fn name(&mut self, id: NameId, class: &'static str) -> u32 {
         self.intern(id, class::position(class), |text| cut(text, 120))
     }
@@ -215,7 +226,7 @@ impl<'a> Builder<'a> {
         self.note(lanes, grain, drawn);
     }
 
-    /// The columns of a lane: begins, lengths, names, then links of operations to calls, then counts and taken time.
+    /// Packs the columns of a lane: starts, lengths, names, links of operations to calls, then counts and occupied time.
     fn lane(
         &mut self,
         group: Group,
@@ -234,7 +245,7 @@ impl<'a> Builder<'a> {
             self.packer.unsigned((block.end - block.start).max(0) as u64);
         }
         for block in list {
-            // One more than the position, 0 for a block that stands for several.
+            // The position plus one; 0 for a block of several items.
             let at = if block.count > 1 {
                 NO_NAME
             } else {
@@ -276,12 +287,12 @@ impl<'a> Builder<'a> {
     }
 
     fn note(&mut self, lanes: &Lanes, grain: Ns, drawn: usize) {
-        let things = lanes.group.things();
+        let items = lanes.group.items();
         if grain > 0 {
             let all: usize = lanes.lanes.iter().map(|l| l.rows.len()).sum();
             self.notes.push(format!(
-                "{} {things} are drawn as {} blocks: neighbours shorter than {} and less than that apart are merged into \
-                 one block that tells how many it stands for.",
+                "{} {items} are drawn as {} blocks: neighbours shorter than {} and less than that apart are merged into \
+                 one block that shows their number.",
                 count(all as u64),
                 count(drawn as u64),
                 time(grain)
@@ -289,7 +300,7 @@ impl<'a> Builder<'a> {
         }
         if lanes.left_out_rows > 0 {
             self.notes.push(format!(
-                "{} more lanes with {} {things} are not drawn; they count in every number of this page.",
+                "{} more lanes with {} {items} are not drawn; every number of this page includes them.",
                 count(lanes.left_out_lanes as u64),
                 count(lanes.left_out_rows as u64)
             ));

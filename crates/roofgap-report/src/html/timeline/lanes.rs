@@ -1,4 +1,4 @@
-//! What is drawn where: ranges by thread and depth, calls by thread, operations by device and stream.
+//! The lanes of the timeline: ranges by thread and depth, calls by thread, operations by device and stream.
 
 use crate::html::class;
 use roofgap_trace::{CallClass, Ns, Trace};
@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Group {
-    /// What the program named.
+    /// Ranges of the program.
     Ranges,
     /// Operators of a framework.
     Operators,
-    /// Calls into CUDA.
+    /// CUDA calls.
     Calls,
-    /// Operations on a GPU.
+    /// GPU operations.
     Streams,
 }
 
 impl Group {
-    /// The most lanes that are drawn.
+    /// Returns the most lanes that are drawn.
     fn most(self) -> usize {
         match self {
             Self::Ranges => 16,
@@ -29,8 +29,8 @@ impl Group {
         }
     }
 
-    /// What a lane of it holds, for people.
-    pub(super) fn things(self) -> &'static str {
+    /// Names the items of a lane.
+    pub(super) fn items(self) -> &'static str {
         match self {
             Self::Ranges => "ranges",
             Self::Operators => "operators",
@@ -40,14 +40,14 @@ impl Group {
     }
 }
 
-/// One line of the timeline: rows of one table of the trace, in the order of their start.
+/// One line of the timeline: rows of one table of the trace, sorted by start.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub label: String,
     pub rows: Vec<u32>,
 }
 
-/// The lanes of a group, and what did not fit.
+/// The lanes of a group, and the number of lanes and rows left out.
 #[derive(Debug)]
 pub(super) struct Lanes {
     pub group: Group,
@@ -57,7 +57,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Keeps the lanes with most in them, in their order.
+    /// Keeps the lanes with the most rows, in their order.
     fn of(group: Group, mut lanes: Vec<Lane>) -> Self {
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         order.sort_by_key(|&i| (std::cmp::Reverse(lanes[i].rows.len()), i));
@@ -79,7 +79,7 @@ impl Lanes {
     }
 }
 
-/// Ranges: for every thread one lane a depth.
+/// Assigns ranges to one lane per thread and depth.
 pub(super) fn ranges(trace: &Trace) -> Lanes {
     let rows = trace.ranges.rows.iter().enumerate();
     nested(
@@ -89,7 +89,7 @@ pub(super) fn ranges(trace: &Trace) -> Lanes {
     )
 }
 
-/// Operators of a framework: the same.
+/// Assigns operators of a framework to one lane per thread and depth.
 pub(super) fn operators(trace: &Trace) -> Lanes {
     let ops = &trace.cpu_ops;
     let rows = ops
@@ -102,7 +102,7 @@ pub(super) fn operators(trace: &Trace) -> Lanes {
     nested(trace, Group::Operators, rows)
 }
 
-/// Things that nest, in the order of (start, longest first) on each thread: each goes to the first depth that is free.
+/// Assigns items that nest, sorted by start and then longest first on each thread, to the first free depth.
 fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns, Ns)>) -> Lanes {
     let mut depths: BTreeMap<u32, Vec<(Ns, Vec<u32>)>> = BTreeMap::new();
     for (row, thread, start, end) in rows {
@@ -125,7 +125,7 @@ fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns,
     Lanes::of(group, lanes.collect())
 }
 
-/// Calls that launch, copy, set or wait, by thread.
+/// Assigns the calls that launch, copy, set or wait to one lane per thread.
 pub(super) fn calls(trace: &Trace) -> Lanes {
     let mut threads: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let shown = |c: &CallClass| class::of_call(*c).is_some();
@@ -146,7 +146,7 @@ pub(super) fn calls(trace: &Trace) -> Lanes {
     Lanes::of(Group::Calls, lanes.collect())
 }
 
-/// GPU operations by device, process and stream.
+/// Assigns GPU operations to one lane per device, process and stream.
 pub(super) fn streams(trace: &Trace) -> Lanes {
     let ops = &trace.ops;
     let mut streams: BTreeMap<(u16, u32, u32), Vec<u32>> = BTreeMap::new();
@@ -182,12 +182,12 @@ fn thread_name(trace: &Trace, thread: u32) -> String {
     };
     let name = match trace.names.get(found.name) {
         "" => "thread".to_owned(),
-        name => crate::html::markup::cut(name, 24),
+        name => crate::view::table::cut(name, 24),
     };
     let several = trace.processes.len() > 1;
     let pid = trace.processes.get(found.process.index()).filter(|_| several);
     let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
-    // Some tools put the number into the name.
+    // Some tools include the number in the name.
     let number = found.tid.to_string();
     if name.contains(&number) {
         return format!("{name}{pid}");
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nested_things_go_down_and_left_out_lanes_are_counted() {
+    fn nested_items_go_down_and_left_out_lanes_are_counted() {
         let trace = Trace::default();
         let rows = [(0, 0, 0, 100), (1, 0, 10, 50), (2, 0, 50, 60), (3, 0, 100, 120)];
         let lanes = nested(&trace, Group::Ranges, rows.into_iter());

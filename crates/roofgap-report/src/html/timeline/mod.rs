@@ -1,4 +1,8 @@
-//! The timeline as data: what is drawn in which lane, merged where there is too much of it, packed.
+//! The data of the timeline.
+//!
+//! - `lanes`: assigns ranges, operators, calls and GPU operations to lanes
+//! - `blocks`: merges neighbours in a lane with too many items
+//! - `data`: the description and the packed columns that the page reads
 
 mod blocks;
 mod data;

@@ -1,0 +1,72 @@
+//! `kernels.md` and `operators.md`.
+
+use crate::bundle::Bundle;
+use crate::view::kernels::{MARKDOWN, operators as operator_table, table};
+use crate::view::numbers::{count, ms};
+use crate::view::provenance::missing;
+use crate::view::table::{cut, escape, escape_line, escape_long};
+use roofgap_analyze::About;
+use std::fmt::Write;
+
+/// The most rows of the kernel table.
+const KERNELS: usize = 500;
+
+/// The most rows of the operator table.
+const OPERATORS: usize = 200;
+
+/// The longest full name of a kernel, in characters.
+const FULL_NAME: usize = 400;
+
+/// Renders `kernels.md`: every kernel by total time, then the full names.
+pub fn kernels(bundle: Bundle<'_>) -> String {
+    let analysis = bundle.analysis;
+    let mut out = format!("# Kernels: {}\n\n", escape(&bundle.context.title));
+    if analysis.kernels.is_empty() {
+        let _ = writeln!(out, "{}", escape_line(&missing(analysis, &About::Kernels)));
+        return out;
+    }
+    let _ = writeln!(
+        out,
+        "{} kernels in {} launches, {} ms of kernel time. Sorted by total time; shares are of all kernel time.\n",
+        count(analysis.kernels.len() as u64),
+        count(analysis.totals.kernel_count),
+        ms(analysis.totals.kernel_ns)
+    );
+    let (shown, rest) = analysis.kernels.split_at(analysis.kernels.len().min(KERNELS));
+    let kernel_table = table(analysis, shown, analysis.totals.kernel_ns);
+    out.push_str(&kernel_table.pick(&MARKDOWN).markdown());
+    if !rest.is_empty() {
+        let total: i64 = rest.iter().map(|k| k.total_ns).sum();
+        let _ = writeln!(
+            out,
+            "\n{} more kernels with {} ms in total are in `metrics.json`.",
+            rest.len(),
+            ms(total)
+        );
+    }
+    out.push_str("\n## Full names\n\n");
+    for kernel in shown.iter().filter(|k| k.name != k.short_name) {
+        let full = escape_long(&cut(&kernel.name, FULL_NAME));
+        let _ = writeln!(out, "- {}: {full}", escape(&kernel.short_name));
+    }
+    out
+}
+
+/// Renders `operators.md`: operators by own GPU time, then own CPU time.
+pub fn operators(bundle: Bundle<'_>) -> String {
+    let analysis = bundle.analysis;
+    let mut out = format!("# Operators: {}\n\n", escape(&bundle.context.title));
+    if analysis.operators.is_empty() {
+        let _ = writeln!(out, "{}", escape_line(&missing(analysis, &About::Operators)));
+        return out;
+    }
+    if let Some(why) = analysis.reason(&About::Operators) {
+        let _ = writeln!(out, "{}.\n", escape_line(why));
+    }
+    out.push_str(&operator_table(analysis, OPERATORS).markdown());
+    if analysis.operators.len() > OPERATORS {
+        let more = analysis.operators.len() - OPERATORS;
+        let _ = writeln!(out, "\n{more} more are in `metrics.json`.");
+    }
+    out
+}

@@ -1,0 +1,94 @@
+//! Findings: savings, evidence, and the sentence for no findings.
+
+use super::numbers::{NONE, count, ms, si, time};
+use roofgap_analyze::{Analysis, Finding, verdict};
+use serde_json::Value;
+
+/// Note on several findings.
+pub(crate) const SAVINGS_OVERLAP: &str =
+    "Each saving is an upper bound for that finding alone; savings overlap and do not add up.";
+
+/// States the upper bound on the time a finding saves.
+pub(crate) fn saving(finding: &Finding) -> String {
+    let stage = finding.stage.as_deref().unwrap_or("the whole capture");
+    format!(
+        "saves at most {} ms ({:.1} % of {stage})",
+        ms(finding.bound_ns),
+        finding.bound_pct
+    )
+}
+
+/// Returns the name of a piece of evidence, without the unit its value is shown with.
+pub(crate) fn evidence_name(key: &str) -> String {
+    let bare = ["_ns", "_pct"].iter().find_map(|unit| key.strip_suffix(unit));
+    bare.unwrap_or(key).replace('_', " ")
+}
+
+/// Formats a piece of evidence in the unit its key names.
+pub(crate) fn evidence_value(key: &str, value: &Value) -> String {
+    let number = match value {
+        Value::Number(number) => number,
+        Value::String(text) => return text.clone(),
+        Value::Null => return NONE.into(),
+        other => return other.to_string(),
+    };
+    let real = number.as_f64().unwrap_or(0.0);
+    if key.ends_with("_ns") {
+        time(real.round() as i64)
+    } else if key.ends_with("_pct") {
+        format!("{real:.1} %")
+    } else if key.ends_with("bytes") {
+        format!("{}B", si(real))
+    } else if let Some(whole) = number.as_u64() {
+        count(whole)
+    } else {
+        format!("{real:.2}")
+    }
+}
+
+/// Says why there is no finding, and which input would show more.
+pub(crate) fn none_found(analysis: &Analysis) -> String {
+    let bound = analysis.stages.iter().filter(|s| verdict(s).label == "GPU-bound");
+    let busy: Vec<&str> = bound.map(|s| s.name.as_str()).collect();
+    if busy.is_empty() {
+        return "No findings: no rule applies to the data.".into();
+    }
+    let mut inputs = Vec::new();
+    if analysis.counters.is_empty() {
+        inputs.push("ncu counters");
+    }
+    if analysis.stages.iter().all(|stage| stage.mbu.is_none()) {
+        inputs.push("the model (--model)");
+    }
+    let next = if inputs.is_empty() {
+        String::new()
+    } else {
+        let inputs = inputs.join(" and ");
+        format!(" Provide {inputs} to see how far they are from the hardware's roof.")
+    };
+    format!(
+        "No findings: the GPU is busy in {}, so its kernels are the limit.{next}",
+        busy.join(" and ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn evidence_has_its_unit() {
+        assert_eq!(evidence_name("gap_per_launch_ns"), "gap per launch");
+        for (key, value, shown) in [
+            ("gap_per_launch_ns", json!(1500.4), "1.5 µs"),
+            ("busy_pct", json!(8.25), "8.2 %"),
+            ("bytes", json!(2_000_000), "2.00 MB"),
+            ("launches", json!(12345), "12,345"),
+            ("kernel", json!("<b>"), "<b>"),
+            ("x", json!(null), "–"),
+        ] {
+            assert_eq!(evidence_value(key, &value), shown);
+        }
+    }
+}

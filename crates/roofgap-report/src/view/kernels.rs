@@ -1,0 +1,151 @@
+//! Tables of kernels, operators and counters.
+
+use super::numbers::{NONE, or_none, percent, si, us};
+use super::stages::joined;
+use super::table::Table;
+use roofgap_analyze::{Analysis, CounterRow, Kernel, Operator, short_name};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// The stages in which each kernel ran.
+pub(crate) struct KernelStages<'a>(BTreeMap<&'a str, Vec<(usize, &'a Kernel)>>);
+
+impl<'a> KernelStages<'a> {
+    /// Finds the stages of every kernel.
+    pub(crate) fn of(analysis: &'a Analysis) -> Self {
+        let mut rows: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (at, stage) in analysis.stages.iter().enumerate() {
+            for kernel in &stage.kernels {
+                rows.entry(kernel.name.as_str()).or_default().push((at, kernel));
+            }
+        }
+        Self(rows)
+    }
+
+    /// Returns the positions of the stages of a kernel on the given devices, the one with most of its time first.
+    pub(crate) fn positions(&self, name: &str, on: impl Fn(Option<u32>) -> bool) -> Vec<usize> {
+        let mut times: BTreeMap<usize, i64> = BTreeMap::new();
+        for (at, kernel) in self
+            .0
+            .get(name)
+            .into_iter()
+            .flatten()
+            .filter(|(_, k)| on(k.device))
+        {
+            *times.entry(*at).or_default() += kernel.total_ns;
+        }
+        let mut positions: Vec<usize> = times.keys().copied().collect();
+        positions.sort_by_key(|at| Reverse(times.get(at)));
+        positions
+    }
+}
+
+/// Builds the table of some kernels; a share is of `whole_ns`. A report picks its columns.
+pub(crate) fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> Table {
+    let stages = KernelStages::of(analysis);
+    let names = |kernel: &Kernel| {
+        let positions = stages.positions(&kernel.name, |device| device == kernel.device);
+        let names: Vec<&str> = positions
+            .iter()
+            .filter_map(|at| Some(analysis.stages.get(*at)?.name.as_str()))
+            .collect();
+        joined(&names)
+    };
+    Table::of(kernels)
+        .text("kernel", |k: &Kernel| k.short_name.clone())
+        .text("device", |k| or_none(k.device, |d| d.to_string()))
+        .ms("total", |k| k.total_ns)
+        .count("calls", |k| k.calls)
+        .number("mean ms", |k| format!("{:.6}", k.mean_ns as f64 / 1e6))
+        .number("share %", |k| percent(k.total_ns, whole_ns))
+        .text("stage", names)
+        .text("family", |k| k.family.to_string())
+        .text("bound", |k| bound(k.counters.as_ref()))
+        .number("mean µs", |k| us(k.mean_ns))
+        .number("median µs", |k| or_none(k.median_ns, us))
+        .number("min µs", |k| or_none(k.min_ns, us))
+        .number("max µs", |k| or_none(k.max_ns, us))
+        .build()
+}
+
+/// The columns of a kernel table in Markdown.
+pub(crate) const MARKDOWN: [&str; 9] = [
+    "kernel", "device", "total ms", "calls", "mean ms", "share %", "stage", "family", "bound",
+];
+
+/// The columns of the kernel table of the page.
+pub(crate) const PAGE: [&str; 11] = [
+    "kernel",
+    "family",
+    "stage",
+    "total ms",
+    "share %",
+    "calls",
+    "mean µs",
+    "median µs",
+    "min µs",
+    "max µs",
+    "bound",
+];
+
+fn bound(row: Option<&CounterRow>) -> String {
+    row.and_then(|row| row.bound.clone())
+        .unwrap_or_else(|| NONE.into())
+}
+
+/// Sums the time of each kernel over all stages, or over the whole capture if it has no stages. Returns the kernels by time
+/// and the total, ns.
+pub(crate) fn by_time(analysis: &Analysis) -> (Vec<(&str, i64)>, i64) {
+    let mut kernels: Vec<&Kernel> = analysis.stages.iter().flat_map(|s| &s.kernels).collect();
+    if kernels.is_empty() {
+        kernels.extend(&analysis.kernels);
+    }
+    let mut sums: Vec<(&str, i64)> = Vec::new();
+    for kernel in kernels {
+        match sums.iter_mut().find(|(name, _)| *name == kernel.short_name) {
+            Some((_, ns)) => *ns += kernel.total_ns,
+            None => sums.push((&kernel.short_name, kernel.total_ns)),
+        }
+    }
+    sums.sort_by_key(|(_, ns)| Reverse(*ns));
+    let whole = sums.iter().map(|(_, ns)| ns).sum();
+    (sums, whole)
+}
+
+/// Builds the table of the first operators.
+pub(crate) fn operators(analysis: &Analysis, most: usize) -> Table {
+    Table::of(&analysis.operators[..analysis.operators.len().min(most)])
+        .text("operator", |o: &Operator| o.name.clone())
+        .count("calls", |o| o.calls)
+        .ms("self CPU", |o| o.self_cpu_ns)
+        .ms("total CPU", |o| o.total_cpu_ns)
+        .ms("self GPU", |o| o.self_gpu_ns)
+        .ms("total GPU", |o| o.total_gpu_ns)
+        .ms("mean CPU", |o| o.total_cpu_ns / (o.calls.max(1) as i64))
+        .build()
+}
+
+/// Builds the table of the first counter rows. A report picks its columns.
+pub(crate) fn counters(analysis: &Analysis, most: usize) -> Table {
+    let dims = |d: [u32; 3]| format!("{}x{}x{}", d[0], d[1], d[2]);
+    Table::of(&analysis.counters[..analysis.counters.len().min(most)])
+        .text("kernel", |r: &CounterRow| short_name(&r.kernel))
+        .text("stage", |r| r.stage.clone().unwrap_or_else(|| NONE.into()))
+        .text("grid", move |r| dims(r.grid))
+        .text("block", move |r| dims(r.block))
+        .number("µs", |r| or_none(r.duration_ns, us))
+        .number("× timeline", |r| {
+            or_none(r.timeline_ratio, |r| format!("{r:.2}"))
+        })
+        .decimal("SM %", |r| r.sm_pct)
+        .decimal("memory %", |r| r.memory_pct)
+        .decimal("DRAM %", |r| r.dram_pct)
+        .decimal("L2 %", |r| r.l2_pct)
+        .decimal("L1 %", |r| r.l1_pct)
+        .decimal("occupancy %", |r| r.occupancy_pct)
+        .decimal("FLOP/B", |r| r.intensity)
+        .number("FLOP/s", |r| or_none(r.achieved_flops_per_s, si))
+        .text("bound", |r| bound(Some(r)))
+        .text("reason", |r| r.reason.clone())
+        .build()
+}

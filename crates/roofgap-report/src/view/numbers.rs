@@ -1,0 +1,116 @@
+//! Numbers formatted for people.
+
+pub(crate) use roofgap_analyze::findings::count;
+
+/// Stands for a value that was not measured.
+pub(crate) const NONE: &str = "–";
+
+/// Formats a value, or a dash for one that was not measured.
+pub(crate) fn or_none<T>(value: Option<T>, format: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| NONE.to_owned(), format)
+}
+
+/// Formats nanoseconds as milliseconds with three decimals.
+pub(crate) fn ms(ns: i64) -> String {
+    format!("{:.3}", ns as f64 / 1e6)
+}
+
+/// Formats nanoseconds as microseconds with two decimals.
+pub(crate) fn us(ns: i64) -> String {
+    format!("{:.2}", ns as f64 / 1e3)
+}
+
+/// Formats nanoseconds in a fitting unit.
+pub fn time(ns: i64) -> String {
+    let value = ns as f64;
+    match ns.unsigned_abs() {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", value / 1e3),
+        1_000_000..10_000_000_000 => format!("{:.1} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}
+
+/// Formats bytes in a fitting unit, in powers of 1000 as disks and size limits are stated.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (1_000_000_000_000, "TB"),
+        (1_000_000_000, "GB"),
+        (1_000_000, "MB"),
+        (1_000, "kB"),
+    ];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// Formats a share of a total in percent with one decimal, or a dash for an empty total.
+pub(crate) fn percent(part: i64, whole: i64) -> String {
+    let share = (whole > 0).then(|| 100.0 * part as f64 / whole as f64);
+    or_none(share, |pct| format!("{pct:.1}"))
+}
+
+/// Formats a percentage, with more decimals for a small one.
+pub(crate) fn share(percent: f64) -> String {
+    match percent.abs() {
+        p if p >= 10.0 => format!("{percent:.1}"),
+        p if p >= 0.1 => format!("{percent:.2}"),
+        _ => format!("{percent:.4}"),
+    }
+}
+
+/// Formats a count with its noun.
+pub(crate) fn plural(n: u64, noun: &str) -> String {
+    if n == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{} {noun}s", count(n))
+    }
+}
+
+/// Formats a large number with a decimal prefix, such as `4.81 T`.
+pub(crate) fn si(value: f64) -> String {
+    const PREFIXES: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    match PREFIXES.iter().find(|(size, _)| value.abs() >= *size) {
+        Some((size, prefix)) => format!("{:.2} {prefix}", value / size),
+        None => format!("{value:.2} "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_numbers() {
+        assert_eq!(ms(17_863_193), "17.863");
+        assert_eq!(
+            (plural(1, "kernel"), plural(2_000, "kernel")),
+            ("1 kernel".into(), "2,000 kernels".into())
+        );
+        assert_eq!(time(999), "999 ns");
+        assert_eq!(time(1_500), "1.5 µs");
+        assert_eq!(time(239_255_440), "239.3 ms");
+        assert_eq!(time(61_000_000_000), "61.00 s");
+        assert_eq!(percent(1, 8), "12.5");
+        assert_eq!(percent(1, 0), NONE);
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(123), "123");
+        assert_eq!([47.604, 2.2, 0.00399].map(share), ["47.6", "2.20", "0.0040"]);
+        assert_eq!(si(4.8143e12), "4.81 T");
+        assert_eq!(si(12.0), "12.00 ");
+    }
+
+    #[test]
+    fn formats_sizes() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.0 kB"),
+            (2_000_000_000, "2.0 GB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}

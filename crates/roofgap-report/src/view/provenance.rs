@@ -1,0 +1,234 @@
+//! Provenance: inputs, environment, phases, profiler overhead, losses, and why a part is missing.
+
+use super::numbers::{NONE, count, ms, or_none, percent, si};
+use super::table::Table;
+use crate::bundle::{Bundle, PhaseLine};
+use roofgap_analyze::WorkloadInfo;
+use roofgap_analyze::{
+    About, Analysis, DeviceInfo, LossInfo, Overhead, RangeInfo, Reason, SourceInfo, Stage,
+};
+
+/// Measured time over unprofiled time above which a tool distorts its own measurement.
+const HIGH_OVERHEAD: f64 = 1.25;
+
+/// Sentence for an analysis without losses.
+pub(crate) const NO_LOSSES: &str = "None: every row of the input was read and used.";
+
+/// Advice for a high profiler overhead.
+pub(crate) const LOWER_OVERHEAD: &str = "Above 1.25 the profiler distorts its own measurement. `run.mode=light` or `profiling.timeline=native` costs less.";
+
+/// Says that a part of the analysis is missing, and why.
+pub(crate) fn missing(analysis: &Analysis, part: &About) -> String {
+    let why = analysis.reason(part).unwrap_or(match part {
+        About::Kernels => "the input has no kernels",
+        About::Operators => "none were recorded",
+        About::Counters => "none were measured",
+        About::Overhead => "there is no run without a profiler to compare with",
+        _ => "none were found",
+    });
+    let why = why.trim_end_matches('.');
+    match part {
+        About::Overhead => format!("Profiler overhead unknown: {why}."),
+        _ => format!("No {part}: {why}."),
+    }
+}
+
+/// Lists the facts of a device that are known: name, compute capability, SMs, memory, bandwidth.
+pub(crate) fn device(device: &DeviceInfo) -> String {
+    let mut facts = vec![device.name.clone().unwrap_or_else(|| "unknown GPU".into())];
+    let capability = device.compute_capability.as_ref();
+    facts.extend(capability.map(|cc| format!("compute capability {cc}")));
+    facts.extend(device.sms.map(|sms| format!("{sms} SMs")));
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30));
+    facts.extend(device.memory_bytes.map(gib));
+    let bandwidth = device.bandwidth_bytes_per_s;
+    facts.extend(bandwidth.map(|b| format!("{}B/s", si(b as f64))));
+    facts.join(", ")
+}
+
+/// Lists the facts of the model that are known: name, parameters, dtype, weights.
+pub(crate) fn model(workload: &WorkloadInfo) -> String {
+    let mut facts = vec![workload.model.clone().unwrap_or_else(|| "unknown model".into())];
+    facts.extend(workload.parameters.map(|p| format!("{}parameters", si(p as f64))));
+    facts.extend(workload.dtype.clone());
+    facts.extend(workload.weights.as_ref().map(|w| format!("{w} weights")));
+    facts.join(", ")
+}
+
+/// Builds the table of environment, devices, model and inputs.
+pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
+    let mut table = Table::new(&["name", "value"]);
+    for (name, value) in &bundle.context.environment {
+        table.row([name.clone(), value.clone()]);
+    }
+    for gpu in &bundle.analysis.devices {
+        table.row([format!("GPU {}", gpu.id), device(gpu)]);
+    }
+    if let Some(w) = &bundle.analysis.workload {
+        let facts = [
+            ("model", w.model.clone()),
+            ("revision", w.revision.clone()),
+            ("parameters", w.parameters.map(count)),
+            ("active parameters", w.active_parameters.map(count)),
+            ("dtype", w.dtype.clone()),
+            ("weights", w.weights.clone()),
+            ("prompt tokens", w.prompt_tokens.map(count)),
+            ("vision tokens", w.vision_tokens.map(count)),
+            ("generated tokens", w.generated_tokens.map(count)),
+            ("batch", w.batch.map(count)),
+            ("device", w.device.clone()),
+        ];
+        for (name, value) in facts {
+            table.rows.extend(value.map(|value| vec![name.to_owned(), value]));
+        }
+    }
+    for source in &bundle.analysis.sources {
+        let version = source.tool_version.as_deref().unwrap_or("unknown version");
+        table.row([
+            format!("input ({})", source.format),
+            format!("{} ({version})", source.path),
+        ]);
+    }
+    table
+}
+
+/// Builds the table of totals over the whole capture.
+pub(crate) fn aggregates(analysis: &Analysis) -> Table {
+    let totals = &analysis.totals;
+    let mut table = Table::new(&["total", "value>"]);
+    for (name, value) in [
+        ("kernel launches", count(totals.kernel_count)),
+        ("kernel time, ms", ms(totals.kernel_ns)),
+        ("GPU busy, ms", or_none(totals.busy_ns, ms)),
+        ("copies, ms", or_none(totals.memcpy_ns, ms)),
+        ("memory sets, ms", or_none(totals.memset_ns, ms)),
+        (
+            "GPU operations without a launch record",
+            count(totals.unattributed_count),
+        ),
+    ] {
+        table.row([name.to_owned(), value]);
+    }
+    table
+}
+
+/// Builds the table of inputs.
+pub(crate) fn sources(analysis: &Analysis) -> Table {
+    let version = |v: &Option<String>| or_none(v.clone(), |v| v);
+    Table::of(&analysis.sources)
+        .text("file", |s: &SourceInfo| s.path.clone())
+        .text("format", |s| s.format.to_string())
+        .text("tool version", move |s| version(&s.tool_version))
+        .text("schema version", move |s| version(&s.schema_version))
+        .build()
+}
+
+/// Builds the table of ranges, for a capture in which no stage was found.
+pub(crate) fn ranges(analysis: &Analysis, most: usize) -> Table {
+    Table::of(&analysis.ranges[..analysis.ranges.len().min(most)])
+        .text("domain", |r: &RangeInfo| r.domain.clone())
+        .text("range", |r| r.name.clone())
+        .count("count", |r| r.instances)
+        .ms("wall", |r| r.wall_ns)
+        .count("kernels", |r| r.kernel_count)
+        .build()
+}
+
+/// Builds the table of phases that have ended; the phase that writes the report is still running.
+pub(crate) fn phases(bundle: Bundle<'_>) -> Table {
+    let ended: Vec<&PhaseLine> = bundle
+        .context
+        .phases
+        .iter()
+        .filter(|p| p.status != "running")
+        .collect();
+    Table::of(&ended)
+        .text("phase", |p| p.name.clone())
+        .text("status", |p| p.status.clone())
+        .number("seconds", |p| or_none(p.seconds, |s| format!("{s:.1}")))
+        .text("why", |p| p.why.clone().unwrap_or_default())
+        .build()
+}
+
+/// Says which phases were skipped or failed, and why.
+pub(crate) fn incomplete_phases(bundle: Bundle<'_>) -> Vec<String> {
+    let incomplete = |p: &&PhaseLine| p.status == "skipped" || p.status == "failed";
+    let sentence = |p: &PhaseLine| {
+        let why = p.why.as_deref().unwrap_or("no reason given");
+        format!("Not measured: {} {}: {why}.", p.name, p.status)
+    };
+    bundle
+        .context
+        .phases
+        .iter()
+        .filter(incomplete)
+        .map(sentence)
+        .collect()
+}
+
+/// Builds the table of profiler overhead.
+pub(crate) fn overhead(analysis: &Analysis) -> Table {
+    Table::of(&analysis.overhead)
+        .text("tool", |o: &Overhead| o.tool.to_string())
+        .text("stage", |o| o.stage.clone())
+        .number("profiled / unprofiled", |o| format!("{:.2}", o.ratio))
+        .build()
+}
+
+/// Names the stages whose times a profiler distorts.
+pub(crate) fn high_overhead(analysis: &Analysis) -> Vec<String> {
+    let high = analysis.overhead.iter().filter(|o| o.ratio > HIGH_OVERHEAD);
+    let sentence = |o: &Overhead| {
+        format!(
+            "Profiler overhead: with {} {} takes {:.2} times as long; its times are distorted.",
+            o.tool, o.stage, o.ratio
+        )
+    };
+    high.map(sentence).collect()
+}
+
+/// Builds the table of one instance of each stage: unprofiled wall time beside what the profiled run attributes to it.
+pub(crate) fn unprofiled(analysis: &Analysis) -> Table {
+    let timed = analysis
+        .overhead
+        .iter()
+        .filter(|o| o.tool.records_timeline() && o.ratio > 0.0);
+    let rows: Vec<(&Stage, f64)> = timed
+        .filter_map(|o| Some((analysis.stages.iter().find(|s| s.name == o.stage)?, o.ratio)))
+        .collect();
+    let each = |stage: &Stage, ns: i64| ns / (stage.instances.max(1) as i64);
+    let wall = move |(stage, ratio): &(&Stage, f64)| (each(stage, stage.wall_ns) as f64 / ratio) as i64;
+    Table::of(&rows)
+        .text("stage", |(stage, _)| stage.name.clone())
+        .ms("unprofiled wall", wall)
+        .ms("profiled wall", move |(stage, _)| each(stage, stage.wall_ns))
+        .ms("kernel", move |(stage, _)| {
+            stage.kernel_ns.map(|ns| each(stage, ns))
+        })
+        .ms("GPU busy", move |(stage, _)| {
+            stage.busy_ns.map(|ns| each(stage, ns))
+        })
+        .number("busy % of unprofiled", move |row| {
+            let busy = row.0.busy_ns.map(|ns| each(row.0, row.0.each_device(ns)));
+            busy.map_or(NONE.to_owned(), |busy| percent(busy, wall(row)))
+        })
+        .build()
+}
+
+/// Builds the table of losses.
+pub(crate) fn losses(analysis: &Analysis) -> Table {
+    Table::of(&analysis.losses)
+        .text("loss", |l: &LossInfo| l.id.clone())
+        .text("severity", |l| l.severity.to_string())
+        .count("rows", |l| l.count)
+        .text("meaning", |l| l.meaning.clone())
+        .build()
+}
+
+/// Builds the table of values that are missing or estimated, with the reasons.
+pub(crate) fn reasons(analysis: &Analysis) -> Table {
+    Table::of(&analysis.reasons)
+        .text("value", |r: &Reason| r.about.to_string())
+        .text("why", |r| r.why.clone())
+        .build()
+}

@@ -1,0 +1,173 @@
+//! Stages: their table, the sentences on each, and the parts of their time.
+
+use super::numbers::{NONE, count, ms, or_none, percent, plural, share, time};
+use super::table::Table;
+use roofgap_analyze::{Analysis, Idle, Note, Stage, StageOrigin, Steps};
+
+/// Builds the table of all stages. A report picks its columns.
+pub(crate) fn table(analysis: &Analysis) -> Table {
+    let gpu = |stage: &Stage, n: u64| stage.busy_ns.map(|_| n);
+    let idle = |f: fn(&Idle) -> i64| move |s: &Stage| s.idle.as_ref().map(f);
+    Table::of(&analysis.stages)
+        .text("stage", |s: &Stage| s.name.clone())
+        .count("instances", |s| s.instances)
+        .ms("wall", |s| s.wall_ns)
+        .ms("GPU busy", |s| s.busy_ns)
+        .number("busy %", busy_percent)
+        .ms("idle", idle(Idle::total_ns))
+        .ms("kernel", |s| s.kernel_ns)
+        .count("kernels", move |s| gpu(s, s.kernel_count))
+        .count("launches", move |s| gpu(s, s.launch_count))
+        .ms("idle: launch", idle(|i| i.launch_ns))
+        .ms("sync", idle(|i| i.sync_ns))
+        .ms("copy", idle(|i| i.copy_ns))
+        .ms("other", idle(|i| i.other_ns))
+        .number("MFU %", |s| or_none(s.mfu.as_ref(), |m| share(m.by_wall_pct)))
+        .number("MBU %", |s| or_none(s.mbu.as_ref(), |m| share(m.by_wall_pct)))
+        .build()
+}
+
+/// Formats the share of a stage's time in which its GPUs were busy, in %.
+pub(crate) fn busy_percent(stage: &Stage) -> String {
+    let busy = stage.busy_ns.and_then(|_| stage.busy_share());
+    or_none(busy, |share| format!("{:.1}", 100.0 * share))
+}
+
+/// Says whether the times of a stage are the program's own.
+pub(crate) fn own_times(stage: &Stage) -> bool {
+    stage.from == StageOrigin::Workload
+}
+
+/// Lists the sentences on a stage: GPU work after its ranges, steps, notes.
+pub(crate) fn details(stage: &Stage) -> Vec<String> {
+    let mut lines = Vec::new();
+    if stage.closes_early() {
+        lines.push(format!(
+            "the ranges of {} close before the GPU has finished: GPU work goes on for {} more; \
+             synchronize with the device at the end of the range to time all of it",
+            stage.name,
+            time(stage.late_ns)
+        ));
+    }
+    lines.extend(stage.steps.as_ref().map(steps));
+    lines.extend(stage.notes.iter().map(|n| note(stage, n)));
+    lines
+}
+
+/// Describes the steps of a stage.
+pub(crate) fn steps(steps: &Steps) -> String {
+    let launches = steps
+        .launches_per_step
+        .map(|l| format!(", {l:.0} launches per step"));
+    format!(
+        "{} steps: mean {}, p50 {}, p90 {}, p99 {}{}",
+        count(steps.count),
+        time(steps.mean_ns),
+        time(steps.p50_ns),
+        time(steps.p90_ns),
+        time(steps.p99_ns),
+        launches.unwrap_or_default()
+    )
+}
+
+fn note(stage: &Stage, note: &Note) -> String {
+    format!(
+        "of which {}: {} ms wall ({} % of the stage), {} ms in {}",
+        note.name,
+        ms(note.wall_ns),
+        percent(note.wall_ns, stage.wall_ns),
+        or_none(note.kernel_ns, ms),
+        plural(note.kernel_count, "kernel")
+    )
+}
+
+/// A part of a stage's time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimePart {
+    /// Class in the style sheet.
+    pub(crate) class: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) meaning: &'static str,
+}
+
+/// The parts of a stage's time, in the order of [`parts`].
+pub(crate) const PARTS: [TimePart; 7] = [
+    part("busy", "GPU busy", "at least one operation ran"),
+    part(
+        "idle-launch",
+        "idle: launch",
+        "the CPU had not launched the next operation yet",
+    ),
+    part(
+        "idle-sync",
+        "idle: sync",
+        "the launching thread was waiting for the device",
+    ),
+    part(
+        "idle-copy",
+        "idle: copy",
+        "the launching thread was inside a copy call",
+    ),
+    part("idle-other", "idle: other", "launched and not started"),
+    part(
+        "outside",
+        "outside",
+        "before the first and after the last GPU operation of the stage",
+    ),
+    part(
+        "shared",
+        "shared",
+        "concurrent instances on one GPU, whose time counts once",
+    ),
+];
+
+const fn part(class: &'static str, name: &'static str, meaning: &'static str) -> TimePart {
+    TimePart { class, name, meaning }
+}
+
+/// Position of the part that only programs of several processes or threads have.
+const SHARED: usize = 6;
+
+/// Returns the duration of each part of a stage, ns; `None` without GPU work.
+pub(crate) fn parts(stage: &Stage) -> Option<[i64; 7]> {
+    let (busy, idle, projected) = (stage.busy_ns?, stage.idle?, stage.projected_ns?);
+    let each = |ns| stage.each_device(ns);
+    let elapsed = stage.elapsed_ns();
+    let outside = (elapsed - projected).max(0);
+    let known = each(busy + idle.total_ns()) + outside;
+    // Less than one per cent is rounding at the edges of instances.
+    let shared = Some(elapsed - known).filter(|rest| *rest > elapsed / 100);
+    Some([
+        each(busy),
+        each(idle.launch_ns),
+        each(idle.sync_ns),
+        each(idle.copy_ns),
+        each(idle.other_ns),
+        outside,
+        shared.unwrap_or(0),
+    ])
+}
+
+/// Returns the parts that at least one stage can have.
+pub(crate) fn used_parts(stages: &[Stage]) -> &'static [TimePart] {
+    let shared = |s: &Stage| parts(s).is_some_and(|p| p[SHARED] > 0);
+    if stages.iter().any(shared) {
+        &PARTS
+    } else {
+        &PARTS[..SHARED]
+    }
+}
+
+/// Tells whether the parts of a stage add up to more than its wall time.
+pub(crate) fn parts_exceed_wall(stage: &Stage) -> bool {
+    parts(stage).is_some_and(|p| p.iter().sum::<i64>() > stage.wall_ns + stage.wall_ns / 50)
+}
+
+/// Names the stages of a kernel, or a dash.
+pub(crate) fn joined(names: &[&str]) -> String {
+    if names.is_empty() {
+        NONE.to_owned()
+    } else {
+        names.join(", ")
+    }
+}
