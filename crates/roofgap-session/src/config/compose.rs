@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
 use super::layer;
+use super::layer::GROUPS;
 use super::overrides::{Action, Override};
-use super::presets::{GROUPS, Presets, read_user_file};
+use super::presets::{Presets, read_user_file};
 use super::settings::Config;
 use super::tree::{Map, Node, Origin, Value};
 use super::yaml;
@@ -58,8 +59,6 @@ pub struct Choice {
 pub struct Explained {
     /// Dotted key.
     pub key: String,
-    /// Value on one line of YAML.
-    pub value: String,
     /// Value as JSON.
     pub json: serde_json::Value,
     /// Origin.
@@ -186,7 +185,6 @@ impl Composed {
     pub fn explain(&self) -> Vec<Explained> {
         let explained = |(key, node): (String, &Node)| Explained {
             key,
-            value: yaml::inline(node),
             json: node.to_json(),
             origin: node.origin.to_string(),
         };

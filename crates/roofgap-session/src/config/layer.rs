@@ -1,8 +1,18 @@
 //! Checks one layer of the configuration against the known keys.
 
 use super::error::ConfigError;
-use super::presets::GROUPS;
 use super::tree::{Node, Origin, Value};
+
+/// Groups in display order.
+pub(crate) const GROUPS: &[&str] = &[
+    "workload",
+    "model",
+    "runner",
+    "profiling/nsys",
+    "profiling/ncu",
+    "profiling/torch",
+    "hardware",
+];
 
 /// Maps with keys chosen by the user.
 const FREE: &[&str] = &["stages", "workload.env", "model.set"];

@@ -21,7 +21,7 @@ mod yaml;
 
 pub use compose::{Choice, Composed, ConfigProps, Explained, compose};
 pub use error::ConfigError;
-pub use presets::{Group, OptionSource, PresetOption, list};
+pub use presets::{Group, PresetOption, list};
 pub use settings::Config;
 pub use tree::Origin;
 pub use yaml::{read as read_yaml, write as write_yaml};

@@ -7,35 +7,21 @@ use roofgap_analyze::model::{Architecture, PresetError, preset, preset_config};
 use super::settings::{Config, Model, WorkloadKind};
 
 /// Error from reading the model of a configuration.
+#[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// A `config.json` is not readable.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// File.
-        path: PathBuf,
-        /// System error.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A `config.json` describes no known architecture.
     #[error("{}: {why}", path.display())]
-    Malformed {
-        /// File.
-        path: PathBuf,
-        /// Reason.
-        why: String,
-    },
+    Malformed { path: PathBuf, why: String },
     /// `model.preset` is unknown.
     #[error(transparent)]
     Preset(#[from] PresetError),
     /// `model.target` is unknown.
     #[error("model.target is {target}, which is neither a folder nor the name of a preset: {source}")]
-    Target {
-        /// Value of `model.target`.
-        target: String,
-        /// Preset error.
-        source: PresetError,
-    },
+    Target { target: String, source: PresetError },
 }
 
 /// Returns the folder of the weights, where `model.target` names one.

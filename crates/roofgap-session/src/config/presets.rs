@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
-use super::layer::{self, nearest};
+use super::layer::{self, GROUPS, nearest};
 use super::tree::{Map, Node, Origin, Value};
 use super::yaml;
 
@@ -11,17 +11,6 @@ use super::yaml;
 include!(concat!(env!("OUT_DIR"), "/presets.rs"));
 
 const NOT_A_MAP: &str = "expected keys with values";
-
-/// Groups in display order.
-pub(crate) const GROUPS: &[&str] = &[
-    "workload",
-    "model",
-    "runner",
-    "profiling/nsys",
-    "profiling/ncu",
-    "profiling/torch",
-    "hardware",
-];
 
 /// A group of options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,19 +30,6 @@ pub struct PresetOption {
     pub name: String,
     /// Description: the first comment of the file.
     pub about: String,
-    /// Source.
-    pub source: OptionSource,
-}
-
-/// Source of an option.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OptionSource {
-    /// Built in.
-    Builtin,
-    /// A file of the user's folder.
-    User(PathBuf),
-    /// Built in, extended by a file of the user's folder.
-    Both(PathBuf),
 }
 
 /// Built-in presets and those of a user's folder.
@@ -167,7 +143,6 @@ impl Presets {
                 (!name.starts_with('_') && !name.contains('/')).then(|| PresetOption {
                     name: name.to_owned(),
                     about: about(text),
-                    source: OptionSource::Builtin,
                 })
             })
             .collect();
@@ -183,16 +158,11 @@ impl Presets {
                     continue;
                 };
                 let text = read_file(&path)?;
-                match options.iter_mut().find(|option| option.name == name) {
-                    Some(option) => option.source = OptionSource::Both(path),
-                    None => {
-                        let source = OptionSource::User(path);
-                        options.push(PresetOption {
-                            name,
-                            about: about(&text),
-                            source,
-                        });
-                    }
+                if !options.iter().any(|option| option.name == name) {
+                    options.push(PresetOption {
+                        name,
+                        about: about(&text),
+                    });
                 }
             }
         }

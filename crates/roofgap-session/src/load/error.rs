@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::run_dir::{LocateError, RecordError};
 
 /// Error from loading captures or a run.
+#[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file is not readable.
@@ -35,12 +36,7 @@ pub enum LoadError {
         path.display(),
         other.display()
     )]
-    NotAlone {
-        /// Run directory.
-        path: PathBuf,
-        /// Other input.
-        other: PathBuf,
-    },
+    NotAlone { path: PathBuf, other: PathBuf },
     /// No nsys is available to export a report.
     #[error(
         "{}: a report of nsys {made_by}, which only nsys can export, and {why}; install Nsight Systems, name it with --nsys, or \
@@ -48,11 +44,8 @@ pub enum LoadError {
         path.display()
     )]
     NoNsys {
-        /// Report.
         path: PathBuf,
-        /// Version of nsys that wrote the report.
         made_by: String,
-        /// Reason.
         why: String,
     },
     /// nsys failed to export a report.
@@ -62,51 +55,26 @@ pub enum LoadError {
         nsys.display()
     )]
     Export {
-        /// Report.
         path: PathBuf,
-        /// Version of nsys that wrote the report.
         made_by: String,
-        /// nsys that failed.
         nsys: PathBuf,
-        /// Output of nsys.
         why: String,
     },
     /// The user interrupted an export.
     #[error("interrupted while nsys exported {}", path.display())]
-    Interrupted {
-        /// Report.
-        path: PathBuf,
-    },
+    Interrupted { path: PathBuf },
     /// A temporary copy failed.
     #[error("cannot write a temporary copy of {}: {source}; set TMPDIR to a folder with space", path.display())]
-    Temporary {
-        /// Input.
-        path: PathBuf,
-        /// System error.
-        source: io::Error,
-    },
+    Temporary { path: PathBuf, source: io::Error },
     /// A run has no analysis.
     #[error("the run in {} has no metrics.json; `roofgap report {}` writes it", path.display(), path.display())]
-    NoMetrics {
-        /// Run directory.
-        path: PathBuf,
-    },
+    NoMetrics { path: PathBuf },
     /// An analysis is not readable.
     #[error("cannot read {}: {source}", path.display())]
-    Analysis {
-        /// File.
-        path: PathBuf,
-        /// System error.
-        source: io::Error,
-    },
+    Analysis { path: PathBuf, source: io::Error },
     /// An analysis does not follow the schema.
     #[error("cannot parse {}: {why}", path.display())]
-    Malformed {
-        /// File.
-        path: PathBuf,
-        /// Parse error, or the schema found.
-        why: String,
-    },
+    Malformed { path: PathBuf, why: String },
 }
 
 impl LoadError {

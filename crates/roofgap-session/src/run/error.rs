@@ -38,6 +38,7 @@ impl SessionError {
 }
 
 /// Error that prevents the program from running as configured.
+#[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// `workload.cwd` is missing.
@@ -45,12 +46,7 @@ pub enum ProgramError {
     Cwd(PathBuf),
     /// A file of the configuration is missing.
     #[error("{key} is {}, which is not a file", path.display())]
-    NotAFile {
-        /// Key of the configuration.
-        key: &'static str,
-        /// Value.
-        path: PathBuf,
-    },
+    NotAFile { key: &'static str, path: PathBuf },
     /// The executable is missing.
     #[error("the program {0} was not found; check that it is installed and on the PATH")]
     NotFound(String),
@@ -66,19 +62,12 @@ pub enum ProgramError {
         python.display(), packages.join(" and "), python.display(), packages.join(" ")
     )]
     Packages {
-        /// Python interpreter.
         python: PathBuf,
-        /// Missing packages.
         packages: Vec<&'static str>,
     },
     /// `stage1.run_dir` is not usable.
     #[error("stage1.run_dir: {}: {why}", path.display())]
-    Stage1 {
-        /// Folder or file.
-        path: PathBuf,
-        /// Reason.
-        why: String,
-    },
+    Stage1 { path: PathBuf, why: String },
     /// The model is not usable.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -93,12 +82,7 @@ pub enum ProgramError {
     Hydra(#[from] HydraError),
     /// The scripts of the program cannot be written.
     #[error("cannot write the scripts to {}: {source}", folder.display())]
-    Scripts {
-        /// Folder.
-        folder: PathBuf,
-        /// System error.
-        source: io::Error,
-    },
+    Scripts { folder: PathBuf, source: io::Error },
     /// A file for the program cannot be written.
     #[error(transparent)]
     Write(#[from] RunDirError),

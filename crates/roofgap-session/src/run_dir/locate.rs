@@ -5,40 +5,27 @@ use std::path::{Path, PathBuf};
 use roofgap_collect::rundir::{self, RunId};
 
 /// Error from finding a run.
+#[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
     /// The folder of the runs is not readable.
     #[error("cannot list the runs in {}: {source}", base.display())]
-    List {
-        /// Folder of the runs.
-        base: PathBuf,
-        /// System error.
-        source: std::io::Error,
-    },
+    List { base: PathBuf, source: std::io::Error },
     /// There are no runs.
     #[error("no runs in {}; `roofgap profile` creates one, artifacts.stage2_dir sets the folder", base.display())]
-    Empty {
-        /// Folder of the runs.
-        base: PathBuf,
-    },
+    Empty { base: PathBuf },
     /// No run matches.
     #[error("no run {wanted:?} in {}; the latest are {latest}", base.display())]
     Unknown {
-        /// Id or prefix as written.
         wanted: String,
-        /// Folder of the runs.
         base: PathBuf,
-        /// Ids of the latest runs.
         latest: String,
     },
     /// Several runs match.
     #[error("{wanted:?} matches {count} runs: {some}; write more of the id")]
     Ambiguous {
-        /// Prefix as written.
         wanted: String,
-        /// Number of matches.
         count: usize,
-        /// Ids of some matches.
         some: String,
     },
 }

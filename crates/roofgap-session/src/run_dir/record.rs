@@ -316,22 +316,19 @@ impl SessionRecord {
 }
 
 /// Error from reading `session.json`.
+#[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The file is not readable.
     #[error("cannot read {}: {source}; not a run directory?", path.display())]
     Read {
-        /// The file.
         path: std::path::PathBuf,
-        /// System error.
         source: std::io::Error,
     },
     /// The file does not follow the schema.
     #[error("cannot parse {}: {source}", path.display())]
     Malformed {
-        /// The file.
         path: std::path::PathBuf,
-        /// Parse error.
         source: serde_json::Error,
     },
 }

@@ -7,16 +7,14 @@ use crate::exit::Exit;
 use crate::run_dir::LocateError;
 
 /// Error of a command on runs.
+#[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum RunsError {
     /// A file or folder operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// Attempted action.
         action: &'static str,
-        /// File or folder.
         path: PathBuf,
-        /// System error.
         source: io::Error,
     },
     /// No run was found.
@@ -24,18 +22,10 @@ pub enum RunsError {
     Locate(#[from] LocateError),
     /// The run is in progress.
     #[error("the run {run} is in progress; wait until it ends")]
-    InProgress {
-        /// Id of the run.
-        run: String,
-    },
+    InProgress { run: String },
     /// A file still holds private data after scrubbing.
     #[error("{} still holds {what} after scrubbing; no archive was written", path.display())]
-    NotClean {
-        /// File.
-        path: PathBuf,
-        /// Kind of the data, never the data itself.
-        what: String,
-    },
+    NotClean { path: PathBuf, what: String },
 }
 
 impl RunsError {
