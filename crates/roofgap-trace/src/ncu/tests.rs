@@ -385,47 +385,6 @@ fn fixtures_are_told_by_their_first_bytes() {
     }
 }
 
-#[test]
-fn third_party_pages_are_read() {
-    let root =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/external/llm-perf-opt-rtx5090");
-    if !root.exists() {
-        println!("skipped: no third-party captures beside the repository");
-        return;
-    }
-    let (mut files, mut sections) = (0, 0);
-    for folder in ["ncu-v1-skip50", "ncu-v2-skip1"] {
-        for kernel in std::fs::read_dir(root.join(folder)).expect("a folder").flatten() {
-            let Ok(pages) = std::fs::read_dir(kernel.path()) else {
-                continue;
-            };
-            let mut whole = CounterSet::default();
-            for page in pages.flatten().filter(|page| {
-                page.path().extension().is_some_and(|ext| ext == "csv")
-                    && page.file_name().to_string_lossy().starts_with("ncu.")
-            }) {
-                let Ok(file) = std::fs::File::open(page.path()) else {
-                    continue;
-                };
-                let set =
-                    details::read(file).unwrap_or_else(|error| panic!("{}: {error}", page.path().display()));
-                assert_eq!(set.losses.iter().count(), 0, "{}", page.path().display());
-                assert_eq!(set.launches.len(), 1);
-                assert_eq!(set.launches[0].compute_capability, Some((12, 0)));
-                files += 1;
-                whole.absorb(set);
-            }
-            if let [launch] = whole.launches.as_slice() {
-                sections += 1;
-                let missing: Vec<_> = launch.missing.iter().map(|id| whole.name(*id)).collect();
-                assert!(missing.contains(&"flop_count_hp.sum"), "{missing:?}");
-                assert!(whole.value(launch, "dram__bytes_read.sum", Unit::BYTE).is_some());
-            }
-        }
-    }
-    assert_eq!((files, sections), (266, 38));
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
