@@ -110,15 +110,15 @@ fn real_exports_read_the_same_both_ways() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let folder = tempfile::tempdir().unwrap();
     for name in [
-        "h200/llama4",
-        "h200/dsocr2",
-        "nsys-versions/nsys-2022.4.2-cpu-nvtx",
-        "nsys-versions/nsys-2023.4.4-cpu-nvtx",
+        "h200/llama4.sqlite.gz",
+        "h200/dsocr2.sqlite.gz",
+        "nsys-versions/nsys-2022.4.2-cpu-nvtx.sqlite.gz",
+        "nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz",
     ] {
-        let packed = std::fs::File::open(fixtures.join(format!("{name}.sqlite.gz"))).unwrap();
-        let path = folder.path().join("export.sqlite");
+        let path = folder.path().join("capture.sqlite");
         let mut file = std::fs::File::create(&path).unwrap();
-        std::io::copy(&mut flate2::read::MultiGzDecoder::new(packed), &mut file).unwrap();
+        let mut unpacked = crate::Unpacked::open(&fixtures.join(name)).unwrap();
+        std::io::copy(&mut unpacked, &mut file).unwrap();
         assert!(agree(&path) > 100, "{name}");
     }
 }
