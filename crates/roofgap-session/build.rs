@@ -115,8 +115,8 @@ fn build(inject: &Path, out: &Path) -> Result<Vec<u8>, String> {
     }
     let done = cargo.output().map_err(|e| format!("cannot run cargo: {e}"))?;
     if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
-        let last: Vec<&str> = said.lines().rev().take(3).collect();
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        let last: Vec<&str> = stderr.lines().rev().take(3).collect();
         return Err(format!("cargo ended with {}: {}", done.status, last.join(" | ")));
     }
     let library = folder.join(target).join("release/libroofgap_inject.so");

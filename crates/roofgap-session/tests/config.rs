@@ -173,7 +173,7 @@ fn what_is_unknown_is_refused_with_the_nearest() {
         (vec!["workload.env.A=1"], "add it with +workload.env.A=1"),
         (vec!["+run.mode=light"], "without the +"),
         (vec!["+model=alt"], "write model=OPTION"),
-        (vec!["run=light"], "set them one by one"),
+        (vec!["run=light"], "set its keys one by one"),
         (
             vec!["run.mode=lite"],
             "run.mode cannot be lite (command line: run.mode=lite): expected deep or light",
@@ -216,7 +216,7 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_origin() {
             "hardware.peak_tflops",
             "more than 0",
         ),
-        (vec!["~run.timeout"], "run cannot be as it is", "it lacks timeout"),
+        (vec!["~run.timeout"], "run cannot be this map", "missing timeout"),
     ] {
         let text = error(&written);
         assert!(text.contains(key) && text.contains(why), "{written:?}: {text}");
@@ -275,7 +275,7 @@ fn a_users_folder_is_checked() {
         ("model/mine.yaml", "nmae: x\n", "did you mean model.name?"),
         ("config.yaml", "defaults: {modle: x}\n", "did you mean model?"),
         ("config.yaml", "defaults: 3\n", "expected a map"),
-        ("config.yaml", "run: {mode: [}\n", "cannot understand"),
+        ("config.yaml", "run: {mode: [}\n", "cannot parse"),
         ("config.yaml", "- 1\n", "expected keys"),
     ] {
         let folder = tempfile::tempdir().unwrap();

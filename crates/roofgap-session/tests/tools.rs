@@ -102,10 +102,10 @@ fn the_reports_of_a_run_can_be_written_again() {
 }
 
 #[test]
-fn a_timeline_that_cannot_be_had_is_explained() {
+fn a_missing_timeline_is_explained() {
     for (mode, reason) in [
         ("nothing", "status 0 and left no report"),
-        ("import-failed", "could not import"),
+        ("import-failed", "failed to import"),
         ("empty", "left no report"),
         ("killed", "signal 9"),
         ("error", "status 1"),
@@ -126,7 +126,7 @@ fn a_timeline_that_cannot_be_had_is_explained() {
 }
 
 #[test]
-fn counters_that_cannot_be_had_are_explained() {
+fn missing_counters_are_explained() {
     for (mode, reason) in [
         ("permission", "NVreg_RestrictProfilingToAdminUsers"),
         ("no-kernels", "no kernel was profiled"),
@@ -150,7 +150,7 @@ fn counters_that_cannot_be_had_are_explained() {
 #[test]
 fn the_program_ends_early_once_ncu_has_the_plan() {
     let bench = Bench::new();
-    // Under ncu it would run for ever; it is ended when all launches of the plan were told.
+    // Under ncu it would never end; it is stopped when the plan is complete.
     bench.script("bin/nvidia-smi", NVIDIA_SMI);
     let text = format!("{MODEL}\n[ \"$ROOFGAP_PHASE\" != counters ] || exec sleep 300\n");
     let program = bench.script("program", &text);
@@ -176,7 +176,7 @@ fn the_program_ends_early_once_ncu_has_the_plan() {
 }
 
 #[test]
-fn a_range_that_never_opened_is_named_with_those_that_did() {
+fn a_range_that_never_opened_is_named_with_the_others() {
     let bench = Bench::new();
     let outcome = bench.watched(&[
         "profiling/nsys=gated",
@@ -192,7 +192,7 @@ fn a_range_that_never_opened_is_named_with_those_that_did() {
 }
 
 #[test]
-fn a_recorder_asked_for_by_name_and_replaced_is_missing() {
+fn a_named_recorder_that_is_replaced_is_missing() {
     let bench = Bench::new();
     let outcome = bench.watched(&["profiling.timeline=native"]);
     assert_eq!(*status(&outcome, PhaseName::Timeline), PhaseStatus::Ok);
@@ -206,7 +206,7 @@ fn a_recorder_asked_for_by_name_and_replaced_is_missing() {
             .record
             .missing
             .iter()
-            .any(|line| line.contains("nsys stood in")),
+            .any(|line| line.contains("nsys was used instead")),
         "{:?}",
         outcome.record.missing
     );

@@ -370,7 +370,7 @@ fn value_error(tree: &Node, key: &str, why: String) -> ConfigError {
         .find_map(|n| path.get(..n).and_then(|part| tree.at(part)));
     let node = found.unwrap_or(tree);
     let value = match &node.value {
-        Value::Map(_) => "the given map".to_owned(),
+        Value::Map(_) => "this map".to_owned(),
         _ => yaml::inline(node),
     };
     ConfigError::Value {

@@ -126,7 +126,7 @@ pub(crate) fn notes(outcome: &Outcome, phase: PhaseName) -> String {
     outcome.record.phase(phase).unwrap().notes.join("\n")
 }
 
-/// What every bundle has, whatever happened.
+/// Checks the files that every run has.
 pub(crate) fn is_whole(outcome: &Outcome) {
     for name in [
         "session.json",

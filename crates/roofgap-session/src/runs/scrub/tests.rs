@@ -272,7 +272,7 @@ fn scrub_as_a_child() {
     }
 }
 
-/// What was cut short can be scrubbed again, to the same end.
+/// Scrubs an interrupted run again and checks the result.
 fn ends_clean(base: &Path, root: &Path) {
     let ranges = roofgap_trace::read(&[root.join("nsys/run.sqlite")])
         .unwrap()

@@ -20,7 +20,7 @@ use crate::run_dir::Layout;
 /// Gating of a recording by `profiling.nsys.nvtx_capture`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gating {
-    /// As configured.
+    /// On, if configured.
     Configured,
     /// Off.
     Off,
