@@ -76,12 +76,6 @@ pub(super) struct Verdict {
 }
 
 /// Applies the rule.
-///
-/// ```
-/// use roofgap_analyze::counters::{Bound, Inputs, verdict};
-/// let inputs = Inputs { sm_pct: Some(5.2), dram_pct: Some(76.0), l2_pct: Some(78.9), ..Inputs::default() };
-/// assert_eq!(verdict(&inputs).bound, Some(Bound::Dram));
-/// ```
 pub(super) fn verdict(inputs: &Inputs) -> Verdict {
     let l1 = inputs
         .l1_pct

@@ -28,12 +28,6 @@ pub(crate) struct DecodeInput {
 }
 
 /// Distinct experts that a number of tokens touches, when each picks `per_token` of `routed` at random and independently.
-///
-/// ```
-/// use roofgap_analyze::model::distinct_experts;
-/// assert_eq!(distinct_experts(64, 6, 1).round(), 6.0);
-/// assert_eq!(distinct_experts(64, 6, 512).round(), 64.0);
-/// ```
 pub(crate) fn distinct_experts(routed: u64, per_token: u64, tokens: u64) -> f64 {
     let routed = routed as f64;
     if routed == 0.0 {
