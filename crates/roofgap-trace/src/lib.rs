@@ -28,6 +28,7 @@ pub mod ncu;
 pub mod sqlite;
 
 #[cfg(any(feature = "kineto", feature = "summary-csv"))]
+#[cfg_attr(not(feature = "kineto"), allow(dead_code))]
 mod decimal;
 mod error;
 mod gzip;

@@ -13,5 +13,6 @@ pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
 pub use ranges::{Mark, Range, RangeStyle, Ranges};
+#[cfg(feature = "kineto")]
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, Source, SourceFormat, Thread, Trace, range_name};
