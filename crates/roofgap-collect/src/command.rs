@@ -136,7 +136,7 @@ impl CommandLine {
 }
 
 /// A command line, and the requested options it had to leave out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedCommand {
     /// Command line.
     pub command: CommandLine,

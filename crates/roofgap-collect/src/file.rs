@@ -1,4 +1,4 @@
-//! Whole-file operations: atomic writes and SHA-256. All crates that write results use these.
+//! Whole-file operations: atomic writes and SHA-256.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! Children that misbehave, as stand-in programs.
+//! Children that misbehave.
 
 #![allow(clippy::unwrap_used)]
 
@@ -63,7 +63,7 @@ impl Stand {
         run(self.job(&self.bash(script)), &mut |_| {}).unwrap()
     }
 
-    /// Runs a script until it has said its first word, then asks for its end.
+    /// Runs a script until its first output, then cancels it.
     fn cancel_once_ready(&self, script: &str) -> Outcome {
         let command = self.bash(script);
         let mut job = self.job(&command);
@@ -77,7 +77,7 @@ impl Stand {
         .unwrap()
     }
 
-    /// The processes that run in this folder, where every script does.
+    /// Lists the processes whose working folder is this one, as it is for every script.
     fn living(&self) -> Vec<i32> {
         let here = self.path().canonicalize().unwrap();
         std::fs::read_dir("/proc")
@@ -88,7 +88,7 @@ impl Stand {
             .collect()
     }
 
-    /// A process id that the script wrote into a file.
+    /// Reads a process id that the script wrote into a file.
     fn pid(&self, name: &str) -> i32 {
         std::fs::read_to_string(self.path().join(name))
             .unwrap()
@@ -98,14 +98,14 @@ impl Stand {
     }
 }
 
-/// Whether a process is there and not just waiting to be reaped.
+/// Returns true when a process exists and is not a zombie.
 fn lives(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
 }
 
 #[test]
-fn an_orderly_child_is_accounted_for() {
+fn an_orderly_child_has_an_outcome() {
     let stand = Stand::new();
     let outcome = stand.run("echo out; echo err >&2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done");
     assert!(outcome.is_success());
@@ -122,7 +122,7 @@ fn an_orderly_child_is_accounted_for() {
 }
 
 #[test]
-fn a_crash_is_told_with_the_output_tail() {
+fn a_crash_is_reported_with_the_output_tail() {
     let stand = Stand::new();
     let outcome = stand.run("echo 'out of luck' >&2; kill -SEGV $$");
     assert!(!outcome.is_success());
@@ -133,7 +133,7 @@ fn a_crash_is_told_with_the_output_tail() {
 }
 
 #[test]
-fn a_tool_that_exits_0_with_nothing_is_seen_to_have_said_nothing() {
+fn a_tool_that_exits_0_without_output() {
     let stand = Stand::new();
     let outcome = stand.run("exit 0");
     assert!(outcome.is_success());
@@ -168,7 +168,7 @@ fn a_hang_ends_with_its_time_budget() {
 }
 
 #[test]
-fn one_that_ignores_signals_is_killed_with_all_its_children() {
+fn a_child_that_ignores_signals_is_killed_with_its_children() {
     let stand = Stand::new();
     let outcome = stand.cancel_once_ready(
         "trap '' INT TERM; (trap '' INT TERM; while :; do sleep 0.05; done) & echo $! > child; echo $$ > pid; \
@@ -190,7 +190,7 @@ fn children_left_behind_in_the_group_are_ended_and_named() {
 }
 
 #[test]
-fn one_that_left_the_session_is_found_too() {
+fn a_process_that_left_the_session_is_found() {
     let stand = Stand::new();
     // A double fork into a session of its own, holding the output open, deaf to SIGTERM.
     let outcome = stand.run(
@@ -219,7 +219,7 @@ fn children_that_end_soon_by_themselves_are_no_leftovers() {
 }
 
 #[test]
-fn gigabytes_of_output_stay_within_the_cap() {
+fn gigabytes_of_output_stay_within_the_limit() {
     let stand = Stand::new();
     let command = stand.bash("echo first; head -c 200000000 /dev/zero | tr '\\0' x; echo; echo last");
     let mut job = stand.job(&command);
@@ -239,7 +239,7 @@ fn gigabytes_of_output_stay_within_the_cap() {
 }
 
 #[test]
-fn a_full_disk_neither_hangs_the_child_nor_hides() {
+fn a_full_disk_is_reported_and_does_not_block_the_child() {
     let stand = Stand::new();
     let command = stand.bash("head -c 5000000 /dev/zero | tr '\\0' x; echo; echo last");
     let mut job = stand.job(&command);
@@ -270,7 +270,7 @@ fn filling_the_disk_is_stopped() {
         "{:?}",
         outcome.ended
     );
-    assert!(outcome.describe().contains("the budget is 3000000"));
+    assert!(outcome.describe().contains("over its limit of 3000000"));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_watcher_that_has_seen_enough_ends_the_program_but_not_its_profiler() {
 }
 
 #[test]
-fn a_program_that_is_not_there_says_so() {
+fn a_missing_program_is_reported() {
     let stand = Stand::new();
     let missing = CommandLine::new("/no/such/program");
     let error = run(stand.job(&missing), &mut |_| {}).unwrap_err();
@@ -351,7 +351,7 @@ fn a_program_that_is_not_there_says_so() {
 
     let nowhere = CommandLine::new("true").cwd("/no/such/folder");
     let error = run(stand.job(&nowhere), &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("folder it was to run in"), "{error}");
+    assert!(error.to_string().contains("working folder"), "{error}");
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_program_that_is_still_being_written_is_waited_for() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_costs_no_run() {
+fn an_unwritable_log_is_reported_before_the_run() {
     let stand = Stand::new();
     let command = stand.bash("touch ran");
     let mut job = stand.job(&command);

@@ -65,7 +65,7 @@ class AnnotateTest(unittest.TestCase):
         self.assertEqual(self.account["model"]["config"], {"model_type": "fake", "hidden_size": 8})
         self.assertTrue(self.account["token_hash"].startswith("sha256:"))
 
-    def test_forward_passes_outside_generate_are_told_apart_by_their_tokens(self):
+    def test_forward_passes_outside_generate_are_classified_by_their_tokens(self):
         self.run_program(
             "from transformers.models import Model, Ids\n"
             "model = Model()\n"

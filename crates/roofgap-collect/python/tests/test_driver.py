@@ -49,7 +49,7 @@ class ArgumentsTest(unittest.TestCase):
         self.assertEqual(status, hf_common.EXIT_USAGE)
         self.assertIn("not 2", err)
 
-    def test_no_such_model_is_told_before_torch_is_loaded(self):
+    def test_a_missing_model_is_reported_before_torch_is_loaded(self):
         with tempfile.TemporaryDirectory() as folder:
             status, _, err = main("--model", folder)
             self.assertEqual(status, hf_common.EXIT_NO_MODEL)
@@ -58,7 +58,7 @@ class ArgumentsTest(unittest.TestCase):
             self.assertEqual(status, hf_common.EXIT_NO_MODEL)
             self.assertIn("absent.json", err)
 
-    def test_no_torch_is_one_line_with_what_to_do(self):
+    def test_missing_torch_is_one_line_with_a_remedy(self):
         with mock.patch.dict(sys.modules, {"torch": None}):
             status, out, err = main("--model-type", "llama")
         self.assertEqual(status, hf_common.EXIT_NO_TORCH)
@@ -112,7 +112,7 @@ class DeviceTest(unittest.TestCase):
         self.assertEqual(hf_driver.pick_device(self.torch(1), "auto").type, "cuda")
         self.assertEqual(hf_driver.pick_device(self.torch(0), "auto").type, "cpu")
 
-    def test_cuda_that_is_not_there_is_an_error_that_says_why(self):
+    def test_missing_cuda_is_an_error_with_its_reason(self):
         for torch, wanted, words in (
             (self.torch(0, None), "cuda", "without CUDA"),
             (self.torch(0), "cuda", "no usable GPU"),

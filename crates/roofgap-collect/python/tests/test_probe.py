@@ -109,7 +109,7 @@ class RangesTest(unittest.TestCase):
         self.assertEqual(calls, ["prefill", "pop"])
         self.assertIn("default domain", ranges.note)
 
-    def test_without_either_nothing_happens_and_it_is_said(self):
+    def test_without_either_a_note_says_so(self):
         ranges = probe.Ranges(None, types.SimpleNamespace(get_domain=None))
         ranges.push("prefill", probe.LLM)
         ranges.pop(probe.LLM)

@@ -47,9 +47,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may() {
+    fn access_by_driver_and_capabilities() {
         let root = "Name:\tx\nCapEff:\t000001ffffffffff\n";
-        // What docker gives to root: no CAP_SYS_ADMIN.
+        // Root in docker has no CAP_SYS_ADMIN.
         let docker_root = "CapEff:\t00000000a80425fb\n";
         let params = |value| format!("ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: {value}\n");
         assert_eq!(access(&params(0), docker_root), CounterAccess::Everybody);

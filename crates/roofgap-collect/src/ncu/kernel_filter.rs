@@ -1,13 +1,10 @@
 //! Kernel names as one `--kernel-name` expression.
 
-use serde::{Deserialize, Serialize};
-
 /// Form of the kernel name that ncu compares.
 ///
 /// There is no demangled variant: nsys and ncu demangle differently (ncu drops inner namespaces and casts), so a demangled
 /// name from a timeline often matches nothing. They agree exactly on mangled names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameBase {
     /// Mangled name: `_ZN2at6native...`.
     #[default]

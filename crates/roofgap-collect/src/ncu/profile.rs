@@ -54,7 +54,7 @@ pub enum TargetProcesses {
 }
 
 /// Options of `ncu`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NcuProfile {
     /// Path of the report without the suffix `.ncu-rep`.
     pub output: PathBuf,
@@ -91,19 +91,8 @@ impl NcuProfile {
     pub fn new(output: impl Into<PathBuf>) -> Self {
         NcuProfile {
             output: output.into(),
-            kernels: Vec::new(),
-            name_base: NameBase::Mangled,
-            ranges: Vec::new(),
-            excluded_ranges: Vec::new(),
             launches_per_config: 1,
-            set: None,
-            sections: Vec::new(),
-            metrics: Vec::new(),
-            clock: ClockControl::None,
-            cache: CacheControl::All,
-            replay: ReplayMode::Kernel,
-            processes: TargetProcesses::All,
-            extra: Vec::new(),
+            ..NcuProfile::default()
         }
     }
 

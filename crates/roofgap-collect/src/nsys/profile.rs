@@ -31,7 +31,7 @@ pub enum CaptureEnd {
 }
 
 /// Restricts recording to one NVTX range. Work still queued on the GPU at its end is lost, so this is opt-in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureRange {
     /// Range, spelled exactly as in the program.
     pub range: NvtxRange,
@@ -40,7 +40,7 @@ pub struct CaptureRange {
 }
 
 /// Options of `nsys profile`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NsysProfile {
     /// Path of the report without the suffix `.nsys-rep`.
     pub output: PathBuf,
@@ -68,10 +68,7 @@ impl NsysProfile {
             trace: vec!["cuda".to_owned(), "nvtx".to_owned()],
             sample: "none".to_owned(),
             cpuctxsw: "none".to_owned(),
-            graph: GraphTrace::Node,
-            events: false,
-            capture_range: None,
-            extra: Vec::new(),
+            ..NsysProfile::default()
         }
     }
 

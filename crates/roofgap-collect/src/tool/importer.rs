@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn a_library_is_missing() {
-        let said = "QdstrmImporter: error while loading shared libraries: libdw.so.1: cannot open shared object file";
-        let (_root, nsys) = layout(Some(&format!("#!/bin/sh\necho '{said}' >&2\nexit 127\n")));
+        let error = "QdstrmImporter: error while loading shared libraries: libdw.so.1: cannot open shared object file";
+        let (_root, nsys) = layout(Some(&format!("#!/bin/sh\necho '{error}' >&2\nexit 127\n")));
         let import = check(&nsys);
         assert!(
             matches!(&import, ImporterState::Broken { library: Some(name), .. } if name == "libdw.so.1"),

@@ -2,15 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use super::query::ToolError;
 use super::version::Version;
 use crate::command::{folders_in_variable, is_executable};
 
 /// Location of a tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolLocation {
     /// Path set by the user.
     Named,

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
-
 /// A version such as 2025.3.1, compared part by part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(Vec<u32>);
@@ -53,19 +51,13 @@ impl fmt::Display for Version {
     }
 }
 
-impl Serialize for Version {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_forms_the_tools_use() {
-        for (said, version) in [
+        for (output, version) in [
             ("NVIDIA Nsight Systems version 2022.4.2.1-df9881f\n", "2022.4.2.1"),
             (
                 "NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0",
@@ -79,7 +71,7 @@ mod tests {
             ("Python 3.11.7", "3.11.7"),
             ("580.159.04", "580.159.4"),
         ] {
-            assert_eq!(Version::find(said).unwrap().to_string(), version);
+            assert_eq!(Version::find(output).unwrap().to_string(), version);
         }
     }
 

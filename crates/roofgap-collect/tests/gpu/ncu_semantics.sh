@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What ncu really does with the options this crate gives it. Run on a GPU machine with torch, nsys and ncu:
+# Shows the behaviour of ncu with the options of this crate. Run on a GPU machine with torch, nsys and ncu:
 #
 #   bash crates/roofgap-collect/tests/gpu/ncu_semantics.sh [OUT]
 #
-# Prints one line a question; the logs stay in OUT. It judges nothing: the answers are facts to write down.
+# Prints one fact per line and keeps the logs in OUT. It checks nothing.
 set -u
 out=${1:-${OUT:-$(mktemp -d)}/ncu_semantics}
 mkdir -p "$out"

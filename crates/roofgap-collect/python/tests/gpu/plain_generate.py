@@ -1,4 +1,4 @@
-"""A program that knows nothing of roofgap: a transformers model with random weights and a plain `generate`, twice."""
+"""A program without any roofgap code: a transformers model with random weights that calls `generate` twice."""
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The driver and the annotation on a GPU: every model and way of decoding, and whether the tokens agree. Needs torch and transformers.
-# Usage: run.sh [PYTHON]; leaves accounts in $OUT (a temporary folder by default) and ends with a table.
+# Runs the driver and the annotation on a GPU with every model and decode mode, and compares the tokens. Needs torch and transformers.
+# Usage: run.sh [PYTHON]. Writes accounts to $OUT (default: a temporary folder) and prints a table.
 set -u
 python=${1:-python3}
 here=$(cd "$(dirname "$0")" && pwd)
