@@ -100,8 +100,12 @@ pub(crate) struct Analyze {
 /// Facts that override what the inputs say.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AnalysisOverrides {
-    /// Replace or add a stage: its name and its ranges, as [domain@]name, separated by commas
-    #[arg(long, value_name = "NAME=PATTERN")]
+    // Not a doc comment: rustdoc would read the brackets as a link.
+    #[arg(
+        long,
+        value_name = "NAME=PATTERN",
+        help = "Replace or add a stage: its name and its ranges, as [domain@]name, separated by commas"
+    )]
     pub(crate) stage: Vec<String>,
     /// Model that ran: a preset such as deepseek_ocr, a config.json, or a folder with one
     #[arg(long, value_name = "NAME|config.json")]
