@@ -6,7 +6,7 @@
 //! - `overrides`: the override syntax;
 //! - `presets`: groups and options, see [`list`];
 //! - [`model`]: the model that a configuration names;
-//! - `error`: errors.
+//! - `error`: the error types.
 
 mod compose;
 mod error;

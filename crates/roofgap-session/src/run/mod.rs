@@ -5,7 +5,7 @@
 //! - `context`: the context of the phases and the description of their commands;
 //! - `program`, `tools`, [`native`], `environment`: the profiled program, the profilers and the machine;
 //! - [`phases`]: one file or folder per phase;
-//! - [`error`]: errors.
+//! - [`error`]: the error types.
 
 pub mod dry_run;
 pub mod error;

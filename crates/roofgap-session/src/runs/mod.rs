@@ -5,7 +5,7 @@
 //! - [`prune`]: `runs prune`, compresses old runs and drops files that can be regenerated;
 //! - [`scrub`]: `runs scrub`, removes private data and packs the rest;
 //! - [`text`]: the answers as text;
-//! - [`error`]: errors.
+//! - [`error`]: the error types.
 
 pub mod artifacts;
 pub mod error;
