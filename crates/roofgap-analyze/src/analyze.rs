@@ -12,24 +12,24 @@ use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Losses, Ns, OpKind, Trace};
 
-/// What an analysis is told beside the trace.
+/// Options of an analysis.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The stages to look for.
+    /// Rules of the stages.
     pub stages: StageSet,
     /// Counters to join with the timeline.
     pub counters: Vec<CounterSet>,
-    /// The model that ran; without it the program's own account may name it.
+    /// Model; without it, the model of the program's own account.
     pub model: Option<Architecture>,
-    /// Limits of the device as the user states them.
+    /// Limits of the device set by the user.
     pub limits: UserLimits,
-    /// Tokens as the user states them; the program's own account fills in what is missing.
+    /// Tokens set by the user; missing numbers come from the program's own account.
     pub tokens: Tokens,
-    /// The program's own account.
+    /// The program's own account of its run.
     pub account: Option<Account>,
-    /// Operators from a run of their own, instead of those of the trace.
+    /// Operators of a separate run, instead of those of the trace.
     pub operators: Option<Vec<Operator>>,
-    /// The price of watching.
+    /// Profiler overhead.
     pub overhead: Vec<Overhead>,
 }
 

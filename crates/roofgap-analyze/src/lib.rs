@@ -1,18 +1,41 @@
-//! Pure functions from a trace (and facts about the GPU and the model) to an analysis.
+//! Pure functions from a trace, with facts about the GPU and the model, to an analysis.
 //!
-//! [`analyze`] is the whole of it. It never touches a file or a clock.
+//! [`analyze`] takes a [`Trace`](roofgap_trace::Trace) and returns the [`Analysis`] with an index of its stages. It never reads a
+//! file or a clock.
+//!
+//! ```
+//! use roofgap_analyze::{Options, analyze};
+//!
+//! let input = roofgap_trace::read(&["../../fixtures/h200/llama4.sqlite.gz".into()])?;
+//! let analyzed = analyze(&input.trace, &Options::default());
+//! for stage in &analyzed.analysis.stages {
+//!     println!("{}: {} kernels", stage.name, stage.kernel_count);
+//! }
+//! assert_eq!(analyzed.analysis.stages.len(), 2);
+//! assert_eq!(analyzed.stages.spans(0).instances.len() as u64, analyzed.analysis.stages[0].instances);
+//! # Ok::<(), roofgap_trace::ReadError>(())
+//! ```
+//!
+//! Each question has one owner:
+//!
+//! - `result`: the types of the JSON;
+//! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
+//! - `timeline`: launches, idle time, kernels, operators, ranges;
+//! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
+//! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
+//! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side.
 
 pub mod compare;
 pub mod counters;
 pub mod findings;
 pub mod gpu;
 pub mod model;
-pub mod names;
-mod result;
-pub mod stages;
 
 mod account;
 mod analyze;
+mod names;
+mod result;
+mod stages;
 mod timeline;
 mod verdict;
 

@@ -1,8 +1,8 @@
-//! One line on what holds a stage back.
+//! The limit of a stage in one line.
 
 use crate::result::Stage;
 
-/// What holds a stage back.
+/// The limit of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// A word or two, such as `launch-bound`.
@@ -30,7 +30,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
     } else {
         String::new()
     };
-    // What was launched in the ranges and ran after them belongs to the stage too.
+    // GPU work that ran after the ranges belongs to the stage too.
     let time = if stage.closes_early() {
         "the time from the start of the stage to the end of its GPU work"
     } else {

@@ -14,13 +14,13 @@ pub const COMPARISON_SCHEMA: &str = "roofgap.comparison/1";
 pub struct Comparison {
     /// Always [`COMPARISON_SCHEMA`].
     pub schema: String,
-    /// What it is compared with.
+    /// Base.
     pub base: SideInfo,
-    /// What is judged.
+    /// Head.
     pub head: SideInfo,
     /// In what the two are not the same thing, worst first.
     pub differences: Vec<Difference>,
-    /// What could not be held against one another because neither side says it.
+    /// Facts that were not checked because neither side gives them.
     pub unchecked: Vec<String>,
     /// Stages that both have.
     pub stages: Vec<StageChange>,
@@ -32,11 +32,11 @@ pub struct Comparison {
     pub totals: TotalsChange,
     /// Kernels of the whole trace, largest change first.
     pub kernels: Vec<KernelChange>,
-    /// What was asked of the gates.
+    /// Results of the gates.
     pub gates: Vec<GateResult>,
 }
 
-/// What is known of one side.
+/// Facts of one side.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SideInfo {
     /// A run id or the name of a file.
@@ -51,7 +51,7 @@ pub struct SideInfo {
     pub mode: Option<String>,
 }
 
-/// How much a difference of the two sides matters.
+/// The effect of a difference between the sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
@@ -64,19 +64,19 @@ pub enum Weight {
 /// Something in which the two sides are not the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// What: `gpu`, `model`, `prompt_tokens`, ...
+    /// Fact: `gpu`, `model`, `prompt_tokens`, ...
     pub what: String,
-    /// How much it matters.
+    /// Effect on the comparison.
     pub weight: Weight,
     /// On the base; `None` where it does not say.
     pub base: Option<String>,
     /// On the head.
     pub head: Option<String>,
-    /// What it means for the numbers.
+    /// Meaning for the numbers.
     pub meaning: String,
 }
 
-/// What is made of a change.
+/// The judgement of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
@@ -102,22 +102,22 @@ pub struct Change<T> {
     pub delta: Option<T>,
     /// That in percent of the base.
     pub delta_pct: Option<f64>,
-    /// How much it may move by itself.
+    /// Noise.
     pub noise: Option<T>,
-    /// What is made of it.
+    /// Judgement.
     pub judgement: Judgement,
 }
 
 /// A stage on both sides, by instance.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StageChange {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// How often it occurred on the base and on the head.
+    /// Number of instances on the base and on the head.
     pub instances: [u64; 2],
     /// Steps of an instance on the base and on the head.
     pub steps: [Option<f64>; 2],
-    /// Where the noise of wall and idle times comes from.
+    /// Source of the noise of wall and idle times.
     pub wall_noise_from: String,
     /// Time on the CPU.
     pub wall_ns: Change<i64>,
@@ -147,9 +147,9 @@ pub struct StageChange {
     pub mfu_pct: Change<f64>,
     /// Memory bandwidth utilisation by wall time.
     pub mbu_pct: Change<f64>,
-    /// What the change of the wall time is the sum of.
+    /// Parts that add up to the change of the wall time.
     pub explanation: Explanation,
-    /// Its kernels, largest change first.
+    /// Kernels, largest change first.
     pub kernels: Vec<KernelChange>,
 }
 
@@ -160,7 +160,7 @@ pub struct Explanation {
     pub wall_delta_ns: i64,
     /// The parts, largest first. Their `delta_ns` add up to `wall_delta_ns`.
     pub parts: Vec<Part>,
-    /// Why there is no finer account, where there is none.
+    /// Reason for missing parts.
     pub why_not: Option<String>,
 }
 
@@ -184,20 +184,20 @@ pub enum PartKind {
     OutsideGpu,
     /// A named part of a stage that has no GPU work.
     Note,
-    /// What is left: several devices at once, rounding, or all of it where nothing finer is known.
+    /// The rest: several devices at once, rounding, or all of it where nothing finer is known.
     Rest,
 }
 
 /// A part of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its kind.
+    /// Kind.
     pub kind: PartKind,
     /// The kernel or note; a few words for the others.
     pub name: String,
     /// Head less base.
     pub delta_ns: i64,
-    /// Whether that is more than the part may move by itself.
+    /// True if the change is larger than the noise of the part.
     pub beyond_noise: bool,
 }
 
@@ -212,7 +212,7 @@ pub struct TotalsChange {
     pub kernel_count: Change<f64>,
 }
 
-/// How a kernel of one side was found on the other.
+/// The way in which two kernels were matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchedBy {
@@ -224,7 +224,7 @@ pub enum MatchedBy {
     Nothing,
 }
 
-/// How a kernel changed.
+/// The change of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KernelStatus {
@@ -251,7 +251,7 @@ pub struct KernelSide {
     pub name: String,
     /// Sum of durations.
     pub total_ns: i64,
-    /// How often it ran.
+    /// Number of launches.
     pub calls: f64,
     /// Mean.
     pub mean_ns: i64,
@@ -262,11 +262,11 @@ pub struct KernelSide {
 pub struct KernelChange {
     /// For tables; that of the head where there is one.
     pub short_name: String,
-    /// What kind of work it does.
+    /// Kind of work.
     pub family: Family,
-    /// How the two were found to be one.
+    /// Way in which the two were matched.
     pub matched_by: MatchedBy,
-    /// Why two names were taken for one kernel.
+    /// Reason to match two names.
     pub match_reason: Option<String>,
     /// On the base.
     pub base: Option<KernelSide>,
@@ -278,13 +278,13 @@ pub struct KernelChange {
     pub from_calls_ns: i64,
     /// The part of it that comes from another length of a call.
     pub from_length_ns: i64,
-    /// How much its total may move by itself.
+    /// Noise of the total.
     pub noise_ns: i64,
-    /// How it changed.
+    /// Change.
     pub status: KernelStatus,
 }
 
-/// What came of a gate.
+/// The outcome of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateOutcome {
@@ -294,7 +294,7 @@ pub enum GateOutcome {
     WithinNoise,
     /// Over its limit and beyond the noise.
     Broken,
-    /// What it is about was not measured on both sides.
+    /// The number was not measured on both sides.
     NotMeasured,
 }
 
@@ -307,15 +307,15 @@ pub struct GateResult {
     pub stage: Option<String>,
     /// The number, such as `wall`.
     pub metric: String,
-    /// How much worse the head is, in percent of the base; below 0 is better.
+    /// Change for the worse, % of the base; below 0 is better.
     pub worse_pct: Option<f64>,
-    /// What came of it.
+    /// Outcome.
     pub outcome: GateOutcome,
     /// In words.
     pub why: String,
 }
 
-/// What came of all gates.
+/// The outcome of all gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateVerdict {
@@ -328,7 +328,7 @@ pub enum GateVerdict {
 }
 
 impl Comparison {
-    /// What came of all gates: 0, 5 or 3 as an exit status.
+    /// Returns the outcome of all gates: 0, 5 or 3 as an exit status.
     pub fn verdict(&self) -> GateVerdict {
         let any = |outcome| self.gates.iter().any(|gate| gate.outcome == outcome);
         if any(GateOutcome::Broken) {
@@ -340,7 +340,7 @@ impl Comparison {
         }
     }
 
-    /// Whether the two are different things, so that their times do not compare.
+    /// Tells whether the sides are incomparable.
     pub fn is_incomparable(&self) -> bool {
         self.differences
             .iter()
@@ -349,7 +349,7 @@ impl Comparison {
 }
 
 impl StageChange {
-    /// Whether anything of it is beyond the noise.
+    /// Tells whether any change is beyond the noise.
     pub fn has_changed(&self) -> bool {
         let times = [
             &self.wall_ns,

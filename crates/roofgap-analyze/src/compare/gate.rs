@@ -18,11 +18,11 @@ pub struct Gate {
     pub stage: Option<String>,
     /// The number; `None` is wall, busy and kernel time.
     pub metric: Option<Metric>,
-    /// How much worse it may be.
+    /// Limit.
     pub limit: Limit,
 }
 
-/// How much worse a number may be.
+/// The largest change for the worse.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
     /// In percent of the base.
@@ -38,7 +38,7 @@ pub enum Metric {
     Wall,
     /// Time of a step.
     Step,
-    /// Time without a tool watching.
+    /// Time without a profiler.
     Unwatched,
     /// Time in which the GPU worked.
     Busy,
@@ -83,7 +83,7 @@ impl Metric {
         (Metric::Mbu, "mbu"),
     ];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         Self::ALL
             .iter()
@@ -112,7 +112,7 @@ impl Metric {
     }
 }
 
-/// Why the text of a gate is not understood.
+/// An invalid gate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     /// The limit is no number with a unit.
@@ -122,7 +122,7 @@ pub enum GateError {
     Limit {
         /// The gate.
         gate: String,
-        /// Its limit.
+        /// Limit.
         limit: String,
     },
     /// The metric is not known.
@@ -130,7 +130,7 @@ pub enum GateError {
     Metric {
         /// The gate.
         gate: String,
-        /// What is known.
+        /// Known metrics.
         known: String,
     },
     /// A time as the limit of something that is none.
@@ -300,10 +300,10 @@ fn of_totals(totals: &TotalsChange, metric: Metric) -> Option<Held> {
     }
 }
 
-/// What a gate without a metric is held against.
+/// Metrics of a gate without one.
 const USUAL: [Metric; 3] = [Metric::Wall, Metric::Busy, Metric::Kernel];
 
-/// Holds a gate against a comparison: one result a number it is about, and never none.
+/// Checks a gate against a comparison: one result per number, at least one.
 pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
     let of_whole = gate.stage.as_deref() == Some(TOTAL)
         || (gate.stage.is_none() && comparison.stages.is_empty() && comparison.stages_gone.is_empty());
@@ -331,7 +331,7 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
                         && !known(stage, metric)
                         && comparison.stages.iter().any(|other| known(other, metric)) => {}
                 Some(metric) => found.push(judge(gate, &stage.name, metric, &of_stage(stage, metric))),
-                // What neither side has is no part of what was asked.
+                // Values that neither side has are not part of the gate.
                 None => found.extend(
                     USUAL
                         .into_iter()

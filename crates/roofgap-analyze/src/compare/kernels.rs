@@ -1,4 +1,4 @@
-//! How each kernel changed.
+//! The change of each kernel.
 
 use super::comparison::{KernelChange, KernelSide, KernelStatus, MatchedBy};
 use super::noise::{self, DEVIATIONS, Floors};

@@ -1,4 +1,4 @@
-//! How much a number may move by itself, from what the runs themselves show.
+//! The noise of a number, estimated from the runs themselves.
 
 use super::comparison::{Change, Judgement};
 use crate::result::{Kernel, Steps};
@@ -94,7 +94,7 @@ pub(super) fn of_kernel(kernel: &Kernel, floors: &Floors) -> f64 {
     }
 }
 
-/// How many standard deviations of a sum of many calls are taken for noise.
+/// Number of standard deviations of a sum of calls that count as noise.
 pub(super) const DEVIATIONS: f64 = 3.0;
 
 /// The range of `n` normally distributed values, in standard deviations.
@@ -158,7 +158,7 @@ fn deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// Which way is better.
+/// The direction that is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Better {
     Lower,

@@ -1,4 +1,4 @@
-//! Which kernel of one side is which of the other.
+//! Matches the kernels of the two sides.
 //!
 //! Names first, in the form in which tools agree. What is left is paired where it does the same kind of work, as often, and
 //! its name differs in numbers only (a tile size), or its time is alike as well: a library that picks another variant
@@ -63,7 +63,7 @@ pub(super) fn by_instance(total: i64, instances: u64) -> i64 {
     }
 }
 
-/// How two groups were found to be one kernel.
+/// The way in which two groups were matched.
 #[derive(Debug)]
 pub(super) enum Pair {
     /// The same name.
@@ -137,7 +137,7 @@ fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
     pairs
 }
 
-/// How alike two kernels of different names are, and in what; `None` where they are not taken for one.
+/// Returns the likeness of two kernels with different names, and the reason; `None` where they do not match.
 fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
     let ratio = |a: f64, b: f64| if a.max(b) > 0.0 { a.min(b) / a.max(b) } else { 1.0 };
     let calls = ratio(base.calls, head.calls);

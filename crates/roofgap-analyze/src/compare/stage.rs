@@ -6,7 +6,7 @@ use super::noise::{self, Better, Floors};
 use super::pairing::by_instance;
 use crate::result::{Idle, Note, Stage};
 
-/// Unwatched times of a stage, one a repeat.
+/// Times of a stage without a profiler, one per repeat, ns.
 pub(super) type Repeats<'a> = &'a [i64];
 
 /// A stage with what else is known of it.
@@ -43,7 +43,7 @@ impl Values {
     }
 }
 
-/// Holds a stage of both sides against one another.
+/// Compares a stage of both sides.
 pub(super) fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> StageChange {
     let (b, h) = (Values::of(base.stage), Values::of(head.stage));
     let (wall_noise, wall_noise_from) = wall_noise(base, head, b.wall, floors);
@@ -271,7 +271,7 @@ fn explain(
     }
 }
 
-/// What the GPU did in an instance, where all of it is known.
+/// GPU times of an instance, where all are known.
 struct Gpu {
     wall: i64,
     projected: i64,

@@ -1,4 +1,4 @@
-//! What ncu's own rules say, carried over with their estimates.
+//! Advice of ncu's own rules, with its estimates.
 
 use roofgap_trace::ncu::{CounterSet, Rule, RuleKind, SpeedupScope};
 
@@ -9,9 +9,9 @@ pub(crate) struct Advice {
     pub rule: String,
     /// The identifier of the section.
     pub section: String,
-    /// What ncu says.
+    /// Text of the rule.
     pub text: String,
-    /// What ncu expects of it: percent of the kernel's duration. `None` where it gives no estimate, or one of a part only.
+    /// Estimated saving, % of the kernel's duration. `None` without an estimate for the whole kernel.
     pub speedup_pct: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Which counters say how much arithmetic a kernel did, on which architecture.
+//! The counters of arithmetic, by architecture.
 //!
 //! Names and units up to Hopper are those of `ncu --query-metrics` (a list is kept among the fixtures and tested
 //! against); Blackwell's are those that captures of it hold (bf16 on an RTX 5090 among the third-party pages) or that its
@@ -31,7 +31,7 @@ pub(crate) enum WorkKind {
 }
 
 impl WorkKind {
-    /// Whether the tensor cores do it.
+    /// Tells whether the tensor cores do it.
     pub(crate) fn is_tensor(self) -> bool {
         !matches!(self, Self::Fp64 | Self::Fp32 | Self::Fp16)
     }
@@ -92,7 +92,7 @@ pub(super) enum Arch {
 pub(super) struct Counter {
     /// The metric without its rollup.
     pub metric: &'static str,
-    /// What it counts.
+    /// Kind of work it counts.
     pub kind: WorkKind,
     /// Floating-point operations a count.
     pub factor: f64,

@@ -1,11 +1,11 @@
-//! What holds a kernel back: one rule, with its inputs in the answer.
+//! The limit of a kernel: one rule, with its inputs in the answer.
 //!
 //! 1. The busiest of the multiprocessors and the memory levels is at 60 % of its peak or more: that is the bound. Of the
 //!    memory levels the outermost within 10 points of the busiest is named, because what DRAM moves passes through L2.
 //!    L1 is measured against the cycles in which it was active, so it counts only where the memory system as a whole
 //!    shows it too.
 //! 2. Else, with fewer blocks than multiprocessors, the launch is too small for the device.
-//! 3. Else nothing is near its roof, and latency is what is waited for.
+//! 3. Else nothing is near its roof: the kernel is latency-bound.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(super) const NEAR_ROOF_PCT: f64 = 60.0;
 /// Memory levels this close to the busiest one share its load.
 const SHARED_PCT: f64 = 10.0;
 
-/// What holds a kernel back.
+/// The limit of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Bound {
     /// The multiprocessors.
@@ -45,7 +45,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// What the rule looks at.
+/// Inputs of the rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Inputs {
     /// Multiprocessors, % of peak.
@@ -67,7 +67,7 @@ pub(super) struct Inputs {
 /// The answer of the rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
-    /// What holds the kernel back; `None` where the inputs do not say.
+    /// Limit; `None` where the inputs do not tell it.
     pub bound: Option<Bound>,
     /// The share of the peak that was reached there.
     pub reached_pct: Option<f64>,
@@ -76,12 +76,6 @@ pub(super) struct Verdict {
 }
 
 /// Applies the rule.
-///
-/// ```
-/// use roofgap_analyze::counters::{Bound, Inputs, verdict};
-/// let inputs = Inputs { sm_pct: Some(5.2), dram_pct: Some(76.0), l2_pct: Some(78.9), ..Inputs::default() };
-/// assert_eq!(verdict(&inputs).bound, Some(Bound::Dram));
-/// ```
 pub(super) fn verdict(inputs: &Inputs) -> Verdict {
     let l1 = inputs
         .l1_pct

@@ -24,13 +24,13 @@ pub(super) const REPRESENTATIVE: RangeInclusive<f64> = 0.67..=1.5;
 pub(crate) struct Measured {
     /// The row as it is printed.
     pub row: CounterRow,
-    /// What holds the kernel back.
+    /// Limiting resource.
     pub bound: Option<Bound>,
     /// The share of its peak that the binding unit reached.
     pub reached_pct: Option<f64>,
-    /// Whether ncu saw what the timeline saw; `None` without a timeline.
+    /// True if the duration under ncu is close to the timeline's; `None` without a timeline.
     pub representative: Option<bool>,
-    /// Whether the kernel and its launch shape are in the timeline.
+    /// True if the timeline has the kernel and launch shape.
     pub matched: bool,
     /// Launches of it in the timeline.
     pub timeline_calls: u64,
@@ -38,9 +38,9 @@ pub(crate) struct Measured {
     pub timeline_total_ns: i64,
     /// The counters by meaning.
     pub readings: Readings,
-    /// Where it stands under the roofline, where the device's roofs are known.
+    /// Point under the roofline, where the device's roofs are known.
     pub roofline: Option<Roofline>,
-    /// What ncu's own rules say.
+    /// Advice of ncu's own rules.
     pub advice: Vec<Advice>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Measured {
 pub(crate) struct Joined {
     /// The rows: stage by stage in the order of the stages, most time first.
     pub measured: Vec<Measured>,
-    /// What could not be read or matched.
+    /// Counters that could not be read or matched.
     pub losses: Losses,
 }
 
@@ -63,7 +63,7 @@ impl Joined {
     }
 }
 
-/// What makes launches samples of one row.
+/// The key of a row; launches with the same key are its samples.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     stage: NamedPlace,

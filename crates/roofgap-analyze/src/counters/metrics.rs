@@ -1,8 +1,8 @@
-//! What a session asks ncu for.
+//! The metrics and sections that a session requests from ncu.
 
 use super::arch::Arch;
 
-/// What every device is asked: time, where it stands against each roof, how full it was, and its DRAM traffic.
+/// Metrics for every device: time, share of each roof, occupancy and DRAM traffic.
 const COMMON: &[&str] = &[
     "gpu__time_duration.sum",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",

@@ -52,7 +52,7 @@ pub fn canonical(name: &str) -> String {
     out
 }
 
-/// What follows the first space that stands outside of every bracket; the whole where there is none.
+/// Returns the text after the first space outside of brackets; all of it where there is none.
 fn without_return_type(name: &str) -> &str {
     let mut depth = 0usize;
     for (at, character) in name.char_indices() {
@@ -66,7 +66,7 @@ fn without_return_type(name: &str) -> &str {
     name
 }
 
-/// What stands inside the parenthesis that `text` begins with, and what follows it.
+/// Splits `text`, which begins with a parenthesis, into its inside and the rest.
 fn group(text: &str) -> (&str, &str) {
     let mut depth = 0usize;
     for (at, character) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! What the counters of one launch say, by meaning instead of by metric.
+//! The counters of one launch by meaning instead of by metric.
 
 use roofgap_trace::ncu::{Base, CounterSet, LaunchCounters, Unit};
 

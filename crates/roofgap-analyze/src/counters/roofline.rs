@@ -1,4 +1,4 @@
-//! Where a kernel stands under the roofline of its device.
+//! The point of a kernel under the roofline of its device.
 
 use super::readings::Readings;
 use crate::gpu::GpuFacts;
@@ -10,9 +10,9 @@ pub(crate) struct Roofline {
     pub intensity: f64,
     /// Operations a second.
     pub achieved_flops_per_s: f64,
-    /// What the device could do at this intensity: the lower of its peak and bandwidth x intensity.
+    /// Attainable rate at this intensity: the lower of peak and bandwidth x intensity.
     pub attainable_flops_per_s: f64,
-    /// Whether the bandwidth is the lower of the two.
+    /// True if the bandwidth is the lower of the two.
     pub under_bandwidth: bool,
     /// The peak that was used, in words.
     pub roof: String,
@@ -45,7 +45,7 @@ impl Roofline {
         })
     }
 
-    /// How much of the attainable rate was reached, 0 to 100.
+    /// Returns the achieved share of the attainable rate, %.
     pub(crate) fn reached_pct(&self) -> f64 {
         100.0 * self.achieved_flops_per_s / self.attainable_flops_per_s
     }

@@ -96,7 +96,7 @@ impl Timeline {
         Self::of(trace, |op| index.stage_of_op(op).map(|stage| index.name(stage)))
     }
 
-    /// Whether there is nothing to join with.
+    /// Tells whether there are no kernels.
     pub(crate) fn is_empty(&self) -> bool {
         self.kernels.is_empty()
     }

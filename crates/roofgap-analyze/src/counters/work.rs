@@ -1,4 +1,4 @@
-//! How much arithmetic a launch did, from whichever counters were collected.
+//! The arithmetic of a launch, from the counters that were collected.
 
 use roofgap_trace::ncu::{Base, CounterSet, LaunchCounters, Unit};
 

@@ -7,7 +7,7 @@ use crate::timeline::IntervalSet;
 use roofgap_trace::{CallClass, MemoryKind, NameId, Ns, OpKind, ShapeId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
-/// What the name of a kernel tells.
+/// Facts of a kernel by its name.
 #[derive(Clone, Copy)]
 struct Kind {
     family: Family,
@@ -154,7 +154,7 @@ impl<'t, 'k> Collector<'t, 'k> {
         }
     }
 
-    /// Whether it matters when the devices computed: there is something to hide behind it, or several devices share the work.
+    /// Tells whether compute times matter: there is something to overlap with them, or several devices share the work.
     pub(super) fn needs_compute(&self) -> bool {
         let one = |lane: &Lane| {
             self.lanes

@@ -3,7 +3,7 @@
 use crate::names::Family;
 use roofgap_trace::Ns;
 
-/// What the trace shows of one stage.
+/// The evidence of one stage.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct StageEvidence {
     /// The stage.
@@ -31,7 +31,7 @@ pub(crate) struct StageEvidence {
 /// Computation on one device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeviceUse {
-    /// Its number.
+    /// Device number.
     pub number: u32,
     /// Time in which a kernel ran that does not talk to other devices.
     pub compute_ns: Ns,
@@ -65,11 +65,11 @@ pub(crate) struct ShapeUse {
 /// Copies between host and device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CopyUse {
-    /// How many.
+    /// Number of operations.
     pub count: u64,
-    /// How many of them from or to memory that the system may page out.
+    /// Number of copies from or to pageable memory.
     pub pageable: u64,
-    /// How many of them from the device to the host.
+    /// Number of copies from the device to the host.
     pub to_host: u64,
     /// Bytes.
     pub bytes: u64,
@@ -101,7 +101,7 @@ pub(crate) struct ChainUse {
     pub kernels: u64,
     /// Sum of their durations.
     pub ns: Ns,
-    /// What is left of that sum without the longest kernel of each run.
+    /// Sum without the longest kernel of each run, ns.
     pub beyond_longest_ns: Ns,
     /// Kernels of the longest run.
     pub longest: u64,
@@ -110,7 +110,7 @@ pub(crate) struct ChainUse {
 /// Kernels that talk to other devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CommunicationUse {
-    /// How many.
+    /// Number of operations.
     pub count: u64,
     /// Time in which at least one ran, summed over devices.
     pub ns: Ns,

@@ -1,6 +1,6 @@
-//! How many warps of a launch fit on a multiprocessor, and what limits them.
+//! The possible occupancy of a launch, and its limit.
 
-/// What keeps more blocks off a multiprocessor.
+/// The resource that keeps more blocks off a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
     /// Registers of its threads.
@@ -33,7 +33,7 @@ impl Limit {
 pub(super) struct Occupancy {
     /// Warps in % of what a multiprocessor holds.
     pub pct: f64,
-    /// What limits it.
+    /// Limiting resource.
     pub limit: Limit,
 }
 

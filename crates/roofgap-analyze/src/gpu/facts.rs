@@ -46,7 +46,7 @@ impl TensorPeaks {
     }
 }
 
-/// What is known of one GPU model.
+/// The facts of one GPU model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuFacts {
@@ -71,24 +71,24 @@ pub struct GpuFacts {
     pub dense_tflops: TensorPeaks,
     /// Peaks with 2:4 structured sparsity, for reference only: no ratio is taken against them.
     pub sparse_tflops: TensorPeaks,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub source: String,
-    /// What a reader of the peaks has to know.
+    /// Notes on the peaks.
     #[serde(default)]
     pub notes: Option<String>,
-    /// Where the bandwidth comes from, when not from `source`.
+    /// Source of the bandwidth, when not `source`.
     #[serde(default)]
     pub bandwidth_source: Option<String>,
     /// One peak for the format in use that comes before the table, in TFLOP/s: set by the user, or measured.
     #[serde(default)]
     pub stated_tflops: Option<f64>,
-    /// Where that one comes from.
+    /// Source of that peak.
     #[serde(default)]
     pub stated_source: Option<String>,
-    /// Why the table has nothing on this device, where it has nothing.
+    /// Reason why the device is not in the table.
     #[serde(default)]
     pub unknown: Option<String>,
-    /// What the device's own clock makes of the peaks (1 when nothing is known).
+    /// Ratio of the device's own clock to the published one; 1 where unknown.
     #[serde(skip_deserializing, default = "one")]
     pub clock_ratio: f64,
 }
@@ -104,13 +104,13 @@ pub struct Peak {
     pub flops_per_s: f64,
     /// The format it holds for.
     pub dtype: Dtype,
-    /// Where it comes from, in words.
+    /// Source in words.
     pub source: String,
 }
 
-/// What a capture says about its own device.
+/// The device as the capture reports it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct DeviceReport {
+pub(crate) struct DeviceReport {
     /// Memory bandwidth in bytes per second.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Highest clock of the multiprocessors in hertz.
@@ -129,9 +129,8 @@ pub struct UserLimits {
 }
 
 impl UserLimits {
-    /// Whether the user set anything that can be used (a positive, finite number).
-    #[must_use]
-    pub fn is_set(&self) -> bool {
+    /// Tells whether the user set a usable (positive, finite) number.
+    pub(crate) fn is_set(&self) -> bool {
         usable(self.peak_tflops).is_some() || usable(self.bandwidth_gbs).is_some()
     }
 }
@@ -144,8 +143,7 @@ fn usable(value: Option<f64>) -> Option<f64> {
 
 impl GpuFacts {
     /// Facts of a device that only the user knows.
-    #[must_use]
-    pub fn set_by_user(name: &str, limits: UserLimits) -> Self {
+    pub(crate) fn set_by_user(name: &str, limits: UserLimits) -> Self {
         Self {
             name: name.to_owned(),
             reported: Vec::new(),
@@ -170,8 +168,7 @@ impl GpuFacts {
 
     /// All that is known of a device: the row of the table where there is one, over it what the capture says of the device, over
     /// that what the user set. A device that the table does not know has no peak unless the user gives one, and says why.
-    #[must_use]
-    pub fn of_device(
+    pub(crate) fn of_device(
         name: &str,
         compute_capability: Option<(u32, u32)>,
         memory_bytes: Option<u64>,
@@ -190,8 +187,12 @@ impl GpuFacts {
     }
 
     /// Facts of a device whose limits the program measured itself (a CPU, for one).
-    #[must_use]
-    pub fn measured(name: &str, flops_per_s: Option<f64>, bytes_per_s: Option<f64>, how: &str) -> Self {
+    pub(crate) fn measured(
+        name: &str,
+        flops_per_s: Option<f64>,
+        bytes_per_s: Option<f64>,
+        how: &str,
+    ) -> Self {
         let limits = UserLimits {
             peak_tflops: flops_per_s.map(|peak| peak / 1e12),
             bandwidth_gbs: bytes_per_s.map(|bytes| bytes / 1e9),
@@ -205,8 +206,7 @@ impl GpuFacts {
     }
 
     /// The same facts with the user's figures over them.
-    #[must_use]
-    pub fn with_user_limits(mut self, limits: UserLimits) -> Self {
+    pub(crate) fn with_user_limits(mut self, limits: UserLimits) -> Self {
         if let Some(peak) = usable(limits.peak_tflops) {
             self.stated_tflops = Some(peak);
             self.stated_source = Some(SET_BY_USER.to_owned());
@@ -220,8 +220,7 @@ impl GpuFacts {
 
     /// The same facts with what the capture says of its own device: its bandwidth replaces the published one, and the
     /// peaks follow its clock and its number of multiprocessors where the published ones are known too.
-    #[must_use]
-    pub fn on_device(mut self, report: &DeviceReport) -> Self {
+    pub(crate) fn on_device(mut self, report: &DeviceReport) -> Self {
         if let Some(bandwidth) = usable(report.bandwidth_bytes_per_s.map(|b| b as f64 / 1e9)) {
             self.bandwidth_gbs = Some(bandwidth);
             self.bandwidth_source = Some("as the device reports it".to_owned());

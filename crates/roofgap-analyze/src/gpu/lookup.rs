@@ -2,7 +2,7 @@
 
 use super::{GpuFacts, TableError, table};
 
-/// Why a device has no facts.
+/// A device without facts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownGpu {
     /// No row has this name.

@@ -1,4 +1,4 @@
-//! What is known of GPUs: peaks, bandwidth and sizes from NVIDIA's own publications, found by the name a tool reports.
+//! Facts of GPUs: peaks, bandwidth and sizes from NVIDIA's own publications, found by the name that a tool reports.
 //!
 //! An unknown GPU has no peak: [`lookup`] answers with a reason instead of a guess.
 

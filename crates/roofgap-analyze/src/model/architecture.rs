@@ -1,4 +1,4 @@
-//! The shape of a model: what is needed to count its parameters, its work and its traffic.
+//! The shape of a model: the sizes that its work and its memory traffic follow from.
 
 use crate::gpu::Dtype;
 use serde::Serialize;
@@ -12,13 +12,13 @@ pub struct Architecture {
     pub(crate) model_type: String,
     /// Format of activations, and of the matrix products.
     pub(crate) dtype: Dtype,
-    /// How weights are stored.
+    /// Storage of the weights.
     pub(crate) weights: WeightFormat,
     /// The language model.
     pub(crate) decoder: Decoder,
     /// The vision part, where there is one.
     pub(crate) vision: Option<Vision>,
-    /// What the configuration did not say and was taken for granted.
+    /// Assumptions where the configuration is silent.
     pub(crate) assumptions: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Decoder {
     pub(crate) vocab: u64,
     /// Width of the hidden state.
     pub(crate) hidden: u64,
-    /// Whether the output head is the embedding.
+    /// True if the output head is the embedding.
     pub(crate) tied: bool,
     /// Layers, those of one shape together.
     pub(crate) groups: Vec<LayerGroup>,
@@ -58,7 +58,7 @@ pub(crate) struct Decoder {
 /// Layers of one shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct LayerGroup {
-    /// How many.
+    /// Number of layers.
     pub(crate) count: u64,
     /// Their attention.
     pub(crate) attention: Attention,
@@ -145,13 +145,13 @@ pub(crate) struct Experts {
 /// A matrix product of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Linear {
-    /// What it is called in the model.
+    /// Name in the model.
     pub(crate) name: &'static str,
     /// Inputs.
     pub(crate) inputs: u64,
     /// Outputs.
     pub(crate) outputs: u64,
-    /// Whether it adds a bias.
+    /// True if it adds a bias.
     pub(crate) bias: bool,
 }
 
@@ -264,7 +264,7 @@ impl Attention {
         }
     }
 
-    /// How far back a token looks, where that is bounded.
+    /// Returns the number of tokens that a token attends to, where that is bounded.
     pub(crate) fn window(&self) -> Option<u64> {
         match *self {
             Self::Grouped { window, .. } => window,
@@ -385,7 +385,7 @@ pub(crate) struct VisionEncoder {
     pub(crate) queries: Vec<u64>,
 }
 
-/// What carries vision features to the decoder.
+/// The projection of vision features to the decoder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) enum Projector {
     /// One matrix product with a bias.

@@ -1,11 +1,11 @@
-//! What a model has to compute and to move, from its architecture: parameters, FLOPs and bytes, term by term.
+//! The work of a model from its architecture: FLOPs and bytes, term by term.
 //!
-//! `config` reads a Hugging Face `config.json` (or a preset) into an [`Architecture`]; `parameters` counts it; `work` says
-//! what a prefill or a decode of it costs; `utilisation` sets that against the time it took (MFU and MBU).
+//! `config` reads a Hugging Face `config.json` (or a preset) into an [`Architecture`], `matrices` lists its matrices, `work` adds
+//! up the work of a prefill or a decode, `utilisation` divides it by what the device can do in the time (MFU and MBU).
 
 mod architecture;
 mod config;
-mod parameters;
+mod matrices;
 mod preset;
 mod utilisation;
 mod work;
@@ -20,3 +20,6 @@ pub use preset::{PresetError, preset, preset_config, preset_names};
 pub(crate) use utilisation::add_utilisation;
 pub(crate) use work::distinct_experts;
 pub use work::{Tokens, View};
+
+#[cfg(test)]
+mod tests;

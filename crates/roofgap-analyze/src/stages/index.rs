@@ -64,7 +64,7 @@ pub struct StageIndex {
 pub(crate) struct AbsentStage {
     /// Stage name.
     pub name: String,
-    /// Why it is absent.
+    /// Reason.
     pub why: String,
 }
 

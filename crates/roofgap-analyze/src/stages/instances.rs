@@ -45,7 +45,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// Where each thread was warming up.
+/// Warm-up times by thread.
 pub(super) struct Warmup(FxHashMap<ThreadId, IntervalSet>);
 
 impl Warmup {
@@ -57,7 +57,7 @@ impl Warmup {
         ))
     }
 
-    /// Whether a range lies inside a warm-up of its thread.
+    /// Tells whether a range is inside a warm-up of its thread.
     pub(super) fn holds(&self, range: &Range) -> bool {
         self.0
             .get(&range.thread)

@@ -1,4 +1,4 @@
-//! Which ranges make a stage: patterns `[domain@]name`, exact, with `*` only where written.
+//! The rule of stages: patterns `[domain@]name`, exact, with `*` only where written.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Pattern {
     name: String,
 }
 
-/// A pattern or a stage that could not be understood.
+/// An invalid pattern or stage.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StageError {
     /// No name in it.
@@ -46,7 +46,7 @@ impl Pattern {
         })
     }
 
-    /// Whether a range is meant.
+    /// Tells whether a range matches.
     pub fn matches(&self, domain: &str, name: &str) -> bool {
         glob(&self.domain, domain) && glob(&self.name, name)
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Whether `text` fits `pattern`, in which `*` stands for any text.
+/// Tells whether `text` matches `pattern`, in which `*` stands for any text.
 fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or("");
@@ -81,14 +81,14 @@ fn glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A stage: its name and the ranges that make it.
+/// The rule of one stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageRule {
-    /// Its name.
+    /// Stage name.
     pub name: String,
     /// Ranges that are instances of it.
     pub patterns: Vec<Pattern>,
-    /// Whether the user named those patterns: then it is made of what they match and of nothing else.
+    /// True if the user gave the patterns: then steps never stand in for missing instances.
     pub requested: bool,
     /// Ranges inside it that are its steps.
     pub steps: Vec<Pattern>,
@@ -96,7 +96,7 @@ pub struct StageRule {
     pub notes: Vec<Pattern>,
 }
 
-/// All stages that are looked for.
+/// The rules of all stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageSet {
     /// The stages.

@@ -34,12 +34,12 @@ impl Contexts {
         self.of_call.get(call as usize).copied().unwrap_or(NO_CONTEXT)
     }
 
-    /// How many contexts there are.
+    /// Returns the number of contexts.
     pub fn len(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Whether there is none.
+    /// Tells whether there is no context.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! Why the GPU was idle: what the launching thread was doing in each gap.
+//! Idle time of the GPU by cause: what the launching thread did in each gap.
 
 use super::interval::IntervalSet;
 use super::launches::NO_CALL;
@@ -13,7 +13,7 @@ pub(crate) struct Activity {
     devices: Vec<IntervalSet>,
 }
 
-/// Where the last gap of a device was found.
+/// Positions of the last gap of a device, where the next search starts.
 #[derive(Default, Clone)]
 pub(crate) struct Near {
     device: usize,
@@ -46,12 +46,12 @@ impl Activity {
         }
     }
 
-    /// How long each device was busy.
+    /// Returns the busy time, summed over devices, ns.
     pub(crate) fn busy_ns(&self) -> Ns {
         self.devices.iter().map(IntervalSet::length).sum()
     }
 
-    /// How long a device was busy in a span of time.
+    /// Returns the busy time of a device in a span of time, ns.
     pub(crate) fn busy_in(&self, device: usize, start: Ns, end: Ns) -> Ns {
         self.devices.get(device).map_or(0, |u| u.overlap(start, end))
     }
@@ -87,7 +87,7 @@ impl Activity {
         }
         let thread = calls.thread[call as usize];
         let until = start.clamp(from, to);
-        // How long the thread waited in the gap, and how long it had been waiting when the gap began.
+        // The time that the thread waited in the gap, and had waited when the gap began.
         let during = |lists: &FxHashMap<ThreadId, IntervalSet>, near: &mut usize| {
             lists.get(&thread).map_or((0, 0), |u| {
                 let inside = u.overlap_near(from, until, near);

@@ -53,12 +53,12 @@ impl IntervalSet {
         &self.0
     }
 
-    /// How much time they cover.
+    /// Returns the time covered, ns.
     pub fn length(&self) -> Ns {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// How much of `start..end` they cover.
+    /// Returns the time covered in `start..end`, ns.
     pub fn overlap(&self, start: Ns, end: Ns) -> Ns {
         let first = self.0.partition_point(|&(_, e)| e <= start);
         self.0[first..]
@@ -103,7 +103,7 @@ impl IntervalSet {
             .partition_point(|&(_, e)| e <= moment)
     }
 
-    /// Whether one of them holds all of `start..end`.
+    /// Tells whether one interval holds all of `start..end`.
     pub fn encloses(&self, start: Ns, end: Ns) -> bool {
         let after = self.0.partition_point(|&(s, _)| s <= start);
         after

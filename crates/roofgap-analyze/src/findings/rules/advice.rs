@@ -1,4 +1,4 @@
-//! What ncu's own rules say.
+//! Advice of ncu's own rules.
 
 use crate::counters::{Advice, Measured};
 use crate::findings::View;

@@ -1,20 +1,20 @@
-//! Watching that changes what is watched.
+//! Profiler overhead.
 
 use crate::findings::View;
 use crate::findings::builder::FindingBuilder;
 use crate::result::{Finding, Profiler, StageOrigin};
 
-/// Watched over unwatched time above which the other findings are doubtful.
+/// Ratio of profiled to unprofiled time above which the other findings are doubtful.
 const DOUBTFUL: f64 = 1.25;
 
-/// The id of the one finding that is about the profiler.
+/// Id of the finding.
 pub(in crate::findings) const PROFILER_OVERHEAD: &str = "profiler-overhead";
 
-/// A tool that made the stage slower by more than a quarter. The bound is the part of the wall time that is the watching.
+/// Finds a profiler that made the stage slower by more than a quarter. The bound is the overhead in the wall time.
 pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     if stage.from == StageOrigin::Workload {
-        // Without a timeline nothing is shown that watching could have stretched.
+        // Without a timeline no time includes the overhead.
         return;
     }
     let worst = view
@@ -27,7 +27,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         .max_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let Some(overhead) = worst else { return };
     let title = format!(
-        "{} takes {:.2} times as long under {} as unwatched: gaps and launch counts of the timeline are inflated",
+        "{} takes {:.2} times as long under {} as without it: gaps and launch counts of the timeline are inflated",
         stage.name, overhead.ratio, overhead.tool
     );
     let lighter = match overhead.tool {
@@ -39,7 +39,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         }
     };
     let action = format!(
-        "Watch with less: {lighter}. Trust kernel durations and counts; take gaps and wall time from the unwatched run."
+        "Reduce the overhead: {lighter}. Trust kernel durations and counts; take gaps and wall time from the run without a profiler."
     );
     let bound = stage.wall_ns as f64 * (1.0 - 1.0 / overhead.ratio);
     FindingBuilder::new(PROFILER_OVERHEAD, stage, bound as i64)

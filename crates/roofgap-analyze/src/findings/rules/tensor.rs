@@ -70,7 +70,7 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
     .finish(title, action, findings);
 }
 
-/// Whether the counters of a kernel show arithmetic and none of it on tensor cores; `None` where they do not say.
+/// Tells whether the counters of a kernel show arithmetic, none of it on tensor cores; `None` where they do not tell.
 fn counted(view: &View<'_>, name: &str) -> Option<bool> {
     let row = view.counters().find(|row| row.row.kernel == name)?;
     let work = row.readings.work.as_ref()?;

@@ -224,7 +224,7 @@ impl Reader<'_, '_> {
         }))
     }
 
-    /// Whether this layer has experts, in the ways families say so.
+    /// Tells whether this layer has experts; model families say so in different ways.
     fn sparse(&self, layer: u64) -> Result<bool, ConfigError> {
         let text = self.text;
         if let Some(kinds) = text.list("mlp_layer_types") {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Why a configuration gives no architecture.
+/// A configuration without a usable architecture.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not a JSON object.
@@ -11,7 +11,7 @@ pub enum ConfigError {
     /// A size that is needed.
     #[error("{path} has no {key}: without it the work of the model cannot be counted")]
     Missing {
-        /// Where it was looked for.
+        /// Object that was searched.
         path: String,
         /// The key.
         key: String,
@@ -19,11 +19,11 @@ pub enum ConfigError {
     /// A size that is not one.
     #[error("{path}.{key} is {found}: expected a whole number from {least} to {most}")]
     OutOfRange {
-        /// Where it stands.
+        /// Object of the key.
         path: String,
         /// The key.
         key: String,
-        /// What it is.
+        /// Value found.
         found: String,
         /// Least that makes sense.
         least: u64,
@@ -37,7 +37,7 @@ pub enum ConfigError {
     Unsupported {
         /// As the configuration says.
         model_type: String,
-        /// What tells that.
+        /// Reason.
         why: String,
     },
 }

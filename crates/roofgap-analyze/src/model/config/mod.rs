@@ -17,7 +17,7 @@ use crate::gpu::Dtype;
 use fields::Fields;
 use serde_json::Value;
 
-/// Where multi-modal configurations keep the language model.
+/// Keys under which multi-modal configurations keep the language model.
 const TEXT_KEYS: [&str; 4] = ["text_config", "language_config", "llm_config", "thinker_config"];
 
 impl Architecture {
@@ -64,16 +64,6 @@ impl Architecture {
             assumptions,
         })
     }
-
-    /// The same model computed in another format, its unquantised weights stored in it too.
-    #[must_use]
-    pub fn with_dtype(mut self, dtype: Dtype) -> Self {
-        self.weights = self.weights.rescaled(self.dtype, dtype);
-        self.dtype = dtype;
-        self.assumptions
-            .retain(|text| !text.starts_with(weights::DTYPE_ASSUMED));
-        self
-    }
 }
 
 fn read_dtype(top: &Fields<'_>, text: &Fields<'_>, assumptions: &mut Vec<String>) -> Dtype {
@@ -82,7 +72,7 @@ fn read_dtype(top: &Fields<'_>, text: &Fields<'_>, assumptions: &mut Vec<String>
         .find_map(|fields| fields.text("dtype").or_else(|| fields.text("torch_dtype")))
         .and_then(|name| name.parse().ok());
     named.unwrap_or_else(|| {
-        assumptions.push(format!("{}, so bf16 is assumed", weights::DTYPE_ASSUMED));
+        assumptions.push("the configuration names no number format, so bf16 is assumed".to_owned());
         Dtype::Bf16
     })
 }

@@ -1,11 +1,8 @@
-//! How weights are stored: the number format, or a quantisation.
+//! Storage of weights: the number format, or a quantisation.
 
 use super::fields::Fields;
 use crate::gpu::Dtype;
 use crate::model::WeightFormat;
-
-/// How the assumption about the number format begins.
-pub(super) const DTYPE_ASSUMED: &str = "the configuration names no number format";
 
 impl WeightFormat {
     /// Every weight in one format.
@@ -16,22 +13,6 @@ impl WeightFormat {
             expert_bits: bits,
             other_bits: bits,
             how: format!("all weights in {dtype}"),
-        }
-    }
-
-    /// The same storage with the unquantised part in another format.
-    pub(super) fn rescaled(self, from: Dtype, to: Dtype) -> Self {
-        let plain = |bits: f64| if bits == from.bits() { to.bits() } else { bits };
-        let quantised = self.linear_bits != from.bits() || self.expert_bits != from.bits();
-        Self {
-            linear_bits: plain(self.linear_bits),
-            expert_bits: plain(self.expert_bits),
-            other_bits: plain(self.other_bits),
-            how: if quantised {
-                self.how
-            } else {
-                format!("all weights in {to}")
-            },
         }
     }
 }

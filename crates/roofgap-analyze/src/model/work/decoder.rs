@@ -3,11 +3,11 @@
 use super::vision::View;
 use super::{StageWork, Term};
 use crate::model::architecture::{Architecture, Experts, LayerGroup, Linear, Mlp, feed_forward};
-use crate::model::parameters::{biases, linears_text, matrices, router_values};
+use crate::model::matrices::{biases, linears_text, matrices, router_values};
 
 /// A prefill.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PrefillInput {
+pub(crate) struct PrefillInput {
     /// Sequences at once.
     pub batch: u64,
     /// Tokens of a sequence, those of images included.
@@ -18,7 +18,7 @@ pub struct PrefillInput {
 
 /// Steps of decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DecodeInput {
+pub(crate) struct DecodeInput {
     /// Sequences at once.
     pub batch: u64,
     /// Tokens in the cache before the first step.
@@ -28,12 +28,6 @@ pub struct DecodeInput {
 }
 
 /// Distinct experts that a number of tokens touches, when each picks `per_token` of `routed` at random and independently.
-///
-/// ```
-/// use roofgap_analyze::model::distinct_experts;
-/// assert_eq!(distinct_experts(64, 6, 1).round(), 6.0);
-/// assert_eq!(distinct_experts(64, 6, 512).round(), 64.0);
-/// ```
 pub(crate) fn distinct_experts(routed: u64, per_token: u64, tokens: u64) -> f64 {
     let routed = routed as f64;
     if routed == 0.0 {
@@ -56,7 +50,7 @@ fn looked_at(first: u64, count: u64, window: Option<u64>) -> f64 {
     }
 }
 
-/// What a pass over the layers is asked to do, and how often.
+/// Passes over the layers: their sizes and their number.
 struct Pass<'a> {
     architecture: &'a Architecture,
     /// Tokens of one pass, all sequences together.
@@ -74,8 +68,7 @@ struct Pass<'a> {
 
 impl Architecture {
     /// The work of a prefill, with the vision part where there are images.
-    #[must_use]
-    pub fn prefill(&self, input: &PrefillInput) -> StageWork {
+    pub(crate) fn prefill(&self, input: &PrefillInput) -> StageWork {
         let tokens = input.batch.saturating_mul(input.prompt);
         let mut assumptions = self.common_assumptions();
         assumptions
@@ -106,8 +99,7 @@ impl Architecture {
     }
 
     /// The work of steps of decode.
-    #[must_use]
-    pub fn decode(&self, input: &DecodeInput) -> StageWork {
+    pub(crate) fn decode(&self, input: &DecodeInput) -> StageWork {
         let mut terms = Vec::new();
         let pass = Pass {
             architecture: self,

@@ -1,4 +1,4 @@
-//! What a stage of a model has to compute and to move, term by term.
+//! The FLOPs and bytes of a stage of a model, term by term.
 //!
 //! `stage` holds the terms and their sums, `decoder` the language model, `vision` the encoders, `run` fits a stage of a trace
 //! to the tokens of a run.

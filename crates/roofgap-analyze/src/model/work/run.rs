@@ -20,17 +20,17 @@ pub struct Tokens {
 
 /// The two kinds of stage whose work is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StageKind {
+pub(crate) enum StageKind {
     /// The prompt, all tokens at once.
     Prefill,
     /// One token a step.
     Decode,
 }
 
-/// Why the work of a stage cannot be said.
+/// The work of a stage is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
-    /// Nobody said how many tokens there were.
+pub(crate) enum Misfit {
+    /// The number of tokens is unknown.
     #[error(
         "the number of {0} is not known: the program wrote no account of it and none was given (--prompt-tokens, --new-tokens)"
     )]
@@ -61,7 +61,7 @@ impl Architecture {
     ///
     /// # Errors
     /// A [`Misfit`] that says what is not known or does not fit.
-    pub fn stage_work(
+    pub(crate) fn stage_work(
         &self,
         kind: StageKind,
         tokens: &Tokens,

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-/// One term of a stage's work, so that a person can check it.
+/// A term of the work of a stage, with its formula so that a reader can check it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Term {
-    /// What it is.
+pub(crate) struct Term {
+    /// Name.
     pub name: String,
     /// Floating-point operations (a multiplication and an addition are two).
     pub flops: f64,
@@ -21,69 +21,51 @@ pub struct Term {
 
 impl Term {
     /// Bytes that must cross the memory bus: weights and cached keys and values.
-    #[must_use]
-    pub fn moved_bytes(&self) -> f64 {
+    pub(crate) fn moved_bytes(&self) -> f64 {
         self.weight_bytes + self.kv_bytes
     }
 }
 
 /// The work of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StageWork {
+pub(crate) struct StageWork {
     /// The stage.
     pub stage: String,
-    /// Its terms.
+    /// Terms.
     pub terms: Vec<Term>,
     /// Decode steps it stands for, where it is a decode.
     pub steps: Option<u64>,
     /// Devices that share it. Busy time is summed over devices and wall time is not, so they count by wall time alone.
     pub devices: u32,
-    /// What was assumed.
+    /// Assumptions.
     pub assumptions: Vec<String>,
 }
 
 impl StageWork {
     /// Floating-point operations in all.
-    #[must_use]
-    pub fn flops(&self) -> f64 {
+    pub(crate) fn flops(&self) -> f64 {
         self.terms.iter().map(|term| term.flops).sum()
     }
 
-    /// Bytes of weights in all.
-    #[must_use]
-    pub fn weight_bytes(&self) -> f64 {
-        self.terms.iter().map(|term| term.weight_bytes).sum()
-    }
-
-    /// Bytes of cached keys and values in all.
-    #[must_use]
-    pub fn kv_bytes(&self) -> f64 {
-        self.terms.iter().map(|term| term.kv_bytes).sum()
-    }
-
     /// Bytes that must move.
-    #[must_use]
-    pub fn moved_bytes(&self) -> f64 {
+    pub(crate) fn moved_bytes(&self) -> f64 {
         self.terms.iter().map(Term::moved_bytes).sum()
     }
 
     /// The least a decode step can take at this bandwidth, in nanoseconds.
-    #[must_use]
-    pub fn floor_step_ns(&self, bandwidth_bytes_per_s: f64) -> Option<f64> {
+    pub(crate) fn floor_step_ns(&self, bandwidth_bytes_per_s: f64) -> Option<f64> {
         let steps = self.steps.filter(|steps| *steps > 0)?;
         (bandwidth_bytes_per_s > 0.0).then(|| self.moved_bytes() / steps as f64 / bandwidth_bytes_per_s * 1e9)
     }
 
     /// The same work shared by several devices.
-    #[must_use]
-    pub fn on_devices(mut self, devices: u32) -> Self {
+    pub(crate) fn on_devices(mut self, devices: u32) -> Self {
         self.devices = devices.max(1);
         self
     }
 
     /// The same work done several times.
-    #[must_use]
-    pub fn times(mut self, count: u64) -> Self {
+    pub(crate) fn times(mut self, count: u64) -> Self {
         if count != 1 {
             let factor = count as f64;
             for term in &mut self.terms {
@@ -99,8 +81,7 @@ impl StageWork {
     }
 
     /// The work of several stages together.
-    #[must_use]
-    pub fn together(stage: &str, parts: &[&Self]) -> Self {
+    pub(crate) fn together(stage: &str, parts: &[&Self]) -> Self {
         let mut whole = Self {
             stage: stage.to_owned(),
             terms: Vec::new(),

@@ -296,3 +296,13 @@ fn stages_together_keep_their_terms() {
     assert_eq!(whole.terms[0].name, "prefill: embedding");
     assert_eq!(whole.steps, None);
 }
+
+impl StageWork {
+    fn weight_bytes(&self) -> f64 {
+        self.terms.iter().map(|term| term.weight_bytes).sum()
+    }
+
+    fn kv_bytes(&self) -> f64 {
+        self.terms.iter().map(|term| term.kv_bytes).sum()
+    }
+}

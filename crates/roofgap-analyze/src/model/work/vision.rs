@@ -2,7 +2,7 @@
 
 use super::Term;
 use crate::model::architecture::{Architecture, Linear, Projector, Sam, Tower, Vision, VisionEncoder, Vit};
-use crate::model::parameters::{biases, conv3x3, linears_text, matrices, projector_values};
+use crate::model::matrices::{biases, conv3x3, linears_text, matrices, projector_values};
 use serde::Serialize;
 
 /// Images of one size that go through the vision part.
@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct View {
     /// Side in pixels.
     pub image_size: u64,
-    /// How many of them.
+    /// Number of images.
     pub count: u64,
 }
 
