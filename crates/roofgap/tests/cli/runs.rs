@@ -194,7 +194,7 @@ fn a_gate_that_cannot_be_judged_says_why() {
         let run = run(["compare", LLAMA, LLAMA, "--fail-on", gate]);
         assert_eq!(run.status, Some(3), "{gate}: {}", run.stdout);
         assert!(
-            run.stdout.contains("a gate could not be judged") && run.stdout.contains(why),
+            run.stdout.contains("a gate was not measured") && run.stdout.contains(why),
             "{gate}: {}",
             run.stdout
         );
