@@ -10,7 +10,7 @@ use crate::timeline::{Activity, Contexts, Launches, NO_CALL, StageMeter, kernels
 use crate::{account, findings};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
-use roofgap_trace::{Losses, Ns, OpKind, Trace};
+use roofgap_trace::{Losses, Ns, OpKind, SourceFormat, Trace};
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
@@ -89,10 +89,11 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
             .into_iter()
             .map(|stage| Reason::new(About::Stage(stage.name), stage.why)),
     );
+    let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
     if let Some(program) = program.filter(|_| stages.is_empty()) {
         stages = account::stages(program);
     }
-    if stages.is_empty() {
+    if no_own_stages && stages.iter().all(|stage| stage.from == StageOrigin::Timeline) {
         reasons.push(Reason::new(About::Stages, no_stages(trace, summary_only)));
     }
     reasons.extend(operator_reason);
@@ -107,6 +108,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         ranges,
         overhead: options.overhead.clone(),
         workload: program.map(account::workload),
+        engine: engine(trace, &index),
         reasons,
         ..Analysis::default()
     };
@@ -182,6 +184,21 @@ fn no_stages(trace: &Trace, summary_only: bool) -> String {
     } else {
         "no range matches a stage; name one with --stage NAME=PATTERN".into()
     }
+}
+
+/// Describes the serving engine whose step names were found.
+fn engine(trace: &Trace, index: &StageIndex) -> Option<EngineInfo> {
+    let kineto = |source: &roofgap_trace::Source| source.format == SourceFormat::Kineto;
+    Some(EngineInfo {
+        name: index.engine()?.name().to_owned(),
+        version: None,
+        told_by: if trace.sources.iter().any(kineto) {
+            "annotation"
+        } else {
+            "range"
+        }
+        .to_owned(),
+    })
 }
 
 fn sources(trace: &Trace) -> Vec<SourceInfo> {

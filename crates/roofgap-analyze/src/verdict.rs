@@ -24,14 +24,20 @@ pub fn verdict(stage: &Stage) -> Verdict {
             why,
         };
     };
-    let share = stage.busy_share().unwrap_or(0.0);
+    // Work of other ranges and threads keeps the GPU busy too.
+    let elapsed = stage.elapsed_ns().max(1) as f64;
+    let foreign = stage.each_device(stage.foreign_ns()) as f64 / elapsed;
+    let own = stage.busy_share().unwrap_or(0.0);
+    let share = (own + foreign).min(1.0_f64.max(own));
     let of_each = if stage.device_count > 1 {
         format!(" on the average of {} GPUs", stage.device_count)
     } else {
         String::new()
     };
     // GPU work that ran after the ranges belongs to the stage too.
-    let time = if stage.closes_early() {
+    let time = if stage.period_ns.is_some() {
+        "the time of its steps"
+    } else if stage.closes_early() {
         "the time from the start of the stage to the end of its GPU work"
     } else {
         "the wall time"
@@ -54,8 +60,12 @@ pub fn verdict(stage: &Stage) -> Verdict {
             why,
         };
     }
-    let outside = (stage.elapsed_ns() - projected).max(0);
-    let queued = stage.each_device(stage.queued_ns).min(outside);
+    let (outside, queued, between) = if stage.period_ns.is_some() {
+        (0, 0, stage.between_ns)
+    } else {
+        let outside = (stage.elapsed_ns() - projected).max(0);
+        (outside, stage.each_device(stage.queued_ns).min(outside), 0)
+    };
     let apart = if stage.devices_per_instance > 1.0 {
         let known = stage.each_device(busy.saturating_add(idle.total_ns()));
         stage
@@ -95,6 +105,11 @@ pub fn verdict(stage: &Stage) -> Verdict {
             apart,
             "uneven",
             "one GPU had nothing to do before its first or after its last operation, while another worked",
+        ),
+        (
+            between,
+            "gaps between steps",
+            "the CPU had not launched the next step yet",
         ),
         (
             outside - queued,

@@ -392,9 +392,11 @@ fn a_stage_that_ends_before_its_work() {
     assert_eq!(stage.late_ns, 0);
     assert!(stage.queued_ns > 62_000 * US, "{}", stage.queued_ns);
     assert_eq!(verdict(stage).label, "queued");
-    // Its first step is a hundred times as long as the others, and nothing is wrong with it.
+    // Its first step waits long on the CPU for earlier work. On the GPU it takes as long as the others.
     let steps = stage.steps.as_ref().unwrap();
-    assert!(steps.each_ns[0] > 100 * steps.p50_ns);
+    let on_cpu = steps.cpu.as_ref().unwrap();
+    assert!(on_cpu.each_ns[0] > 100 * on_cpu.p50_ns);
+    assert!(steps.each_ns[0] < 2 * steps.p50_ns);
     assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
 }
 

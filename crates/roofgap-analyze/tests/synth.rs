@@ -73,7 +73,8 @@ fn equal((analysis, expected): (Analysis, Expected)) {
             "{name}"
         );
         let steps = stage.steps.clone().unwrap_or_default();
-        assert_eq!(steps.each_ns, expected.steps_ns, "{name}");
+        let on_cpu = steps.cpu.as_ref().map_or(&steps.each_ns, |cpu| &cpu.each_ns);
+        assert_eq!(*on_cpu, expected.steps_ns, "{name}");
         if !steps.each_ns.is_empty() {
             let mean = expected.step_launches as f64 / expected.steps_ns.len() as f64;
             assert_eq!(steps.launches_per_step, Some(mean), "{name}");

@@ -105,6 +105,13 @@ pub(super) fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<M
     })
 }
 
+/// The reason for a utilisation above the peak of the device.
+const BEYOND_PEAK: &str = "more than 100 % of the peak: the named model does not match this capture";
+
+fn beyond_peak(by_wall_pct: f64, by_busy_pct: Option<f64>) -> bool {
+    by_wall_pct > 100.0 || by_busy_pct.is_some_and(|pct| pct > 100.0)
+}
+
 /// Adds MFU and MBU to every stage whose work is known, and their sum; adds a reason for every other stage.
 pub(crate) fn add_utilisation(
     analysis: &mut Analysis,
@@ -128,6 +135,13 @@ pub(crate) fn add_utilisation(
         let mut missing = |what: &[&About], why: &str| {
             reasons.extend(what.iter().map(|about| Reason::new((*about).clone(), why)));
         };
+        if stage.tokens.is_some() {
+            missing(
+                &[&no_mfu, &no_mbu],
+                "the steps of an engine differ in requests and tokens; their work is not summed up",
+            );
+            continue;
+        }
         let steps = stage.steps.as_ref().map(|s| s.count);
         let known = model.map_err(|why| why.to_string()).and_then(|model| {
             let gpu = gpu.map_err(|why| why.to_string())?;
@@ -155,10 +169,16 @@ pub(crate) fn add_utilisation(
             step_ns: stage.steps.as_ref().map(|s| s.mean_ns),
         };
         match mfu(&work, gpu, dtype.unwrap_or(model.dtype), time) {
+            Ok(value) if beyond_peak(value.by_wall_pct, value.by_busy_pct) => {
+                missing(&[&no_mfu], BEYOND_PEAK)
+            }
             Ok(value) => stage.mfu = Some(value),
             Err(why) => missing(&[&no_mfu], &why.to_string()),
         }
         match mbu(&work, gpu, time) {
+            Ok(value) if beyond_peak(value.by_wall_pct, value.by_busy_pct) => {
+                missing(&[&no_mbu], BEYOND_PEAK)
+            }
             Ok(value) => stage.mbu = Some(value),
             Err(why) => missing(&[&no_mbu], &why.to_string()),
         }

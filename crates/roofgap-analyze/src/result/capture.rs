@@ -115,3 +115,14 @@ pub struct WorkloadInfo {
     /// Hash of the output tokens.
     pub token_hash: Option<String>,
 }
+
+/// A serving engine.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EngineInfo {
+    /// Engine name.
+    pub name: String,
+    /// Version; `None` where the capture does not have it.
+    pub version: Option<String>,
+    /// Evidence: `range` (NVTX) or `annotation` (PyTorch profiler).
+    pub told_by: String,
+}

@@ -8,9 +8,11 @@ mod stage;
 mod tables;
 mod utilisation;
 
-pub use capture::{DeviceInfo, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo};
+pub use capture::{DeviceInfo, EngineInfo, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo};
 pub use reason::{About, Reason};
-pub use stage::{Idle, LaunchAfter, Note, Stage, StageOrigin, Steps};
+pub use stage::{
+    CpuSteps, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageKind, StageOrigin, Steps,
+};
 pub use tables::{CounterRow, Finding, Kernel, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
@@ -54,6 +56,9 @@ pub struct Analysis {
     /// The workload, from the program's own account.
     #[serde(default)]
     pub workload: Option<WorkloadInfo>,
+    /// Serving engine, where its step names were found.
+    #[serde(default)]
+    pub engine: Option<EngineInfo>,
     /// Reasons for values that are null or empty.
     #[serde(default)]
     pub reasons: Vec<Reason>,

@@ -3,12 +3,54 @@
 use super::{Kernel, Mbu, Mfu};
 use serde::{Deserialize, Serialize};
 
+/// The kind of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StageKind {
+    /// Requests read their prompt.
+    Prefill,
+    /// Requests generate tokens.
+    Decode,
+    /// Steps of an engine that do both.
+    Mixed,
+    /// The whole trace, where no stage was found.
+    Whole,
+    /// A stage named by the user.
+    #[default]
+    Custom,
+}
+
+/// A count of each phase of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PhaseCounts {
+    /// Requests that read their prompt, or their tokens; `None` where unknown.
+    pub context: Option<u64>,
+    /// Requests that generate, or their tokens; `None` where unknown.
+    pub generation: Option<u64>,
+}
+
+/// GPU work of other ranges and threads in the time of a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ForeignWork {
+    /// Time in which the GPU ran only such work, ns.
+    pub busy_ns: i64,
+    /// Number of its kernels.
+    pub kernel_count: u64,
+    /// Thread that launched most of those kernels; `None` where unknown.
+    pub thread: Option<String>,
+    /// Number of kernels launched by that thread.
+    pub thread_kernel_count: u64,
+}
+
 /// A stage of the program, such as prefill or decode.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Stage {
     /// Stage name.
     pub name: String,
+    /// Kind.
+    #[serde(default)]
+    pub kind: StageKind,
     /// Names of the ranges that mark it, as `domain@name`.
     pub ranges: Vec<String>,
     /// Number of instances.
@@ -60,17 +102,47 @@ pub struct Stage {
     /// Origin of its times.
     #[serde(default)]
     pub from: StageOrigin,
+    /// Requests that an engine scheduled, summed over steps; `None` where the stage has no engine steps.
+    #[serde(default)]
+    pub requests: Option<PhaseCounts>,
+    /// Tokens that an engine scheduled, summed over steps; `None` where the stage has no engine steps.
+    #[serde(default)]
+    pub tokens: Option<PhaseCounts>,
+    /// Tokens per second of the steps' time.
+    #[serde(default)]
+    pub tokens_per_s: Option<f64>,
+    /// Mean time of an instance, ns.
+    #[serde(default)]
+    pub mean_ns: Option<i64>,
+    /// Standard deviation over instances, ns; `None` for a single one.
+    #[serde(default)]
+    pub std_ns: Option<i64>,
+    /// Time from the first operation of each engine step to that of the next step, summed, ns.
+    #[serde(default)]
+    pub period_ns: Option<i64>,
+    /// Part of `period_ns` in which the GPU ran nothing after the step's last operation, ns.
+    #[serde(default)]
+    pub between_ns: i64,
+    /// GPU work of other ranges and threads in its time; `None` where there is none.
+    #[serde(default)]
+    pub foreign: Option<ForeignWork>,
 }
 
 impl Stage {
-    /// Returns the time until its GPU work was done: wall time and what ran after it, ns.
+    /// Returns the time of the stage, ns: the periods of engine steps; otherwise wall time and the GPU work that ran after it.
     pub fn elapsed_ns(&self) -> i64 {
-        self.wall_ns.saturating_add(self.late_ns.max(0))
+        self.period_ns
+            .unwrap_or_else(|| self.wall_ns.saturating_add(self.late_ns.max(0)))
     }
 
     /// Tells whether its ranges end long before its GPU work: by more than 5 % of the wall time.
     pub fn closes_early(&self) -> bool {
-        self.late_ns > self.wall_ns / 20
+        self.period_ns.is_none() && self.late_ns > self.wall_ns / 20
+    }
+
+    /// Returns the time in which the GPU ran work of other ranges and threads, ns.
+    pub fn foreign_ns(&self) -> i64 {
+        self.foreign.as_ref().map_or(0, |foreign| foreign.busy_ns)
     }
 
     /// Returns the share of the elapsed time in which its GPUs were busy, 0 to 1, averaged over devices.
@@ -139,7 +211,7 @@ pub struct Idle {
     pub sync_ns: i64,
     /// The launching thread was in a copy call, ns.
     pub copy_ns: i64,
-    /// Launched and not started, or the device ran other work, ns.
+    /// Launched and not started, ns.
     pub other_ns: i64,
 }
 
@@ -155,7 +227,7 @@ impl Idle {
 pub struct Steps {
     /// Number of steps.
     pub count: u64,
-    /// Mean CPU time, ns.
+    /// Mean time, ns: from the first GPU operation of a step to that of the next; the CPU time without GPU work.
     pub mean_ns: i64,
     /// Median, ns.
     pub p50_ns: i64,
@@ -165,8 +237,22 @@ pub struct Steps {
     pub p99_ns: i64,
     /// Mean number of launches per step.
     pub launches_per_step: Option<f64>,
-    /// CPU time of each step in order, ns.
+    /// Time of each step in order, ns.
     #[serde(default)]
+    pub each_ns: Vec<i64>,
+    /// Time of the steps on the CPU; `None` where `each_ns` is that time.
+    #[serde(default)]
+    pub cpu: Option<CpuSteps>,
+}
+
+/// Steps as their ranges on the CPU lasted.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CpuSteps {
+    /// Mean, ns.
+    pub mean_ns: i64,
+    /// Median, ns.
+    pub p50_ns: i64,
+    /// Each step in order, ns.
     pub each_ns: Vec<i64>,
 }
 

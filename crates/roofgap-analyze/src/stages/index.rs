@@ -1,7 +1,10 @@
 //! The index of stages: the time spans of each stage and the GPU operations that belong to it.
 
+use super::engine_steps::EngineSteps;
+use super::engines::{Engine, EngineStep, is_profiler_step};
 use super::instances::{StageRanges, Warmup};
 use super::rule::{StageRule, StageSet};
+use crate::result::StageKind;
 use crate::timeline::{Contexts, Launches};
 use roofgap_trace::{Ns, Trace, range_name};
 use rustc_hash::FxHashSet;
@@ -42,9 +45,14 @@ pub struct StageSpans {
 #[derive(Debug)]
 struct IndexedStage {
     name: String,
+    kind: StageKind,
     /// Position of its rule in the set: decides between stages that hold the same operation.
     rule: usize,
     spans: StageSpans,
+    /// The engine step of each instance; empty for other stages.
+    engine_steps: Vec<EngineStep>,
+    /// Holds every operation, launched in a known context or not.
+    whole: bool,
     /// Position of the instance for each context, or [`NOWHERE`].
     instance_of_context: Vec<u32>,
 }
@@ -57,6 +65,9 @@ pub struct StageIndex {
     stage_of_context: Vec<u32>,
     launches: Launches,
     contexts: Contexts,
+    /// All engine steps of all stages, in the order of start.
+    engine_spans: Vec<Span>,
+    engine: Option<Engine>,
 }
 
 /// A stage of the set that does not occur in the trace.
@@ -106,16 +117,85 @@ impl StageIndex {
             };
             index.stages.push(IndexedStage {
                 name: rule.name.clone(),
+                kind: kind_of(&rule.name),
                 rule: position,
                 instance_of_context: index.span_of_context(&spans.instances),
                 spans,
+                engine_steps: Vec::new(),
+                whole: false,
             });
+        }
+        if index.stages.is_empty() {
+            index.add_engine_stages(trace, &warmup);
+        }
+        if index.stages.is_empty() && set.stages.iter().all(|rule| !rule.requested) {
+            index.add_whole_trace(trace);
         }
         index
             .stages
             .sort_by_key(|stage| stage.spans.instances.first().map(|span| span.start));
         index.stage_of_context = index.first_stages();
         (index, absent)
+    }
+
+    /// Adds the stages that the step names of a serving engine give.
+    fn add_engine_stages(&mut self, trace: &Trace, warmup: &Warmup) {
+        let found = EngineSteps::find(trace, warmup);
+        self.engine = found.engine;
+        for (position, stage) in found.stages.into_iter().enumerate() {
+            let instances = spans(trace, &stage.rows);
+            self.engine_spans.extend(&instances);
+            self.stages.push(IndexedStage {
+                name: stage.name.to_owned(),
+                kind: stage.kind,
+                rule: position,
+                instance_of_context: self.span_of_context(&instances),
+                spans: StageSpans {
+                    steps: instances.clone(),
+                    instances,
+                    notes: Vec::new(),
+                },
+                engine_steps: stage.steps,
+                whole: false,
+            });
+        }
+        self.engine_spans.sort_by_key(|span| (span.start, span.range));
+    }
+
+    /// Adds a stage for all GPU work, so that a trace without stages has an answer too.
+    fn add_whole_trace(&mut self, trace: &Trace) {
+        let (Some(&start), Some(&end)) = (trace.ops.start.iter().min(), trace.ops.end.iter().max()) else {
+            return;
+        };
+        let is_step = |row: &usize| {
+            let name = trace
+                .ranges
+                .rows
+                .get(*row)
+                .map(|range| trace.names.get(range.name));
+            name.is_some_and(is_profiler_step)
+        };
+        let steps: Vec<u32> = (0..trace.ranges.rows.len())
+            .filter(is_step)
+            .map(|row| row as u32)
+            .collect();
+        self.stages.push(IndexedStage {
+            name: "all".to_owned(),
+            kind: StageKind::Whole,
+            rule: 0,
+            instance_of_context: Vec::new(),
+            spans: StageSpans {
+                instances: vec![Span {
+                    start,
+                    end,
+                    range: None,
+                }],
+                steps: spans(trace, &steps),
+                notes: Vec::new(),
+            },
+            engine_steps: Vec::new(),
+            whole: true,
+        });
     }
 
     fn first_stages(&self) -> Vec<u32> {
@@ -157,14 +237,45 @@ impl StageIndex {
         self.stages.get(stage).map_or(&NONE, |stage| &stage.spans)
     }
 
+    /// Returns the kind of a stage.
+    pub fn kind(&self, stage: usize) -> StageKind {
+        self.stages
+            .get(stage)
+            .map_or(StageKind::Custom, |stage| stage.kind)
+    }
+
+    /// Returns the engine step of each instance of a stage; empty for a stage that is not made of engine steps.
+    pub fn engine_steps(&self, stage: usize) -> &[EngineStep] {
+        self.stages.get(stage).map_or(&[], |stage| &stage.engine_steps)
+    }
+
+    /// Returns the engine whose step names were found.
+    pub fn engine(&self) -> Option<Engine> {
+        self.engine
+    }
+
+    /// Returns the engine steps of all stages, in the order of start.
+    pub(crate) fn engine_spans(&self) -> &[Span] {
+        &self.engine_spans
+    }
+
+    /// Returns the position of the stage that holds the whole trace.
+    fn whole(&self) -> Option<usize> {
+        self.stages.iter().position(|stage| stage.whole)
+    }
+
     /// Returns the stage of a GPU operation. Of several stages that hold it, the first in the order of the rules.
     pub fn stage_of_op(&self, op: usize) -> Option<usize> {
         self.stage_of_context(self.context_of_op(op))
+            .or_else(|| self.whole())
     }
 
     /// Returns the stage in which a call launched GPU work; `None` for a call that launched none.
     pub fn stage_of_call(&self, call: usize) -> Option<usize> {
-        self.stage_of_context(self.contexts.of(u32::try_from(call).ok()?))
+        let context = self.contexts.of(u32::try_from(call).ok()?);
+        let launched = (context as usize) < self.contexts.len();
+        self.stage_of_context(context)
+            .or_else(|| self.whole().filter(|_| launched))
     }
 
     /// Tells whether a GPU operation belongs to a stage.
@@ -174,6 +285,9 @@ impl StageIndex {
 
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
+        if self.stages.get(stage)?.whole {
+            return Some(0);
+        }
         self.instance_of_context(stage, self.context_of_op(op))
     }
 
@@ -192,11 +306,11 @@ impl StageIndex {
     }
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {
-        let at = self
-            .stages
-            .get(stage)?
-            .instance_of_context
-            .get(context as usize)?;
+        let stage = self.stages.get(stage)?;
+        if stage.whole {
+            return ((context as usize) < self.contexts.len()).then_some(0);
+        }
+        let at = stage.instance_of_context.get(context as usize)?;
         (*at != NOWHERE).then_some(*at as usize)
     }
 
@@ -223,6 +337,15 @@ impl StageIndex {
                 found.find(|at| *at != NOWHERE).unwrap_or(NOWHERE)
             })
             .collect()
+    }
+}
+
+/// Returns the kind of a stage of the rules, by its name.
+fn kind_of(name: &str) -> StageKind {
+    match name {
+        "prefill" => StageKind::Prefill,
+        "decode" => StageKind::Decode,
+        _ => StageKind::Custom,
     }
 }
 

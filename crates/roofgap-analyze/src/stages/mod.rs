@@ -1,8 +1,11 @@
 //! The one owner of "which stage": the rule, the instances it finds in a trace, and the index of what belongs to them.
 
+mod engine_steps;
+mod engines;
 mod index;
 mod instances;
 mod rule;
 
+pub use engines::{Engine, EngineStep, GRAMMARS, Grammar, Scheduled};
 pub use index::{Span, StageIndex, StageSpans};
 pub use rule::{NamedPlace, Pattern, StageError, StageRule, StageSet};

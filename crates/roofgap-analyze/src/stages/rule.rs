@@ -46,9 +46,13 @@ impl Pattern {
         })
     }
 
-    /// Tells whether a range matches.
+    /// Tells whether a range matches. A name that is written `domain@name` in full matches in any domain.
     pub fn matches(&self, domain: &str, name: &str) -> bool {
-        glob(&self.domain, domain) && glob(&self.name, name)
+        let is = |domain: &str, name: &str| glob(&self.domain, domain) && glob(&self.name, name);
+        is(domain, name)
+            || name
+                .split_once('@')
+                .is_some_and(|(domain, name)| is(domain, name))
     }
 }
 
@@ -216,6 +220,8 @@ mod tests {
         assert!(!m("LLM@prefill", "LLM", "prefill_warm"));
         assert!(!m("LLM@prefill", "llm", "prefill"));
         assert!(!m("prefill", "LLM", "prefill"));
+        assert!(m("LLM@prefill", "", "LLM@prefill") && m("LLM@prefill", "torch", "LLM@prefill"));
+        assert!(!m("LLM@prefill", "", "other@prefill") && !m("prefill", "", "LLM@prefill"));
         assert!(m("prefill", "", "prefill"));
         assert!(m("*@pre*l", "X", "prefill"));
         assert!(m("a*b*c", "", "a-b-b-c"));

@@ -56,12 +56,11 @@ impl Activity {
         self.devices.get(device).map_or(0, |u| u.overlap(start, end))
     }
 
-    /// Splits one gap of a device by cause. `call` launched the operation that ended it; `near` helps where gaps follow one
-    /// another.
+    /// Splits one gap of a device by cause and returns the time in which the device ran other work, which is not idle time. `call`
+    /// launched the operation that ended the gap; `near` speeds up gaps that follow one another.
     ///
     /// A gap counts as `launch` when the launch began after the device had run dry, less the time in which the launching
-    /// thread waited (`sync`) or copied (`copy`) before that launch. What was launched before the device ran dry, and time in
-    /// which the device was busy with other work, is `other`.
+    /// thread waited (`sync`) or copied (`copy`) before that launch. A gap before an operation that was launched in time is `other`.
     ///
     /// A thread that waited when the device ran dry could have launched instead: as much of what is left of the gap as it had
     /// waited until then is added to `after`; it stays a part of `launch`.
@@ -73,18 +72,18 @@ impl Activity {
         call: u32,
         near: &mut Near,
         (idle, after): (&mut Idle, &mut LaunchAfter),
-    ) {
+    ) -> Ns {
         let (from, to) = gap;
         let calls = &trace.calls;
+        let elsewhere = self
+            .devices
+            .get(device.index())
+            .map_or(0, |u| u.overlap_near(from, to, &mut near.device));
         let launched = (call != NO_CALL).then(|| (calls.start[call as usize], calls.end[call as usize]));
-        let Some((start, end)) = launched else {
-            idle.other_ns += to - from;
-            return;
+        let Some((start, _)) = launched.filter(|(_, end)| *end > from) else {
+            idle.other_ns += to - from - elsewhere;
+            return elsewhere;
         };
-        if end <= from {
-            idle.other_ns += to - from;
-            return;
-        }
         let thread = calls.thread[call as usize];
         let until = start.clamp(from, to);
         // The time that the thread waited in the gap, and had waited when the gap began.
@@ -99,18 +98,20 @@ impl Activity {
         let (copy, before_copy) = during(&self.copy, &mut near.copy);
         let copy = copy.min(until - from - sync);
         let launch = to - from - sync - copy;
-        let elsewhere = self
-            .devices
-            .get(device.index())
-            .map_or(0, |u| u.overlap_near(from, to, &mut near.device));
-        // The device was not idle while it ran other work; that time cannot be won by launching sooner.
-        let other = elsewhere.min(launch);
+        // The device was not idle while it ran other work.
+        let mut rest = elsewhere;
+        let mut left = |part: Ns| {
+            let taken = part.min(rest);
+            rest -= taken;
+            part - taken
+        };
+        let (launch, copy, sync) = (left(launch), left(copy), left(sync));
         idle.sync_ns += sync;
         idle.copy_ns += copy;
-        idle.launch_ns += launch - other;
-        idle.other_ns += other;
-        let after_sync = before_sync.min(launch - other);
+        idle.launch_ns += launch;
+        let after_sync = before_sync.min(launch);
         after.sync_ns += after_sync;
-        after.copy_ns += before_copy.min(launch - other - after_sync);
+        after.copy_ns += before_copy.min(launch - after_sync);
+        elsewhere
     }
 }

@@ -2,11 +2,13 @@
 
 use super::idle::{Activity, Near};
 use super::interval::{Extent, IntervalSet};
-use super::{kernels, steps};
+use super::step_periods::{StepPeriods, sample_deviation};
+use super::{NO_CALL, kernels, steps};
 use crate::names::Naming;
-use crate::result::{Idle, LaunchAfter, Note, Stage, StageOrigin, Steps};
-use crate::stages::{Span, StageIndex};
-use roofgap_trace::{Ns, OpKind, Trace, range_name};
+use crate::result::{ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageOrigin, Steps};
+use crate::stages::{EngineStep, Scheduled, Span, StageIndex};
+use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
+use rustc_hash::FxHashMap;
 
 /// Measures the stages of an index.
 pub(crate) struct StageMeter<'a> {
@@ -44,7 +46,31 @@ impl StageMeter<'_> {
         let calls = self.index.contexts().of_call.iter();
         let launches = calls.filter(|context| self.index.instance_of_context(stage, **context).is_some());
         let kernels = kernels::table(trace, members.iter().map(|&op| op as usize), naming);
-        let (busy_ns, idle, launch_after) = self.busy_and_idle(&members, &device_extents, devices);
+        let (busy_ns, idle, launch_after, mut foreign_ns) =
+            self.busy_and_idle(&members, &device_extents, devices);
+        let engine_steps = self.index.engine_steps(stage);
+        let periods = StepPeriods::measure(self.trace, self.index, self.activity, stage);
+        let (mut period_ns, mut between_ns) = (None, 0);
+        let mut times: Vec<(Ns, Ns)> = extents.iter().map(|extent| (extent.0, extent.1)).collect();
+        if !engine_steps.is_empty() && !members.is_empty() {
+            period_ns = Some(periods.each.iter().map(|step| step.time_ns).sum());
+            between_ns = periods.each.iter().map(|step| step.idle_after_ns).sum();
+            foreign_ns += periods.each.iter().map(|step| step.busy_after_ns).sum::<Ns>();
+            times = periods.each.iter().filter_map(|step| step.span).collect();
+        }
+        let foreign = (foreign_ns > 0).then(|| self.foreign(stage, times, foreign_ns));
+        let tokens = phase_counts(engine_steps, |phase| phase.tokens);
+        let tokens_per_s = match (tokens, period_ns) {
+            (Some(tokens), Some(time)) if time > 0 => tokens
+                .context
+                .zip(tokens.generation)
+                .map(|(context, generation)| (context + generation) as f64 * 1e9 / time as f64),
+            _ => None,
+        };
+        let each_instance: Vec<Ns> = match period_ns {
+            Some(_) => periods.each.iter().map(|step| step.time_ns).collect(),
+            None => instances.iter().map(Span::length).collect(),
+        };
         let device_count = (0..devices)
             .filter(|&device| {
                 let mut own = device_extents.iter().skip(device).step_by(devices);
@@ -68,6 +94,7 @@ impl StageMeter<'_> {
         let measured = !ops.is_empty();
         Stage {
             name: self.index.name(stage).to_owned(),
+            kind: self.index.kind(stage),
             ranges: self.range_names(instances),
             instances: instances.len() as u64,
             wall_ns: instances.iter().map(Span::length).sum(),
@@ -84,17 +111,60 @@ impl StageMeter<'_> {
             late_ns: instances.iter().zip(&extents).map(late).sum(),
             idle: gpu.then_some(idle),
             launch_after,
-            steps: self.steps(&spans.steps),
+            steps: self.steps(&spans.steps, &periods),
             kernels,
             notes: self.notes(&spans.notes),
             mfu: None,
             mbu: None,
             from: StageOrigin::Timeline,
+            requests: phase_counts(engine_steps, |phase| phase.requests),
+            tokens,
+            tokens_per_s,
+            mean_ns: (!each_instance.is_empty())
+                .then(|| kernels::divide(each_instance.iter().sum(), each_instance.len() as i64)),
+            std_ns: sample_deviation(&each_instance),
+            period_ns,
+            between_ns,
+            foreign,
+        }
+    }
+
+    /// Describes the GPU work of other ranges and threads in the times of a stage.
+    fn foreign(&self, stage: usize, times: Vec<(Ns, Ns)>, busy_ns: Ns) -> ForeignWork {
+        let (ops, calls) = (&self.trace.ops, &self.trace.calls);
+        let inside = IntervalSet::of(times.into_iter().filter(|time| time.0 <= time.1).collect());
+        let mut by_thread: FxHashMap<Option<ThreadId>, u64> = FxHashMap::default();
+        for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
+            if self.index.instance_of(stage, op).is_none() && inside.encloses(ops.start[op], ops.end[op]) {
+                let call = self.index.launches().call_of_op[op];
+                let thread = (call != NO_CALL).then(|| calls.thread[call as usize]);
+                *by_thread.entry(thread).or_default() += 1;
+            }
+        }
+        let most = by_thread.iter().max_by_key(|(thread, count)| (**count, **thread));
+        let (thread, count) = most.map_or((None, 0), |(thread, count)| (*thread, *count));
+        let name = thread
+            .and_then(|id| self.trace.threads.get(id.index()))
+            .map(|thread| match self.trace.names.get(thread.name) {
+                "" => format!("{}", thread.tid),
+                name => format!("{} ({name})", thread.tid),
+            });
+        ForeignWork {
+            busy_ns,
+            kernel_count: by_thread.values().sum(),
+            thread: name,
+            thread_kernel_count: count,
         }
     }
 
     /// Adds up the busy time of a stage and its gaps by cause. Operations are in the order of their start.
-    fn busy_and_idle(&self, members: &[u32], extents: &[Extent], devices: usize) -> (Ns, Idle, LaunchAfter) {
+    fn busy_and_idle(
+        &self,
+        members: &[u32],
+        extents: &[Extent],
+        devices: usize,
+    ) -> (Ns, Idle, LaunchAfter, Ns) {
+        let mut foreign = 0;
         let ops = &self.trace.ops;
         let mut busy = 0;
         let mut idle = Idle::default();
@@ -128,7 +198,7 @@ impl StageMeter<'_> {
             let until = sweep.covered.unwrap_or(start);
             if start > until && sweep.inside.encloses(until, start) {
                 let call = self.index.launches().call_of_op[op];
-                self.activity.split(
+                foreign += self.activity.split(
                     self.trace,
                     device,
                     (until, start),
@@ -140,17 +210,23 @@ impl StageMeter<'_> {
             busy += (end - start.max(until)).max(0);
             sweep.covered = Some(until.max(end));
         }
-        (busy, idle, after)
+        (busy, idle, after, foreign)
     }
 
-    fn steps(&self, spans: &[Span]) -> Option<Steps> {
-        let each: Vec<Ns> = spans.iter().map(Span::length).collect();
+    fn steps(&self, spans: &[Span], periods: &StepPeriods) -> Option<Steps> {
+        let on_cpu: Vec<Ns> = spans.iter().map(Span::length).collect();
+        let each: Vec<Ns> = periods.each.iter().map(|step| step.time_ns).collect();
         let step = self.index.span_of_context(spans);
         let calls = self.index.contexts().of_call.iter();
         let launches = calls.filter(|context| step.get(**context as usize).is_some_and(|at| *at != u32::MAX));
         let known = !self.trace.ops.is_empty() && !each.is_empty();
         let per_step = known.then(|| launches.count() as f64 / each.len() as f64);
-        steps::summary(each, per_step)
+        let steps = steps::summary(each, per_step)?;
+        Some(if periods.on_gpu {
+            steps::with_cpu(steps, on_cpu)
+        } else {
+            steps
+        })
     }
 
     fn notes(&self, spans: &[Span]) -> Vec<Note> {
@@ -204,6 +280,14 @@ impl StageMeter<'_> {
         found.dedup();
         found
     }
+}
+
+/// Adds up a count of each phase over engine steps; `None` without any. A phase is unknown if one of its steps does not give it.
+fn phase_counts(steps: &[EngineStep], count: fn(&Scheduled) -> Option<u64>) -> Option<PhaseCounts> {
+    (!steps.is_empty()).then(|| PhaseCounts {
+        context: steps.iter().map(|step| count(&step.context)).sum(),
+        generation: steps.iter().map(|step| count(&step.generation)).sum(),
+    })
 }
 
 /// Returns the first item that matches, or a new one at the end.

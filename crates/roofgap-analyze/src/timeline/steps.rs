@@ -1,7 +1,7 @@
 //! Steps of a stage in numbers.
 
 use super::kernels::divide;
-use crate::result::Steps;
+use crate::result::{CpuSteps, Steps};
 
 /// Mean and percentiles of step times; `None` without steps. A percentile is the smallest value that at least that share of the
 /// steps does not exceed.
@@ -20,7 +20,18 @@ pub(crate) fn summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Opti
         p99_ns: at(0.99)?,
         launches_per_step,
         each_ns,
+        cpu: None,
     })
+}
+
+/// Adds the time of the steps on the CPU.
+pub(crate) fn with_cpu(mut steps: Steps, each_ns: Vec<i64>) -> Steps {
+    steps.cpu = summary(each_ns, None).map(|cpu| CpuSteps {
+        mean_ns: cpu.mean_ns,
+        p50_ns: cpu.p50_ns,
+        each_ns: cpu.each_ns,
+    });
+    steps
 }
 
 #[cfg(test)]

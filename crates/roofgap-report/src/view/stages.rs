@@ -2,7 +2,7 @@
 
 use super::numbers::{NONE, count, ms, or_none, percent, plural, share, time};
 use super::table::Table;
-use roofgap_analyze::{Analysis, Idle, Note, Stage, StageOrigin, Steps};
+use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageOrigin, Steps};
 
 /// Builds the table of all stages. A report picks its columns.
 pub(crate) fn table(analysis: &Analysis) -> Table {
@@ -49,7 +49,9 @@ pub(crate) fn details(stage: &Stage) -> Vec<String> {
             time(stage.late_ns)
         ));
     }
+    lines.extend(scheduled(stage));
     lines.extend(stage.steps.as_ref().map(steps));
+    lines.extend(foreign(stage));
     lines.extend(stage.notes.iter().map(|n| note(stage, n)));
     lines
 }
@@ -67,7 +69,60 @@ pub(crate) fn steps(steps: &Steps) -> String {
         time(steps.p90_ns),
         time(steps.p99_ns),
         launches.unwrap_or_default()
-    )
+    ) + &cpu_steps(steps)
+}
+
+/// Adds the time of the steps on the CPU where it differs by more than 10 %.
+fn cpu_steps(steps: &Steps) -> String {
+    let differs = |cpu: &&CpuSteps| (cpu.p50_ns - steps.p50_ns).abs() > steps.p50_ns / 10;
+    let cpu = steps.cpu.as_ref().filter(differs);
+    cpu.map_or_else(String::new, |cpu| {
+        format!(
+            "; on the CPU mean {}, p50 {}",
+            time(cpu.mean_ns),
+            time(cpu.p50_ns)
+        )
+    })
+}
+
+/// Describes the requests and tokens that an engine scheduled in a stage.
+fn scheduled(stage: &Stage) -> Option<String> {
+    let (requests, tokens) = (stage.requests?, stage.tokens?);
+    let phase = |name: &str, requests: Option<u64>, tokens: Option<u64>| match (requests, tokens) {
+        (Some(0), _) => None,
+        (Some(requests), Some(tokens)) => Some(format!(
+            "{} {name} tokens for {}",
+            count(tokens),
+            plural(requests, "request")
+        )),
+        (Some(requests), None) => Some(format!("{} in {name}", plural(requests, "request"))),
+        (None, _) => None,
+    };
+    let phases = [
+        phase("context", requests.context, tokens.context),
+        phase("generation", requests.generation, tokens.generation),
+    ];
+    let rate = stage
+        .tokens_per_s
+        .map(|rate| format!("{} tokens/s", count(rate.round() as u64)));
+    let parts: Vec<String> = phases.into_iter().flatten().chain(rate).collect();
+    (!parts.is_empty()).then(|| format!("scheduled: {}", parts.join(", ")))
+}
+
+/// Describes the GPU work of other ranges and threads in the time of a stage.
+fn foreign(stage: &Stage) -> Option<String> {
+    let work = stage.foreign.as_ref().filter(|work| work.kernel_count > 0)?;
+    let thread = work.thread.as_ref().map_or_else(String::new, |thread| {
+        format!(
+            ", {} of them launched by thread {thread}",
+            count(work.thread_kernel_count)
+        )
+    });
+    Some(format!(
+        "the GPU also ran {} from outside the stage in this time ({} ms without work of the stage){thread}",
+        plural(work.kernel_count, "kernel"),
+        ms(work.busy_ns)
+    ))
 }
 
 fn note(stage: &Stage, note: &Note) -> String {
@@ -91,7 +146,7 @@ pub(crate) struct TimePart {
 }
 
 /// The parts of a stage's time, in the order of [`parts`].
-pub(crate) const PARTS: [TimePart; 7] = [
+pub(crate) const PARTS: [TimePart; 8] = [
     part("busy", "GPU busy", "at least one operation ran"),
     part(
         "idle-launch",
@@ -115,6 +170,11 @@ pub(crate) const PARTS: [TimePart; 7] = [
         "before the first and after the last GPU operation of the stage",
     ),
     part(
+        "foreign",
+        "other work",
+        "the GPU ran only work from outside the stage",
+    ),
+    part(
         "shared",
         "shared",
         "concurrent instances on one GPU, whose time counts once",
@@ -125,16 +185,21 @@ const fn part(class: &'static str, name: &'static str, meaning: &'static str) ->
     TimePart { class, name, meaning }
 }
 
-/// Position of the part that only programs of several processes or threads have.
-const SHARED: usize = 6;
+/// Positions of the parts that only programs of several processes or threads have.
+const FOREIGN: usize = 6;
+const SHARED: usize = 7;
 
 /// Returns the duration of each part of a stage, ns; `None` without GPU work.
-pub(crate) fn parts(stage: &Stage) -> Option<[i64; 7]> {
+pub(crate) fn parts(stage: &Stage) -> Option<[i64; 8]> {
     let (busy, idle, projected) = (stage.busy_ns?, stage.idle?, stage.projected_ns?);
     let each = |ns| stage.each_device(ns);
     let elapsed = stage.elapsed_ns();
-    let outside = (elapsed - projected).max(0);
-    let known = each(busy + idle.total_ns()) + outside;
+    let outside = match stage.period_ns {
+        Some(_) => stage.between_ns,
+        None => (elapsed - projected).max(0),
+    };
+    let foreign = each(stage.foreign_ns());
+    let known = each(busy + idle.total_ns()) + outside + foreign;
     // Less than one per cent is rounding at the edges of instances.
     let shared = Some(elapsed - known).filter(|rest| *rest > elapsed / 100);
     Some([
@@ -144,17 +209,20 @@ pub(crate) fn parts(stage: &Stage) -> Option<[i64; 7]> {
         each(idle.copy_ns),
         each(idle.other_ns),
         outside,
+        foreign,
         shared.unwrap_or(0),
     ])
 }
 
 /// Returns the parts that at least one stage can have.
 pub(crate) fn used_parts(stages: &[Stage]) -> &'static [TimePart] {
-    let shared = |s: &Stage| parts(s).is_some_and(|p| p[SHARED] > 0);
-    if stages.iter().any(shared) {
+    let has = |part: usize| stages.iter().any(|s| parts(s).is_some_and(|p| p[part] > 0));
+    if has(SHARED) {
         &PARTS
-    } else {
+    } else if has(FOREIGN) {
         &PARTS[..SHARED]
+    } else {
+        &PARTS[..FOREIGN]
     }
 }
 

@@ -1,0 +1,94 @@
+//! The steps of a serving engine among the ranges of a trace, as stages.
+
+use super::engines::{Engine, EngineStep, is_graph_capture};
+use super::instances::Warmup;
+use crate::result::StageKind;
+use crate::timeline::IntervalSet;
+use roofgap_trace::{NameId, Range, ThreadId, Trace};
+use rustc_hash::FxHashMap;
+
+/// The steps of one kind.
+pub(super) struct EngineStage {
+    pub(super) name: &'static str,
+    pub(super) kind: StageKind,
+    /// Rows of `Trace::ranges`, in the order of start.
+    pub(super) rows: Vec<u32>,
+    /// The step of each row.
+    pub(super) steps: Vec<EngineStep>,
+}
+
+/// All steps of an engine, by kind.
+#[derive(Default)]
+pub(super) struct EngineSteps {
+    pub(super) engine: Option<Engine>,
+    pub(super) stages: Vec<EngineStage>,
+}
+
+impl EngineSteps {
+    /// Finds the outermost steps that scheduled something. Steps inside a warm-up or a graph capture are left out.
+    pub(super) fn find(trace: &Trace, warmup: &Warmup) -> Self {
+        let rows = &trace.ranges.rows;
+        let mut parsed: FxHashMap<NameId, Option<EngineStep>> = FxHashMap::default();
+        let mut step_of = |range: &Range| {
+            let parse = || EngineStep::parse(trace.names.get(range.name));
+            *parsed.entry(range.name).or_insert_with(parse)
+        };
+        let mut outermost: Vec<(u32, EngineStep)> = Vec::new();
+        let mut open: FxHashMap<ThreadId, usize> = FxHashMap::default();
+        for (row, range) in rows.iter().enumerate() {
+            let Some(step) = step_of(range) else {
+                continue;
+            };
+            if let Some((around, outer)) = open.get(&range.thread).and_then(|at| outermost.get_mut(*at))
+                && rows
+                    .get(*around as usize)
+                    .is_some_and(|outer| range.end <= outer.end)
+            {
+                // Two names of one step: the inner one may know more.
+                outer.complete(&step);
+                continue;
+            }
+            open.insert(range.thread, outermost.len());
+            outermost.push((row as u32, step));
+        }
+        if outermost.is_empty() {
+            return Self::default();
+        }
+        let is_capture = |range: &&Range| is_graph_capture(trace.names.get(range.name));
+        let captures = IntervalSet::by_thread(rows.iter().filter(is_capture));
+        let counts = |(row, _): &(u32, EngineStep)| {
+            rows.get(*row as usize).is_some_and(|range| {
+                let capturing = captures.get(&range.thread);
+                !warmup.holds(range) && !capturing.is_some_and(|set| set.encloses(range.start, range.end))
+            })
+        };
+        let engine = outermost.first().map(|(_, step)| step.engine);
+        let mut found = Self {
+            engine,
+            stages: Vec::new(),
+        };
+        for (row, step) in outermost.into_iter().filter(counts) {
+            let (name, kind) = match (step.context.is_present(), step.generation.is_present()) {
+                (true, false) => ("prefill", StageKind::Prefill),
+                (false, true) => ("decode", StageKind::Decode),
+                (true, true) => ("mixed", StageKind::Mixed),
+                (false, false) => continue,
+            };
+            let at = found.stages.iter().position(|stage| stage.kind == kind);
+            let at = at.unwrap_or_else(|| {
+                found.stages.push(EngineStage {
+                    name,
+                    kind,
+                    rows: Vec::new(),
+                    steps: Vec::new(),
+                });
+                found.stages.len() - 1
+            });
+            if let Some(stage) = found.stages.get_mut(at) {
+                stage.rows.push(row);
+                stage.steps.push(step);
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,153 @@
+//! The time of each step: the period of its GPU work.
+//!
+//! A range on the CPU may close long before its GPU work is done. The time of a step therefore runs from its first GPU operation to
+//! the first one of the next step, or to its own last one where no step follows.
+
+use super::idle::Activity;
+use super::interval::Extent;
+use crate::stages::{Span, StageIndex};
+use roofgap_trace::{Ns, ProcessId, Trace};
+
+/// The time of one step.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StepPeriod {
+    /// Time of the step, ns.
+    pub(super) time_ns: Ns,
+    /// Start and end of that time on the GPU; `None` for a step without GPU work.
+    pub(super) span: Option<(Ns, Ns)>,
+    /// Time after its last operation in which the GPU ran nothing, ns.
+    pub(super) idle_after_ns: Ns,
+    /// Time after its last operation in which the GPU ran other work, ns.
+    pub(super) busy_after_ns: Ns,
+}
+
+/// The times of the steps of a stage.
+#[derive(Debug, Default)]
+pub(super) struct StepPeriods {
+    pub(super) each: Vec<StepPeriod>,
+    /// True if any step has GPU work.
+    pub(super) on_gpu: bool,
+}
+
+impl StepPeriods {
+    /// Measures the steps of a stage. Steps of an engine follow one another across its stages, other steps within an instance.
+    pub(super) fn measure(trace: &Trace, index: &StageIndex, activity: &Activity, stage: usize) -> Self {
+        let spans = index.spans(stage);
+        if spans.steps.is_empty() {
+            return Self::default();
+        }
+        let engine = !index.engine_steps(stage).is_empty();
+        let sequence: &[Span] = if engine {
+            index.engine_spans()
+        } else {
+            &spans.steps
+        };
+        let works = StepWork::of(trace, index, sequence);
+        let process =
+            |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
+        let instance = |span: &Span| {
+            let after = spans
+                .instances
+                .partition_point(|instance| instance.start <= span.start);
+            after.saturating_sub(1)
+        };
+        let period = |step: &Span| {
+            let at = sequence
+                .binary_search_by_key(&(step.start, step.range), |span| (span.start, span.range))
+                .ok();
+            let on_cpu = StepPeriod {
+                time_ns: step.length(),
+                ..StepPeriod::default()
+            };
+            let own = at.map(|at| (at, works.chunk(at)));
+            // On several GPUs the one that ends last decides.
+            let last = own.and_then(|(at, own)| {
+                let with_work = own.iter().enumerate().filter(|(_, work)| work.length().is_some());
+                let (device, work) = with_work.max_by_key(|(_, work)| work.1)?;
+                Some((at, device, *work))
+            });
+            let Some((at, device, extent)) = last else {
+                return on_cpu;
+            };
+            let later = sequence.iter().enumerate().skip(at + 1);
+            let mut following = later.filter_map(|(at, next)| {
+                let follows = process(next) == process(step) && (engine || instance(next) == instance(step));
+                works
+                    .chunk(at)
+                    .get(device)
+                    .filter(|work| follows && work.length().is_some())
+            });
+            let next = following
+                .next()
+                .map(|work| work.0)
+                .filter(|next| *next > extent.0);
+            let end = next.unwrap_or(extent.1);
+            let gap = (end - extent.1).max(0);
+            let busy_after_ns = activity.busy_in(device, extent.1, extent.1 + gap).min(gap);
+            StepPeriod {
+                time_ns: end - extent.0,
+                span: Some((extent.0, end)),
+                idle_after_ns: gap - busy_after_ns,
+                busy_after_ns,
+            }
+        };
+        let each: Vec<StepPeriod> = spans.steps.iter().map(period).collect();
+        Self {
+            on_gpu: each.iter().any(|step| step.span.is_some()),
+            each,
+        }
+    }
+}
+
+/// The extent of the GPU work of each step on each device.
+struct StepWork {
+    devices: usize,
+    extents: Vec<Extent>,
+}
+
+impl StepWork {
+    fn of(trace: &Trace, index: &StageIndex, spans: &[Span]) -> Self {
+        let ops = &trace.ops;
+        let devices = trace.devices.len().max(1);
+        let of_context = index.span_of_context(spans);
+        let mut extents = vec![Extent::EMPTY; spans.len() * devices];
+        for op in 0..ops.len() {
+            let at = of_context
+                .get(index.context_of_op(op) as usize)
+                .map(|at| *at as usize);
+            let at = at.filter(|at| *at < spans.len());
+            if let Some(extent) = at.and_then(|at| extents.get_mut(at * devices + ops.device[op].index())) {
+                extent.add(ops.start[op], ops.end[op]);
+            }
+        }
+        Self { devices, extents }
+    }
+
+    /// Returns the extents of one step by device.
+    fn chunk(&self, step: usize) -> &[Extent] {
+        let from = step * self.devices;
+        self.extents.get(from..from + self.devices).unwrap_or_default()
+    }
+}
+
+/// Returns the standard deviation of a sample; `None` for fewer than two values.
+pub(super) fn sample_deviation(values: &[Ns]) -> Option<Ns> {
+    if values.len() < 2 {
+        return None;
+    }
+    let mean = values.iter().map(|&value| value as f64).sum::<f64>() / values.len() as f64;
+    let squares: f64 = values.iter().map(|&value| (value as f64 - mean).powi(2)).sum();
+    Some((squares / (values.len() - 1) as f64).sqrt().round() as Ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deviation_is_that_of_a_sample() {
+        assert_eq!(sample_deviation(&[2, 4, 4, 4, 5, 5, 7, 9]), Some(2));
+        assert_eq!(sample_deviation(&[10, 30]), Some(14));
+        assert_eq!(sample_deviation(&[10]), None);
+    }
+}

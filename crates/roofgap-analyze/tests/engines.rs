@@ -1,0 +1,175 @@
+//! Steps of a serving engine as stages, against what nsys says of the same capture.
+
+use roofgap_analyze::{Analyzed, Options, Stage, StageKind, analyze, verdict};
+use std::io::Read;
+use std::path::PathBuf;
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures")
+        .join(name)
+}
+
+fn analyzed(name: &str) -> Analyzed {
+    let input = roofgap_trace::read(&[fixture(name)]).unwrap();
+    analyze(&input.trace, &Options::default())
+}
+
+fn stage(analyzed: &Analyzed, name: &str) -> Stage {
+    let mut stages = analyzed.analysis.stages.iter();
+    stages.find(|stage| stage.name == name).unwrap().clone()
+}
+
+/// Reads a gzipped CSV of `nsys stats`.
+fn rows(name: &str) -> Vec<Vec<String>> {
+    let mut text = String::new();
+    let file = std::fs::File::open(fixture(name)).unwrap();
+    flate2::read::MultiGzDecoder::new(file)
+        .read_to_string(&mut text)
+        .unwrap();
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .from_reader(text.as_bytes());
+    reader
+        .records()
+        .map(|row| row.unwrap().iter().map(str::to_owned).collect())
+        .collect()
+}
+
+#[test]
+fn vllm_steps_are_stages_with_the_kernels_and_tokens_of_the_capture() {
+    let analyzed = analyzed("vllm/vllm_dense_graph.sqlite.gz");
+    let engine = analyzed.analysis.engine.as_ref().unwrap();
+    assert_eq!((engine.name.as_str(), engine.told_by.as_str()), ("vLLM", "range"));
+    let mut tokens = (0, 0);
+    for (name, kind, steps, kernels, kernel_ns) in [
+        ("prefill", StageKind::Prefill, 1, 158, 1_960_842),
+        ("mixed", StageKind::Mixed, 4, 632, 16_186_001),
+        ("decode", StageKind::Decode, 23, 3_801, 20_791_242),
+    ] {
+        let stage = stage(&analyzed, name);
+        assert_eq!(stage.kind, kind);
+        assert_eq!((stage.instances, stage.kernel_count), (steps, kernels), "{name}");
+        assert_eq!(stage.kernel_ns, Some(kernel_ns), "{name}");
+        let own = stage.tokens.unwrap();
+        tokens.0 += own.context.unwrap();
+        tokens.1 += own.generation.unwrap();
+        assert_ne!(verdict(&stage).label, "not measured");
+    }
+    assert_eq!(tokens, (7_680, 368));
+}
+
+#[test]
+fn a_step_lasts_as_long_as_its_gpu_work() {
+    let decode = stage(&analyzed("vllm/vllm_dense_graph.sqlite.gz"), "decode");
+    let steps = decode.steps.as_ref().unwrap();
+    let cpu = steps.cpu.as_ref().unwrap();
+    assert_eq!(steps.count, 23);
+    assert!(steps.p50_ns > cpu.p50_ns, "{} {}", steps.p50_ns, cpu.p50_ns);
+    // Periods of steps one after another add up to the time from the first to the last.
+    let period: i64 = steps.each_ns.iter().sum();
+    assert_eq!(decode.period_ns, Some(period));
+    let rate = decode.tokens_per_s.unwrap();
+    let generated = decode.tokens.unwrap().generation.unwrap() as f64;
+    assert!((rate - generated * 1e9 / period as f64).abs() < 1e-6);
+}
+
+#[test]
+fn both_profilers_see_the_same_steps_and_tokens() {
+    let (nsys, kineto) = (
+        analyzed("vllm/vllm_dense_graph.sqlite.gz"),
+        analyzed("vllm/vllm_dense_graph.kineto.json.gz"),
+    );
+    assert_eq!(kineto.analysis.engine.as_ref().unwrap().told_by, "annotation");
+    let sum = |analyzed: &Analyzed| {
+        let mut sum = (0, 0);
+        for stage in &analyzed.analysis.stages {
+            let tokens = stage.tokens.unwrap();
+            sum = (
+                sum.0 + tokens.context.unwrap(),
+                sum.1 + tokens.generation.unwrap(),
+            );
+        }
+        sum
+    };
+    assert_eq!(sum(&nsys), sum(&kineto));
+    for name in ["prefill", "mixed", "decode"] {
+        assert_eq!(
+            stage(&nsys, name).instances,
+            stage(&kineto, name).instances,
+            "{name}"
+        );
+    }
+    for name in ["prefill", "mixed"] {
+        let kernels = |analyzed: &Analyzed| stage(analyzed, name).kernel_count;
+        assert_eq!(kernels(&nsys), kernels(&kineto), "{name}");
+    }
+}
+
+#[test]
+fn projected_time_of_every_step_name_equals_that_of_nsys() {
+    let analyzed = analyzed("vllm/vllm_dense_graph.sqlite.gz");
+    let rows = rows("vllm/vllm_dense_graph_nvtx_gpu_proj_sum.csv.gz");
+    let header = rows
+        .iter()
+        .position(|row| row.first().is_some_and(|cell| cell == "Range"))
+        .unwrap();
+    let column = |name: &str| {
+        rows[header]
+            .iter()
+            .position(|cell| cell.starts_with(name))
+            .unwrap()
+    };
+    // nsys counts a graph launch as one operation there, so the number of operations is not compared.
+    let (projected, instances) = (column("Total Proj Time"), column("Range Instances"));
+    let mut checked = 0;
+    for row in &rows[header + 1..] {
+        let name = row[0].trim_start_matches(':');
+        let Some(range) = analyzed.analysis.ranges.iter().find(|range| range.name == name) else {
+            panic!("{name} is missing");
+        };
+        assert_eq!(range.projected_ns.to_string(), row[projected], "{name}");
+        assert_eq!(range.instances.to_string(), row[instances], "{name}");
+        checked += 1;
+    }
+    assert!(checked > 8, "{checked}");
+}
+
+#[test]
+fn a_trace_without_stages_is_one_stage() {
+    let mut input = roofgap_trace::read(&[fixture("h200/llama4.sqlite.gz")]).unwrap();
+    input.trace.ranges.rows.clear();
+    let analyzed = analyze(&input.trace, &Options::default());
+    let [all] = analyzed.analysis.stages.as_slice() else {
+        panic!("{:?}", analyzed.analysis.stages);
+    };
+    assert_eq!((all.name.as_str(), all.kind), ("all", StageKind::Whole));
+    assert_eq!(all.kernel_count, analyzed.analysis.totals.kernel_count);
+    assert_eq!(all.kernel_ns, Some(analyzed.analysis.totals.kernel_ns));
+    assert_eq!(all.busy_ns, analyzed.analysis.totals.busy_ns);
+    let idle = all.idle.unwrap().total_ns();
+    assert_eq!(all.projected_ns, Some(all.busy_ns.unwrap() + idle));
+    assert_eq!(verdict(all).label, "launch-bound");
+    assert!(!analyzed.analysis.findings.is_empty());
+    assert!((0..input.trace.ops.len()).all(|op| analyzed.stages.stage_of_op(op) == Some(0)));
+}
+
+#[test]
+fn literal_names_are_the_same_stages() {
+    let mut input = roofgap_trace::read(&[fixture("h200/llama4.sqlite.gz")]).unwrap();
+    let expected = analyze(&input.trace, &Options::default()).analysis;
+    let trace = &mut input.trace;
+    let none = trace.names.intern("");
+    for row in 0..trace.ranges.rows.len() {
+        let range = trace.ranges.rows[row];
+        if trace.names.get(range.domain) == "LLM" {
+            let literal = format!("LLM@{}", trace.names.get(range.name));
+            let name = trace.names.intern(&literal);
+            (trace.ranges.rows[row].domain, trace.ranges.rows[row].name) = (none, name);
+        }
+    }
+    let found = analyze(trace, &Options::default()).analysis;
+    assert_eq!(found.stages, expected.stages);
+    assert_eq!(found.findings, expected.findings);
+}
