@@ -2,6 +2,7 @@
 //!
 //! The CUDA driver (`CUDA_INJECTION64_PATH`) or NVTX (`NVTX_INJECTION64_PATH`) loads it. It writes the timeline of the process to
 //! a file in `ROOFGAP_NATIVE_DIR`, in the format of `roofgap_wire`, and does nothing when that variable is not set.
+//! When the program closes the descriptor of that file, the recording ends with a note beside it (`<capture>.log`).
 //!
 //! | module | content |
 //! |---|---|

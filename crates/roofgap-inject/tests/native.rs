@@ -12,10 +12,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use roofgap_wire::{CutReason, EndKind, Ending, EventKind, Message, Reader, Record, Status};
+use roofgap_wire::{
+    CutReason, EndKind, Ending, EventKind, HEADER_LEN, Message, Reader, Record, Status, note_path,
+};
 
 /// Builds the programs that the tests run, once.
 fn built() -> &'static Built {
@@ -33,23 +36,33 @@ struct Built {
 fn build() -> Built {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand-in");
     let to = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let tests = std::env::current_exe().unwrap();
+    let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
     let compile = |out: &str, source: &str, flags: &[&str]| {
-        let out = to.join(out);
+        let (out, source) = (to.join(out), sources.join(source));
+        if changed(&out) > changed(&source).max(changed(&tests)) {
+            return out;
+        }
+        // Other test processes may compile the same file, or use it already.
+        let unfinished = out.with_extension(std::process::id().to_string());
         let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
         cc.args(["-O1", "-o"])
-            .arg(&out)
-            .arg(sources.join(source))
+            .arg(&unfinished)
+            .arg(&source)
             .args(flags)
             .args(["-ldl", "-lpthread"]);
         let done = cc.output().expect("a C compiler");
         let stderr = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{source} does not compile: {stderr}");
+        assert!(
+            done.status.success(),
+            "{} does not compile: {stderr}",
+            source.display()
+        );
+        std::fs::rename(&unfinished, &out).unwrap();
         out
     };
     // Cargo puts the cdylib beside the test's own executable.
-    let library = std::env::current_exe()
-        .unwrap()
-        .with_file_name("libroofgap_inject.so");
+    let library = tests.with_file_name("libroofgap_inject.so");
     assert!(library.exists(), "{} is missing", library.display());
     Built {
         program: compile("native-program", "program.c", &[]),
@@ -71,12 +84,23 @@ struct Run {
     stderr: String,
 }
 
+/// Longest wait for a capture to have what a test needs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 fn run(how: &str, environment: &[(&str, &str)]) -> Run {
+    run_until(how, environment, |_| true)
+}
+
+/// Runs the program, which waits for the end of its input where it awaits the test; that comes when a capture is `ready`.
+fn run_until(how: &str, environment: &[(&str, &str)], ready: fn(&Capture) -> bool) -> Run {
     let built = built();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(&built.program);
     command
         .arg(how)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .env("CUDA_INJECTION64_PATH", &built.library)
         .env("NVTX_INJECTION64_PATH", &built.library)
         .env("CUPTI_LIBRARY", &built.cupti)
@@ -88,7 +112,25 @@ fn run(how: &str, environment: &[(&str, &str)]) -> Run {
             value => command.env(name, value),
         };
     }
-    let done = command.output().unwrap();
+    let mut child = command.spawn().unwrap();
+    if !ready(&Capture::default()) {
+        let deadline = Instant::now() + PATIENCE;
+        let written = |path: &PathBuf| path.metadata().is_ok_and(|file| file.len() >= HEADER_LEN as u64);
+        while !files(folder.path())
+            .iter()
+            .filter(|path| written(path))
+            .any(|path| ready(&read(path)))
+        {
+            assert!(
+                Instant::now() < deadline,
+                "{how}: the capture never has what is awaited"
+            );
+            assert!(child.try_wait().unwrap().is_none(), "{how}: ended too early");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    drop(child.stdin.take());
+    let done = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Run {
         folder,
@@ -98,14 +140,23 @@ fn run(how: &str, environment: &[(&str, &str)]) -> Run {
     }
 }
 
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    files.sort();
+    files
+}
+
+/// Returns true once the work that precedes every scenario is in the capture.
+fn has_work(capture: &Capture) -> bool {
+    capture.kernels.len() == 10 && capture.ranges == RANGES
+}
+
 impl Run {
     fn files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(self.folder.path())
-            .unwrap()
-            .map(|e| e.unwrap().path())
-            .collect();
-        files.sort();
-        files
+        files(self.folder.path())
     }
 
     /// The only capture.
@@ -382,31 +433,95 @@ fn work_alone_is_recorded() {
 }
 
 #[test]
-fn a_program_that_ends_abruptly_leaves_a_cut_capture() {
-    for how in ["_exit", "kill", "crash"] {
-        let run = run(how, &[]);
+fn a_program_that_ends_abruptly_leaves_a_capture_without_an_end() {
+    for how in ["_exit", "kill", "term", "crash"] {
+        let run = run_until(how, &[], |capture| has_work(capture) && !capture.open.is_empty());
         assert!(!run.status.success());
         let capture = run.capture();
         assert_eq!(capture.kernels.len(), 10, "{how}");
         assert_eq!(capture.ranges, RANGES, "{how}");
         assert_eq!(capture.open, ["@never closed"], "{how}");
+        assert_without_end(&capture, how);
+    }
+}
+
+fn assert_without_end(capture: &Capture, how: &str) {
+    let without_end = matches!(
+        capture.ending,
+        Some(Ending::Cut {
+            why: CutReason::NoEnd,
+            ..
+        })
+    );
+    assert!(without_end, "{how}: {:?}", capture.ending);
+}
+
+#[test]
+fn a_program_that_closes_the_descriptor_gets_no_byte_in_its_own_file() {
+    for how in ["close", "reuse"] {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let victim = elsewhere.path().join("victim");
+        let run = run_until(how, &[("VICTIM", victim.to_str().unwrap())], has_work);
+        assert!(run.status.success(), "{how}: {:?}", run.status);
+        assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("done\n", ""));
+        if how == "reuse" {
+            assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious data");
+        }
+        let files = run.files();
+        assert_eq!(files.len(), 2, "{files:?}");
+        let capture = read(&files[0]);
+        assert!(has_work(&capture), "{how}: {capture:?}");
+        assert_without_end(&capture, how);
+        assert_eq!(files[1], note_path(&files[0]));
+        let note = std::fs::read_to_string(&files[1]).unwrap();
         assert!(
-            matches!(
-                capture.ending,
-                Some(Ending::Cut {
-                    why: CutReason::NoEnd,
-                    ..
-                })
-            ),
-            "{how}: {:?}",
-            capture.ending
+            note.starts_with("The program closed the descriptor of "),
+            "{note}"
         );
     }
 }
 
 #[test]
+fn a_daemon_has_a_file_of_its_own_and_keeps_its_files() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let victim = elsewhere.path().join("victim");
+    let run = run_until("daemon", &[("VICTIM", victim.to_str().unwrap())], |capture| {
+        !capture.ranges.is_empty()
+    });
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious data");
+    let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
+    assert_eq!(captures.len(), 2);
+    let (daemon, parent): (Vec<_>, Vec<_>) = captures.iter().partition(|capture| has_work(capture));
+    assert_eq!(daemon[0].ending, Some(Ending::Complete { how: EndKind::Exit }));
+    assert_eq!(parent[0].ranges, ["@before"]);
+    assert_without_end(parent[0], "the parent calls _exit");
+}
+
+#[test]
+fn another_program_does_not_inherit_the_file() {
+    let run = run("exec-check", &[]);
+    assert!(run.status.success(), "{:?}", run.status);
+    assert_eq!(run.stdout, "none\n");
+}
+
+#[test]
+fn threads_that_end_during_a_launch_leave_the_others_whole() {
+    let built = built();
+    for cupti in [&built.cupti, &built.old_cupti] {
+        let run = run("end-in-launch", &[("CUPTI_LIBRARY", cupti.to_str().unwrap())]);
+        assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+        let capture = run.capture();
+        assert_eq!(capture.kernels.len(), 10 + 10 * 8 * 3);
+        assert_eq!(capture.open, ["@ending"; 80]);
+        assert!(capture.losses.is_empty(), "{:?}", capture.losses);
+        assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
+    }
+}
+
+#[test]
 fn a_program_that_becomes_another_leaves_two_files() {
-    let run = run("exec", &[]);
+    let run = run_until("exec", &[], has_work);
     assert!(run.status.success(), "{}", run.stderr);
     let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
     assert_eq!(captures.len(), 2);
@@ -465,7 +580,7 @@ fn threads_come_and_go() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_program() {
-    let run = run("full", &[]);
+    let run = run_until("full", &[], has_work);
     assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
     assert_eq!(run.stdout, "done\n");
     let capture = run.capture();

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 
 /// First bytes of every capture.
 pub const MAGIC: &[u8; 6] = b"RGCAP\0";
@@ -22,6 +23,15 @@ pub(crate) const CODEC_LZ4: u32 = 1;
 #[must_use]
 pub fn looks_like(start: &[u8]) -> bool {
     start.starts_with(MAGIC)
+}
+
+/// Returns the path of the note beside a capture. The collector writes it when the program closed the descriptor of the
+/// capture, so that the capture itself cannot say why it ends.
+#[must_use]
+pub fn note_path(capture: &Path) -> PathBuf {
+    let mut name = capture.as_os_str().to_owned();
+    name.push(".log");
+    name.into()
 }
 
 /// Reason a file cannot be read as a capture at all.

@@ -47,7 +47,7 @@ mod reader;
 mod record;
 
 pub use field::Text;
-pub use format::{MAGIC, VERSION, WireError, looks_like};
+pub use format::{MAGIC, VERSION, WireError, looks_like, note_path};
 pub use frame::{FrameBuilder, MAX_RAW};
 pub use head::{HEAD_MAX, RecordHead};
 pub use header::{HEADER_LEN, Header, Status, StopCode};

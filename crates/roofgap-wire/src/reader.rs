@@ -37,7 +37,8 @@ pub enum EndKind {
 /// Reason a capture is truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CutReason {
-    /// The last frame is whole but has no end record: the program was killed, called `_exit` or `exec`, or still runs.
+    /// The last frame is whole but has no end record: the program was killed, called `_exit` or `exec`, closed
+    /// the file, or still runs.
     NoEnd,
     /// The last frame is incomplete.
     Torn,

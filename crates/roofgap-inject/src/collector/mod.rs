@@ -13,12 +13,14 @@
 //! | `device` | facts of a GPU from the driver |
 //! | `transcode` | CUPTI records to capture records |
 //! | `output` | the output file |
+//! | `descriptor` | its descriptor, checked before each use |
 //! | `writer` | the writer thread |
 //!
 //! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
 //! (its ring) and the registration of a name.
 
 pub(crate) mod calls;
+pub(crate) mod descriptor;
 pub(crate) mod device;
 pub(crate) mod gpu;
 pub(crate) mod names;

@@ -1,27 +1,41 @@
-//! The output file. When it cannot grow, the recording ends and the program continues.
+//! The output file. When it cannot grow, or the program closes it, the recording ends and the program continues.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::descriptor::Descriptor;
 use super::now;
-use roofgap_wire::{HEADER_LEN, Header, Status, StopCode};
+use roofgap_wire::{HEADER_LEN, Header, Status, StopCode, note_path};
 
 /// Limit of files per process: `exec` keeps pid and start time, so each program of a chain gets a number.
 const TRIES: u32 = 1000;
 
 /// A capture being written.
 pub(crate) struct Output {
-    file: File,
+    descriptor: Descriptor,
+    /// Absolute path, because the program may change its folder.
+    path: PathBuf,
     length: u64,
     limit: u64,
-    stopped: Option<Status>,
+    state: State,
+}
+
+/// State of an output file.
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Writing,
+    /// Nothing is appended any more; the header says why.
+    Stopped(Status),
+    /// The descriptor does not refer to the file any more; a note beside the file says so.
+    Lost,
 }
 
 impl Output {
     /// Creates `<pid>-<start>.rgcap` in `folder` and writes its header. Never overwrites a file.
-    pub(crate) fn create(folder: &Path, pid: u32, limit: u64) -> io::Result<(Self, PathBuf)> {
+    pub(crate) fn create(folder: &Path, pid: u32, limit: u64) -> io::Result<Self> {
+        let folder = std::path::absolute(folder)?;
         let start = start_ticks().unwrap_or_default();
         for attempt in 0..TRIES {
             let name = match attempt {
@@ -29,16 +43,16 @@ impl Output {
                 _ => format!("{pid}-{start}-{attempt}.rgcap"),
             };
             let path = folder.join(name);
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
+            match create_new(&path) {
                 Ok(mut file) => {
                     file.write_all(&Header::new(pid, now(), start).encode())?;
-                    let output = Self {
-                        file,
+                    return Ok(Self {
+                        descriptor: Descriptor::new(file)?,
+                        path,
                         length: HEADER_LEN as u64,
                         limit,
-                        stopped: None,
-                    };
-                    return Ok((output, path));
+                        state: State::Writing,
+                    });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -52,19 +66,29 @@ impl Output {
         if frame.is_empty() {
             return;
         }
-        if let Some(stopped) = &mut self.stopped {
-            stopped.lost += raw as u64;
-            return;
+        match &mut self.state {
+            State::Writing => {}
+            State::Stopped(status) => {
+                status.lost += raw as u64;
+                return;
+            }
+            State::Lost => return,
         }
         if self.length + frame.len() as u64 > self.limit {
             self.stop(StopCode::SizeLimit, 0, raw);
             return;
         }
-        match self.file.write_all_at(frame, self.length) {
+        let Some(file) = self.descriptor.file(self.length) else {
+            self.lose();
+            return;
+        };
+        match file.write_all_at(frame, self.length) {
             Ok(()) => self.length += frame.len() as u64,
             Err(error) => {
                 // A torn frame would read as damage; without it the file is whole up to here.
-                let _ = self.file.set_len(self.length);
+                if let Some(file) = self.descriptor.file(self.length) {
+                    let _ = file.set_len(self.length);
+                }
                 self.stop(
                     StopCode::WriteFailed,
                     error.raw_os_error().unwrap_or_default() as u32,
@@ -75,7 +99,7 @@ impl Output {
     }
 
     fn stop(&mut self, code: StopCode, errno: u32, raw: usize) {
-        self.stopped = Some(Status {
+        self.state = State::Stopped(Status {
             code,
             errno,
             at_ns: now(),
@@ -85,23 +109,67 @@ impl Output {
     }
 
     /// Overwrites the status in the header, which needs no new disk space.
-    fn tell(&self) {
-        if let Some(status) = &self.stopped {
+    fn tell(&mut self) {
+        if let State::Stopped(status) = &self.state {
             let (at, bytes) = status.encode();
-            let _ = self.file.write_all_at(&bytes, at);
+            match self.descriptor.file(self.length) {
+                Some(file) => drop(file.write_all_at(&bytes, at)),
+                None => self.lose(),
+            }
         }
+    }
+
+    /// Ends the recording and leaves a note beside the file. Writes nothing if the path leads elsewhere, as after `chroot`.
+    fn lose(&mut self) {
+        self.state = State::Lost;
+        let is_ours = |metadata| self.descriptor.is(&metadata);
+        if !std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
+            return;
+        }
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let at = now();
+        let (seconds, rest) = (at / 1_000_000_000, at % 1_000_000_000);
+        let note = format!(
+            "The program closed the descriptor of {name}, which ended the recording at {seconds}.{rest:09} s since the epoch.\n\
+             The capture is readable up to its last frame. Later events are not in it.\n"
+        );
+        if let Ok(mut file) = create_new(&note_path(&self.path)) {
+            let _ = file.write_all(note.as_bytes());
+        }
+    }
+
+    /// Returns the descriptor of the file.
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        self.descriptor
     }
 
     /// Records that the program exited normally.
     pub(crate) fn finish(&mut self) {
-        self.stopped.get_or_insert(Status {
-            code: StopCode::Exit,
-            errno: 0,
-            at_ns: now(),
-            lost: 0,
-        });
+        if matches!(self.state, State::Writing) {
+            self.state = State::Stopped(Status {
+                code: StopCode::Exit,
+                errno: 0,
+                at_ns: now(),
+                lost: 0,
+            });
+        }
         self.tell();
     }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.descriptor.close();
+    }
+}
+
+/// Creates a file that does not exist yet, not even as a link.
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
 }
 
 /// Returns the start of this process in ticks since boot: field 22 of its stat, counted after the name in parentheses.
@@ -140,17 +208,18 @@ mod tests {
     #[test]
     fn a_second_file_of_the_process_gets_a_number() {
         let folder = tempfile::tempdir().unwrap();
-        let (_, first) = Output::create(folder.path(), 77, 1 << 20).unwrap();
-        let (_, second) = Output::create(folder.path(), 77, 1 << 20).unwrap();
-        assert_ne!(first, second);
-        assert!(second.to_string_lossy().ends_with("-1.rgcap"));
+        let first = Output::create(folder.path(), 77, 1 << 20).unwrap();
+        let second = Output::create(folder.path(), 77, 1 << 20).unwrap();
+        assert_ne!(first.path, second.path);
+        assert!(second.path.to_string_lossy().ends_with("-1.rgcap"));
     }
 
     #[test]
     fn a_limit_ends_the_file_whole() {
         let folder = tempfile::tempdir().unwrap();
         let mut builder = FrameBuilder::new();
-        let (mut output, path) = Output::create(folder.path(), 1, 150).unwrap();
+        let mut output = Output::create(folder.path(), 1, 150).unwrap();
+        let path = output.path.clone();
         for _ in 0..5 {
             let bytes = frame(&mut builder);
             output.append(&bytes, 18);
@@ -173,15 +242,61 @@ mod tests {
     fn a_write_that_fails_ends_the_file_whole() {
         let folder = tempfile::tempdir().unwrap();
         let mut builder = FrameBuilder::new();
-        let (mut output, path) = Output::create(folder.path(), 1, 1 << 20).unwrap();
+        let mut output = Output::create(folder.path(), 1, 1 << 20).unwrap();
+        let path = output.path.clone();
         let bytes = frame(&mut builder);
         output.append(&bytes, 18);
         // Opened for reading only, so that the next write fails.
-        output.file = File::open(&path).unwrap();
+        output.descriptor.close();
+        output.descriptor = Descriptor::new(File::open(&path).unwrap()).unwrap();
         let bytes = frame(&mut builder);
         output.append(&bytes, 18);
-        assert_eq!(output.stopped.unwrap().code, StopCode::WriteFailed);
-        assert!(output.stopped.unwrap().errno != 0);
+        let State::Stopped(status) = output.state else {
+            panic!("{:?}", output.state);
+        };
+        assert_eq!(status.code, StopCode::WriteFailed);
+        assert!(status.errno != 0);
         assert_eq!(ending(&path).0, 1);
+        assert!(!note_path(&path).exists());
+    }
+
+    #[test]
+    fn a_lost_descriptor_ends_the_recording_with_a_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut builder = FrameBuilder::new();
+        let mut output = Output::create(folder.path(), 1, 1 << 20).unwrap();
+        let path = output.path.clone();
+        let bytes = frame(&mut builder);
+        output.append(&bytes, 18);
+        output.descriptor.close();
+        let bytes = frame(&mut builder);
+        output.append(&bytes, 18);
+        output.finish();
+        let note = std::fs::read_to_string(note_path(&path)).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(
+            note.starts_with(&format!("The program closed the descriptor of {name},")),
+            "{note}"
+        );
+        let expected = Ending::Cut {
+            at: path.metadata().unwrap().len(),
+            why: CutReason::NoEnd,
+        };
+        assert_eq!(ending(&path), (1, expected));
+    }
+
+    #[test]
+    fn no_note_replaces_a_file_or_lies_beside_another_capture() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut output = Output::create(folder.path(), 1, 1 << 20).unwrap();
+        let target = folder.path().join("target");
+        std::os::unix::fs::symlink(&target, note_path(&output.path)).unwrap();
+        output.lose();
+        assert!(!target.exists());
+        let mut output = Output::create(folder.path(), 2, 1 << 20).unwrap();
+        std::fs::rename(&output.path, folder.path().join("moved")).unwrap();
+        std::fs::write(&output.path, "of another").unwrap();
+        output.lose();
+        assert!(!note_path(&output.path).exists());
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use super::descriptor::Descriptor;
 use super::now;
 use super::options::Options;
 use super::output::Output;
@@ -88,6 +89,8 @@ pub(crate) struct Note {
 pub(crate) struct Session {
     pub(crate) options: Options,
     pub(crate) pid: u32,
+    /// Descriptor of the output file, which a forked child inherits.
+    descriptor: Descriptor,
     pub(crate) rings: Rings,
     pub(crate) counters: Counters,
     gpu: OnceLock<Gpu>,
@@ -143,10 +146,11 @@ fn begin(write: Write) -> Option<&'static Session> {
     }
     let options = Options::read(|name| std::env::var_os(name))?;
     let pid = std::process::id();
-    let (output, _) = Output::create(&options.folder, pid, options.limit).ok()?;
+    let output = Output::create(&options.folder, pid, options.limit).ok()?;
     let session: &'static Session = Box::leak(Box::new(Session {
         options,
         pid,
+        descriptor: output.descriptor(),
         rings: Rings::new(),
         counters: Counters::default(),
         gpu: OnceLock::new(),
@@ -188,8 +192,11 @@ extern "C" fn in_parent() {
 }
 
 /// Detaches a forked child: it has the memory of the recording but not its writer. It starts a recording of its own if it
-/// starts CUDA.
+/// starts CUDA. Closes the inherited output file, which only the parent writes.
 extern "C" fn in_child() {
+    if let Some(session) = owner_of_buffers() {
+        session.descriptor.close();
+    }
     CURRENT.store(ptr::null_mut(), Ordering::Release);
     STATE.store(IDLE, Ordering::Release);
 }

@@ -74,6 +74,8 @@ pub(crate) fn run(session: &'static Session, output: Output) {
         std::thread::park_timeout(TICK);
     }
     writer.finish();
+    // Closes the file before the program ends.
+    drop(writer);
     session.done.store(true, Ordering::Release);
 }
 

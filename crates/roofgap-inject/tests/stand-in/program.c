@@ -2,15 +2,19 @@
  * ends as its argument says. Work is played by the stand-in CUPTI; annotations go through a client that follows NVTX's
  * protocol. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -155,8 +159,100 @@ static void *annotate(void *name) {
     return NULL;
 }
 
+/* Waits for the test, which closes stdin once it has read what it waits for in the capture. */
+static void await_test(void) {
+    char byte;
+    while (read(0, &byte, 1) > 0) {
+    }
+}
+
+/* The number of the descriptor of a capture, or -1. */
+static int capture_descriptor(void) {
+    int found = -1;
+    DIR *folder = opendir("/proc/self/fd");
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char path[64], target[4096];
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        ssize_t length = readlink(path, target, sizeof target - 1);
+        if (length < 6) continue;
+        target[length] = 0;
+        if (!strcmp(target + length - 6, ".rgcap")) found = atoi(entry->d_name);
+    }
+    if (folder) closedir(folder);
+    return found;
+}
+
+/* Closes everything but the standard streams, as daemons do. */
+static void close_from_3(void) {
+    for (int number = 3; number < 70000; number++) close(number);
+}
+
+static int victim = -1;
+
+static int open_victim(void) {
+    const char *path = getenv("VICTIM");
+    int file = path ? open(path, O_RDWR | O_CREAT, 0600) : -1;
+    if (file < 0 || write(file, "precious", 8) != 8) _exit(20);
+    return file;
+}
+
+/* Runs after the library has finished: its file is as the program left it, and open. */
+static void check_victim(void) {
+    char text[16];
+    if (pread(victim, text, sizeof text, 0) != 8 || memcmp(text, "precious", 8)) _exit(21);
+    if (pwrite(victim, " data", 5, 8) != 5) _exit(22);
+}
+
+static void *launch_and_end(void *unused) {
+    (void)unused;
+    push("ending");
+    for (int at = 0; at < 3; at++) launch("kernel_thread", 2, 0);
+    /* The thread ends between the entry of the call and its return. */
+    play("standin_end_in_launch");
+    return NULL;
+}
+
+/* Becomes a daemon that uses CUDA: forks, leaves the session, closes what it inherited, and works. */
+static void become_daemon(void) {
+    start_nvtx();
+    push("before");
+    pop();
+    await_test();
+    if (fork() != 0) _exit(0);
+    if (capture_descriptor() >= 0) _exit(23);
+    setsid();
+    if (chdir("/")) _exit(24);
+    close_from_3();
+    victim = open_victim();
+    start_cuda();
+    work(5);
+    check_victim();
+    exit(0);
+}
+
 int main(int count, char **arguments) {
     const char *how = count > 1 ? arguments[1] : "exit";
+    if (!strcmp(how, "holds-none")) {
+        puts(capture_descriptor() < 0 ? "none" : "inherited");
+        return 0;
+    }
+    if (!strcmp(how, "daemon")) {
+        /* The daemon has no parent left to wait for it, so this process adopts it. */
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        if (fork() == 0) become_daemon();
+        int status, failed = 0;
+        while (wait(&status) > 0) failed |= status;
+        puts("done");
+        return failed ? 1 : 0;
+    }
+    if (!strcmp(how, "close") || !strcmp(how, "reuse")) {
+        struct rlimit limit;
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = limit.rlim_max < 1024 ? limit.rlim_max : 1024;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        /* Registered before the library's handler, it runs after it. */
+        if (!strcmp(how, "reuse")) atexit(check_victim);
+    }
     if (!strcmp(how, "nothing")) {
         /* Loads the library and never uses CUDA or NVTX. */
         const char *path = getenv("CUDA_INJECTION64_PATH");
@@ -193,12 +289,37 @@ int main(int count, char **arguments) {
         return 0;
     }
     work(5);
-    if (!strcmp(how, "_exit") || !strcmp(how, "kill") || !strcmp(how, "crash") || !strcmp(how, "exec")) {
-        usleep(1500000);
+    if (!strcmp(how, "close") || !strcmp(how, "reuse")) {
+        await_test();
+        int number = capture_descriptor();
+        if (number < 512 || !(fcntl(number, F_GETFD) & FD_CLOEXEC)) return 25;
+        close_from_3();
+        if (!strcmp(how, "reuse")) {
+            int file = open_victim();
+            victim = dup2(file, number);
+        }
+        push("after");
+        pop();
+    }
+    if (!strcmp(how, "end-in-launch")) {
+        for (int round = 0; round < 10; round++) {
+            pthread_t threads[8];
+            for (int at = 0; at < 8; at++) pthread_create(&threads[at], NULL, launch_and_end, NULL);
+            for (int at = 0; at < 8; at++) pthread_join(threads[at], NULL);
+        }
+    }
+    if (!strcmp(how, "exec-check")) {
+        if (capture_descriptor() < 0) return 26;
+        execl("/proc/self/exe", arguments[0], "holds-none", (char *)NULL);
+        return 9;
+    }
+    if (!strcmp(how, "_exit") || !strcmp(how, "kill") || !strcmp(how, "term") || !strcmp(how, "crash") ||
+        !strcmp(how, "exec")) {
         push("never closed");
-        usleep(500000);
+        await_test();
         fflush(stdout);
         if (!strcmp(how, "_exit")) _exit(7);
+        if (!strcmp(how, "term")) kill(getpid(), SIGTERM);
         if (!strcmp(how, "kill")) kill(getpid(), SIGKILL);
         if (!strcmp(how, "crash")) raise(SIGSEGV);
         execl("/proc/self/exe", arguments[0], "nvtx-only", (char *)NULL);
@@ -224,7 +345,7 @@ int main(int count, char **arguments) {
         }
     }
     if (!strcmp(how, "full")) {
-        usleep(1000000);
+        await_test();
         /* No file may grow beyond a little: writing fails as on a full disk. */
         struct rlimit limit = {4096, 4096};
         setrlimit(RLIMIT_FSIZE, &limit);

@@ -48,7 +48,8 @@ pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadE
         at: 0,
         why: wire::CutReason::Torn,
     });
-    Ok(capture.finish(header.pid, ending))
+    let has_note = wire::note_path(path).exists();
+    Ok(capture.finish(header.pid, ending, has_note))
 }
 
 /// Reads the kernel names of a capture as pairs: demangled, as in the trace, and mangled, as other tools need them.
@@ -349,7 +350,8 @@ impl<'t> Capture<'t> {
         });
     }
 
-    fn finish(mut self, pid: u32, ending: Ending) -> CaptureFacts {
+    /// Settles what needs the whole capture. `has_note`: the collector left a note that the program closed the capture.
+    fn finish(mut self, pid: u32, ending: Ending, has_note: bool) -> CaptureFacts {
         let trace = self.trace;
         self.who.settle_threads(self.process, self.first.1, trace);
         self.who.settle_devices(self.first.0, trace);
@@ -358,8 +360,13 @@ impl<'t> Capture<'t> {
         if trace.ops.len() > self.first.0 && trace.calls.len() == self.first.1 {
             trace.losses.add(LossKind::NoRuntime, 1);
         }
-        if !matches!(ending, Ending::Complete { .. }) {
-            trace.losses.add(LossKind::CaptureCut, 1);
+        match ending {
+            Ending::Complete { .. } => {}
+            Ending::Cut {
+                why: wire::CutReason::NoEnd,
+                ..
+            } if !has_note => trace.losses.add(LossKind::EndMissing, 1),
+            Ending::Cut { .. } => trace.losses.add(LossKind::CaptureCut, 1),
         }
         for (id, (count, _)) in &self.losses {
             if let Some(kind) = loss_kind(id) {

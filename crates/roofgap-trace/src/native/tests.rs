@@ -234,7 +234,7 @@ fn names_may_come_after_what_they_name() {
 }
 
 #[test]
-fn a_cut_capture_keeps_its_open_ranges_and_says_so() {
+fn a_capture_without_an_end_keeps_its_open_ranges_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let mut records = basics();
     records.push(event(EventKind::Push, 0, 5, 0, Message::Inline(Text(b"decode"))));
@@ -243,10 +243,44 @@ fn a_cut_capture_keeps_its_open_ranges_and_says_so() {
     let mut trace = Trace::default();
     let account = read(&path, &mut trace).unwrap();
     assert!(matches!(account.ending, Ending::Cut { .. }));
-    assert_eq!(trace.losses.count(LossKind::CaptureCut), 1);
+    assert_eq!(ends(&trace), (1, 0));
     assert_eq!(trace.losses.count(LossKind::RangeOpen), 1);
     assert!(trace.ranges.rows[0].open);
     assert_eq!(trace.ranges.rows[0].end, 130);
+}
+
+/// Returns the counts of captures without an end and of truncated ones.
+fn ends(trace: &Trace) -> (u64, u64) {
+    let count = |kind| trace.losses.count(kind);
+    (count(LossKind::EndMissing), count(LossKind::CaptureCut))
+}
+
+#[test]
+fn a_truncated_frame_differs_from_a_missing_end() {
+    let folder = tempfile::tempdir().unwrap();
+    for (ended, dropped, expected) in [
+        (true, 0, (0, 0)),
+        (false, 0, (1, 0)),
+        (false, 1, (0, 1)),
+        (true, 1, (0, 1)),
+    ] {
+        let path = write(folder.path(), &basics(), ended);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() - dropped]).unwrap();
+        let mut trace = Trace::default();
+        read(&path, &mut trace).unwrap();
+        assert_eq!(ends(&trace), expected, "ended {ended}, {dropped} bytes dropped");
+    }
+}
+
+#[test]
+fn a_capture_that_the_program_closed_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), &basics(), false);
+    std::fs::write(wire::note_path(&path), "The program closed the descriptor").unwrap();
+    let mut trace = Trace::default();
+    read(&path, &mut trace).unwrap();
+    assert_eq!(ends(&trace), (0, 1));
 }
 
 #[test]
