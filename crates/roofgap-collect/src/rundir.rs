@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -107,7 +108,8 @@ impl RunDir {
             let id = RunId::at(now, attempt);
             let path = base.join(id.as_str());
             // Creating a folder succeeds only once, so it reserves the name.
-            match fs::create_dir(&path) {
+            // It holds the environment of the program, so that only its owner may read it.
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
                     let run = RunDir { id, path };
                     run.write_json(MARKER, &Marker::of_this_process(now))?;
@@ -236,7 +238,10 @@ pub enum RunState {
 
 /// Returns the state of the run in `folder`.
 pub fn run_state(folder: &Path) -> RunState {
-    let Ok(text) = fs::read(folder.join(MARKER)) else {
+    let marker = folder.join(MARKER);
+    // A link or a pipe is not our marker; reading it may never end.
+    let is_file = fs::symlink_metadata(&marker).is_ok_and(|facts| facts.is_file());
+    let Some(text) = is_file.then(|| fs::read(&marker).ok()).flatten() else {
         return RunState::Ended;
     };
     match serde_json::from_slice::<Marker>(&text) {
@@ -245,13 +250,15 @@ pub fn run_state(folder: &Path) -> RunState {
     }
 }
 
-/// Lists the runs below `base`, oldest first. Folders that are not named like a run are skipped.
+/// Lists the runs below `base`, oldest first. Links and folders that are not named like a run are
+/// skipped.
 pub fn list_runs(base: &Path) -> io::Result<Vec<(RunId, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(base)? {
         let entry = entry?;
         if let Some(id) = entry.file_name().to_str().and_then(RunId::parse)
-            && entry.path().is_dir()
+            // A link leads out of the folder of the runs.
+            && entry.file_type()?.is_dir()
         {
             found.push((id, entry.path()));
         }
@@ -337,6 +344,20 @@ mod tests {
         assert_eq!(listed.len(), 16);
         assert_eq!(listed.first().unwrap().0, RunId::at(now, 1));
         assert_eq!(listed.last().unwrap().0, RunId::at(now, 16));
+    }
+
+    #[test]
+    fn a_link_is_not_a_run_and_a_run_is_readable_by_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), base.path().join("20260101-000000")).unwrap();
+        let run = RunDir::create(base.path()).unwrap();
+        let listed = list_runs(base.path()).unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].0, *run.id());
+        let mode = fs::metadata(run.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
     }
 
     #[test]

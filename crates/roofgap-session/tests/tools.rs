@@ -5,8 +5,9 @@
 
 mod support;
 
+use roofgap_collect::child::Cancel;
 use roofgap_session::exit::Exit;
-use roofgap_session::run::{dry_run, write_reports};
+use roofgap_session::run::{Event, dry_run, profile, write_reports};
 use roofgap_session::run_dir::{PhaseName, PhaseStatus};
 use support::{Bench, MODEL, NVIDIA_SMI, is_whole, json, notes, stand_in, status, why};
 
@@ -173,6 +174,39 @@ fn the_program_ends_early_once_ncu_has_the_plan() {
         .clone()
         .unwrap();
     assert_eq!(ended["ended"]["why"], "enough");
+}
+
+#[test]
+fn a_crash_of_the_program_under_a_profiler_is_partial_and_quoted() {
+    for (phase, tool) in [(PhaseName::Timeline, "nsys"), (PhaseName::Counters, "ncu")] {
+        let bench = Bench::new();
+        bench.script("bin/nvidia-smi", NVIDIA_SMI);
+        let text = format!(
+            "{MODEL}\n[ \"$ROOFGAP_PHASE\" != {phase} ] || {{ echo illegal address >&2; kill -SEGV $$; }}\n"
+        );
+        let program = bench.script("program", &text);
+        let overrides = [stand_in("nsys"), stand_in("ncu")];
+        let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+        let mut said = Vec::new();
+        let props = bench.props(&[program.to_str().unwrap()], &overrides);
+        let outcome = profile(&props, &Cancel::new(), &mut |event| {
+            if let Event::ProgramFailed { phase, log_tail, .. } = event {
+                said.push((phase, log_tail.to_owned()));
+            }
+        })
+        .unwrap();
+        assert_eq!(outcome.exit, Exit::Partial, "{phase}");
+        assert_eq!(*status(&outcome, phase), PhaseStatus::Ok, "the recording is kept");
+        let missing = outcome.record.missing.join("\n");
+        assert!(
+            missing.contains(&format!("{phase}: under {tool} the program"))
+                && missing.contains("signal 11 (SIGSEGV)"),
+            "{missing}"
+        );
+        assert_eq!(said.len(), 1);
+        assert_eq!(said[0].0, phase);
+        assert!(said[0].1.contains("illegal address"), "{said:?}");
+    }
 }
 
 #[test]

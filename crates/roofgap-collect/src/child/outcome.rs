@@ -109,7 +109,11 @@ impl Outcome {
     /// Describes the end: `ended with status 3`, `was killed by signal 9 (SIGKILL)`, ...
     pub fn describe(&self) -> String {
         let how = match (self.code, self.signal) {
-            (Some(code), _) => format!("ended with status {code}"),
+            // A shell or profiler in between reports a signal as 128 + its number.
+            (Some(code), _) => match signal_name(code - 128) {
+                "" => format!("ended with status {code}"),
+                name => format!("ended with status {code}, as after signal {}{name}", code - 128),
+            },
             (None, Some(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
             (None, None) => "ended without a status".to_owned(),
         };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_collect::child::{
-    self, Budget, Cancel, ChildError, DiskBudget, Job, Outcome, OutputTarget, StopPlan, Watcher,
+    self, Budget, Cancel, ChildError, DiskBudget, EndReason, Job, Outcome, OutputTarget, StopPlan, Watcher,
 };
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::rundir::RunDir;
@@ -21,6 +21,8 @@ pub(crate) struct PhaseContext<'a> {
     pub(crate) record: RecordWriter<'a>,
     pub(crate) cancel: &'a Cancel,
     pub(crate) events: &'a mut dyn FnMut(Event<'_>),
+    /// Failures of the program under a profiler that still wrote its output, with the phase.
+    pub(crate) program_failures: Vec<String>,
 }
 
 /// A command of a phase, described before it runs. A session runs it, `--dry-run` prints it.
@@ -168,6 +170,25 @@ impl PhaseContext<'_> {
     pub(crate) fn warn(&mut self, phase: PhaseName, text: String) {
         (self.events)(Event::Warning(&text));
         self.record.note(phase, text);
+    }
+
+    /// Records that the program did not succeed under `tool`, although the tool wrote its output. Where the program failed by
+    /// itself, the result is partial and its last words are shown.
+    pub(crate) fn program_ended(&mut self, phase: PhaseName, tool: &str, outcome: &Outcome) {
+        if outcome.is_success() {
+            return;
+        }
+        let why = format!("under {tool} the program {}", outcome.describe());
+        if outcome.ended == EndReason::Exited {
+            let why = format!("{why}; the measurement may end there");
+            (self.events)(Event::ProgramFailed {
+                phase,
+                why: &why,
+                log_tail: outcome.output_tail(),
+            });
+            self.program_failures.push(format!("{phase}: {why}"));
+        }
+        self.record.note(phase, why);
     }
 
     /// Records an output that was written, or notes the error.

@@ -65,6 +65,7 @@ pub fn profile(
         record,
         cancel,
         events,
+        program_failures: Vec::new(),
     };
     let end = run_phases(&mut context, props, &stages, python.as_ref());
     // The reports show whatever was recorded, however the session ended.
@@ -133,6 +134,7 @@ fn conclude(context: &PhaseContext<'_>, end: Result<Option<String>, Stop>) -> (E
         .filter(|phase| phase.requested && phase.status != PhaseStatus::Ok)
         .map(|phase| format!("{}: {}", phase.name, phase.status.why().unwrap_or("not reached")))
         .collect();
+    missing.extend(context.program_failures.iter().cloned());
     let write_error = context.record.write_error();
     missing.extend(write_error.map(|error| format!("session.json: {error}")));
     let exit = match end {

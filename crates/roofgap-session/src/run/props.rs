@@ -57,6 +57,15 @@ pub enum Event<'a> {
     },
     /// A warning for the user.
     Warning(&'a str),
+    /// The program failed under a profiler that still wrote its output.
+    ProgramFailed {
+        /// Phase.
+        phase: PhaseName,
+        /// Reason, with the status or signal.
+        why: &'a str,
+        /// Last lines of the log.
+        log_tail: &'a str,
+    },
     /// A phase ended.
     PhaseEnds {
         /// Phase.

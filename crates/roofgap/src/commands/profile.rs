@@ -80,14 +80,47 @@ fn print_event(event: &Event<'_>, printer: &Printer) {
             printer.status_line("");
             printer.warning(text);
         }
+        Event::ProgramFailed { phase, why, log_tail } => {
+            printer.status_line("");
+            printer.warning(&format_args!("{phase}: {why}{}", quoted(log_tail)));
+        }
         Event::PhaseEnds { phase, status } => {
             printer.status_line("");
             let line = match status {
                 PhaseStatus::Skipped { why } => format!("{phase}: skipped: {why}"),
-                PhaseStatus::Failed { why, .. } => format!("{phase}: failed: {why}"),
+                PhaseStatus::Failed { why, log_tail } => {
+                    let tail = quoted(log_tail.as_deref().unwrap_or_default());
+                    format!("{phase}: failed: {why}{tail}")
+                }
                 other => format!("{phase}: {}", other.word()),
             };
             printer.progress(&line);
         }
+    }
+}
+
+/// Lines of a log that a message quotes.
+const QUOTED_LINES: usize = 20;
+
+/// Formats the last lines of a log, each on a line of its own.
+fn quoted(log: &str) -> String {
+    let lines: Vec<&str> = log.trim_end().lines().collect();
+    let last = lines
+        .get(lines.len().saturating_sub(QUOTED_LINES)..)
+        .unwrap_or_default();
+    last.iter().map(|line| format!("\n  | {line}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn the_last_twenty_lines_are_quoted() {
+        let log: String = (0..30).map(|line| format!("line {line}\n")).collect();
+        let text = quoted(&log);
+        assert!(text.starts_with("\n  | line 10\n"), "{text}");
+        assert!(text.ends_with("\n  | line 29"), "{text}");
+        assert_eq!(quoted(""), "");
     }
 }

@@ -69,10 +69,7 @@ fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<(), Atte
             &outcome,
         )),
         Ok(_) => {
-            if !outcome.is_success() {
-                let note = format!("under torch.profiler the program {}", outcome.describe());
-                context.record.note(PHASE, note);
-            }
+            context.program_ended(PHASE, "torch.profiler", &outcome);
             Ok(())
         }
         Err(error) => {

@@ -67,6 +67,8 @@ pub struct FailedFile {
 enum StepError {
     #[error("the run is in progress")]
     InProgress,
+    #[error("it is a link, or a folder above it is")]
+    NotInRun,
     #[error("it has {size} bytes instead of {planned}: another process is writing it")]
     Changed { size: u64, planned: u64 },
     #[error("{}, from which it can be regenerated, is missing", path.display())]
@@ -116,7 +118,12 @@ fn execute_step(run: &RunPlan, step: &PruneStep) -> Result<u64, StepError> {
         return Err(StepError::InProgress);
     }
     let path = run.path.join(&step.path);
-    let size = std::fs::symlink_metadata(&path)?.len();
+    let facts = std::fs::symlink_metadata(&path)?;
+    let folder = path.parent().unwrap_or(&path).canonicalize()?;
+    if !facts.is_file() || !folder.starts_with(run.path.canonicalize()?) {
+        return Err(StepError::NotInRun);
+    }
+    let size = facts.len();
     if size != step.bytes {
         return Err(StepError::Changed {
             size,

@@ -90,7 +90,9 @@ const LEFT_BEHIND_S: u64 = 3600;
 
 /// Plans the steps for all runs.
 pub fn plan(props: &PruneProps) -> Result<PrunePlan, RunsError> {
-    let runs = locate::all(&props.base)?;
+    let mut runs = locate::all(&props.base)?;
+    // Any folder may be named like a date; a run has a record, or the marker of its writer.
+    runs.retain(|run| locate::is_run(&run.path) || run_state(&run.path) == RunState::UnderWay);
     let states: Vec<RunState> = runs.iter().map(|run| run_state(&run.path)).collect();
     let ended = states
         .iter()

@@ -277,3 +277,33 @@ fn a_kill_at_any_moment_loses_nothing() {
         "the first child is killed before it can do anything"
     );
 }
+
+#[test]
+fn only_real_runs_are_pruned() {
+    let base = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    // A folder that is named like a run, and a link to a run elsewhere.
+    let photos = base.path().join("20250101-000000");
+    fs::create_dir(&photos).unwrap();
+    fs::write(photos.join("list.csv"), trace(64)).unwrap();
+    let outside = run(elsewhere.path(), "20250102-000000", &[("nsys/run.sqlite", 64)]);
+    std::os::unix::fs::symlink(&outside, base.path().join("20250102-000000")).unwrap();
+    run(base.path(), "20250103-000000", &[("nsys/run.sqlite", 64)]);
+    let plan = plan(&props(base.path(), 0, u64::MAX)).unwrap();
+    let ids: Vec<&str> = plan.runs.iter().map(|run| run.run_id.as_str()).collect();
+    assert_eq!(ids, ["20250103-000000"]);
+}
+
+#[test]
+fn a_folder_that_became_a_link_is_not_followed() {
+    let base = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = run(base.path(), "20250103-000000", &[("nsys/run.sqlite", 64)]);
+    let plan = plan(&props(base.path(), 0, u64::MAX)).unwrap();
+    let moved = elsewhere.path().join("nsys");
+    fs::rename(path.join("nsys"), &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, path.join("nsys")).unwrap();
+    let outcome = execute(&plan, &Cancel::new(), &mut |_, _| {});
+    assert_eq!(outcome.failed.len(), 1, "{outcome:?}");
+    assert!(moved.join("run.sqlite").exists());
+}

@@ -3,6 +3,8 @@
 //! - [`run`]: scrubs a whole run;
 //! - [`host`]: variables, host name, user name and home of this machine;
 //! - `private`: private data to remove, and the search for it;
+//! - `shapes`: secrets recognised by their shape;
+//! - `encodings`: the encoded forms of a known secret;
 //! - `sqlite`: rewrites an nsys export with the tables a report needs;
 //! - `text`: cleans documents, logs and pages;
 //! - `pack`: writes one archive of the clean files.
@@ -10,8 +12,10 @@
 pub mod host;
 pub mod run;
 
+mod encodings;
 mod pack;
 mod private;
+mod shapes;
 mod sqlite;
 mod text;
 

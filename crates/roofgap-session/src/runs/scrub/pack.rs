@@ -39,12 +39,7 @@ pub(super) fn pack(
             what,
         });
     }
-    use std::os::unix::fs::PermissionsExt;
-    // A temporary file is readable by its owner only; this one is to be shared.
-    archive
-        .as_file()
-        .set_permissions(fs::Permissions::from_mode(0o644))
-        .map_err(io())?;
+    // It stays readable by its owner only, who decides whom to share it with.
     archive.persist(target).map_err(|error| io()(error.error))?;
     Ok(fs::metadata(target).map_err(io())?.len())
 }

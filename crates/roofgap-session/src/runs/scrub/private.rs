@@ -7,6 +7,7 @@ use memchr::memmem::Finder;
 use roofgap_collect::provenance::variables;
 
 use super::host::HostFacts;
+use super::{encodings, shapes};
 
 /// Placeholder for removed text.
 pub(super) const REMOVED: &str = "<removed>";
@@ -122,6 +123,25 @@ impl Private {
         }
     }
 
+    /// Adds the values of options with a secret name, such as `--api-key`.
+    pub(super) fn arguments(&mut self, argv: &[String]) {
+        for (at, word) in argv.iter().enumerate() {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (word.as_str(), argv.get(at + 1).map(String::as_str)),
+            };
+            if let Some(value) = value
+                && name.starts_with("--")
+                && shapes::is_secret_name(name)
+                && value.len() >= 6
+                && !value.starts_with("--")
+                && value != REMOVED
+            {
+                self.secret(value, &format!("the value of {name}"));
+            }
+        }
+    }
+
     /// Adds a user or host name.
     pub(super) fn word(&mut self, word: &str, what: &str) {
         let known = self.words.iter().any(|(known, _)| known == word);
@@ -138,11 +158,7 @@ impl Private {
     }
 
     fn secret(&mut self, secret: &str, what: &str) {
-        // Plain, and escaped as in JSON.
-        let quoted = serde_json::to_string(secret).unwrap_or_default();
-        let inside = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        let inside = inside.unwrap_or_default().to_owned();
-        for form in [secret.to_owned(), inside] {
+        for form in encodings::of(secret) {
             if !form.is_empty() && !self.secrets.iter().any(|(known, _)| *known == form) {
                 self.secrets.push((form, what.to_owned()));
             }
@@ -171,6 +187,9 @@ impl Private {
                 *count.entry(what.clone()).or_default() += times;
             }
         }
+        if let Some(text) = without_shapes(&clean, count) {
+            clean = text.into();
+        }
         match clean {
             std::borrow::Cow::Borrowed(_) => None,
             std::borrow::Cow::Owned(text) => Some(text),
@@ -184,7 +203,8 @@ impl Private {
             .iter()
             .map(|needle| needle.finder.needle().len())
             .max()
-            .unwrap_or(0);
+            .unwrap_or(0)
+            .max(shapes::LONGEST_TOKEN);
         let mut buffer = Vec::new();
         loop {
             // The end of the last piece is kept, because a match may span two.
@@ -197,6 +217,9 @@ impl Private {
             }
             if let Some(needle) = needles.iter().find(|needle| needle.is_in(&buffer)) {
                 return Ok(Some(needle.what.to_owned()));
+            }
+            if let Some(token) = shapes::tokens(&buffer).first() {
+                return Ok(Some(token.what.to_owned()));
             }
         }
     }
@@ -296,6 +319,24 @@ fn home_at(text: &str, homes: &[String]) -> Option<usize> {
         }
     }
     None
+}
+
+/// Removes secrets that are recognised by their shape, and counts them.
+fn without_shapes(text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
+    let found = shapes::all(text);
+    if found.is_empty() {
+        return None;
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for secret in found {
+        out.push_str(text.get(from..secret.start).unwrap_or_default());
+        out.push_str(REMOVED);
+        from = secret.end;
+        *count.entry(secret.what.to_owned()).or_default() += 1;
+    }
+    out.push_str(text.get(from..).unwrap_or_default());
+    Some(out)
 }
 
 /// Removes a whole word and counts it.

@@ -215,7 +215,9 @@ fn is_hidden(path: &Path) -> bool {
 fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut ScrubOutcome) -> Private {
     let mut private = Private::of(&props.host);
     if let Ok(record) = SessionRecord::read(&run.path) {
+        private.arguments(&record.command_line);
         for command in record.phases.iter().flat_map(|phase| &phase.commands) {
+            private.arguments(&command.argv);
             for (name, value) in &command.env {
                 if let Some(value) = value {
                     private.variable(name, value);
@@ -271,7 +273,8 @@ fn treat(
 ) -> Result<(), ScrubError> {
     let path = root.join(name);
     match treatment {
-        Treatment::LeaveOut(_) | Treatment::Search => {}
+        Treatment::LeaveOut(_) => {}
+        Treatment::Search => check_names(&path, private)?,
         Treatment::Text => {
             if text::clean(&path, private, &mut outcome.removed)? {
                 outcome.changed.push(name.to_owned());
@@ -286,6 +289,21 @@ fn treat(
     check_clean(&path, private)
 }
 
+/// Searches the names of a native capture, which are compressed in it.
+fn check_names(path: &Path, private: &Private) -> Result<(), ScrubError> {
+    let input = roofgap_trace::read(&[path.to_owned()]).map_err(|error| ScrubError::Unreadable {
+        why: error.to_string(),
+    })?;
+    let mut count = BTreeMap::new();
+    for (_, name) in input.trace.names.iter() {
+        if private.clean(name, &mut count).is_some() {
+            let what = count.into_keys().next().unwrap_or_default();
+            return Err(ScrubError::NotClean { what });
+        }
+    }
+    Ok(())
+}
+
 fn check_clean(path: &Path, private: &Private) -> Result<(), ScrubError> {
     match pack::still_in(path, private)? {
         None => Ok(()),
@@ -298,6 +316,8 @@ fn check_clean(path: &Path, private: &Private) -> Result<(), ScrubError> {
 enum ScrubError {
     #[error("still holds {what}")]
     NotClean { what: String },
+    #[error("cannot be searched: {why}")]
+    Unreadable { why: String },
     #[error(transparent)]
     Search(#[from] RunsError),
     #[error(transparent)]

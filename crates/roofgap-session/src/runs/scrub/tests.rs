@@ -183,6 +183,88 @@ fn no_byte_of_what_was_planted_is_in_the_pack() {
 }
 
 #[test]
+fn secrets_by_shape_and_in_other_encodings_are_not_in_the_pack() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    let sqlite = root.join("nsys/run.sqlite");
+    let shaped = "glpat-Ab3dEf6hIj9kLmN0pQr5";
+    Connection::open(&sqlite)
+        .unwrap()
+        .execute(
+            "UPDATE NVTX_EVENTS SET text = ?1 WHERE rowid = 2",
+            [format!("load {shaped}")],
+        )
+        .unwrap();
+    // The base64 of the planted token.
+    let encoded = "aGZfUGxhbnRlZFNlY3JldFRva2VuMDEyMzQ1Njc4OQ";
+    let utf16: String = TOKEN.chars().flat_map(|c| [c, '\0']).collect();
+    let log = format!(
+        "run --api-key swordfish1\nAuthorization: Bearer swordfish2\nhttps://swordfish3@host/\n--password=swordfish4\n{encoded}\n{utf16}\n"
+    );
+    fs::write(root.join("baseline/program.out.log"), log).unwrap();
+    let target = base.path().join("share.tar.gz");
+    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
+    assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.not_clean);
+    let bytes = every_byte(&target);
+    for secret in [shaped, "swordfish", encoded, &utf16] {
+        assert!(!holds(&bytes, secret), "{secret}");
+    }
+    assert!(names(&target).contains(&"20260101-000000/baseline/program.out.log".to_owned()));
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::metadata(&target).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_native_capture_that_cannot_be_searched_is_left_out() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    fs::create_dir(root.join("native")).unwrap();
+    fs::write(root.join("native/1.rgcap"), "not a capture").unwrap();
+    let target = base.path().join("share.tar.gz");
+    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
+    assert_eq!(outcome.exit(), Exit::Partial);
+    let left = outcome
+        .not_clean
+        .iter()
+        .find(|file| file.path == Path::new("native/1.rgcap"));
+    assert!(left.unwrap().why.contains("cannot be searched"), "{left:?}");
+    assert!(!names(&target).iter().any(|name| name.ends_with(".rgcap")));
+}
+
+#[test]
+fn a_secret_among_the_names_of_a_native_capture_is_found() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    let capture = root.join("native/1.rgcap");
+    fs::create_dir(root.join("native")).unwrap();
+    fs::copy(fixture("native/stand-in.rgcap"), &capture).unwrap();
+    let target = base.path().join("share.tar.gz");
+    let packed = || names(&target).iter().any(|name| name.ends_with(".rgcap"));
+    scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
+    assert!(packed());
+    let input = roofgap_trace::read(std::slice::from_ref(&capture)).unwrap();
+    let (_, name) = input
+        .trace
+        .names
+        .iter()
+        .max_by_key(|(_, name)| name.len())
+        .unwrap();
+    let mut props = props(Some(target.clone()));
+    props
+        .host
+        .variables
+        .push(("SOME_SECRET".to_owned(), name.to_owned()));
+    let outcome = scrub(&RunRef::at(&root), &props).unwrap();
+    let left = outcome
+        .not_clean
+        .iter()
+        .find(|file| file.path.ends_with("1.rgcap"));
+    assert_eq!(left.unwrap().why, "still holds the variable SOME_SECRET");
+    assert!(!packed());
+}
+
+#[test]
 fn once_more_changes_nothing() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());

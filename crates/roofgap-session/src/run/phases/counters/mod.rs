@@ -161,6 +161,7 @@ fn attempt(
     if !context.output(PHASE, &report) {
         return Err(nothing_measured(&folder, &outcome));
     }
+    context.program_ended(PHASE, "ncu", &outcome);
     context.output(PHASE, &context.layout.ncu_account());
     let raw = context.layout.ncu_raw();
     import(context, &commands.import_raw, &raw)?;

@@ -65,10 +65,7 @@ pub(super) fn record(
         let why = format!("the native collector left no capture: the program {how}");
         return Err(AttemptError::after(why, &outcome));
     }
-    if !outcome.is_success() {
-        let note = format!("under the native collector the program {}", outcome.describe());
-        context.record.note(PHASE, note);
-    }
+    context.program_ended(PHASE, "the native collector", &outcome);
     context.output(PHASE, &context.layout.native_account());
     read(context, &captures)
 }

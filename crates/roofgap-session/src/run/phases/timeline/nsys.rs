@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use roofgap_collect::child::Outcome;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::program::Phase;
 use roofgap_collect::range::NvtxRange;
@@ -36,6 +37,18 @@ pub(super) struct NsysCommands {
     pub(super) left_out: Vec<String>,
     profile: NsysProfile,
 }
+
+impl NsysCommands {
+    /// Returns true where nsys itself ended the program: `stop-shutdown` sends SIGTERM at the end of the capture range.
+    fn is_shutdown(&self, outcome: &Outcome) -> bool {
+        let gate = self.profile.capture_range.as_ref();
+        gate.is_some_and(|gate| gate.end == CaptureEnd::StopShutdown)
+            && (outcome.code == Some(128 + SIGTERM) || outcome.signal == Some(SIGTERM))
+    }
+}
+
+/// Number of the signal that nsys sends to the program after the capture range.
+const SIGTERM: i32 = 15;
 
 /// Describes the commands of a recording.
 pub(super) fn commands(
@@ -145,9 +158,11 @@ fn run(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Input,
         };
         return Err(AttemptError::after(why, &outcome));
     }
-    if !outcome.is_success() {
-        let note = format!("under nsys the program {}", outcome.describe());
+    if commands.is_shutdown(&outcome) {
+        let note = "nsys ended the program after the capture range".to_owned();
         context.record.note(PHASE, note);
+    } else {
+        context.program_ended(PHASE, "nsys", &outcome);
     }
     context.output(PHASE, &context.layout.nsys_account());
     let sqlite = export(context, commands)?;
