@@ -3,7 +3,9 @@
 mod communication;
 mod family;
 mod operator;
+mod parts;
 mod short;
+mod triton;
 
 pub use communication::is_communication;
 pub use family::{Family, family};
