@@ -222,7 +222,7 @@ fn devices(trace: &Trace) -> Vec<DeviceInfo> {
         memory_bytes: d.memory_bytes,
         bandwidth_bytes_per_s: d.bandwidth_bytes_per_s,
     };
-    trace.devices.iter().map(info).collect()
+    trace.used_devices().into_iter().map(info).collect()
 }
 
 fn loss_rows(losses: &Losses) -> Vec<LossInfo> {

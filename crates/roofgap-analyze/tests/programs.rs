@@ -448,3 +448,19 @@ fn a_model_that_is_not_known() {
         .unwrap();
     assert!(reason.why.contains("newmodel"), "{}", reason.why);
 }
+
+#[test]
+fn devices_that_worked_are_listed_in_order() {
+    let mut program = Program::on(4);
+    program.trace.devices.reverse();
+    program.decode(1, |p| {
+        p.kernel("first", 3, 1_000);
+        p.kernel("second", 1, 1_000);
+    });
+    let analysis = program.analysis();
+    let numbers: Vec<u32> = analysis.devices.iter().map(|device| device.id).collect();
+    assert_eq!(numbers, [0, 2]);
+
+    let nothing_ran = Program::on(2).analysis();
+    assert_eq!(nothing_ran.devices.len(), 2);
+}

@@ -44,7 +44,10 @@ impl Kinds {
 /// Kernels that a compiler can fold into one another.
 fn light(family: Family) -> bool {
     use Family::*;
-    matches!(family, Elementwise | CopyLayout | Reduction | Norm | Softmax)
+    matches!(
+        family,
+        Elementwise | CopyLayout | Reduction | Norm | Softmax | Quantization
+    )
 }
 
 /// A stream of a device, with the run of light kernels that is still open on it.

@@ -306,7 +306,7 @@ impl GpuFacts {
                     .with_user_limits(limits),
             );
         }
-        let Some(device) = trace.devices.first() else {
+        let Some(device) = trace.used_devices().into_iter().next() else {
             if limits.is_set() {
                 return Ok(GpuFacts::set_by_user("the device", limits));
             }

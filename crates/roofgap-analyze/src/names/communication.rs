@@ -1,8 +1,16 @@
 //! Kernels that communicate with other GPUs.
 
+use super::triton;
+
 /// Lowercase text in the names of communication kernels.
-const MARKS: [&str; 14] = [
+const MARKS: [&str; 20] = [
     "nccl",
+    "rccl",
+    "msccl",
+    "all_to_all",
+    "moea2a",
+    "symmetric_memory",
+    "userbuffers",
     "nvshmem",
     "all_reduce",
     "allreduce",
@@ -30,7 +38,8 @@ pub fn is_communication(kernel: &str) -> bool {
 }
 
 pub(super) fn is_communication_lowercase(kernel: &str) -> bool {
-    MARKS.iter().any(|mark| kernel.contains(mark))
+    // A kernel of torch.compile that names a collective only computes with its result.
+    triton::family(kernel).is_none() && MARKS.iter().any(|mark| kernel.contains(mark))
 }
 
 #[cfg(test)]
@@ -50,6 +59,7 @@ mod tests {
         for name in [
             "void at::native::reduce_kernel<512, 1>()",
             "sm90_xmma_gemm_bf16bf16_bf16f32",
+            "triton_poi_fused_add_all_reduce_0",
         ] {
             assert!(!is_communication(name), "{name}");
         }

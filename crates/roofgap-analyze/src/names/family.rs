@@ -1,6 +1,9 @@
 //! The kind of work of a kernel, by rules in `families.txt`.
 
 use super::communication::is_communication_lowercase;
+use super::parts::{Parts, clean};
+use super::short::GENERIC;
+use super::triton;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::LazyLock;
@@ -9,7 +12,7 @@ use std::sync::LazyLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
-    /// Matrix times matrix, and convolutions.
+    /// Matrix times matrix.
     Gemm,
     /// Matrix times vector.
     Gemv,
@@ -34,6 +37,10 @@ pub enum Family {
     Sampling,
     /// Communication with other GPUs.
     Communication,
+    /// Conversion to and from a quantized format.
+    Quantization,
+    /// Convolutions, forward and backward.
+    Convolution,
     /// Any other work.
     #[default]
     #[serde(other)]
@@ -42,7 +49,7 @@ pub enum Family {
 
 impl Family {
     /// All families, `other` last.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Gemm,
         Self::Gemv,
         Self::Attention,
@@ -55,6 +62,8 @@ impl Family {
         Self::Embedding,
         Self::Sampling,
         Self::Communication,
+        Self::Quantization,
+        Self::Convolution,
         Self::Other,
     ];
 
@@ -78,6 +87,8 @@ impl Family {
             Self::Embedding => "embedding",
             Self::Sampling => "sampling",
             Self::Communication => "communication",
+            Self::Quantization => "quantization",
+            Self::Convolution => "convolution",
             Self::Other => "other",
         }
     }
@@ -111,16 +122,31 @@ fn rule(line: &'static str) -> Option<Rule> {
 }
 
 /// Returns the family of a kernel by its full name.
+///
+/// The name of the function decides. Template arguments count where it says nothing (`cutlass::Kernel2<...>`); types of
+/// parameters never do.
 pub fn family(name: &str) -> Family {
-    let name = name.to_lowercase();
-    if is_communication_lowercase(&name) {
+    let clean = clean(name);
+    let lowercase = clean.to_lowercase();
+    if let Some(family) = triton::family(&lowercase) {
+        return family;
+    }
+    if is_communication_lowercase(&lowercase) {
         return Family::Communication;
     }
-    let matches = |rule: &&Rule| name.contains(rule.needle) && rule.not.is_none_or(|not| !name.contains(not));
-    RULES
-        .iter()
-        .find(matches)
-        .map_or(Family::Other, |rule| rule.family)
+    let generic = GENERIC.contains(&Parts::of(&clean).base);
+    let parts = Parts::of(&lowercase);
+    let own = [parts.outer, parts.base].concat();
+    let by_own_name = if generic { None } else { by_rules(&own) };
+    by_own_name
+        .or_else(|| by_rules(parts.whole))
+        .unwrap_or(Family::Other)
+}
+
+/// Returns the family of the first rule that matches lowercase text.
+fn by_rules(text: &str) -> Option<Family> {
+    let matches = |rule: &&Rule| text.contains(rule.needle) && rule.not.is_none_or(|not| !text.contains(not));
+    RULES.iter().find(matches).map(|rule| rule.family)
 }
 
 #[cfg(test)]
@@ -238,7 +264,7 @@ mod tests {
             ),
             (
                 "void vllm::dynamic_per_token_scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(T1*)",
-                "elementwise",
+                "quantization",
             ),
             (
                 "void marlin::Marlin<__nv_bfloat16, 1125899906909960l, 256, 1, 8, 8, 4, 8, false>(int4 const*)",
@@ -280,7 +306,7 @@ mod tests {
             ),
             (
                 "void kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>(float*, unsigned char*)",
-                "elementwise",
+                "quantization",
             ),
             (
                 "void mul_mat_vec_q<(ggml_type)12, 1, false>(void const*, void const*)",
@@ -305,7 +331,7 @@ mod tests {
                 "void k_bin_bcast<&(op_mul(float, float)), float, float, float>(float const*)",
                 "elementwise",
             ),
-            ("void quantize_q8_1(float const*, void*)", "elementwise"),
+            ("void quantize_q8_1(float const*, void*)", "quantization"),
             (
                 "void at_cuda_detail::cub::DeviceSelectSweepKernel<T1>(T2)",
                 "copy/layout",
@@ -360,7 +386,7 @@ mod tests {
             ),
             (
                 "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize64x128x64",
-                "gemm",
+                "convolution",
             ),
             (
                 "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>(Flash_fwd_params)",
@@ -407,7 +433,7 @@ mod tests {
                 "elementwise",
             ),
             ("triton_poi_fused_add_mul_silu_3", "elementwise"),
-            ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_2", "reduction"),
+            ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_2", "norm"),
             (
                 "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
                 "communication",
@@ -426,6 +452,25 @@ mod tests {
         for (name, expected) in real {
             assert_eq!(family(name).as_str(), expected, "{name}");
         }
+    }
+
+    /// Names of real traces, judged by hand: a family, a tab and a name in each line.
+    #[test]
+    fn names_of_real_traces() {
+        let table = include_str!("families.tsv");
+        let mut wrong = Vec::new();
+        let mut checked = 0;
+        for line in table.lines() {
+            let (expected, name) = line.split_once('\t').unwrap();
+            assert!(Family::named(expected).is_some(), "{line}");
+            let found = family(name);
+            if found.as_str() != expected {
+                wrong.push(format!("{found} instead of {expected}: {name}"));
+            }
+            checked += 1;
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(checked >= 120, "{checked}");
     }
 
     #[test]

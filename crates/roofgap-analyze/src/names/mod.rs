@@ -1,12 +1,17 @@
-//! Kernel names: short name, family, and whether a kernel communicates.
+//! Kernel names: short name, family, and whether a kernel communicates. Names of operators.
 
 mod communication;
 mod family;
+mod operator;
+mod parts;
 mod short;
+mod triton;
 
 pub use communication::is_communication;
 pub use family::{Family, family};
 pub use short::short_name;
+
+pub(crate) use operator::operator_name;
 
 use rustc_hash::FxHashMap;
 

@@ -1,10 +1,12 @@
 //! A kernel name that a person can read in a table.
 
+use super::parts::{Parts, clean};
+
 /// The most characters a short name has.
 const MOST: usize = 60;
 
 /// Wrappers whose name says nothing; what they wrap is looked for in their template arguments.
-const GENERIC: [&str; 14] = [
+pub(super) const GENERIC: [&str; 22] = [
     "elementwise_kernel",
     "vectorized_elementwise_kernel",
     "unrolled_elementwise_kernel",
@@ -19,6 +21,14 @@ const GENERIC: [&str; 14] = [
     "Kernel2",
     "kernel",
     "_kernel_agent",
+    "elementwise_kernel_manual_unroll",
+    "vectorized_templated_elementwise_kernel",
+    "unrolled_elementwise_kernel_for_multi_outputs",
+    "_scatter_gather_elementwise_kernel",
+    "trampoline_kernel",
+    "kentry",
+    "globalKernel",
+    "kernel_agent",
 ];
 
 /// Words in template arguments that wrap another word, and so say nothing either.
@@ -49,40 +59,33 @@ const WRAPPERS: [&str; 14] = [
 /// assert_eq!(short_name(name), "vectorized_elementwise_kernel[add]");
 /// ```
 pub fn short_name(name: &str) -> String {
-    let clean: String = name
-        .replace("<unnamed>::", "")
-        .replace("(anonymous namespace)::", "");
-    let clean: String = clean
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    let head_end = clean.find(['<', '(']).unwrap_or(clean.len());
-    let head = clean[..head_end].trim();
-    let base = head.rsplit("::").next().unwrap_or(head);
-    let base = base.rsplit(' ').next().unwrap_or(base).trim();
-    let mut short = if base.is_empty() {
-        clean.trim().to_owned()
-    } else {
-        base.to_owned()
-    };
-    let wrapped = GENERIC
-        .contains(&base)
-        .then(|| detail(&clean[head_end..]))
-        .flatten();
-    if let Some(detail) = wrapped {
-        short = if base.eq_ignore_ascii_case("kernel") || base == "Kernel2" || base == "device_kernel" {
-            detail
-        } else {
-            format!("{short}[{detail}]")
-        };
-    } else if base.eq_ignore_ascii_case("kernel")
-        && let Some((outer, _)) = head.rsplit_once("::")
-    {
-        // Alone it says nothing; what it stands in does.
-        let inner = outer.rsplit("::").next().unwrap_or(outer);
-        short = format!("{}::{base}", inner.rsplit(' ').next().unwrap_or(inner));
+    let clean = clean(name);
+    cut(&readable(&clean), MOST)
+}
+
+/// Returns the short name of a clean name, of any length.
+fn readable(clean: &str) -> String {
+    let Parts {
+        outer,
+        base,
+        arguments,
+        ..
+    } = Parts::of(clean);
+    if base.is_empty() {
+        return clean.to_owned();
     }
-    cut(&short)
+    let says_nothing = base.eq_ignore_ascii_case("kernel") || base == "Kernel2" || base == "device_kernel";
+    let wrapped = GENERIC.contains(&base).then(|| detail(arguments)).flatten();
+    match wrapped {
+        Some(detail) if says_nothing => detail,
+        Some(detail) => format!("{base}[{detail}]"),
+        None if base.eq_ignore_ascii_case("kernel") && !outer.is_empty() => {
+            // Alone it says nothing; its namespace does.
+            let inner = Parts::of(outer.trim_end_matches(':')).base;
+            format!("{inner}::{base}")
+        }
+        None => base.to_owned(),
+    }
 }
 
 /// The operation inside the template arguments of a generic kernel.
@@ -133,12 +136,12 @@ fn detail(arguments: &str) -> Option<String> {
     (!word.is_empty()).then(|| word.to_owned())
 }
 
-/// Cuts to the most characters, at the end, with an ellipsis.
-fn cut(text: &str) -> String {
-    if text.chars().count() <= MOST {
+/// Cuts to a number of characters, at the end, with an ellipsis.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(MOST - 1).collect();
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
     short.push('…');
     short
 }
@@ -162,6 +165,14 @@ mod tests {
             (
                 "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>>(T1::Params)",
                 "FlashAttnFwdSm90",
+            ),
+            (
+                "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __nv_bfloat16, float, false, 7>(T12)",
+                "gemvx::kernel",
+            ),
+            (
+                "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*, long)",
+                "fused_add_rms_norm_kernel",
             ),
             (
                 "void gemvNSP_kernel<__nv_bfloat16, 1, 32, 4, 1024>(T1)",

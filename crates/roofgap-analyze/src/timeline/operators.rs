@@ -1,28 +1,31 @@
 //! Operators of the framework, or ranges where there are none: own and total time on CPU and GPU.
 
 use super::launches::NO_CALL;
+use crate::names::operator_name;
 use crate::result::Operator;
 use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
+
+/// The domain and the name; operators of a framework have no domain.
+type Key = (Option<NameId>, NameId);
 
 /// Something that was entered and left on a thread.
 struct Item {
     thread: ThreadId,
     start: Ns,
     end: Ns,
-    key: (NameId, NameId),
+    key: Key,
 }
 
 /// Adds up operators. Without any in the trace, its push/pop ranges stand in.
 pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
-    let none = trace.names.find("").unwrap_or_default();
     let ops = &trace.cpu_ops;
     let mut items: Vec<Item> = (0..ops.len())
         .map(|i| Item {
             thread: ops.thread[i],
             start: ops.start[i],
             end: ops.end[i],
-            key: (none, ops.name[i]),
+            key: (None, ops.name[i]),
         })
         .collect();
     if items.is_empty() {
@@ -36,7 +39,7 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
                 thread: r.thread,
                 start: r.start,
                 end: r.end,
-                key: (r.domain, r.name),
+                key: (Some(r.domain), r.name),
             })
             .collect();
         items.sort_by_key(|i| (i.thread, i.start, std::cmp::Reverse(i.end)));
@@ -44,7 +47,7 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
     let gpu_ns = gpu_time_of_calls(trace, call_of_op);
     let launches = launches_by_thread(trace, &gpu_ns);
     let gpu = !trace.ops.is_empty();
-    let mut sums: FxHashMap<(NameId, NameId), Operator> = FxHashMap::default();
+    let mut sums: FxHashMap<Key, Operator> = FxHashMap::default();
     let mut next = 0;
     let mut stack: Vec<Open> = Vec::new();
     let mut calls = launches.as_slice();
@@ -96,15 +99,30 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
         }
     }
     flush(&mut stack, None, &mut sums);
-    let mut operators: Vec<Operator> = sums
-        .into_iter()
-        .map(|((domain, name), sum)| {
-            let name = range_name(trace.names.get(domain), trace.names.get(name));
-            Operator { name, ..sum }
-        })
-        .collect();
+    let mut operators = by_name(trace, sums);
     sort_operators(&mut operators);
     operators
+}
+
+/// Adds up the sums of names that differ only in what torch appends to them.
+fn by_name(trace: &Trace, sums: FxHashMap<Key, Operator>) -> Vec<Operator> {
+    let mut named: FxHashMap<String, Operator> = FxHashMap::default();
+    for ((domain, name), sum) in sums {
+        let domain = domain.map_or("", |domain| trace.names.get(domain));
+        let name = range_name(domain, operator_name(trace.names.get(name)));
+        let total = named.entry(name).or_default();
+        total.calls += sum.calls;
+        total.self_cpu_ns += sum.self_cpu_ns;
+        total.total_cpu_ns += sum.total_cpu_ns;
+        if let (Some(own), Some(all)) = (sum.self_gpu_ns, sum.total_gpu_ns) {
+            *total.self_gpu_ns.get_or_insert(0) += own;
+            *total.total_gpu_ns.get_or_insert(0) += all;
+        }
+    }
+    named
+        .into_iter()
+        .map(|(name, sum)| Operator { name, ..sum })
+        .collect()
 }
 
 /// Sorts operators by their own GPU time, then CPU time, longest first.
@@ -121,7 +139,7 @@ struct Open {
     thread: ThreadId,
     start: Ns,
     end: Ns,
-    key: (NameId, NameId),
+    key: Key,
     children_ns: Ns,
     gpu_self_ns: Ns,
     gpu_total_ns: Ns,
@@ -168,4 +186,72 @@ fn launches_by_thread(trace: &Trace, gpu_ns: &[Ns]) -> Vec<u32> {
         }
     }
     threads.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_trace::Range;
+
+    fn named(operators: &[Operator]) -> Vec<(&str, u64, Ns)> {
+        operators
+            .iter()
+            .map(|o| (o.name.as_str(), o.calls, o.total_cpu_ns))
+            .collect()
+    }
+
+    #[test]
+    fn operators_have_no_domain() {
+        let mut trace = Trace::default();
+        // The first name of a trace is any; here no name is empty.
+        let names = ["aten::mm", "aten::embedding"].map(|name| trace.names.intern(name));
+        let thread = ThreadId(0);
+        trace.cpu_ops.push(0, 10, names[1], thread);
+        trace.cpu_ops.push(20, 25, names[0], thread);
+        let operators = table(&trace, &[]);
+        assert_eq!(
+            named(&operators),
+            [("aten::embedding", 1, 10), ("aten::mm", 1, 5)]
+        );
+    }
+
+    #[test]
+    fn ranges_of_emit_nvtx_are_one_operator_each() {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "");
+        let mut push = |domain: &str, name: &str, start: Ns, end: Ns| {
+            let (domain, name) = (trace.names.intern(domain), trace.names.intern(name));
+            trace.ranges.rows.push(Range {
+                start,
+                end,
+                domain,
+                name,
+                process,
+                thread,
+                end_thread: thread,
+                style: RangeStyle::PushPop,
+                open: false,
+            });
+        };
+        push("", "aten::linear, op_id = 1", 0, 100);
+        push("", "aten::mm, seq = 1, op_id = 2", 10, 40);
+        push(
+            "",
+            "aten::mm, seq = 2, op_id = 3, sizes = [[2, 3], [3, 4]]",
+            50,
+            70,
+        );
+        push("LLM", "decode", 200, 300);
+        let operators = table(&trace, &[]);
+        assert_eq!(
+            named(&operators),
+            [
+                ("LLM@decode", 1, 100),
+                ("aten::linear", 1, 100),
+                ("aten::mm", 2, 50)
+            ]
+        );
+        assert_eq!(operators[1].self_cpu_ns, 50, "without its two products");
+    }
 }

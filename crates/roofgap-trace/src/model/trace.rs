@@ -198,6 +198,24 @@ impl Trace {
         DeviceId(self.devices.len() as u16 - 1)
     }
 
+    /// Returns the devices that ran operations, in the order of their numbers; all devices if there are no operations.
+    pub fn used_devices(&self) -> Vec<&Device> {
+        let mut used = vec![self.ops.is_empty(); self.devices.len()];
+        for device in &self.ops.device {
+            if let Some(used) = used.get_mut(device.index()) {
+                *used = true;
+            }
+        }
+        let mut devices: Vec<&Device> = self
+            .devices
+            .iter()
+            .zip(used)
+            .filter_map(|(device, used)| used.then_some(device))
+            .collect();
+        devices.sort_by_key(|device| device.number);
+        devices
+    }
+
     /// Puts every column in its order. Readers call it once at the end.
     pub fn sort(&mut self) {
         let Self {

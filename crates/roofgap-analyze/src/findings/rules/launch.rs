@@ -145,7 +145,7 @@ fn light_kernels(stage: &Stage) -> u64 {
     let light = |family| {
         matches!(
             family,
-            Family::Elementwise | Family::CopyLayout | Family::Reduction
+            Family::Elementwise | Family::CopyLayout | Family::Reduction | Family::Quantization
         )
     };
     let kernels = stage.kernels.iter().filter(|k| light(k.family));

@@ -1,0 +1,141 @@
+//! The parts of a demangled function name.
+
+/// A function name without its return type and call parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parts<'a> {
+    /// Name with namespaces and template arguments.
+    pub(super) whole: &'a str,
+    /// Namespaces before the name, with the `::` at their end.
+    pub(super) outer: &'a str,
+    /// Name alone.
+    pub(super) base: &'a str,
+    /// Template arguments with their brackets; empty without any.
+    pub(super) arguments: &'a str,
+}
+
+/// Removes unnamed namespaces, control characters and what compilers append to a name.
+pub(super) fn clean(name: &str) -> String {
+    let name = name
+        .replace("<unnamed>::", "")
+        .replace("(anonymous namespace)::", "");
+    let name: String = name
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let name = name.trim();
+    let name = name.strip_suffix("[clone .kd]").unwrap_or(name).trim_end();
+    name.strip_suffix(".kd").unwrap_or(name).to_owned()
+}
+
+impl<'a> Parts<'a> {
+    /// Splits a clean name. A comparison in a template argument is not a bracket: it stands in parentheses.
+    pub(super) fn of(name: &'a str) -> Self {
+        let mut open: Vec<char> = Vec::new();
+        // Positions at depth 0: where the name starts, its last part starts, its arguments start, and its parameters start.
+        let (mut start, mut last, mut arguments, mut end) = (0, 0, None, name.len());
+        for (at, c) in name.char_indices() {
+            let outside = open.is_empty();
+            match c {
+                '(' if outside => {
+                    end = at;
+                    break;
+                }
+                // A template; `operator<` has no arguments.
+                '<' => {
+                    if outside {
+                        arguments.get_or_insert(at);
+                    }
+                    open.push(c);
+                }
+                '(' | '[' | '{' => open.push(c),
+                '>' if open.last() == Some(&'<') => {
+                    open.pop();
+                }
+                ')' | ']' | '}' => {
+                    while let Some(opened) = open.pop() {
+                        if opened != '<' {
+                            break;
+                        }
+                    }
+                }
+                ' ' if outside && !name[at..].trim_start().starts_with(['(', '<']) => {
+                    (start, last, arguments) = (at + 1, at + 1, None);
+                }
+                ':' if outside && name[..at].ends_with(':') => {
+                    (last, arguments) = (at + 1, None);
+                }
+                _ => {}
+            }
+        }
+        let base_end = arguments.unwrap_or(end);
+        Self {
+            whole: name[start..end].trim(),
+            outer: &name[start..last],
+            base: name[last..base_end].trim(),
+            arguments: name[base_end..end].trim(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn real_names() {
+        for (name, outer, base, arguments) in [
+            (
+                "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(at::native::ReduceOp<float>)",
+                "at::native::",
+                "reduce_kernel",
+                "<512, 1, at::native::ReduceOp<float> >",
+            ),
+            (
+                "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type \
+                 vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*, long)",
+                "vllm::",
+                "fused_add_rms_norm_kernel",
+                "<c10::BFloat16, 8>",
+            ),
+            (
+                "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, 7>(T12)",
+                "internal::gemvx::",
+                "kernel",
+                "<int, 7>",
+            ),
+            (
+                "void ns::Pool<int>::run<2>(float *)",
+                "ns::Pool<int>::",
+                "run",
+                "<2>",
+            ),
+            ("memcpy32_post", "", "memcpy32_post", ""),
+            ("unsigned long long count(int)", "", "count", ""),
+            ("void cut<int, std::array<cha", "", "cut", "<int, std::array<cha"),
+            (
+                "aiter::fmha_fwd_hd128_bf16_rtz.kd",
+                "aiter::",
+                "fmha_fwd_hd128_bf16_rtz",
+                "",
+            ),
+            ("", "", "", ""),
+        ] {
+            let clean = clean(name);
+            let parts = Parts::of(&clean);
+            assert_eq!(
+                (parts.outer, parts.base, parts.arguments),
+                (outer, base, arguments),
+                "{name}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_split(name in "[a-z:<>() {}\\[\\]é,]{0,60}") {
+            let parts = Parts::of(&name);
+            prop_assert!(name.contains(parts.whole) && name.contains(parts.base));
+        }
+    }
+}
