@@ -29,7 +29,11 @@ const MOST_BYTES: u64 = 256 << 20;
 /// # Errors
 /// Fails when the file is not readable, too large, or not an account.
 pub fn read(path: &Path) -> Result<Account, ReadError> {
-    let length = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?.len();
+    let kind = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
+    if !kind.is_file() {
+        return Err(ReadError::damaged(path, "workload account", "not a regular file"));
+    }
+    let length = kind.len();
     if length > MOST_BYTES {
         return Err(ReadError::damaged(
             path,
@@ -39,4 +43,14 @@ pub fn read(path: &Path) -> Result<Account, ReadError> {
     }
     let text = std::fs::read(path).map_err(|e| ReadError::io(path, e))?;
     Account::from_json(&text).map_err(|e| ReadError::damaged(path, "workload account", e))
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(unix)]
+    #[test]
+    fn a_device_is_not_read() {
+        let error = super::read("/dev/zero".as_ref()).unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
+    }
 }

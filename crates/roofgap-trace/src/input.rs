@@ -41,6 +41,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
     for path in paths {
         add(path, &mut timeline, &mut input)?;
     }
+    limit_times(timeline, &mut input)?;
     input.trace.sort();
     Ok(input)
 }
@@ -53,8 +54,21 @@ pub fn read_each(paths: &[PathBuf]) -> (Input, Vec<ReadError>) {
     for path in paths {
         errors.extend(add(path, &mut timeline, &mut input).err());
     }
+    errors.extend(limit_times(timeline, &mut input).err());
     input.trace.sort();
     (input, errors)
+}
+
+/// Leaves out events whose times cannot be; without the timeline if none of it can be used.
+fn limit_times(timeline: Option<(SourceFormat, &Path)>, input: &mut Input) -> Result<(), ReadError> {
+    input.trace.limit_times().map_err(|why| {
+        let sources = std::mem::take(&mut input.trace.sources);
+        input.trace = Trace {
+            sources,
+            ..Trace::default()
+        };
+        ReadError::damaged(timeline.map_or(Path::new(""), |(_, path)| path), "capture", why)
+    })
 }
 
 /// Adds one file. A file that fails adds no events.
@@ -187,6 +201,9 @@ fn describe(head: &[u8]) -> String {
         [] => "an empty file".into(),
         [b'{' | b'[', ..] => "JSON that is not a trace".into(),
         _ if head.starts_with(b"\x7fELF") => "a program".into(),
+        _ if head.starts_with(b"version https://git-lfs.github.com/spec/") => {
+            "a Git LFS pointer to a file that was not downloaded; fetch it with `git lfs pull`".into()
+        }
         _ if head.starts_with(b"PK\x03\x04") => "a zip archive".into(),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16 text, as PowerShell writes; save it as UTF-8".into(),
         _ => {
@@ -226,4 +243,17 @@ fn unpack(path: &Path) -> Result<tempfile::NamedTempFile, ReadError> {
     }
     target.flush().map_err(no_room)?;
     Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_git_lfs_pointer_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n";
+        std::fs::write(file.path(), pointer).unwrap();
+        let error = super::detect(file.path()).unwrap_err().to_string();
+        assert!(error.contains("a Git LFS pointer"), "{error}");
+        assert!(error.contains("git lfs pull"), "{error}");
+    }
 }

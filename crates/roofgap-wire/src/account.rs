@@ -164,7 +164,18 @@ pub enum AccountError {
         /// Schema in the text.
         found: String,
     },
+    /// A time is negative or longer than a century.
+    #[error("{ns} ns of `{name}` is not a duration")]
+    Time {
+        /// Stage, note or operator.
+        name: String,
+        /// Time in the text, ns.
+        ns: i64,
+    },
 }
+
+/// Longest time of an account, ns: a century.
+const MOST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
 
 impl Account {
     /// Parses an account.
@@ -173,13 +184,42 @@ impl Account {
     /// Fails when the text is not an account of schema [`SCHEMA`].
     pub fn from_json(text: &[u8]) -> Result<Self, AccountError> {
         let account: Self = serde_json::from_slice(text)?;
-        if account.schema == SCHEMA {
-            Ok(account)
-        } else {
-            Err(AccountError::Schema {
+        if account.schema != SCHEMA {
+            return Err(AccountError::Schema {
                 found: account.schema,
-            })
+            });
         }
+        // The sum is checked too, so that no total of them can overflow.
+        let mut total = 0i64;
+        for (name, ns) in account.times() {
+            let in_range = (0..=MOST_NS).contains(&ns) && total <= MOST_NS;
+            if !in_range {
+                return Err(AccountError::Time {
+                    name: name.to_owned(),
+                    ns,
+                });
+            }
+            total += ns;
+        }
+        Ok(account)
+    }
+
+    /// Iterates over all times with the name of what took them.
+    fn times(&self) -> impl Iterator<Item = (&str, i64)> {
+        let stages = self.repeats.iter().flat_map(|repeat| &repeat.stages);
+        let stages = stages.flat_map(|stage| {
+            let steps = stage.steps_ns.iter().flatten().copied();
+            let own = std::iter::once(stage.wall_ns).chain(steps);
+            let notes = stage.notes.iter().map(|note| (note.name.as_str(), note.wall_ns));
+            own.map(|ns| (stage.name.as_str(), ns)).chain(notes)
+        });
+        let operators = self.operators.iter().flat_map(|operator| {
+            let cpu = [operator.self_cpu_ns, operator.total_cpu_ns];
+            let gpu = [operator.self_gpu_ns, operator.total_gpu_ns];
+            let times = cpu.into_iter().chain(gpu.into_iter().flatten());
+            times.map(|ns| (operator.name.as_str(), ns))
+        });
+        stages.chain(operators)
     }
 
     /// Formats the account as JSON.
@@ -207,5 +247,19 @@ mod tests {
     fn another_schema_is_rejected() {
         let error = Account::from_json(br#"{"schema": "roofgap.workload/9"}"#).unwrap_err();
         assert!(matches!(error, AccountError::Schema { found } if found.ends_with("/9")));
+    }
+
+    #[test]
+    fn times_that_cannot_be_are_rejected() {
+        for (ns, steps) in [("-5", "[]"), ("5", "[1, -1]"), ("9223372036854775807", "[]")] {
+            let text = format!(
+                r#"{{"schema": "roofgap.workload/1", "repeats": [{{"stages": [{{"name": "prefill", "wall_ns": {ns}, "steps_ns": {steps}}}]}}]}}"#
+            );
+            let error = Account::from_json(text.as_bytes()).unwrap_err();
+            assert!(
+                matches!(&error, AccountError::Time { name, .. } if name == "prefill"),
+                "{error}"
+            );
+        }
     }
 }

@@ -5,27 +5,152 @@
 
 use super::launches::NO_CALL;
 use roofgap_trace::{Ns, ThreadId, Trace};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Stands for "this call launched nothing".
 const NO_CONTEXT: u32 = u32::MAX;
+
+/// Members stored for each launching call and range on average. Beyond that, ranges that overlap without nesting would take
+/// memory that grows with their square, and members are computed when they are asked for.
+const MOST_STORED: usize = 32;
 
 /// For each call that launched something the set of ranges that enclose it.
 #[derive(Debug, Default)]
 pub struct Contexts {
     /// Context of each row in `Trace::calls`; [`NO_CONTEXT`] for calls that launched nothing.
     pub of_call: Vec<u32>,
-    /// Rows in `Trace::ranges`, outermost first, of each context.
-    members: Vec<u32>,
-    offsets: Vec<usize>,
+    /// Members of each context.
+    members: Vec<Members>,
+    /// Rows in `Trace::ranges`, outermost first, of the contexts that store theirs.
+    stored: Vec<u32>,
+    /// Limit of the length of `stored`.
+    most_stored: usize,
+    threads: Vec<ThreadRanges>,
+}
+
+/// Members of one context.
+#[derive(Debug, Clone, Copy)]
+enum Members {
+    /// A part of `Contexts::stored`.
+    Stored { from: usize, to: usize },
+    /// The first `opened` ranges of a thread that end at `until` or later.
+    Open { thread: usize, opened: usize, until: Ns },
+}
+
+/// Ranges of one thread in the order of their start.
+#[derive(Debug, Default)]
+struct ThreadRanges {
+    /// Rows in `Trace::ranges`.
+    rows: Vec<u32>,
+    /// End of each range.
+    ends: Vec<Ns>,
+    /// Position after the last earlier range that ends later than this one; 0 for none.
+    after_longer: Vec<usize>,
+}
+
+impl ThreadRanges {
+    fn new(trace: &Trace, rows: Vec<u32>) -> Self {
+        let ends: Vec<Ns> = rows
+            .iter()
+            .map(|&row| trace.ranges.rows[row as usize].end)
+            .collect();
+        let mut after_longer: Vec<usize> = Vec::with_capacity(ends.len());
+        for (at, end) in ends.iter().enumerate() {
+            let mut before = at;
+            while before > 0 && ends[before - 1] <= *end {
+                before = after_longer[before - 1];
+            }
+            after_longer.push(before);
+        }
+        Self {
+            rows,
+            ends,
+            after_longer,
+        }
+    }
+
+    /// Collects the first `opened` ranges that end at `until` or later, innermost first.
+    fn open(&self, opened: usize, until: Ns) -> Vec<&u32> {
+        let mut found = Vec::new();
+        let mut before = opened.min(self.rows.len());
+        while before > 0 {
+            let at = before - 1;
+            if self.ends[at] >= until {
+                found.push(&self.rows[at]);
+                before = at;
+            } else {
+                before = self.after_longer[at];
+            }
+        }
+        found
+    }
+}
+
+/// The ranges of a context.
+#[derive(Debug, Clone, Copy)]
+pub struct Enclosing<'a> {
+    contexts: &'a Contexts,
+    context: u32,
+}
+
+impl<'a> Enclosing<'a> {
+    /// Iterates over rows in `Trace::ranges`, outermost first.
+    pub fn iter(self) -> EnclosingIter<'a> {
+        match self.contexts.members.get(self.context as usize) {
+            Some(&Members::Stored { from, to }) => {
+                let rows = self.contexts.stored.get(from..to).unwrap_or(&[]);
+                EnclosingIter::Stored(rows.iter())
+            }
+            Some(&Members::Open {
+                thread,
+                opened,
+                until,
+            }) => {
+                let ranges = self.contexts.threads.get(thread);
+                EnclosingIter::Open(ranges.map(|r| r.open(opened, until)).unwrap_or_default())
+            }
+            None => EnclosingIter::Stored([].iter()),
+        }
+    }
+}
+
+impl<'a> IntoIterator for Enclosing<'a> {
+    type Item = &'a u32;
+    type IntoIter = EnclosingIter<'a>;
+
+    fn into_iter(self) -> EnclosingIter<'a> {
+        self.iter()
+    }
+}
+
+/// Iterator over the ranges of a context.
+#[derive(Debug, Clone)]
+pub enum EnclosingIter<'a> {
+    /// Rows that are stored.
+    Stored(std::slice::Iter<'a, u32>),
+    /// Rows that were computed, the next one last.
+    Open(Vec<&'a u32>),
+}
+
+impl<'a> Iterator for EnclosingIter<'a> {
+    type Item = &'a u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a u32> {
+        match self {
+            Self::Stored(rows) => rows.next(),
+            Self::Open(rows) => rows.pop(),
+        }
+    }
 }
 
 impl Contexts {
     /// The ranges of a context, outermost first.
-    pub fn ranges(&self, context: u32) -> &[u32] {
-        let at = context as usize;
-        match (self.offsets.get(at), self.offsets.get(at + 1)) {
-            (Some(&from), Some(&to)) => self.members.get(from..to).unwrap_or(&[]),
-            _ => &[],
+    pub fn ranges(&self, context: u32) -> Enclosing<'_> {
+        Enclosing {
+            contexts: self,
+            context,
         }
     }
 
@@ -36,7 +161,7 @@ impl Contexts {
 
     /// Returns the number of contexts.
     pub fn len(&self) -> usize {
-        self.offsets.len().saturating_sub(1)
+        self.members.len()
     }
 
     /// Tells whether there is no context.
@@ -54,11 +179,6 @@ impl Contexts {
                 *flag = true;
             }
         }
-        let mut found = Self {
-            of_call: vec![NO_CONTEXT; trace.calls.len()],
-            members: Vec::new(),
-            offsets: vec![0],
-        };
         let threads = trace.threads.len();
         let calls = by_thread(
             threads,
@@ -70,52 +190,73 @@ impl Contexts {
             |row| trace.calls.thread[row],
         );
         let ranges = ranges_by_thread(trace, threads);
-        for (calls, ranges) in calls.iter().zip(&ranges) {
-            found.sweep(trace, calls, ranges);
+        let count = |lists: &[Vec<u32>]| lists.iter().map(Vec::len).sum::<usize>();
+        let mut found = Self {
+            of_call: vec![NO_CONTEXT; trace.calls.len()],
+            most_stored: MOST_STORED * (count(&calls) + count(&ranges)),
+            ..Self::default()
+        };
+        for (thread, (calls, ranges)) in calls.iter().zip(ranges).enumerate() {
+            let ranges = ThreadRanges::new(trace, ranges);
+            found.sweep(trace, thread, calls, &ranges);
+            found.threads.push(ranges);
         }
         found
     }
 
     /// One thread: calls and ranges are both in the order of their start.
-    fn sweep(&mut self, trace: &Trace, calls: &[u32], ranges: &[u32]) {
-        let rows = &trace.ranges.rows;
-        let mut active: Vec<u32> = Vec::new();
-        let mut next = 0;
+    fn sweep(&mut self, trace: &Trace, thread: usize, calls: &[u32], ranges: &ThreadRanges) {
+        // Ends of the open ranges, the first end on top.
+        let mut open = BinaryHeap::new();
+        let mut opened = 0;
         let mut current = None;
-        let mut first_end = Ns::MAX;
         for &call in calls {
             let (start, end) = (trace.calls.start[call as usize], trace.calls.end[call as usize]);
-            while let Some(&range) = ranges.get(next)
-                && rows[range as usize].start <= start
+            while let Some(&range) = ranges.rows.get(opened)
+                && trace.ranges.rows[range as usize].start <= start
             {
-                active.push(range);
-                first_end = first_end.min(rows[range as usize].end);
-                next += 1;
+                open.push(Reverse(ranges.ends[opened]));
+                opened += 1;
                 current = None;
             }
-            if first_end < start {
-                active.retain(|&r| rows[r as usize].end >= start);
-                first_end = active
-                    .iter()
-                    .map(|&r| rows[r as usize].end)
-                    .min()
-                    .unwrap_or(Ns::MAX);
+            while open.peek().is_some_and(|first| first.0 < start) {
+                open.pop();
                 current = None;
             }
             // A call that outlasts a range is not enclosed by it, though the next call might be by an equal set.
-            let context = if first_end < end {
-                self.add(active.iter().copied().filter(|&r| rows[r as usize].end >= end))
-            } else {
-                *current.get_or_insert_with(|| self.add(active.iter().copied()))
+            let outlasts = open.peek().is_some_and(|first| first.0 < end);
+            let context = match current.filter(|_| !outlasts) {
+                Some(same) => same,
+                None => {
+                    let until = if outlasts { end } else { start };
+                    let members = Members::Open {
+                        thread,
+                        opened,
+                        until,
+                    };
+                    self.add(members, ranges, open.len())
+                }
             };
+            if !outlasts {
+                current = Some(context);
+            }
             self.of_call[call as usize] = context;
         }
     }
 
-    fn add(&mut self, members: impl Iterator<Item = u32>) -> u32 {
-        self.members.extend(members);
-        self.offsets.push(self.members.len());
-        self.offsets.len() as u32 - 2
+    /// Adds a context with at most `most` members, and stores them if there is room.
+    fn add(&mut self, mut members: Members, ranges: &ThreadRanges, most: usize) -> u32 {
+        if let Members::Open { opened, until, .. } = members
+            && self.stored.len() + most <= self.most_stored
+        {
+            let from = self.stored.len();
+            let rows = ranges.open(opened, until);
+            self.stored.extend(rows.into_iter().rev());
+            let to = self.stored.len();
+            members = Members::Stored { from, to };
+        }
+        self.members.push(members);
+        self.members.len() as u32 - 1
     }
 }
 
@@ -147,4 +288,98 @@ fn ranges_by_thread(trace: &Trace, threads: usize) -> Vec<Vec<u32>> {
         }
     }
     lists
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_trace::{Call, CallClass, Range, RangeStyle};
+
+    /// A trace of one thread with ranges and calls by start and end.
+    fn trace(ranges: &[(Ns, Ns)], calls: &[(Ns, Ns)]) -> Trace {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "");
+        let thread = trace.add_thread(process, 1, "");
+        let name = trace.names.intern("");
+        for &(start, end) in ranges {
+            trace.ranges.rows.push(Range {
+                start,
+                end,
+                domain: name,
+                name,
+                process,
+                thread,
+                end_thread: thread,
+                style: RangeStyle::StartEnd,
+                open: false,
+            });
+        }
+        for &(start, end) in calls {
+            trace.calls.push(Call {
+                start,
+                end,
+                name,
+                class: CallClass::Launch,
+                process,
+                thread,
+                correlation: 0,
+            });
+        }
+        trace.sort();
+        trace
+    }
+
+    fn build(trace: &Trace) -> Contexts {
+        let calls: Vec<u32> = (0..trace.calls.len() as u32).collect();
+        Contexts::build(trace, &calls)
+    }
+
+    /// Checks each call against all ranges.
+    fn check(trace: &Trace, contexts: &Contexts) {
+        for call in 0..trace.calls.len() {
+            let (start, end) = (trace.calls.start[call], trace.calls.end[call]);
+            let rows = trace.ranges.rows.iter().zip(0u32..);
+            let around = rows.filter(|(r, _)| r.start <= start && r.end >= end);
+            let expected: Vec<u32> = around.map(|(_, row)| row).collect();
+            let found = contexts.ranges(contexts.of(call as u32));
+            assert_eq!(found.iter().copied().collect::<Vec<_>>(), expected, "call {call}");
+        }
+    }
+
+    #[test]
+    fn every_call_has_the_ranges_around_it() {
+        // Nested, one after another, overlapping, and calls that outlast a range.
+        let nested = [(0, 100), (1, 40), (2, 20), (3, 10), (21, 30), (41, 60), (50, 90)];
+        let calls: Vec<(Ns, Ns)> = (0..110).map(|at| (at, at + at % 7)).collect();
+        let mut number = 7u64;
+        let mut random = |below: u64| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            ((number >> 33) % below) as Ns
+        };
+        let overlapping: Vec<(Ns, Ns)> = (0..60)
+            .map(|_| {
+                let start = random(100);
+                (start, start + random(60))
+            })
+            .collect();
+        for ranges in [&nested[..], &overlapping[..], &[]] {
+            let trace = trace(ranges, &calls);
+            check(&trace, &build(&trace));
+        }
+    }
+
+    #[test]
+    fn memory_is_linear_in_ranges_that_stay_open() {
+        let count = 2_000;
+        let ranges: Vec<(Ns, Ns)> = (0..count).map(|at| (2 * at, 10 * count)).collect();
+        let calls: Vec<(Ns, Ns)> = (0..count).map(|at| (2 * at + 1, 2 * at + 1)).collect();
+        let trace = trace(&ranges, &calls);
+        let contexts = build(&trace);
+        assert_eq!(contexts.len(), count as usize);
+        assert!(contexts.stored.len() <= 2 * MOST_STORED * count as usize);
+        for call in [0, 1_000, 1_999] {
+            let found = contexts.ranges(contexts.of(call));
+            assert!(found.iter().copied().eq(0..=call), "call {call}");
+        }
+    }
 }

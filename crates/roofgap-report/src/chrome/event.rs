@@ -72,8 +72,8 @@ impl<'a, W: Write> Writer<'a, W> {
         args: &[(&str, Value)],
     ) -> io::Result<()> {
         self.begin("X", track.pid, track.tid)?;
-        self.time("ts", start - self.first)?;
-        self.time("dur", (end - start).max(0))?;
+        self.time("ts", start.saturating_sub(self.first))?;
+        self.time("dur", end.saturating_sub(start).max(0))?;
         write!(self.line, ",\"cat\":\"{category}\"")?;
         self.name(name)?;
         self.args(args)?;
@@ -90,7 +90,7 @@ impl<'a, W: Write> Writer<'a, W> {
     ) -> io::Result<()> {
         for (phase, at) in [("b", start), ("e", end.max(start))] {
             self.begin(phase, track.pid, track.tid)?;
-            self.time("ts", at - self.first)?;
+            self.time("ts", at.saturating_sub(self.first))?;
             write!(self.line, ",\"cat\":\"range\",\"id\":{id}")?;
             self.name(name)?;
             self.end()?;
@@ -101,7 +101,7 @@ impl<'a, W: Write> Writer<'a, W> {
     /// Writes an instant.
     pub(super) fn instant(&mut self, track: Track, name: &str, at: Ns) -> io::Result<()> {
         self.begin("i", track.pid, track.tid)?;
-        self.time("ts", at - self.first)?;
+        self.time("ts", at.saturating_sub(self.first))?;
         self.line.extend_from_slice(b",\"s\":\"t\",\"cat\":\"mark\"");
         self.name(name)?;
         self.end()
@@ -111,7 +111,7 @@ impl<'a, W: Write> Writer<'a, W> {
     pub(super) fn flow(&mut self, from: (Track, Ns), to: (Track, Ns), id: u64) -> io::Result<()> {
         for (phase, (track, at)) in [("s", from), ("f", to)] {
             self.begin(phase, track.pid, track.tid)?;
-            self.time("ts", at - self.first)?;
+            self.time("ts", at.saturating_sub(self.first))?;
             write!(self.line, ",\"cat\":\"launch\",\"name\":\"launch\",\"id\":{id}")?;
             if phase == "f" {
                 self.line.extend_from_slice(b",\"bp\":\"e\"");
@@ -124,7 +124,7 @@ impl<'a, W: Write> Writer<'a, W> {
     /// Writes a counter value of a process.
     pub(super) fn counter(&mut self, pid: u32, name: &str, at: Ns, value: f64) -> io::Result<()> {
         self.begin("C", pid, 0)?;
-        self.time("ts", at - self.first)?;
+        self.time("ts", at.saturating_sub(self.first))?;
         self.name(name)?;
         self.args(&[("value", value.into())])?;
         self.end()
@@ -141,7 +141,9 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn time(&mut self, key: &str, ns: Ns) -> io::Result<()> {
-        write!(self.line, ",\"{key}\":{}.{:03}", ns / 1000, ns % 1000)
+        // The sign goes before the whole microseconds, which are 0 for short times.
+        let (sign, ns) = (if ns < 0 { "-" } else { "" }, ns.unsigned_abs());
+        write!(self.line, ",\"{key}\":{sign}{}.{:03}", ns / 1000, ns % 1000)
     }
 
     fn name(&mut self, name: &str) -> io::Result<()> {

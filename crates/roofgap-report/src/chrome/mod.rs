@@ -51,7 +51,10 @@ pub fn save(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
 
 /// Writes the trace.
 pub fn write(bundle: Bundle<'_>, trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    let first = trace.span().map_or(0, |s| s.0);
+    // Marks do not count for the span, so one may come before it.
+    let marks = trace.ranges.marks.iter().map(|mark| mark.at);
+    let first = trace.span().map(|span| span.0).into_iter().chain(marks).min();
+    let first = first.unwrap_or(0);
     let tracks = Tracks::of(trace);
     let mut writer = Writer::new(out, first)?;
     tracks.describe(trace, &mut writer)?;

@@ -145,3 +145,23 @@ fn a_requested_stage_of_warmups_is_in_the_trace_and_in_the_page() {
     let (instances, _) = stage.split_once("]]").unwrap();
     assert_eq!(instances.split("],[").count() as u64, warm.instances);
 }
+
+#[test]
+fn a_mark_before_the_first_event_is_at_zero() {
+    let mut case = fixture(&["h200/llama4.sqlite.gz"]);
+    let first = case.trace.span().unwrap().0;
+    let mark = roofgap_trace::Mark {
+        at: first - 1_500_250,
+        domain: case.trace.names.intern(""),
+        name: case.trace.names.intern("early"),
+        thread: case.trace.ranges.rows[0].thread,
+    };
+    case.trace.ranges.marks.push(mark);
+    let events = events(&case);
+    let mark = phase(&events, "i").find(|e| e["name"] == "early").unwrap();
+    assert_eq!(ns(&mark["ts"]), 0);
+    let timed = events.iter().filter(|e| e["ph"] != "M");
+    let starts: Vec<i64> = timed.map(|e| ns(&e["ts"])).collect();
+    assert!(starts.iter().all(|start| *start >= 0));
+    assert!(starts.contains(&1_500_250));
+}

@@ -138,6 +138,11 @@ impl Calls {
         let Some(order) = by_start(&self.start, |a, b| key(a).cmp(&key(b))) else {
             return;
         };
+        self.take(&order);
+    }
+
+    /// Keeps the rows of `order`, in that order.
+    pub(super) fn take(&mut self, order: &Order) {
         order.apply(&mut self.start);
         order.apply(&mut self.end);
         order.apply(&mut self.name);
@@ -189,6 +194,11 @@ impl CpuOps {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         order.sort_by_key(|&i| key(i as usize));
         let order = Order::All(order);
+        self.take(&order);
+    }
+
+    /// Keeps the rows of `order`, in that order.
+    pub(super) fn take(&mut self, order: &Order) {
         order.apply(&mut self.start);
         order.apply(&mut self.end);
         order.apply(&mut self.name);

@@ -69,9 +69,12 @@ losses! {
     NoRuntime, "no_api_calls", Error, "the capture holds GPU work but no API calls; nothing can be attributed to ranges";
     SummaryOnly, "summary_only", Warning, "kernel totals of a summary table; no times of single launches, so no stages, no busy and no idle time";
     TimeRounded, "time_rounded", Warning, "GPU operations whose times the input gives with fewer digits than nanoseconds; their totals are off by the rounding";
+    TimeOutOfRange, "time_out_of_range", Warning, "events more than a year away from the others, which no clock gives; left out";
     EventUnknown, "event_not_understood", Info, "trace events of a kind that is not read";
     EventMalformed, "event_malformed", Warning, "trace events without the fields their kind needs; left out";
     ToolDropped, "tool_dropped_records", Error, "records that the recording tool itself says it lost";
+    ToolError, "tool_error", Error, "errors that the recording tool reported; records may be missing";
+    ToolWarning, "tool_warning", Warning, "warnings of the recording tool; some numbers may miss a part";
     GpuNotRecorded, "gpu_not_recorded", Error, "processes whose GPU work is not in the capture: CUPTI was missing, refused, or served another profiler";
     KindNotRecorded, "activity_not_recorded", Warning, "kinds of activity that CUPTI would not record";
     ForkNotRecorded, "forked_child", Info, "children made by fork; what they did is not in their parent's capture";

@@ -2,6 +2,7 @@
 
 mod calls;
 mod ids;
+mod limits;
 mod losses;
 mod ops;
 mod order;

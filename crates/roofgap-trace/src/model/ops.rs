@@ -1,7 +1,7 @@
 //! GPU operations.
 
 use super::ids::id;
-use super::order::by_start;
+use super::order::{Order, by_start};
 use super::{DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
 
@@ -201,6 +201,11 @@ impl GpuOps {
         let Some(order) = by_start(&self.start, |a, b| key(a).cmp(&key(b))) else {
             return;
         };
+        self.take(&order);
+    }
+
+    /// Keeps the rows of `order`, in that order.
+    pub(super) fn take(&mut self, order: &Order) {
         order.apply(&mut self.start);
         order.apply(&mut self.end);
         order.apply(&mut self.kind);

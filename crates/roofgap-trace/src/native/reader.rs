@@ -251,7 +251,7 @@ impl<'t> Capture<'t> {
             self.trace.losses.add(LossKind::EventMalformed, 1);
             return None;
         }
-        let (start, end) = (start as Ns - self.offset, end as Ns - self.offset);
+        let (start, end) = (self.time(start), self.time(end));
         if end < start {
             self.trace.losses.add(LossKind::OpNegative, 1);
             return None;
@@ -272,6 +272,11 @@ impl<'t> Capture<'t> {
             graph_node: 0,
             memory: Default::default(),
         })
+    }
+
+    /// Converts a time of CUPTI's clock to the clock of the annotations.
+    fn time(&self, at: u64) -> Ns {
+        Ns::try_from(at).unwrap_or(Ns::MAX).saturating_sub(self.offset)
     }
 
     fn kernel(&mut self, kernel: &wire::Kernel) {
@@ -322,7 +327,7 @@ impl<'t> Capture<'t> {
     }
 
     fn call(&mut self, call: &wire::Call) {
-        let (start, end) = (call.start as Ns - self.offset, call.end as Ns - self.offset);
+        let (start, end) = (self.time(call.start), self.time(call.end));
         if end < start {
             self.trace.losses.add(LossKind::CallNegative, 1);
             return;

@@ -64,12 +64,25 @@ pub(crate) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     work::transfers_and_graphs(&db, &mut who, trace)?;
     calls::calls(&db, &strings, &mut who, trace)?;
     nvtx::ranges(&db, &strings, &mut who, trace)?;
+    diagnostics(&db, trace)?;
     place_unnamed(before, &who, trace);
     close_open_ranges(before, trace);
     if trace.ops.len() > before.0 && trace.calls.len() == before.1 {
         trace.losses.add(LossKind::NoRuntime, 1);
     }
     Ok(())
+}
+
+/// Counts the errors and warnings that nsys wrote into the report.
+fn diagnostics(db: &Database, trace: &mut Trace) -> Result<(), ReadError> {
+    // Values of `ENUM_DIAGNOSTIC_SEVERITY_LEVEL`.
+    const WARNING: i64 = 2;
+    const ERROR: i64 = 3;
+    db.each("DIAGNOSTIC_EVENT", &["severity"], |row| match row[0].int() {
+        Some(WARNING) => trace.losses.add(LossKind::ToolWarning, 1),
+        Some(ERROR) => trace.losses.add(LossKind::ToolError, 1),
+        _ => {}
+    })
 }
 
 /// Gives work that names no process to the one process that made calls, where there is only one.

@@ -235,3 +235,41 @@ fn long_names_are_whole() {
         }
     }
 }
+
+#[test]
+fn errors_and_warnings_of_nsys_are_losses() {
+    let trace = after(
+        "INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text)
+         VALUES (1, 1, 1, 2, 'a warning'), (2, 1, 1, 3, 'an error'), (3, 1, 1, 3, 'another'), (4, 1, 1, 4, 'verbose')",
+    );
+    assert_eq!(trace.losses.count(LossKind::ToolWarning), 1);
+    assert_eq!(trace.losses.count(LossKind::ToolError), 2);
+    assert_eq!(trace.losses.iter().count(), 2, "{:?}", trace.losses);
+}
+
+/// A view may be anything: an endless query, or one that fills the memory.
+#[test]
+fn a_view_with_a_query_of_its_own_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let sql = "ALTER TABLE StringIds RENAME TO s;
+               CREATE VIEW StringIds AS WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id FROM n)
+               SELECT id, 'x' AS value FROM n;";
+    let path = changed(folder.path(), sql);
+    let error = crate::read(&[path]).unwrap_err().to_string();
+    assert!(error.contains("`StringIds` is a view"), "{error}");
+    assert!(error.contains("export the report again"), "{error}");
+}
+
+#[test]
+fn times_near_the_edge_are_a_loss() {
+    let plain = after("");
+    let trace = after(
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 9223372036854775807 WHERE rowid = 5;
+         UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = -9223372036854775808 WHERE rowid = 7",
+    );
+    assert_eq!(trace.losses.count(LossKind::TimeOutOfRange), 2);
+    assert_eq!(trace.ops.len() + 1, plain.ops.len());
+    assert_eq!(trace.calls.len() + 1, plain.calls.len());
+    let (first, last) = trace.span().unwrap();
+    assert!(first >= 0 && last <= plain.span().unwrap().1);
+}

@@ -7,6 +7,7 @@ mod header;
 mod pages;
 mod plain;
 mod schema;
+mod view;
 
 #[cfg(test)]
 mod tests;

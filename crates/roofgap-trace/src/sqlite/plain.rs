@@ -1,13 +1,17 @@
 //! SQLite's own engine as the reader of rows: slow, and right by definition.
 
 use super::schema::{Column, Table, has_real_affinity};
-use super::{MOST_COLUMNS, Value};
+use super::{MOST_COLUMNS, Value, view};
 use crate::ReadError;
+use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+
+/// Limit of views in a file; exports of nsys have none.
+const MOST_VIEWS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Plain {
@@ -21,6 +25,15 @@ impl Plain {
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(uri(path), flags)
             .map_err(|e| ReadError::damaged(path, "SQLite file", e))?;
+        // The schema of a file from elsewhere may call functions and modules; only the harmless ones run.
+        for (setting, on) in [
+            (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+            (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        ] {
+            connection
+                .set_db_config(setting, on)
+                .map_err(|e| ReadError::damaged(path, "SQLite file", e))?;
+        }
         Ok(Self {
             path: path.to_path_buf(),
             connection: Mutex::new(connection),
@@ -37,9 +50,39 @@ impl Plain {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    fn refused(&self, view: &str) -> ReadError {
+        ReadError::Unsupported {
+            path: self.path.clone(),
+            what: format!("`{view}` is a view with a query of its own, which is not run"),
+            remedy: "export the report again with `nsys export --type sqlite`".into(),
+        }
+    }
+
+    /// Reads the text of every view.
+    fn views(&self, connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
+        let sql = "SELECT name, ifnull(sql, '') FROM sqlite_master WHERE type = 'view'";
+        let mut statement = connection.prepare(sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect()
+    }
+
     /// Reads every table and view with its columns.
+    ///
+    /// # Errors
+    /// Fails when the schema is damaged, and for views of views, whose columns can take forever to find out.
     pub(super) fn schema(&self) -> Result<BTreeMap<String, Table>, ReadError> {
         let connection = self.connection();
+        let views = self.views(&connection).map_err(|e| self.damaged(e))?;
+        for (name, sql) in &views {
+            let nested = || {
+                views
+                    .keys()
+                    .any(|other| other != name && view::mentions(sql, other))
+            };
+            if views.len() > MOST_VIEWS || view::table_of(sql).is_none() && nested() {
+                return Err(self.refused(name));
+            }
+        }
         let mut statement = connection
             .prepare(
                 "SELECT m.name, m.rootpage, l.type = 'table' AND NOT l.wr FROM sqlite_master m, pragma_table_list l \
@@ -52,6 +95,19 @@ impl Plain {
             .map_err(|e| self.damaged(e))?;
         let mut tables = BTreeMap::new();
         for (name, root, usual) in found {
+            // A simple view of another view would run the query of that one.
+            let is_simple = |sql: &String| {
+                view::table_of(sql).is_some_and(|base| !views.keys().any(|v| v.eq_ignore_ascii_case(&base)))
+            };
+            if views.get(&name).is_some_and(|sql| !is_simple(sql)) {
+                let table = Table {
+                    columns: Vec::new(),
+                    root: None,
+                    refused: true,
+                };
+                tables.insert(name, table);
+                continue;
+            }
             match self.table(&connection, &name, root.filter(|page| usual && *page > 1)) {
                 Ok(table) => _ = tables.insert(name, table),
                 // A virtual table of a module that is not here, or a view of what is not here, has no rows that anybody could read.
@@ -87,7 +143,11 @@ impl Plain {
         if keys > 1 {
             columns.iter_mut().for_each(|c| c.row_id = false);
         }
-        Ok(Table { columns, root })
+        Ok(Table {
+            columns,
+            root,
+            refused: false,
+        })
     }
 
     /// Steps through all rows of a table in the order of their ids.
@@ -98,6 +158,9 @@ impl Plain {
         columns: &[&str],
         row: &mut dyn FnMut(&[Value<'_>]),
     ) -> Result<(), ReadError> {
+        if table.refused {
+            return Err(self.refused(name));
+        }
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         let list: Vec<String> = columns
             .iter()

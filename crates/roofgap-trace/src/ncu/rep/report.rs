@@ -9,6 +9,7 @@ use super::super::protobuf::{Fields, Malformed, Wire};
 use super::super::unit::Unit;
 use super::container::{Counted, MAGIC, Stop};
 use crate::model::LossKind;
+use rustc_hash::FxHashSet;
 
 /// Reads a `.ncu-rep`.
 ///
@@ -47,6 +48,8 @@ pub(super) struct Report {
     pub(super) set: CounterSet,
     /// The table of names, by the index that metrics refer to.
     pub(super) names: Vec<(MetricId, Option<Unit>)>,
+    /// The metrics in `names`.
+    known: FxHashSet<MetricId>,
 }
 
 /// Fields of a block header.
@@ -128,12 +131,13 @@ impl Report {
                     }
                     // A table adds what is new. One that begins with what is known is a table of its own, as where reports
                     // were joined.
-                    let (old, new) = self.names.split_at(known);
-                    if new
-                        .first()
-                        .is_some_and(|(id, _)| old.iter().any(|(own, _)| own == id))
-                    {
+                    let new = self.names.get(known..).unwrap_or_default();
+                    if new.first().is_some_and(|(id, _)| self.known.contains(id)) {
                         self.names.drain(..known);
+                        self.known.clear();
+                        self.known.extend(self.names.iter().map(|(id, _)| *id));
+                    } else {
+                        self.known.extend(new.iter().map(|(id, _)| *id));
                     }
                 }
                 (5, Wire::Varint(size)) => block.payload = size,
