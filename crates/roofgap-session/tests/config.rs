@@ -136,6 +136,132 @@ fn overrides_choose_set_add_and_remove() {
 }
 
 #[test]
+fn a_plus_sets_an_existing_key_as_well() {
+    let composed = with(&[
+        "+run.mode=light",
+        "++run.top_n_kernels=3",
+        "+inputs.manifest=/abs/inputs.yaml",
+        "+hardware=auto",
+    ])
+    .unwrap();
+    assert_eq!(composed.config.run.mode, Mode::Light);
+    assert!(!composed.config.runner.operators, "the presets follow the mode");
+    assert_eq!(composed.config.run.top_n_kernels, 3);
+    assert_eq!(
+        composed.config.inputs.manifest.as_deref(),
+        Some(Path::new("/abs/inputs.yaml"))
+    );
+}
+
+#[test]
+fn preset_names_of_the_original_documents() {
+    let named = |mode: &str| {
+        with(&[
+            mode,
+            "profiling/nsys=nsys.default",
+            "profiling/ncu=ncu.default",
+            "profiling/torch=torch-profiler.min",
+            "runner=stage2.light",
+        ])
+        .unwrap()
+        .config
+    };
+    let deep = named("run.mode=deep");
+    assert_eq!(deep.profiling.nsys.trace, ["cuda", "nvtx", "osrt"]);
+    assert!(deep.profiling.ncu.sections.len() > 1);
+    assert!(!deep.profiling.torch.trace);
+    assert!(!deep.runner.operators);
+    assert_eq!(named("run.mode=light").profiling.nsys.trace, ["cuda", "nvtx"]);
+
+    let folder = tempfile::tempdir().unwrap();
+    write(
+        folder.path(),
+        "profiling/nsys/nsys.default.yaml",
+        "trace: cuda\ncapture_range: none\ncapture_range_end: null\nnvtx_capture: prefill\n",
+    );
+    let own = compose(&ConfigProps {
+        config_dir: Some(folder.path().to_owned()),
+        overrides: vec!["profiling/nsys=nsys.default".to_owned()],
+        ..Default::default()
+    })
+    .unwrap();
+    assert_eq!(
+        own.config.profiling.nsys.trace,
+        ["cuda"],
+        "a file of that name wins"
+    );
+}
+
+#[test]
+fn a_gate_needs_its_range() {
+    let text = error(&["profiling.nsys.capture_range=nvtx"]);
+    assert!(text.contains("profiling.nsys.nvtx_capture"), "{text}");
+    with(&[
+        "profiling.nsys.capture_range=nvtx",
+        "profiling.nsys.nvtx_capture=LLM@decode_all",
+        "profiling.ncu.nvtx_include=decode*",
+    ])
+    .unwrap();
+    let text = error(&["profiling.nsys.capture_range=range"]);
+    assert!(text.contains("`none` or `nvtx`"), "{text}");
+}
+
+#[test]
+fn a_named_model_is_the_one_that_is_profiled() {
+    for named in [
+        "model=qwen3_8b",
+        "model.target=/folder",
+        "+model.preset=llama3_8b",
+    ] {
+        let composed = with(&[named]).unwrap();
+        assert_eq!(composed.config.workload.kind, WorkloadKind::Hf, "{named}");
+        assert_eq!(
+            origin(&composed, "workload.kind"),
+            "built-in workload/hf.yaml",
+            "{named}"
+        );
+        let choice = composed.choices.iter().find(|choice| choice.group == "workload");
+        let by = choice.unwrap().origin.to_string();
+        assert_eq!(by, format!("implied by {named}"));
+    }
+    for unnamed in ["model=auto", "model.target=null", "model.name=x"] {
+        let composed = with(&[unnamed]).unwrap();
+        assert_eq!(composed.config.workload.kind, WorkloadKind::Embedded, "{unnamed}");
+    }
+    let text = error(&["workload=embedded", "model=qwen3_8b"]);
+    assert!(text.contains("the embedded model is not qwen3_8b"), "{text}");
+    let command = compose(&ConfigProps {
+        overrides: vec!["model=qwen3_8b".to_owned()],
+        program: vec!["true".to_owned()],
+        ..Default::default()
+    })
+    .unwrap();
+    assert_eq!(command.config.workload.kind, WorkloadKind::Command);
+}
+
+#[test]
+fn a_folder_below_a_group_holds_options() {
+    let folder = tempfile::tempdir().unwrap();
+    write(
+        folder.path(),
+        "model/llm/alt.yaml",
+        "# Mine.\nname: mine\npreset: qwen3_0_6b\n",
+    );
+    for choice in ["model=llm/alt", "model/llm=alt", "+model/llm=alt"] {
+        let composed = compose(&ConfigProps {
+            config_dir: Some(folder.path().to_owned()),
+            overrides: vec![choice.to_owned()],
+            ..Default::default()
+        })
+        .unwrap();
+        assert_eq!(composed.config.model.name.as_deref(), Some("mine"), "{choice}");
+    }
+    let model = list(Some(folder.path())).unwrap();
+    let model = model.iter().find(|group| group.name == "model").unwrap();
+    assert!(model.options.iter().any(|option| option.name == "llm/alt"));
+}
+
+#[test]
 fn a_program_makes_the_workload_a_command() {
     let program = vec!["python3".to_owned(), "x.py".to_owned(), "--n=1".to_owned()];
     let composed = compose(&ConfigProps {
@@ -171,8 +297,9 @@ fn what_is_unknown_is_refused_with_the_nearest() {
         (vec!["~run.modes"], "did you mean run.mode?"),
         (vec!["profiling.nsys=deep"], "write profiling/nsys=OPTION"),
         (vec!["workload.env.A=1"], "add it with +workload.env.A=1"),
-        (vec!["+run.mode=light"], "without the +"),
-        (vec!["+model=alt"], "write model=OPTION"),
+        (vec!["+model="], "write model=OPTION"),
+        (vec!["model/llm=alt"], "has no option llm/alt"),
+        (vec!["profiling/nsys=nsys.unknown"], "has no option unknown"),
         (vec!["run=light"], "set its keys one by one"),
         (
             vec!["run.mode=lite"],

@@ -15,6 +15,25 @@ use roofgap_session::run::{Event, Outcome, ProfileProps, SessionError, profile, 
 use roofgap_session::run_dir::{PhaseName, PhaseStatus, SessionState};
 use support::{Bench, MODEL, is_whole, notes, status, why};
 
+/// Answer of a Python interpreter with torch and transformers.
+const PYTHON_WITH_TORCH: &str = r#"{"executable": "/x/python3", "version": "3.12.0", "packages": {"torch": "2.9.0", "transformers": "5.0.0"}, "cupti": []}"#;
+
+/// Answer of a Python interpreter with Hydra.
+const PYTHON_WITH_HYDRA: &str =
+    r#"{"executable": "/x/python3", "version": "3.12.0", "packages": {"hydra-core": "1.3.2"}, "cupti": []}"#;
+
+/// `metrics.json` in the form that the Stage 1 runner writes.
+const STAGE1_METRICS: &str = r#"{"aggregates": {
+  "prefill_ms": {"mean": 120.5, "std": 2.0}, "decode_ms": {"mean": 1500.0, "std": 30.0},
+  "tokens": {"mean": 64.0, "std": 0.0}, "tokens_per_s": {"mean": 42.7, "std": 0.9},
+  "stage_ms": {"prefill": {"mean": 120.5, "std": 2.0}, "decode": {"mean": 1500.0, "std": 30.0}, "sam": {"mean": 20.0, "std": 0.5}}},
+ "mfu_model_level": 0.1, "mfu_per_stage": {"prefill": 0.2, "decode": 0.05, "vision": 0.0},
+ "model_dims": {"d_model": 1280, "d_ff": 6848, "n_layers": 12}, "peak_tflops": 989.0}"#;
+
+/// Answer of a Python interpreter without packages.
+const PYTHON_WITHOUT_TORCH: &str =
+    r#"{"executable": "/x/python3", "version": "3.12.0", "packages": {}, "cupti": []}"#;
+
 #[test]
 fn the_embedded_model_needs_nothing() {
     let bench = Bench::new();
@@ -157,6 +176,13 @@ fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
     let bench = Bench::new();
     let plain = bench.path("plain");
     std::fs::write(&plain, "no program").unwrap();
+    let manifest = format!("inputs.manifest='{}'", plain.display());
+    let python = |name: &str, packages: &str| {
+        let text = format!("#!/bin/sh\ncat <<'JSON'\n{packages}\nJSON\n");
+        format!("workload.python='{}'", bench.script(name, &text).display())
+    };
+    let torch = python("with_torch", PYTHON_WITH_TORCH);
+    let bare = python("without_torch", PYTHON_WITHOUT_TORCH);
     for (program, overrides, said) in [
         (
             &["no-such-program-anywhere"] as &[&str],
@@ -169,8 +195,23 @@ fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
         (&[], &["stage1.run_dir=no/such/folder"], "stage1.run_dir"),
         (
             &[],
-            &["workload=hf", "model=llama3_8b", "workload.python=no-such-python"],
+            &["model=llama3_8b", "workload.python=no-such-python"],
             "no-such-python",
+        ),
+        (&[], &[manifest.as_str()], "the embedded model reads no inputs"),
+        (
+            &[],
+            &[
+                "model=llama3_8b",
+                torch.as_str(),
+                "workload.env.CUDA_VISIBLE_DEVICES='-1'",
+            ],
+            "workload.device=cpu, or profile the embedded model instead",
+        ),
+        (
+            &[],
+            &["model=llama3_8b", bare.as_str()],
+            "lacks torch and transformers; install with",
         ),
     ] {
         let props = bench.props(program, overrides);
@@ -179,6 +220,65 @@ fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
         assert!(error.to_string().contains(said), "{error}");
         assert!(!bench.path("runs").exists(), "{error}");
     }
+}
+
+#[test]
+fn the_output_of_a_stage1_runner_is_the_baseline() {
+    let bench = Bench::new();
+    let folder = bench.path("stage1/torch_profiler");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("metrics.json"), STAGE1_METRICS).unwrap();
+    let stage1 = format!("stage1.run_dir='{}'", bench.path("stage1").display());
+    let outcome = bench.run(&[], &[&stage1]);
+    assert_eq!(*status(&outcome, PhaseName::Baseline), PhaseStatus::Ok);
+    let account = support::json(&outcome, "baseline/workload.json");
+    let stages = &account["repeats"][0]["stages"];
+    assert_eq!(stages[0]["name"], "prefill");
+    assert_eq!(stages[0]["wall_ns"], 120_500_000);
+    assert_eq!(stages[0]["notes"][0]["name"], "sam");
+    assert_eq!(stages[1]["name"], "decode");
+    assert_eq!(stages[1]["wall_ns"], 1_500_000_000);
+    assert_eq!(account["tokens"]["generated"], 64);
+    assert!(
+        account["notes"][1].as_str().unwrap().contains("d_model 1280"),
+        "{account}"
+    );
+
+    std::fs::write(folder.join("metrics.json"), r#"{"aggregates": {}}"#).unwrap();
+    let error = profile(&bench.props(&[], &[&stage1]), &Cancel::new(), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("prefill_ms"), "{error}");
+}
+
+#[test]
+fn a_stage1_runner_under_hydra_gives_its_account() {
+    let bench = Bench::new();
+    // A Python that answers the query of its packages, accepts every override, and writes what the runner writes.
+    let python = bench.script(
+        "hydra_python",
+        &format!(
+            "#!/bin/sh\nif [ \"$1\" = -c ]; then\n  echo '{PYTHON_WITH_HYDRA}'\n  exit\nfi\nfor word; do\n  case $word in\n    --cfg) exit ;;\n    \
+             hydra.run.dir=*) out=${{word#hydra.run.dir=}} ;;\n  esac\ndone\nmkdir -p \"$out/torch_profiler\"\n\
+             cat > \"$out/torch_profiler/metrics.json\" <<'JSON'\n{STAGE1_METRICS}\nJSON\n"
+        ),
+    );
+    let python = format!("workload.python='{}'", python.display());
+    let outcome = bench.run(
+        &[],
+        &[
+            "workload=hydra",
+            "workload.module=app.runner",
+            &python,
+            "runner=unwatched",
+        ],
+    );
+    assert_eq!(*status(&outcome, PhaseName::Baseline), PhaseStatus::Ok);
+    let account = support::json(&outcome, "baseline/workload.json");
+    assert_eq!(account["repeats"][0]["stages"][1]["wall_ns"], 1_500_000_000);
+    assert!(
+        notes(&outcome, PhaseName::Baseline).contains("torch_profiler/metrics.json"),
+        "{}",
+        notes(&outcome, PhaseName::Baseline)
+    );
 }
 
 #[test]

@@ -32,12 +32,15 @@ fn a_whole_session_leaves_the_whole_bundle() {
         "ncu/plan.json",
         "ncu/plan.ncu-rep",
         "ncu/plan_raw.csv",
-        "ncu/decode.ncu-rep",
         "ncu/decode_raw.csv",
         "ncu/prefill_raw.csv",
     ] {
         assert!(outcome.run_dir.join(name).exists(), "no {name}");
     }
+    assert!(
+        !outcome.run_dir.join("ncu/decode.ncu-rep").exists(),
+        "the report holds prefill as well"
+    );
     let metrics = json(&outcome, "metrics.json");
     let names: Vec<&str> = metrics["stages"]
         .as_array()
@@ -84,6 +87,30 @@ fn a_whole_session_leaves_the_whole_bundle() {
         ncu.contains(&"LLM@decode_all/".to_owned()) && ncu.contains(&"LLM@prefill/".to_owned()),
         "{ncu:?}"
     );
+}
+
+#[test]
+fn counters_can_be_limited_to_a_stage() {
+    for pattern in ["decode*", "LLM@decode_all"] {
+        let bench = Bench::new();
+        let include = format!("profiling.ncu.nvtx_include='{pattern}'");
+        let outcome = bench.watched(&["+workload.env.STANDIN_LAUNCHES=5", &include]);
+        let plan = json(&outcome, "ncu/plan.json");
+        let stages = plan["stages"].as_array().unwrap();
+        assert_eq!(stages.len(), 1, "{stages:?}");
+        assert_eq!(stages[0]["name"], "decode");
+        let ncu = &outcome.record.phase(PhaseName::Counters).unwrap().commands[0].argv;
+        assert!(ncu.contains(&"LLM@decode_all/".to_owned()), "{ncu:?}");
+        assert!(!ncu.contains(&"LLM@prefill/".to_owned()), "{ncu:?}");
+    }
+    let bench = Bench::new();
+    let outcome = bench.watched(&["profiling.ncu.nvtx_include=vision"]);
+    let select = why(&outcome, PhaseName::Select);
+    assert!(
+        select.contains("matches no stage; stages found: prefill, decode"),
+        "{select}"
+    );
+    assert_eq!(outcome.exit, Exit::Partial);
 }
 
 #[test]

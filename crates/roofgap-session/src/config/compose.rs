@@ -14,7 +14,9 @@ use super::yaml;
 /// Schema of a resolved configuration, which has every value.
 const SCHEMA: &str = "roofgap.config/1";
 /// Choice that follows `run.mode`.
-const FOLLOWS_MODE: &str = "${run.mode}";
+pub(super) const FOLLOWS_MODE: &str = "${run.mode}";
+/// Option of `model` that names none.
+const NO_MODEL: &str = "auto";
 /// Modes. A group that follows the mode has an option of each name.
 const MODES: &[&str] = &["deep", "light"];
 
@@ -84,15 +86,26 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
         layer::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
     }
     let mut chosen_here: Vec<String> = Vec::new();
-    for choice in overrides.iter().filter(|o| GROUPS.contains(&o.key.as_str())) {
-        let node = choice_of(choice)?;
-        layer::choose_all(&mut defaults, vec![(choice.key.clone(), node)])?;
-        chosen_here.push(choice.key.clone());
+    for choice in &overrides {
+        if let Some((group, folder)) = group_of(&choice.key) {
+            let node = choice_of(choice, folder)?;
+            layer::choose_all(&mut defaults, vec![(group.to_owned(), node)])?;
+            chosen_here.push(group.to_owned());
+        }
     }
     if !props.program.is_empty() && !chosen_here.iter().any(|group| group == "workload") {
         let node = Node::new(Value::Text("command".to_owned()), Origin::Program);
         layer::choose_all(&mut defaults, vec![("workload".to_owned(), node)])?;
         chosen_here.push("workload".to_owned());
+    }
+
+    if let Some(by) = named_model(&defaults, &overrides, file.as_ref(), &base)
+        && !overrides.iter().any(|change| change.key == "workload.kind")
+        && let Some((_, chosen)) = defaults.iter_mut().find(|(group, _)| group == "workload")
+        && matches!(chosen.origin, Origin::Builtin { .. })
+    {
+        // The default workload is the embedded model, which is not the one that was named.
+        *chosen = Node::new(Value::Text("hf".to_owned()), Origin::Implied { by });
     }
 
     let mode_now = mode_of(&overrides, file.as_ref(), &base);
@@ -111,6 +124,7 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
     let mut choices = Vec::new();
     for (group, node) in defaults {
         let written = node.as_text().unwrap_or_default();
+        let written = presets.resolve_name(&group, written)?;
         let follows_mode = written == FOLLOWS_MODE;
         let (option, origin) = if follows_mode {
             (mode_now.0.clone(), mode_now.1.clone())
@@ -146,7 +160,7 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
     if let Some(file) = file {
         tree.lay_over(file.tree);
     }
-    for change in overrides.iter().filter(|o| !GROUPS.contains(&o.key.as_str())) {
+    for change in overrides.iter().filter(|change| group_of(&change.key).is_none()) {
         apply(change, &mut tree, &base)?;
     }
     if !props.program.is_empty() {
@@ -257,8 +271,46 @@ impl UserFile {
     }
 }
 
-/// Reads the option from an override of a group.
-fn choice_of(choice: &Override) -> Result<Node, ConfigError> {
+/// Splits the key of a choice into its group and a folder below it: `model/llm=alt` chooses `llm/alt` of `model`.
+fn group_of(key: &str) -> Option<(&'static str, &str)> {
+    GROUPS.iter().find_map(|group| match key.strip_prefix(group)? {
+        "" => Some((*group, "")),
+        below => Some((*group, below.strip_prefix('/')?)),
+    })
+}
+
+/// Returns the choice or key that names a model, as written.
+fn named_model(
+    defaults: &[(String, Node)],
+    overrides: &[Override],
+    file: Option<&UserFile>,
+    base: &Node,
+) -> Option<String> {
+    const SOURCES: [&str; 3] = ["target", "preset", "config"];
+    let is_set = |value: &Node| !matches!(value.value, Value::Null);
+    let key = overrides.iter().rev().find(|change| {
+        let source = change.key.strip_prefix("model.");
+        source.is_some_and(|source| SOURCES.contains(&source))
+            && matches!(&change.action, Action::Set { value, .. } | Action::Add { value, .. } if is_set(value))
+    });
+    if let Some(change) = key {
+        return Some(change.text.clone());
+    }
+    let option = defaults
+        .iter()
+        .find_map(|(group, node)| (group == "model").then(|| node.as_text()).flatten());
+    if let Some(option) = option.filter(|option| *option != NO_MODEL) {
+        return Some(format!("model={option}"));
+    }
+    let trees = file.map(|file| &file.tree).into_iter().chain([base]);
+    trees
+        .flat_map(|tree| SOURCES.map(|source| (source, tree.at(&["model", source]))))
+        .find(|(_, node)| node.is_some_and(is_set))
+        .map(|(source, _)| format!("model.{source}"))
+}
+
+/// Reads the option from an override of a group, or of a folder below it.
+fn choice_of(choice: &Override, folder: &str) -> Result<Node, ConfigError> {
     let wrong = |why: &str| {
         Err(ConfigError::Override {
             text: choice.text.clone(),
@@ -266,11 +318,14 @@ fn choice_of(choice: &Override) -> Result<Node, ConfigError> {
         })
     };
     match &choice.action {
-        Action::Set { plain, .. } if !plain.is_empty() => {
-            Ok(Node::new(Value::Text(plain.clone()), choice.origin()))
+        Action::Set { plain, .. } | Action::Add { plain, .. } if !plain.is_empty() => {
+            let option = match folder {
+                "" => plain.clone(),
+                folder => format!("{folder}/{plain}"),
+            };
+            Ok(Node::new(Value::Text(option), choice.origin()))
         }
-        Action::Set { .. } => wrong("the option is missing"),
-        Action::Add { .. } => wrong("it already has an option"),
+        Action::Set { .. } | Action::Add { .. } => wrong("the option is missing"),
         Action::Remove => wrong("it cannot be removed"),
     }
 }
@@ -282,8 +337,8 @@ fn mode_of(overrides: &[Override], file: Option<&UserFile>, base: &Node) -> (Str
         .rev()
         .filter(|o| o.key == "run.mode")
         .find_map(|o| match &o.action {
-            Action::Set { plain, .. } => Some((plain.clone(), o.origin())),
-            _ => None,
+            Action::Set { plain, .. } | Action::Add { plain, .. } => Some((plain.clone(), o.origin())),
+            Action::Remove => None,
         });
     let of = |tree: &Node| {
         tree.at(&["run", "mode"])
@@ -302,7 +357,7 @@ fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigEr
         why,
     };
     if let Some(group) = GROUPS.iter().find(|group| group.replace('/', ".") == key)
-        && matches!(&change.action, Action::Set { value, .. } if value.as_map().is_none())
+        && matches!(&change.action, Action::Set { value, .. } | Action::Add { value, .. } if value.as_map().is_none())
     {
         return Err(wrong(format!("{group} is a group; write {group}=OPTION")));
     }
@@ -311,7 +366,7 @@ fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigEr
     // A removed key may be set again.
     let known = exists || base.at(&path).is_some();
     match &change.action {
-        Action::Set { value, .. } if known => {
+        Action::Set { value, .. } | Action::Add { value, .. } if known => {
             layer::check_at(value, base, &path).or_else(|error| {
                 if exists && layer::is_free(key) {
                     Ok(())
@@ -327,10 +382,7 @@ fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigEr
                 change.text
             )));
         }
-        Action::Add { or_set: false, .. } if exists => {
-            return Err(wrong(format!("{key} already exists; set it without the +")));
-        }
-        Action::Add { value, .. } if layer::is_free(key) || known => tree.set(&path, value.clone()),
+        Action::Add { value, .. } if layer::is_free(key) => tree.set(&path, value.clone()),
         Action::Remove if exists => {
             tree.remove(&path);
         }

@@ -19,8 +19,8 @@ pub(crate) struct Override {
 pub(crate) enum Action {
     /// `key=value`: chooses an option or sets an existing key. `plain` is the unparsed value, for options.
     Set { value: Node, plain: String },
-    /// `+key=value`: adds a key; `++key=value`: adds or sets it.
-    Add { value: Node, or_set: bool },
+    /// `+key=value` and `++key=value`: adds a key or sets an existing one.
+    Add { value: Node, plain: String },
     /// `~key`: removes a key.
     Remove,
 }
@@ -55,10 +55,9 @@ impl Override {
         let (key, value_text) = text.split_once('=').ok_or_else(|| {
             wrong("write group=option, key=value, +key=value or ~key (a program goes after --)")
         })?;
-        let (pluses, key) = match (key.strip_prefix("++"), key.strip_prefix('+')) {
-            (Some(key), _) => (2, key),
-            (None, Some(key)) => (1, key),
-            (None, None) => (0, key),
+        let (adds, key) = match key.strip_prefix('+') {
+            Some(key) => (true, key.strip_prefix('+').unwrap_or(key)),
+            None => (false, key),
         };
         check_key(key).map_err(|error| wrong(&error.0))?;
         let value = ValueParser {
@@ -67,15 +66,11 @@ impl Override {
         }
         .whole()
         .map_err(|error| wrong(&error.0))?;
-        let action = match pluses {
-            0 => Action::Set {
-                value,
-                plain: value_text.trim().to_owned(),
-            },
-            n => Action::Add {
-                value,
-                or_set: n == 2,
-            },
+        let plain = value_text.trim().to_owned();
+        let action = if adds {
+            Action::Add { value, plain }
+        } else {
+            Action::Set { value, plain }
         };
         Ok(Self {
             action,

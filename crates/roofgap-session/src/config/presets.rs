@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::compose::FOLLOWS_MODE;
 use super::error::ConfigError;
 use super::layer::{self, GROUPS, nearest};
 use super::tree::{Map, Node, Origin, Value};
@@ -74,7 +75,8 @@ impl Presets {
                 .parent()
                 .map(|p| p.to_string_lossy().replace('\\', "/"))
                 .unwrap_or_default();
-            if file != Path::new("config.yaml") && !GROUPS.contains(&group.as_str()) {
+            let known = GROUPS.iter().any(|known| Path::new(&group).starts_with(known));
+            if file != Path::new("config.yaml") && !known {
                 return Err(ConfigError::UnknownGroup {
                     file: folder.join(&file),
                     nearest: nearest(&group, GROUPS.iter().copied()),
@@ -106,7 +108,10 @@ impl Presets {
     /// Returns the values of an option, without the base of its group.
     pub(crate) fn option(&self, group: &str, option: &str, origin: &Origin) -> Result<Node, ConfigError> {
         let file = format!("{group}/{option}.yaml");
-        let hidden = option.starts_with('_') || option.contains(['/', '\\']) || option.contains("..");
+        let hidden = option.contains('\\')
+            || option
+                .split('/')
+                .any(|part| part.is_empty() || part.starts_with(['_', '.']));
         let lower = if !hidden && builtin(&file).is_some() {
             Some(read_builtin(&file)?)
         } else {
@@ -132,6 +137,31 @@ impl Presets {
         }
     }
 
+    /// Resolves the name of an option in the documents of the original system, such as `nsys.default` or `stage2.light`. An
+    /// option that exists under that name wins.
+    pub(crate) fn resolve_name(&self, group: &str, option: &str) -> Result<String, ConfigError> {
+        let prefix = match group {
+            "runner" => "stage2.",
+            "profiling/nsys" => "nsys.",
+            "profiling/ncu" => "ncu.",
+            "profiling/torch" => "torch-profiler.",
+            _ => return Ok(option.to_owned()),
+        };
+        let Some(name) = option.strip_prefix(prefix) else {
+            return Ok(option.to_owned());
+        };
+        if self.options(group)?.iter().any(|known| known.name == option) {
+            return Ok(option.to_owned());
+        }
+        Ok(match name {
+            "default" => FOLLOWS_MODE,
+            "min" => "light",
+            "high" | "max" => "deep",
+            name => name,
+        }
+        .to_owned())
+    }
+
     fn options(&self, group: &str) -> Result<Vec<PresetOption>, ConfigError> {
         let mut options: Vec<PresetOption> = FILES
             .iter()
@@ -149,14 +179,13 @@ impl Presets {
         if let Some(folder) = &self.folder {
             let mut files = Vec::new();
             yaml_files(folder, Path::new(""), 0, &mut files)?;
-            for file in files
-                .iter()
-                .filter(|file| file.parent() == Some(Path::new(group)))
-            {
-                let path = folder.join(file);
-                let Some(name) = file.file_stem().map(|s| s.to_string_lossy().into_owned()) else {
+            for file in &files {
+                // A file in a folder below the group is an option with a slash: `llm/alt`.
+                let Ok(below) = file.strip_prefix(group) else {
                     continue;
                 };
+                let path = folder.join(file);
+                let name = below.with_extension("").to_string_lossy().replace('\\', "/");
                 let text = read_file(&path)?;
                 if !options.iter().any(|option| option.name == name) {
                     options.push(PresetOption {

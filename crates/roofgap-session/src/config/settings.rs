@@ -186,14 +186,36 @@ pub struct Nsys {
     pub cuda_graph_trace: GraphTrace,
     /// Records CUDA events.
     pub cuda_event_trace: bool,
+    /// Gate of the recording; by default `nvtx_capture` decides.
+    pub capture_range: Option<CaptureGate>,
     /// Range to record, `[domain@]name`.
     pub nvtx_capture: Option<String>,
-    /// Action at the end of that range.
-    pub capture_range_end: RangeEnd,
+    /// Action at the end of that range; by default [`RangeEnd::Stop`].
+    pub capture_range_end: Option<RangeEnd>,
     /// Writes the kernel summary of nsys.
     pub stats: bool,
     /// Additional arguments.
     pub extra_args: Vec<String>,
+}
+
+impl Nsys {
+    /// Returns the range that gates the recording; `None` where everything is recorded.
+    pub(crate) fn gate(&self) -> Option<&str> {
+        match self.capture_range {
+            Some(CaptureGate::None) => None,
+            Some(CaptureGate::Nvtx) | None => self.nvtx_capture.as_deref(),
+        }
+    }
+}
+
+/// Gate of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureGate {
+    /// Everything is recorded, whatever `nvtx_capture` says.
+    None,
+    /// The range of `nvtx_capture` is recorded.
+    Nvtx,
 }
 
 /// Action at the end of the range of a gated recording.
@@ -228,6 +250,8 @@ pub struct Ncu {
     pub replay_mode: ReplayMode,
     /// Target processes.
     pub target_processes: TargetProcesses,
+    /// Stages to measure, as a pattern for their names or ranges, `[domain@]name`; by default all.
+    pub nvtx_include: Option<String>,
     /// Launches measured per launch group.
     pub launch_count: u32,
     /// Estimated time of one measured launch, s.
@@ -369,6 +393,14 @@ pub struct Model {
     pub set: serde_json::Map<String, serde_json::Value>,
 }
 
+impl Model {
+    /// Returns the folder, preset or file that names the model.
+    fn source(&self) -> Option<String> {
+        let file = self.config.as_ref().map(|path| path.display().to_string());
+        self.target.clone().or(self.preset.clone()).or(file)
+    }
+}
+
 /// `hardware`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -409,6 +441,22 @@ impl Config {
             if value == 0 {
                 return wrong(key, "expected at least 1");
             }
+        }
+        if self.profiling.nsys.capture_range == Some(CaptureGate::Nvtx)
+            && self.profiling.nsys.nvtx_capture.is_none()
+        {
+            return wrong(
+                "profiling.nsys.capture_range",
+                "it needs a range: profiling.nsys.nvtx_capture=[domain@]name",
+            );
+        }
+        if workload.kind == WorkloadKind::Embedded
+            && let Some(name) = self.model.source()
+        {
+            let why = format!(
+                "the embedded model is not {name}; write workload=hf to profile {name}, or model=auto to profile the embedded model"
+            );
+            return Some(("workload.kind", why));
         }
         match workload.kind {
             WorkloadKind::Hf

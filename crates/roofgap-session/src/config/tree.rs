@@ -25,6 +25,11 @@ pub enum Origin {
     },
     /// The program after `--`.
     Program,
+    /// Another choice that requires it.
+    Implied {
+        /// That choice, as written.
+        by: String,
+    },
 }
 
 impl fmt::Display for Origin {
@@ -34,6 +39,7 @@ impl fmt::Display for Origin {
             Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
             Origin::Override { text } => write!(f, "command line: {text}"),
             Origin::Program => write!(f, "command line: after --"),
+            Origin::Implied { by } => write!(f, "implied by {by}"),
         }
     }
 }

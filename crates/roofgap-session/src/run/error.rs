@@ -37,6 +37,10 @@ impl SessionError {
     }
 }
 
+/// The workload that runs on any machine, as the end of a message.
+pub(crate) const EMBEDDED_INSTEAD: &str =
+    ", or profile the embedded model instead: `roofgap profile workload=embedded`";
+
 /// Error that prevents the program from running as configured.
 #[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +62,25 @@ pub enum ProgramError {
     Python(String),
     /// A Python package is missing.
     #[error(
-        "{} lacks {}; install with `{} -m pip install {}`, or set workload.python",
+        "{} lacks {}; install with `{} -m pip install {}`, or set workload.python{alternative}",
         python.display(), packages.join(" and "), python.display(), packages.join(" ")
     )]
     Packages {
         python: PathBuf,
         packages: Vec<&'static str>,
+        alternative: &'static str,
     },
+    /// A Hugging Face model needs a GPU.
+    #[error(
+        "workload=hf runs the model on a GPU, and there is none ({why}); run it on the CPU with workload.device=cpu{EMBEDDED_INSTEAD}"
+    )]
+    NoGpu { why: String },
+    /// The embedded model does not read inputs.
+    #[error(
+        "the embedded model reads no inputs, so {} would not be used; add workload=hf and model=NAME, or remove inputs.manifest",
+        path.display()
+    )]
+    ManifestUnused { path: PathBuf },
     /// `stage1.run_dir` is not usable.
     #[error("stage1.run_dir: {}: {why}", path.display())]
     Stage1 { path: PathBuf, why: String },

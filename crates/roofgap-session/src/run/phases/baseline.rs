@@ -8,7 +8,7 @@ use roofgap_collect::program::Phase;
 use roofgap_trace::account::{self, Account};
 
 use super::requested::Requested;
-use super::stage1;
+use super::{stage1, stage1_runner};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::run::context::{PhaseCommand, PhaseContext};
@@ -121,6 +121,7 @@ fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline
         return Err((exit, AttemptError::after(why, &outcome)));
     }
     let path = context.layout.baseline_account();
+    stage1_runner::write_account(context, PHASE, Phase::Baseline, &path);
     let account = match account::read(&path) {
         Ok(account) => {
             context.output(PHASE, &path);

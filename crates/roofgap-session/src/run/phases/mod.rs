@@ -20,4 +20,5 @@ pub(crate) mod preflight;
 pub(crate) mod requested;
 pub(crate) mod select;
 pub(crate) mod stage1;
+pub(crate) mod stage1_runner;
 pub(crate) mod timeline;

@@ -15,7 +15,7 @@ use crate::config::tree::{Map, Node, Origin, Value};
 use crate::config::{Config, model, read_yaml, write_yaml};
 use crate::run::context::PhaseContext;
 use crate::run::environment::{Environment, PythonResult, python_of};
-use crate::run::error::{AttemptError, ProgramError};
+use crate::run::error::{AttemptError, EMBEDDED_INSTEAD, ProgramError};
 use crate::run::program::{Program, ProgramFiles};
 use crate::run::props::ProfileProps;
 use crate::run::tools::{GpuFacts, Tools};
@@ -36,6 +36,7 @@ pub(crate) fn check(props: &ProfileProps) -> Result<Option<PythonResult>, Progra
     if let Some(python) = &python {
         check_packages(config, python)?;
     }
+    check_gpu(props)?;
     Ok(python)
 }
 
@@ -205,6 +206,11 @@ fn check_files(config: &Config) -> Result<(), ProgramError> {
             });
         }
     }
+    if let Some(path) = &config.inputs.manifest
+        && config.workload.kind == WorkloadKind::Embedded
+    {
+        return Err(ProgramError::ManifestUnused { path: path.clone() });
+    }
     match &config.stage1.run_dir {
         Some(folder) => stage1::read(folder).map(|_| ()),
         None => Ok(()),
@@ -255,6 +261,22 @@ fn check_packages(config: &Config, python: &PythonResult) -> Result<(), ProgramE
     Err(ProgramError::Packages {
         python: python.executable.clone(),
         packages,
+        alternative: match config.workload.kind {
+            WorkloadKind::Hf => EMBEDDED_INSTEAD,
+            _ => "",
+        },
+    })
+}
+
+/// Checks that a Hugging Face model has the GPU that it asks for. On the CPU a model of real size would run for hours.
+fn check_gpu(props: &ProfileProps) -> Result<(), ProgramError> {
+    let config = &props.composed.config;
+    if config.workload.kind != WorkloadKind::Hf || config.workload.device == "cpu" {
+        return Ok(());
+    }
+    let gpus = GpuFacts::query(config, &props.search_path);
+    gpus.usable.map_err(|error| ProgramError::NoGpu {
+        why: error.to_string(),
     })
 }
 

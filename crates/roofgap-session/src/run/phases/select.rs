@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roofgap_analyze::gpu::Dtype;
-use roofgap_analyze::{Options, StageSet, analyze};
+use roofgap_analyze::{Options, Pattern, Stage, StageSet, analyze};
 
 use super::baseline::Baseline;
 use super::requested::Requested;
@@ -70,13 +70,15 @@ fn attempt(
         ..Options::default()
     };
     let analyzed = analyze(trace, &options);
-    let groups = launch_groups(trace, &analyzed);
-    let mut ranges: Vec<String> = analyzed
-        .analysis
-        .stages
-        .iter()
-        .flat_map(|stage| stage.ranges.clone())
-        .collect();
+    let included = included(
+        config.profiling.ncu.nvtx_include.as_deref(),
+        &analyzed.analysis.stages,
+    )?;
+    let mut groups = launch_groups(trace, &analyzed);
+    if config.profiling.ncu.nvtx_include.is_some() {
+        groups.retain(|group| included.iter().any(|stage| stage.name == group.stage));
+    }
+    let mut ranges: Vec<String> = included.iter().flat_map(|stage| stage.ranges.clone()).collect();
     ranges.sort();
     ranges.dedup();
     let plan = choose(
@@ -103,6 +105,41 @@ fn attempt(
         context.record.note(PHASE, note);
     }
     Ok(plan)
+}
+
+/// Returns the stages whose name or range matches `profiling.ncu.nvtx_include`, or all without a pattern. A pattern without a
+/// domain matches ranges of any domain.
+fn included<'a>(pattern: Option<&str>, stages: &'a [Stage]) -> Result<Vec<&'a Stage>, AttemptError> {
+    let Some(written) = pattern else {
+        return Ok(stages.iter().collect());
+    };
+    // ncu itself marks a range of the push/pop kind with a slash at its end.
+    let text = written.strip_suffix('/').unwrap_or(written);
+    let pattern = if text.contains('@') {
+        Pattern::parse(text)?
+    } else {
+        Pattern::parse(&format!("*@{text}"))?
+    };
+    let matches = |range: &str| {
+        let (domain, name) = range.split_once('@').unwrap_or(("", range));
+        pattern.matches(domain, name)
+    };
+    let found: Vec<&Stage> = stages
+        .iter()
+        .filter(|stage| matches(&stage.name) || stage.ranges.iter().any(|range| matches(range)))
+        .collect();
+    if found.is_empty() {
+        let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
+        return Err(AttemptError::new(format!(
+            "profiling.ncu.nvtx_include is {written}, which matches no stage; stages found: {}",
+            if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            }
+        )));
+    }
+    Ok(found)
 }
 
 fn nothing_selected(plan: &Plan) -> String {

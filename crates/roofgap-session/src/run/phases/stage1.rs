@@ -6,6 +6,7 @@ use roofgap_analyze::Analysis;
 use roofgap_trace::account::{self, Account};
 use serde_json::{Value, json};
 
+use super::stage1_runner;
 use crate::run::error::ProgramError;
 
 /// Names of an account in the folder of a run.
@@ -34,9 +35,20 @@ pub(crate) fn read(folder: &Path) -> Result<Stage1, ProgramError> {
         let text = std::fs::read_to_string(&path).map_err(|error| unusable(&path, error.to_string()))?;
         return Ok(Stage1 { path, account, text });
     }
+    if let Some(path) = stage1_runner::metrics_file(folder) {
+        let account = stage1_runner::read(&path).map_err(|why| unusable(&path, why))?;
+        let text = account
+            .to_json()
+            .map_err(|error| unusable(&path, error.to_string()))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        return Ok(Stage1 { path, account, text });
+    }
     let path = folder.join("metrics.json");
     if !path.is_file() {
-        let why = format!("no account ({}) and no metrics.json", ACCOUNTS.join(", "));
+        let why = format!(
+            "no account ({}) and no metrics.json, neither there nor in torch_profiler",
+            ACCOUNTS.join(", ")
+        );
         return Err(unusable(folder, why));
     }
     let text = std::fs::read(&path).map_err(|error| unusable(&path, error.to_string()))?;

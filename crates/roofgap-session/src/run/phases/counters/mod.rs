@@ -19,6 +19,7 @@ use roofgap_trace::ncu::CounterSet;
 
 use super::requested::Requested;
 use super::select::not_requested;
+use super::stage1_runner;
 use super::timeline::Timeline;
 use crate::config::Config;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
@@ -150,8 +151,11 @@ fn attempt(
     let folder = context.run_dir.folder("ncu")?;
     let request = request(context.config, &context.layout, tool, timeline, &plan, stages);
     let commands = commands(context.config, &context.layout, tool, program, &request.options)?;
-    for note in request.notes.iter().chain(&commands.left_out) {
+    for note in &request.notes {
         context.record.note(PHASE, note.clone());
+    }
+    for option in commands.left_out.clone() {
+        context.warn(PHASE, option);
     }
     // By function name ncu also measures kernels outside the plan, so their count says nothing about the plan.
     let expected = (request.options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
@@ -162,7 +166,9 @@ fn attempt(
         return Err(nothing_measured(&folder, &outcome));
     }
     context.program_ended(PHASE, "ncu", &outcome);
-    context.output(PHASE, &context.layout.ncu_account());
+    let account = context.layout.ncu_account();
+    stage1_runner::write_account(context, PHASE, Phase::Counters, &account);
+    context.output(PHASE, &account);
     let raw = context.layout.ncu_raw();
     import(context, &commands.import_raw, &raw)?;
     // The details page only adds ncu's rules.

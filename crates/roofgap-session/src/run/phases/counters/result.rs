@@ -48,7 +48,7 @@ pub(super) fn stages_of_launches(
         .collect()
 }
 
-/// Writes the rows of each stage to a file of its own, and links the report under the name of each stage.
+/// Writes the rows of each stage to a file of its own. A report that holds one stage only is linked under its name.
 pub(super) fn split_by_stage(
     context: &mut PhaseContext<'_>,
     raw: &Path,
@@ -63,9 +63,12 @@ pub(super) fn split_by_stage(
             Ok(0) => {}
             Ok(_) => {
                 context.output(PHASE, &csv);
+                if !stage_of.iter().all(|own| own.as_ref() == Some(&cover.name)) {
+                    continue;
+                }
                 let link = context.layout.ncu_stage_report(&cover.name);
                 let _ = std::fs::remove_file(&link);
-                // One run measures all stages, so there is one report. A link costs nothing, a copy 100 MB.
+                // A link costs nothing, a copy 100 MB.
                 if std::fs::hard_link(report, &link).is_ok() {
                     context.output(PHASE, &link);
                 }

@@ -13,6 +13,7 @@ use crate::config::settings::Mode;
 use crate::run::context::{PhaseCommand, PhaseContext};
 use crate::run::error::{AttemptError, ProgramError};
 use crate::run::native::NativeLibrary;
+use crate::run::phases::stage1_runner;
 use crate::run::program::Program;
 use crate::run_dir::Layout;
 
@@ -66,7 +67,9 @@ pub(super) fn record(
         return Err(AttemptError::after(why, &outcome));
     }
     context.program_ended(PHASE, "the native collector", &outcome);
-    context.output(PHASE, &context.layout.native_account());
+    let account = context.layout.native_account();
+    stage1_runner::write_account(context, PHASE, Phase::Timeline, &account);
+    context.output(PHASE, &account);
     read(context, &captures)
 }
 

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::config::settings::RangeEnd;
 use crate::run::context::{PhaseCommand, PhaseContext};
 use crate::run::error::{AttemptError, ProgramError};
+use crate::run::phases::stage1_runner;
 use crate::run::program::Program;
 use crate::run_dir::Layout;
 
@@ -85,11 +86,11 @@ pub(super) fn commands(
 /// Reads the recording options from the configuration.
 fn profile(config: &Config, layout: &Layout) -> Result<NsysProfile, ProgramError> {
     let settings = &config.profiling.nsys;
-    let capture_range = match &settings.nvtx_capture {
+    let capture_range = match settings.gate() {
         None => None,
         Some(text) => Some(CaptureRange {
-            range: NvtxRange::parse(text).ok_or_else(|| ProgramError::Range(text.clone()))?,
-            end: match settings.capture_range_end {
+            range: NvtxRange::parse(text).ok_or_else(|| ProgramError::Range(text.to_owned()))?,
+            end: match settings.capture_range_end.unwrap_or(RangeEnd::Stop) {
                 RangeEnd::Stop => CaptureEnd::Stop,
                 RangeEnd::StopShutdown => CaptureEnd::StopShutdown,
             },
@@ -122,13 +123,7 @@ pub(super) fn record(
         {
             let ungated = commands(context.config, &context.layout, nsys, program, Gating::Off)?;
             let input = run(context, &ungated)?;
-            let range = context
-                .config
-                .profiling
-                .nsys
-                .nvtx_capture
-                .as_deref()
-                .unwrap_or_default();
+            let range = context.config.profiling.nsys.gate().unwrap_or_default();
             let note = format!(
                 "the range {range} never opened ({}); everything was recorded instead. Ranges found: {}",
                 error.why,
@@ -164,7 +159,9 @@ fn run(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Input,
     } else {
         context.program_ended(PHASE, "nsys", &outcome);
     }
-    context.output(PHASE, &context.layout.nsys_account());
+    let account = context.layout.nsys_account();
+    stage1_runner::write_account(context, PHASE, Phase::Timeline, &account);
+    context.output(PHASE, &account);
     let sqlite = export(context, commands)?;
     if context.config.profiling.nsys.stats {
         summarise(context, commands)?;
