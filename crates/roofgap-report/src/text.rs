@@ -4,7 +4,7 @@ use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::table::plain;
 use crate::view::{findings, kernels, stages};
-use roofgap_analyze::{About, Analysis, verdict};
+use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
 /// The most findings listed.
@@ -78,6 +78,13 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
     if let Some(workload) = &analysis.workload {
         let _ = writeln!(out, "model: {}", plain(&provenance::model(workload)));
     }
+    if let Some(engine) = &analysis.engine {
+        let _ = writeln!(
+            out,
+            "engine: {}, by the {} of its steps",
+            engine.name, engine.told_by
+        );
+    }
     let totals = &analysis.totals;
     if totals.kernel_count == 0 && totals.busy_ns.is_none() {
         out.push_str("no GPU work was recorded\n");
@@ -96,16 +103,7 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
 fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
     heading("Stages", options, out);
     if analysis.stages.is_empty() {
-        let _ = writeln!(out, "{}", missing(analysis, &About::Stages));
-        if !analysis.ranges.is_empty() {
-            let _ = write!(
-                out,
-                "ranges in the input:\n{}",
-                provenance::ranges(analysis, RANGES).text()
-            );
-            more(analysis.ranges.len(), RANGES, out);
-        }
-        return;
+        return no_stages(analysis, out);
     }
     let mut columns = vec![
         "stage",
@@ -131,6 +129,22 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
         for line in stages::details(stage) {
             let _ = writeln!(out, "  {}", plain(&line));
         }
+    }
+    if let Some(line) = stages::outside(analysis) {
+        let _ = writeln!(out, "{line}");
+    }
+    if analysis.stages.iter().all(|stage| stage.kind == StageKind::Whole) {
+        no_stages(analysis, out);
+    }
+}
+
+/// Says why no stage was found and lists the ranges that are there.
+fn no_stages(analysis: &Analysis, out: &mut String) {
+    let _ = writeln!(out, "{}", missing(analysis, &About::Stages));
+    if !analysis.ranges.is_empty() {
+        let ranges = provenance::ranges(analysis, RANGES).text();
+        let _ = write!(out, "ranges in the input:\n{ranges}");
+        more(analysis.ranges.len(), RANGES, out);
     }
 }
 

@@ -430,7 +430,11 @@ fn a_users_folder_is_checked() {
 #[test]
 fn the_resolved_file_gives_the_same_configuration_again() {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "presets/model/mine.yaml", "name: mine\n");
+    write(
+        folder.path(),
+        "presets/model/mine.yaml",
+        "name: mine\nmodel_type: llama\n",
+    );
     let first = compose(&ConfigProps {
         config_dir: Some(folder.path().join("presets")),
         overrides: [

@@ -2,7 +2,7 @@
 
 use super::numbers::{NONE, count, ms, or_none, percent, plural, share, time};
 use super::table::Table;
-use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageOrigin, Steps};
+use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageKind, StageOrigin, Steps};
 
 /// Builds the table of all stages. A report picks its columns.
 pub(crate) fn table(analysis: &Analysis) -> Table {
@@ -25,6 +25,24 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
         .number("MFU %", |s| or_none(s.mfu.as_ref(), |m| share(m.by_wall_pct)))
         .number("MBU %", |s| or_none(s.mbu.as_ref(), |m| share(m.by_wall_pct)))
         .build()
+}
+
+/// Says how much kernel time lies outside the stages that were found.
+pub(crate) fn outside(analysis: &Analysis) -> Option<String> {
+    // Stages that the user named may overlap.
+    let apart = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
+    let stages = &analysis.stages;
+    if stages.is_empty() || !stages.iter().all(|s| apart(s.kind) && !own_times(s)) {
+        return None;
+    }
+    let inside: i64 = stages.iter().filter_map(|s| s.kernel_ns).sum();
+    let total = analysis.totals.kernel_ns;
+    let rest = total.checked_sub(inside).filter(|rest| *rest > 0)?;
+    Some(format!(
+        "outside the stages: {} ms of kernel time ({} % of the trace)",
+        ms(rest),
+        percent(rest, total)
+    ))
 }
 
 /// Formats the share of a stage's time in which its GPUs were busy, in %.
