@@ -1,5 +1,7 @@
 //! Steps of a serving engine as stages, against what nsys says of the same capture.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use roofgap_analyze::{Analyzed, Options, Stage, StageKind, analyze, verdict};
 use std::io::Read;
 use std::path::PathBuf;

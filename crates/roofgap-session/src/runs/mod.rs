@@ -1,9 +1,9 @@
 //! Commands on finished runs.
 //!
 //! - [`summary`]: `runs list` and `runs show`;
-//! - [`artifacts`]: `runs artifacts`, the files with size and hash;
+//! - `artifacts`: `runs artifacts`, the files with size and hash;
 //! - [`prune`]: `runs prune`, compresses old runs and drops files that can be regenerated;
-//! - [`scrub`]: `runs scrub`, removes private data and packs the rest;
+//! - `scrub`: `runs scrub`, removes private data and packs the rest;
 //! - [`text`]: the answers as text;
 //! - [`error`]: the error types.
 
