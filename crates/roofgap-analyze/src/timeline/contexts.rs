@@ -18,7 +18,7 @@ const MOST_STORED: usize = 32;
 /// For each call that launched something the set of ranges that enclose it.
 #[derive(Debug, Default)]
 pub struct Contexts {
-    /// Context of each row in `Trace::calls`; [`NO_CONTEXT`] for calls that launched nothing.
+    /// Context of each row in `Trace::calls`; `NO_CONTEXT` for calls that launched nothing.
     pub of_call: Vec<u32>,
     /// Members of each context.
     members: Vec<Members>,
@@ -154,7 +154,7 @@ impl Contexts {
         }
     }
 
-    /// The context of a call; [`NO_CONTEXT`] for no call.
+    /// The context of a call; `NO_CONTEXT` for no call.
     pub fn of(&self, call: u32) -> u32 {
         self.of_call.get(call as usize).copied().unwrap_or(NO_CONTEXT)
     }

@@ -1,7 +1,7 @@
 //! Nsight Compute: hardware counters of single launches.
 //!
 //! Three inputs give a [`CounterSet`]: the raw page ([`raw`]) and the details page ([`details`]) of `ncu --csv`, and the
-//! report itself ([`rep`]), read without ncu. Values are converted to base units ([`unit`]).
+//! report itself ([`rep`]), read without ncu. Values are converted to base units (`unit`).
 
 mod cell;
 pub mod details;
