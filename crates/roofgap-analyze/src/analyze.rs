@@ -214,7 +214,7 @@ fn sources(trace: &Trace) -> Vec<SourceInfo> {
 fn devices(trace: &Trace) -> Vec<DeviceInfo> {
     let info = |d: &roofgap_trace::Device| DeviceInfo {
         id: d.number,
-        name: d.name.clone(),
+        name: d.name.clone().filter(|name| !name.trim().is_empty()),
         compute_capability: d
             .compute_capability
             .map(|(major, minor)| format!("{major}.{minor}")),

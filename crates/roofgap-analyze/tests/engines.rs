@@ -175,3 +175,81 @@ fn literal_names_are_the_same_stages() {
     assert_eq!(found.stages, expected.stages);
     assert_eq!(found.findings, expected.findings);
 }
+
+/// Reads a trace of PyTorch's profiler that is written here, event by event.
+fn kineto(events: &[String]) -> roofgap_trace::Trace {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let properties = r#"[{"id": 0, "name": "", "computeMajor": 9, "computeMinor": 0, "numSms": 132}]"#;
+    let events = events.join(",\n");
+    std::fs::write(
+        &path,
+        format!(r#"{{"schemaVersion": 1, "deviceProperties": {properties}, "traceEvents": [{events}]}}"#),
+    )
+    .unwrap();
+    roofgap_trace::read(&[path]).unwrap().trace
+}
+
+fn event(category: &str, name: &str, thread: u32, start: u32, length: u32, args: &str) -> String {
+    format!(
+        r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 1, "tid": {thread}, "ts": {start}.000, "dur": {length}.000, "args": {{{args}}}}}"#
+    )
+}
+
+/// A launch on a thread and its kernel on the GPU.
+fn launched(id: u32, thread: u32, call: u32, start: u32, length: u32) -> [String; 2] {
+    let link = format!(r#""correlation": {id}"#);
+    let kernel = format!(r#""correlation": {id}, "device": 0, "stream": 7"#);
+    [
+        event("cuda_runtime", "cudaLaunchKernel", thread, call, 1, &link),
+        event("kernel", "add_kernel", 7, start, length, &kernel),
+    ]
+}
+
+#[test]
+fn steps_of_the_profiler_hold_the_launches_of_every_thread() {
+    let mut events = vec![
+        event("user_annotation", "ProfilerStep#1", 10, 100, 100, ""),
+        event("user_annotation", "ProfilerStep#2", 10, 200, 100, ""),
+    ];
+    // Two launches a step by the main thread, one by the thread of the backward pass.
+    for (id, thread, call, start) in [
+        (1, 10, 110, 112),
+        (2, 10, 120, 122),
+        (3, 11, 150, 152),
+        (4, 10, 210, 212),
+        (5, 10, 220, 222),
+        (6, 11, 250, 252),
+    ] {
+        events.extend(launched(id, thread, call, start, 5));
+    }
+    let analysis = analyze(&kineto(&events), &Options::default()).analysis;
+    let [all] = analysis.stages.as_slice() else {
+        panic!("{:?}", analysis.stages);
+    };
+    let steps = all.steps.as_ref().unwrap();
+    assert_eq!((steps.count, steps.launches_per_step), (2, Some(3.0)));
+    // From the first kernel to that of the next step, and to the end of the backward pass.
+    assert_eq!(steps.each_ns, [100_000, 45_000]);
+    assert_eq!(analysis.devices[0].name, None, "an empty name is no name");
+}
+
+#[test]
+fn an_engine_that_writes_two_names_is_named_by_its_own() {
+    let mut events = vec![
+        event(
+            "user_annotation",
+            "execute_context_0(0)_generation_32(32)",
+            10,
+            100,
+            100,
+            "",
+        ),
+        event("user_annotation", "step[DECODE bs=32]", 10, 101, 98, ""),
+    ];
+    events.extend(launched(1, 10, 110, 112, 5));
+    let analysis = analyze(&kineto(&events), &Options::default()).analysis;
+    assert_eq!(analysis.engine.unwrap().name, "SGLang");
+    assert_eq!(analysis.stages.len(), 1);
+    assert_eq!(analysis.stages[0].tokens.unwrap().generation, Some(32));
+}

@@ -129,6 +129,10 @@ impl EngineStep {
 
     /// Fills in what this name leaves open from the name of a step inside or around it.
     pub fn complete(&mut self, other: &Self) {
+        // Other engines write names of vLLM's form beside their own.
+        if self.engine == Engine::Vllm {
+            self.engine = other.engine;
+        }
         for (own, theirs) in [
             (&mut self.context, &other.context),
             (&mut self.generation, &other.generation),

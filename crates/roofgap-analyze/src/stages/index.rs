@@ -319,6 +319,31 @@ impl StageIndex {
         (*at != NOWHERE).then_some(*at as usize)
     }
 
+    /// Returns the step of each call that launched something, as a position in `spans`, or `u32::MAX`. A call belongs to the step whose
+    /// range encloses it on its thread. In the stage of the whole trace it belongs to the step during which it began, on whichever
+    /// thread: a backward pass is launched by threads of its own.
+    pub(crate) fn step_of_call(&self, trace: &Trace, stage: usize, spans: &[Span]) -> Vec<u32> {
+        let of_call = self.contexts.of_call.iter();
+        if self.kind(stage) != StageKind::Whole {
+            let step = self.span_of_context(spans);
+            let at = |context: &u32| step.get(*context as usize).copied().unwrap_or(NOWHERE);
+            return of_call.map(at).collect();
+        }
+        let process = |span: &Span| Some(trace.ranges.rows.get(span.range? as usize)?.process);
+        let at = |(call, context): (usize, &u32)| {
+            let launched = (*context as usize) < self.contexts.len();
+            let start = trace.calls.start.get(call).filter(|_| launched)?;
+            let after = spans.partition_point(|span| span.start <= *start);
+            let span = spans.get(after.checked_sub(1)?)?;
+            let inside = *start <= span.end && process(span) == trace.calls.process.get(call).copied();
+            inside.then_some((after - 1) as u32)
+        };
+        of_call
+            .enumerate()
+            .map(|call| at(call).unwrap_or(NOWHERE))
+            .collect()
+    }
+
     /// Returns, for each context, the position of the outermost of `spans` around it, or `u32::MAX`.
     pub(crate) fn span_of_context(&self, spans: &[Span]) -> Vec<u32> {
         let marked = spans.iter().enumerate();

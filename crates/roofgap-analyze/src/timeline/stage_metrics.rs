@@ -111,7 +111,7 @@ impl StageMeter<'_> {
             late_ns: instances.iter().zip(&extents).map(late).sum(),
             idle: gpu.then_some(idle),
             launch_after,
-            steps: self.steps(&spans.steps, &periods),
+            steps: self.steps(stage, &spans.steps, &periods),
             kernels,
             notes: self.notes(&spans.notes),
             mfu: None,
@@ -213,12 +213,11 @@ impl StageMeter<'_> {
         (busy, idle, after, foreign)
     }
 
-    fn steps(&self, spans: &[Span], periods: &StepPeriods) -> Option<Steps> {
+    fn steps(&self, stage: usize, spans: &[Span], periods: &StepPeriods) -> Option<Steps> {
         let on_cpu: Vec<Ns> = spans.iter().map(Span::length).collect();
         let each: Vec<Ns> = periods.each.iter().map(|step| step.time_ns).collect();
-        let step = self.index.span_of_context(spans);
-        let calls = self.index.contexts().of_call.iter();
-        let launches = calls.filter(|context| step.get(**context as usize).is_some_and(|at| *at != u32::MAX));
+        let step_of_call = self.index.step_of_call(self.trace, stage, spans);
+        let launches = step_of_call.iter().filter(|at| **at != u32::MAX);
         let known = !self.trace.ops.is_empty() && !each.is_empty();
         let per_step = known.then(|| launches.count() as f64 / each.len() as f64);
         let steps = steps::summary(each, per_step)?;

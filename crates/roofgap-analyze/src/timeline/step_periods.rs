@@ -42,7 +42,7 @@ impl StepPeriods {
         } else {
             &spans.steps
         };
-        let works = StepWork::of(trace, index, sequence);
+        let works = StepWork::of(trace, index, stage, sequence);
         let process =
             |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
         let instance = |span: &Span| {
@@ -106,15 +106,14 @@ struct StepWork {
 }
 
 impl StepWork {
-    fn of(trace: &Trace, index: &StageIndex, spans: &[Span]) -> Self {
+    fn of(trace: &Trace, index: &StageIndex, stage: usize, spans: &[Span]) -> Self {
         let ops = &trace.ops;
         let devices = trace.devices.len().max(1);
-        let of_context = index.span_of_context(spans);
+        let of_call = index.step_of_call(trace, stage, spans);
         let mut extents = vec![Extent::EMPTY; spans.len() * devices];
         for op in 0..ops.len() {
-            let at = of_context
-                .get(index.context_of_op(op) as usize)
-                .map(|at| *at as usize);
+            let call = index.launches().call_of_op[op];
+            let at = of_call.get(call as usize).map(|at| *at as usize);
             let at = at.filter(|at| *at < spans.len());
             if let Some(extent) = at.and_then(|at| extents.get_mut(at * devices + ops.device[op].index())) {
                 extent.add(ops.start[op], ops.end[op]);

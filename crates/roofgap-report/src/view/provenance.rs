@@ -29,6 +29,7 @@ pub(crate) fn missing(analysis: &Analysis, part: &About) -> String {
     let why = why.trim_end_matches('.');
     match part {
         About::Overhead => format!("Profiler overhead unknown: {why}."),
+        About::Stages if !analysis.stages.is_empty() => format!("The whole trace is one stage: {why}."),
         _ => format!("No {part}: {why}."),
     }
 }

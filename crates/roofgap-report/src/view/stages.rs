@@ -80,8 +80,8 @@ pub(crate) fn steps(steps: &Steps) -> String {
         .launches_per_step
         .map(|l| format!(", {l:.0} launches per step"));
     format!(
-        "{} steps: mean {}, p50 {}, p90 {}, p99 {}{}",
-        count(steps.count),
+        "{}: mean {}, p50 {}, p90 {}, p99 {}{}",
+        plural(steps.count, "step"),
         time(steps.mean_ns),
         time(steps.p50_ns),
         time(steps.p90_ns),

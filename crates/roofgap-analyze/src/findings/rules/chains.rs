@@ -15,10 +15,11 @@ pub(in crate::findings) fn unfused(view: &View<'_>, findings: &mut Vec<Finding>)
         return;
     }
     let title = format!(
-        "{} runs {} kernels in {} unfused chains of elementwise work, {} in all",
+        "{} runs {} kernels in {} unfused {} of elementwise work, {} in all",
         stage.name,
         count(chains.kernels),
         count(chains.count),
+        if chains.count == 1 { "chain" } else { "chains" },
         ms(chains.ns)
     );
     let action = format!(
