@@ -5,6 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod requests;
+
+pub use requests::{Percentiles, RequestFailure, RequestStats};
+
 /// Schema of the account.
 pub const SCHEMA: &str = "roofgap.workload/1";
 
@@ -34,6 +38,9 @@ pub struct Account {
     /// Peak of the device as the program measured it.
     #[serde(default)]
     pub peak: Option<MeasuredPeak>,
+    /// Requests that a load generator sent to a server.
+    #[serde(default)]
+    pub requests: Option<RequestStats>,
     /// Remarks for the reader.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -219,7 +226,8 @@ impl Account {
             let times = cpu.into_iter().chain(gpu.into_iter().flatten());
             times.map(|ns| (operator.name.as_str(), ns))
         });
-        stages.chain(operators)
+        let requests = self.requests.iter().flat_map(RequestStats::times);
+        stages.chain(operators).chain(requests)
     }
 
     /// Formats the account as JSON.

@@ -1,0 +1,22 @@
+//! Load for an OpenAI-compatible server.
+//!
+//! - `props`: how much load, how long the prompts are, and when requests start
+//! - `client`: one streaming request and the times of its tokens
+//! - `run`: all requests, in a closed or an open loop
+//! - `stats`: percentiles and throughput
+//! - `server`: starting a server, waiting until it is ready, stopping it
+//! - `metrics`: counters that a server exports
+
+mod client;
+mod error;
+mod metrics;
+mod prompts;
+mod props;
+mod run;
+mod server;
+mod stats;
+
+pub use error::LoadError;
+pub use props::{Arrivals, LengthError, Lengths, LoadProps};
+pub use run::{Progress, run};
+pub use server::{ServerProps, ServerRun, serve_and_load};

@@ -1,0 +1,223 @@
+//! All requests of a load, in a closed or an open loop.
+
+use crate::client::{Client, Outcome, RequestError, agent, get};
+use crate::error::LoadError;
+use crate::prompts::{self, Prompt};
+use crate::props::{Arrivals, LoadProps};
+use crate::{metrics, stats};
+use jiff::Timestamp;
+use roofgap_collect::child::Cancel;
+use roofgap_wire::account::RequestStats;
+use serde::Deserialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Progress of a load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// The server was started.
+    ServerStarted {
+        /// Command line.
+        command: String,
+    },
+    /// The server answers.
+    Ready {
+        /// Name of the model.
+        model: String,
+    },
+    /// The server does not accept an exact length of answers.
+    LengthNotExact,
+    /// The warm-up is over.
+    Warm {
+        /// Number of requests.
+        requests: u64,
+    },
+    /// All requests were sent and answered.
+    Done {
+        /// Number of requests.
+        requests: u64,
+    },
+    /// The server has ended.
+    ServerStopped,
+}
+
+/// Longest sleep between two checks for cancellation.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Sends load to a running server and measures it.
+///
+/// # Errors
+/// Fails when the server names no model, when the prompts cannot be read or when no request was answered.
+pub fn run(
+    props: &LoadProps,
+    cancel: &Cancel,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<RequestStats, LoadError> {
+    let in_flight = match props.arrivals {
+        Arrivals::Closed { concurrency } => concurrency,
+        Arrivals::Open { most_in_flight, .. } => most_in_flight,
+    };
+    let agent = agent(props.timeout, in_flight as usize);
+    let model = match &props.model {
+        Some(model) => model.clone(),
+        None => first_model(&agent, &props.url)?,
+    };
+    progress(Progress::Ready { model: model.clone() });
+    let mut prompts = prompts::all(props, props.warmup + props.requests)?;
+    let measured = prompts.split_off((props.warmup as usize).min(prompts.len()));
+    let mut client = Client::new(agent.clone(), &props.url, model);
+    if let Some(first) = prompts.first().or(measured.first()) {
+        let answer = client.send(first, Duration::ZERO, Instant::now());
+        if matches!(
+            answer.error,
+            Some(RequestError::Status {
+                status: 400 | 422,
+                ..
+            })
+        ) {
+            client.exact_length = false;
+            progress(Progress::LengthNotExact);
+        }
+    }
+    let warm = Arrivals::Closed {
+        concurrency: in_flight,
+    };
+    send_all(&client, &prompts, warm, props, cancel)?;
+    progress(Progress::Warm {
+        requests: prompts.len() as u64,
+    });
+    let before = metrics::read(&agent, &props.url);
+    let started = Timestamp::now().as_nanosecond();
+    let outcomes = send_all(&client, &measured, props.arrivals, props, cancel)?;
+    let after = metrics::read(&agent, &props.url);
+    progress(Progress::Done {
+        requests: outcomes.len() as u64,
+    });
+    let mut stats = stats::summary(&outcomes, props, i64::try_from(started).unwrap_or_default());
+    stats.metrics = metrics::change(&before, &after);
+    if stats.completed == 0 {
+        if cancel.is_requested() {
+            return Err(LoadError::Cancelled);
+        }
+        let why = stats
+            .failures
+            .first()
+            .map_or_else(|| "no request was sent".to_owned(), |f| f.why.clone());
+        return Err(LoadError::AllFailed {
+            requests: stats.sent,
+            why,
+        });
+    }
+    Ok(stats)
+}
+
+/// Sends the prompts. Times count from the start of this call.
+fn send_all(
+    client: &Client,
+    prompts: &[Prompt],
+    arrivals: Arrivals,
+    props: &LoadProps,
+    cancel: &Cancel,
+) -> Result<Vec<Outcome>, LoadError> {
+    let (workers, due) = match arrivals {
+        Arrivals::Closed { concurrency } => (concurrency, None),
+        Arrivals::Open { rate, most_in_flight } => {
+            (most_in_flight, Some(due_times(prompts.len(), rate, props.seed)))
+        }
+    };
+    let origin = Instant::now();
+    let over = || cancel.is_requested() || props.duration.is_some_and(|limit| origin.elapsed() >= limit);
+    let next = AtomicU64::new(0);
+    let outcomes: Mutex<Vec<Outcome>> = Mutex::new(Vec::with_capacity(prompts.len()));
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::SeqCst) as usize;
+            let Some(prompt) = prompts.get(at) else {
+                return;
+            };
+            let due = due.as_ref().and_then(|due| due.get(at).copied());
+            while due.is_some_and(|due| origin.elapsed() < due) && !over() {
+                let left = due.unwrap_or_default().saturating_sub(origin.elapsed());
+                thread::sleep(left.min(TICK));
+            }
+            if over() {
+                return;
+            }
+            // A request counts from when it was due, so that waiting for a free connection is part of its latency.
+            let outcome = client.send(prompt, due.unwrap_or_else(|| origin.elapsed()), origin);
+            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            outcomes.push(outcome);
+        }
+    };
+    let workers = (workers as usize).clamp(1, prompts.len().max(1));
+    let ended_well = thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().all(|thread| thread.join().is_ok())
+    });
+    if !ended_well {
+        return Err(LoadError::Thread);
+    }
+    Ok(outcomes.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Draws the times at which requests are due: the gaps of a Poisson process are exponential.
+fn due_times(count: usize, rate: f64, seed: u64) -> Vec<Duration> {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
+    let mut at = 0.0;
+    let times = (0..count).map(|_| {
+        at += -(1.0 - random.f64()).ln() / rate.max(f64::MIN_POSITIVE);
+        Duration::try_from_secs_f64(at).unwrap_or(Duration::MAX)
+    });
+    times.collect()
+}
+
+#[derive(Deserialize)]
+struct Models {
+    data: Vec<ModelEntry>,
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    id: String,
+}
+
+fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, LoadError> {
+    let unknown = |why: String| LoadError::NoModel {
+        url: url.to_owned(),
+        why,
+    };
+    let list = format!("{}/v1/models", url.trim_end_matches('/'));
+    let (status, text) = get(agent, &list, 1 << 20).map_err(unknown)?;
+    if status != 200 {
+        return Err(unknown(format!("HTTP status {status} from /v1/models")));
+    }
+    let models: Models = serde_json::from_str(&text).map_err(|error| unknown(error.to_string()))?;
+    let first = models.data.into_iter().next();
+    first
+        .map(|model| model.id)
+        .ok_or_else(|| unknown("its list of models is empty".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_have_the_rate_that_was_asked_for() {
+        let times = due_times(5_000, 50.0, 3);
+        let last = times.last().unwrap().as_secs_f64();
+        assert!((90.0..110.0).contains(&last), "{last}");
+        assert!(times.is_sorted());
+        // Exponential gaps: the standard deviation is as large as the mean.
+        let gaps: Vec<f64> = times
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]).as_secs_f64())
+            .collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((0.9..1.1).contains(&(variance.sqrt() / mean)));
+    }
+}

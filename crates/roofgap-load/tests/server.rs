@@ -1,0 +1,175 @@
+//! Load against a stand-in server that streams with known delays.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use roofgap_collect::child::Cancel;
+use roofgap_collect::command::CommandLine;
+use roofgap_load::{
+    Arrivals, Lengths, LoadError, LoadProps, Progress, ServerProps, ServerRun, serve_and_load,
+};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Delays of the stand-in, ns.
+const FIRST_NS: i64 = 30_000_000;
+const NEXT_NS: i64 = 5_000_000;
+
+fn props(mode: &str) -> (ServerProps, LoadProps) {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in/openai_server.py");
+    let server = ServerProps {
+        command: CommandLine::new("python3")
+            .arg(script)
+            .args([port.to_string().as_str(), mode]),
+        log: None,
+        health: None,
+        ready_timeout: Duration::from_secs(60),
+        grace: Duration::from_secs(20),
+    };
+    let load = LoadProps {
+        url: format!("http://127.0.0.1:{port}"),
+        arrivals: Arrivals::Closed { concurrency: 4 },
+        prompt_tokens: Lengths::Fixed(17),
+        output_tokens: Lengths::Fixed(6),
+        requests: 12,
+        warmup: 2,
+        ..LoadProps::default()
+    };
+    (server, load)
+}
+
+fn run(server: &ServerProps, load: &LoadProps) -> (Result<ServerRun, LoadError>, Vec<Progress>) {
+    let mut seen = Vec::new();
+    let result = serve_and_load(server, load, &Cancel::new(), &mut |progress| seen.push(progress));
+    (result, seen)
+}
+
+#[test]
+fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
+    let (server, load) = props("normal");
+    let (result, seen) = run(&server, &load);
+    let stats = result.unwrap().requests;
+    assert_eq!((stats.sent, stats.completed, stats.failed), (12, 12, 0));
+    assert_eq!(
+        (stats.prompt_tokens, stats.output_tokens),
+        (Some(12 * 17), Some(12 * 6))
+    );
+    let (ttft, itl, e2e) = (
+        stats.ttft_ns.unwrap(),
+        stats.itl_ns.unwrap(),
+        stats.e2e_ns.unwrap(),
+    );
+    assert!(ttft.p50 >= FIRST_NS, "{ttft:?}");
+    assert_eq!(itl.count, 12 * 5);
+    assert!(itl.p50 >= NEXT_NS / 2, "{itl:?}");
+    assert!(e2e.p50 >= FIRST_NS + 5 * NEXT_NS, "{e2e:?}");
+    assert!(
+        stats.window_ns >= 3 * (FIRST_NS + 5 * NEXT_NS),
+        "four at a time: {stats:?}"
+    );
+    // The counters of the measured window only.
+    assert_eq!(
+        stats.metrics.get("vllm:prompt_tokens_total"),
+        Some(&f64::from(12 * 17))
+    );
+    assert_eq!(
+        stats.metrics.get("vllm:generation_tokens_total"),
+        Some(&f64::from(12 * 6))
+    );
+    assert!(seen.contains(&Progress::Ready {
+        model: "stand-in".to_owned()
+    }));
+    assert_eq!(seen.last(), Some(&Progress::ServerStopped));
+}
+
+#[test]
+fn an_open_loop_sends_every_request() {
+    let (server, mut load) = props("normal");
+    load.arrivals = Arrivals::Open {
+        rate: 200.0,
+        most_in_flight: 16,
+    };
+    load.requests = 30;
+    let stats = run(&server, &load).0.unwrap().requests;
+    assert_eq!((stats.sent, stats.completed), (30, 30));
+    assert!(stats.ttft_ns.unwrap().p50 >= FIRST_NS);
+}
+
+#[test]
+fn a_server_that_refuses_unknown_fields_is_asked_without_them() {
+    let (server, load) = props("strict");
+    let (result, seen) = run(&server, &load);
+    assert_eq!(result.unwrap().requests.completed, 12);
+    assert!(seen.contains(&Progress::LengthNotExact));
+}
+
+#[test]
+fn failed_requests_are_counted_with_their_reason() {
+    let (server, load) = props("busy");
+    let stats = run(&server, &load).0.unwrap().requests;
+    assert_eq!(stats.completed + stats.failed, 12);
+    assert!(stats.failed > 0);
+    assert!(stats.failures[0].why.contains("429"), "{:?}", stats.failures);
+    let (server, load) = props("cut");
+    let error = run(&server, &load).0.unwrap_err();
+    assert!(
+        matches!(&error, LoadError::AllFailed { requests: 12, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_answer_that_is_no_stream_is_named() {
+    let (server, load) = props("garbage");
+    let error = run(&server, &load).0.unwrap_err().to_string();
+    assert!(
+        error.contains("not what an OpenAI-compatible server sends"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_that_is_never_ready_is_given_up() {
+    let (mut server, load) = props("never");
+    server.ready_timeout = Duration::from_secs(1);
+    let (result, seen) = run(&server, &load);
+    let error = result.unwrap_err();
+    assert!(
+        matches!(&error, LoadError::NotReady { last, .. } if last.contains("503")),
+        "{error}"
+    );
+    assert_eq!(seen.last(), Some(&Progress::ServerStopped), "it was stopped");
+}
+
+#[test]
+fn a_server_that_dies_is_named_with_its_last_words() {
+    let (server, load) = props("dies");
+    let error = run(&server, &load).0.unwrap_err();
+    let LoadError::ServerEnded { when, tail, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*when, "under load");
+    assert!(tail.contains("out of memory"), "{tail}");
+    let (mut server, load) = props("normal");
+    server.command = CommandLine::new("python3").args(["-c", "raise SystemExit('no such model')"]);
+    let error = run(&server, &load).0.unwrap_err();
+    let LoadError::ServerEnded { when, tail, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*when, "before it was ready");
+    assert!(tail.contains("no such model"), "{tail}");
+}
+
+#[test]
+fn a_server_that_ignores_polite_signals_is_killed() {
+    let (mut server, load) = props("stubborn");
+    server.grace = Duration::from_millis(300);
+    let (result, _) = run(&server, &load);
+    assert_eq!(result.unwrap().requests.completed, 12);
+    assert!(std::net::TcpStream::connect(load.url.trim_start_matches("http://")).is_err());
+}
