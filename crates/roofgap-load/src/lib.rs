@@ -5,8 +5,10 @@
 //! - `run`: all requests, in a closed or an open loop
 //! - `stats`: percentiles and throughput
 //! - `server`: starting a server, waiting until it is ready, stopping it
+//! - `account`: the workload account with the requests in it
 //! - `metrics`: counters that a server exports
 
+mod account;
 mod client;
 mod error;
 mod metrics;
@@ -16,6 +18,7 @@ mod run;
 mod server;
 mod stats;
 
+pub use account::{server_account_path, write_account};
 pub use error::LoadError;
 pub use props::{Arrivals, LengthError, Lengths, LoadProps};
 pub use run::{Progress, run};

@@ -18,4 +18,5 @@ pub use bundle::{Bundle, Context, PhaseLine};
 pub use export::ExportError;
 pub use files::{ReportFile, files};
 pub use view::numbers::{size, time};
+pub use view::requests::requests_text;
 pub use view::table::columns;

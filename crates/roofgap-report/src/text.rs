@@ -2,6 +2,7 @@
 
 use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
+use crate::view::requests::requests_text;
 use crate::view::table::plain;
 use crate::view::{findings, kernels, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
@@ -45,8 +46,8 @@ impl TextOptions {
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 6] =
-        [head, stages, findings, kernels, counters, losses];
+    let sections: [fn(&Analysis, TextOptions, &mut String); 7] =
+        [head, stages, requests, findings, kernels, counters, losses];
     for section in sections {
         section(analysis, options, &mut out);
     }
@@ -135,6 +136,13 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
     }
     if analysis.stages.iter().all(|stage| stage.kind == StageKind::Whole) {
         no_stages(analysis, out);
+    }
+}
+
+fn requests(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    if let Some(requests) = &analysis.requests {
+        heading("Requests", options, out);
+        out.push_str(&requests_text(requests));
     }
 }
 

@@ -172,6 +172,7 @@ fn work(
         }),
         operators: exec.operators(),
         token_hash: passes.first().map(|pass| hash(&pass.tokens)),
+        requests: None,
         notes: notes(props, &peak, &passes),
         peak,
         repeats: passes

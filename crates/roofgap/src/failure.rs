@@ -57,6 +57,12 @@ pub(crate) enum Failure {
     #[cfg(feature = "embedded")]
     #[error(transparent)]
     Workload(#[from] roofgap_workload::WorkloadError),
+    /// Load cannot be sent, or the server failed.
+    #[error(transparent)]
+    Load(#[from] roofgap_load::LoadError),
+    /// `--rate` is not a rate.
+    #[error("{rate} requests per second is not a rate; give a number above 0")]
+    Rate { rate: f64 },
     /// Signals cannot be handled.
     #[error("cannot handle signals: {0}")]
     Signals(std::io::Error),
@@ -75,6 +81,13 @@ impl Failure {
             Self::Stdout(_) | Self::Signals(_) | Self::Json(_) | Self::Panic => Exit::Bug,
             Self::Runs(error) => error.exit(),
             Self::Input(error) => error.exit(),
+            Self::Load(error) => match error {
+                roofgap_load::LoadError::Cancelled => Exit::Interrupted,
+                roofgap_load::LoadError::Prompts { .. } | roofgap_load::LoadError::NoModel { .. } => {
+                    Exit::Usage
+                }
+                _ => Exit::ProgramFailed,
+            },
             _ => Exit::Usage,
         }
     }

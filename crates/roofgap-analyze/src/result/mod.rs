@@ -16,6 +16,8 @@ pub use stage::{
 pub use tables::{CounterRow, Finding, Kernel, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
+pub use roofgap_trace::account::{Percentiles, RequestFailure, RequestStats};
+
 use serde::{Deserialize, Serialize};
 
 /// The name of the schema.
@@ -59,6 +61,9 @@ pub struct Analysis {
     /// Serving engine, where its step names were found.
     #[serde(default)]
     pub engine: Option<EngineInfo>,
+    /// Requests that a load generator sent to the server, without a profiler where such a run was made.
+    #[serde(default)]
+    pub requests: Option<RequestStats>,
     /// Reasons for values that are null or empty.
     #[serde(default)]
     pub reasons: Vec<Reason>,

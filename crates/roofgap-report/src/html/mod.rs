@@ -21,11 +21,12 @@ mod stages;
 mod timeline;
 
 use crate::bundle::Bundle;
+use crate::view;
 use crate::view::provenance::missing;
 use crate::view::table::cut;
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use roofgap_analyze::{About, Analysis};
+use roofgap_analyze::{About, Analysis, RequestStats};
 use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
@@ -69,6 +70,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         }
         main {
             (section("stages", "Where the time goes", stages::stages(bundle)))
+            @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(requests))) }
             (section("findings", "What to do first", findings::findings(bundle)))
             (section("timeline", "Timeline", timeline_view(no_timeline.as_deref())))
             (section("roofline", "Roofline", roofline::roofline(analysis)))
@@ -140,6 +142,13 @@ fn timeline_view(missing: Option<&str>) -> Markup {
             }
             ul #timeline-notes.hint {}
         }
+    }
+}
+
+fn requests_view(requests: &RequestStats) -> Markup {
+    html! {
+        (view::requests::table(requests).html())
+        @for line in view::requests::sentences(requests) { p { (line) } }
     }
 }
 

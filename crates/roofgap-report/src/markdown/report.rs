@@ -21,6 +21,9 @@ pub fn report(bundle: Bundle<'_>) -> String {
     };
     section("Findings", &sections::findings(analysis, usize::MAX, true));
     section("Stages", &sections::stages(analysis, true));
+    if let Some(requests) = &analysis.requests {
+        section("Requests", &sections::requests(requests));
+    }
     section(
         "MFU and MBU",
         &(sections::utilisation(analysis) + &terms(analysis)),

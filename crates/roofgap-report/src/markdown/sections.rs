@@ -1,11 +1,12 @@
 //! Sections that several reports share.
 
 use crate::bundle::Bundle;
+use crate::view;
 use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::{findings as findings_view, stages as stages_view, utilisation as utilisation_view};
-use roofgap_analyze::{About, Analysis, verdict};
+use roofgap_analyze::{About, Analysis, RequestStats, verdict};
 use std::fmt::Write;
 
 /// Columns of the table of stages.
@@ -117,4 +118,14 @@ pub(super) fn operators(analysis: &Analysis, most: usize) -> String {
     } else {
         operator_table(analysis, most).markdown()
     }
+}
+
+/// Renders the requests that a load generator sent to the server.
+pub(super) fn requests(requests: &RequestStats) -> String {
+    let mut out = view::requests::table(requests).markdown();
+    for line in view::requests::sentences(requests) {
+        let _ = write!(out, "\n- {}", escape_line(&line));
+    }
+    out.push('\n');
+    out
 }

@@ -6,12 +6,14 @@
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
+//! - `requests`: latency and throughput of a server under load
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
 
 pub(crate) mod findings;
 pub(crate) mod kernels;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
+pub(crate) mod requests;
 pub(crate) mod stages;
 pub(crate) mod table;
 pub(crate) mod utilisation;

@@ -22,6 +22,7 @@ mod yaml;
 pub use compose::{Choice, Composed, ConfigProps, Explained, compose};
 pub use error::ConfigError;
 pub use presets::{Group, PresetOption, list};
+pub use quantity::Span;
 pub use settings::Config;
 pub use tree::Origin;
 pub use yaml::{read as read_yaml, write as write_yaml};

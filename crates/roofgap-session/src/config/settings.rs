@@ -33,6 +33,10 @@ pub struct Config {
     pub runner: Runner,
     /// `workload`.
     pub workload: Workload,
+    /// `server`.
+    pub server: Server,
+    /// `load`.
+    pub load: Load,
     /// `model`.
     pub model: Model,
     /// `hardware`.
@@ -286,6 +290,8 @@ pub enum WorkloadKind {
     Hydra,
     /// The program after `--`.
     Command,
+    /// The server after `--`, under load.
+    Server,
 }
 
 impl WorkloadKind {
@@ -296,8 +302,55 @@ impl WorkloadKind {
             WorkloadKind::Hf => "hf",
             WorkloadKind::Hydra => "hydra",
             WorkloadKind::Command => "command",
+            WorkloadKind::Server => "server",
         }
     }
+}
+
+/// `server`: the server of `workload=server`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Address.
+    pub url: String,
+    /// Path that answers with status 200 once the server is ready.
+    pub health: Option<String>,
+    /// Time limit for getting ready.
+    pub ready_timeout: Span,
+}
+
+/// `load`: the load of `workload=server`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Model to ask for; the first that the server lists if `None`.
+    pub model: Option<String>,
+    /// Requests in flight; the most in flight with a rate.
+    pub concurrency: u32,
+    /// Mean requests per second at random times.
+    pub rate: Option<f64>,
+    /// Measured requests.
+    pub requests: u64,
+    /// Requests before them.
+    pub warmup: u64,
+    /// Time after which no more requests start.
+    pub duration: Option<Span>,
+    /// Tokens of the prompts.
+    #[serde(deserialize_with = "lengths")]
+    pub prompt_tokens: String,
+    /// Tokens of the answers.
+    #[serde(deserialize_with = "lengths")]
+    pub output_tokens: String,
+    /// JSONL file of prompts.
+    pub prompts: Option<PathBuf>,
+    /// Upper limit of random token ids.
+    pub vocabulary: u32,
+    /// Time limit of one request.
+    pub timeout: Span,
+    /// Largest time to first token of a good request.
+    pub good_ttft: Option<Span>,
+    /// Largest mean time between tokens of a good request.
+    pub good_itl: Option<Span>,
 }
 
 /// `workload`.
@@ -476,6 +529,21 @@ impl Config {
             WorkloadKind::Command if workload.program.is_empty() => {
                 wrong("workload.kind", "it needs a program: put it after --")
             }
+            WorkloadKind::Server if workload.program.is_empty() => {
+                wrong("workload.kind", "it needs a server: put its command after --")
+            }
+            WorkloadKind::Server if self.load.requests == 0 => wrong("load.requests", "expected at least 1"),
+            WorkloadKind::Server if self.load.concurrency == 0 => {
+                wrong("load.concurrency", "expected at least 1")
+            }
+            WorkloadKind::Server
+                if self
+                    .load
+                    .rate
+                    .is_some_and(|rate| !rate.is_finite() || rate <= 0.0) =>
+            {
+                wrong("load.rate", "expected a number above 0, or null")
+            }
             WorkloadKind::Embedded | WorkloadKind::Hf | WorkloadKind::Hydra
                 if !workload.program.is_empty() =>
             {
@@ -484,6 +552,23 @@ impl Config {
             _ => None,
         }
     }
+}
+
+/// Reads lengths of prompts or answers: a number, or text in the form that `roofgap load` takes.
+fn lengths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected 512, 100-900 or lognormal:MEDIAN:SIGMA")]
+    enum Lengths {
+        Number(u32),
+        Text(String),
+    }
+    let text = match Lengths::deserialize(deserializer)? {
+        Lengths::Number(number) => number.to_string(),
+        Lengths::Text(text) => text,
+    };
+    text.parse::<roofgap_load::Lengths>()
+        .map_err(serde::de::Error::custom)?;
+    Ok(text)
 }
 
 /// Reads a list of words, or one text with commas.

@@ -49,7 +49,7 @@ pub(crate) fn python_of(config: &Config) -> Option<PythonResult> {
     let interpreter = match workload.kind {
         WorkloadKind::Embedded => return None,
         WorkloadKind::Hf | WorkloadKind::Hydra => PathBuf::from(&workload.python),
-        WorkloadKind::Command => {
+        WorkloadKind::Command | WorkloadKind::Server => {
             let first = Path::new(workload.program.first()?);
             let is_python = first.file_name()?.to_str()?.starts_with("python");
             is_python.then(|| first.to_owned())?

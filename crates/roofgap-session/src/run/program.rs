@@ -11,7 +11,7 @@ use roofgap_collect::program::{
 
 use super::error::ProgramError;
 use crate::config::settings::{Task, Workload, WorkloadKind};
-use crate::config::{Config, model};
+use crate::config::{Config, Span, model};
 use crate::run_dir::Layout;
 
 /// The profiled program.
@@ -38,6 +38,12 @@ enum Kind {
         outputs: PathBuf,
     },
     Command(UserCommand),
+    /// `roofgap load` with the server after `--`.
+    Server {
+        executable: PathBuf,
+        config: Box<Config>,
+        annotation: Option<Annotation>,
+    },
 }
 
 /// Files written for the program.
@@ -98,14 +104,15 @@ impl Program {
                 },
                 outputs: layout.program_outputs(),
             },
-            WorkloadKind::Command => {
-                let scripts = files.scripts.as_ref().filter(|_| workload.annotate);
-                Kind::Command(UserCommand {
-                    words: workload.program.iter().map(OsString::from).collect(),
-                    annotation: scripts
-                        .map(|scripts| Annotation::from_env(&scripts.annotate, workload.annotate_sync)),
-                })
-            }
+            WorkloadKind::Command => Kind::Command(UserCommand {
+                words: workload.program.iter().map(OsString::from).collect(),
+                annotation: annotation(config, files),
+            }),
+            WorkloadKind::Server => Kind::Server {
+                executable: executable.to_owned(),
+                config: Box::new(config.clone()),
+                annotation: annotation(config, files),
+            },
         };
         Ok(Program {
             kind,
@@ -144,6 +151,19 @@ impl Program {
             Kind::Command(command) => command
                 .command(&setting)
                 .ok_or(ProgramError::Unset("no program was given")),
+            Kind::Server {
+                executable,
+                config,
+                annotation,
+            } => {
+                let command = UserCommand {
+                    words: load_words(executable, config, phase),
+                    annotation: annotation.clone(),
+                };
+                command
+                    .command(&setting)
+                    .ok_or(ProgramError::Unset("no server was given"))
+            }
         }
     }
 
@@ -165,6 +185,58 @@ impl Program {
             _ => None,
         }
     }
+}
+
+/// Returns the annotation of Python, where it is wanted.
+fn annotation(config: &Config, files: &ProgramFiles) -> Option<Annotation> {
+    let scripts = files.scripts.as_ref().filter(|_| config.workload.annotate)?;
+    Some(Annotation::from_env(
+        &scripts.annotate,
+        config.workload.annotate_sync,
+    ))
+}
+
+/// Builds `roofgap load OPTION... -- SERVER ARG...`. Under ncu, which replays every kernel, one round of short requests is enough.
+fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString> {
+    let (server, load) = (&config.server, &config.load);
+    let counters = phase == Phase::Counters;
+    let (requests, warmup, output) = if counters {
+        let output = COUNTER_TOKENS.to_string();
+        (load.requests.min(u64::from(load.concurrency)), 0, output)
+    } else {
+        (load.requests, load.warmup, load.output_tokens.clone())
+    };
+    let seconds = |span: Span| format!("{}s", span.0.as_secs_f64());
+    let options = [
+        ("--url", Some(server.url.clone())),
+        ("--health", server.health.clone()),
+        ("--ready-timeout", Some(seconds(server.ready_timeout))),
+        ("--grace", Some(seconds(config.run.grace))),
+        ("--model", load.model.clone()),
+        ("--concurrency", Some(load.concurrency.to_string())),
+        ("--rate", load.rate.map(|rate| rate.to_string())),
+        ("--requests", Some(requests.to_string())),
+        ("--warmup", Some(warmup.to_string())),
+        ("--duration", load.duration.map(seconds)),
+        ("--prompt-tokens", Some(load.prompt_tokens.clone())),
+        ("--output-tokens", Some(output)),
+        ("--vocabulary", Some(load.vocabulary.to_string())),
+        ("--timeout", Some(seconds(load.timeout))),
+        ("--seed", Some(config.workload.seed.to_string())),
+        ("--good-ttft", load.good_ttft.map(seconds)),
+        ("--good-itl", load.good_itl.map(seconds)),
+    ];
+    let mut words: Vec<OsString> = vec![executable.into(), "load".into()];
+    for (name, value) in options {
+        words.extend(value.map(|value| OsString::from(format!("{name}={value}"))));
+    }
+    if let Some(path) = &load.prompts {
+        words.push("--prompts".into());
+        words.push(absolute(path.clone()).into());
+    }
+    words.push("--".into());
+    words.extend(config.workload.program.iter().map(OsString::from));
+    words
 }
 
 /// Makes a path independent of the working directory.
@@ -332,5 +404,33 @@ mod tests {
             "{argv:?}"
         );
         assert!(argv.windows(2).any(|pair| pair == ["--threads", "2"]), "{argv:?}");
+    }
+
+    #[test]
+    fn a_server_gets_its_load_and_less_of_it_under_ncu() {
+        let program = program(&[
+            "workload=server",
+            "workload.program=[vllm, serve, m]",
+            "load.rate=2.5",
+            "load.prompt_tokens=100-900",
+            "load.good_ttft=500ms",
+        ]);
+        let argv = words(&program, Phase::Baseline);
+        assert_eq!(argv[..2], ["/bin/roofgap", "load"]);
+        for word in [
+            "--rate=2.5",
+            "--requests=64",
+            "--warmup=8",
+            "--prompt-tokens=100-900",
+            "--output-tokens=128",
+            "--good-ttft=0.5s",
+        ] {
+            assert!(argv.contains(&word.to_owned()), "{word} in {argv:?}");
+        }
+        assert!(argv.ends_with(&["--", "vllm", "serve", "m"].map(str::to_owned)));
+        let counters = words(&program, Phase::Counters);
+        for word in ["--requests=8", "--warmup=0", "--output-tokens=8"] {
+            assert!(counters.contains(&word.to_owned()), "{word} in {counters:?}");
+        }
     }
 }

@@ -4,6 +4,7 @@ mod analyze;
 mod compare;
 mod config;
 mod doctor;
+mod load;
 mod meta;
 mod profile;
 mod report;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         Command::Analyze(args) => analyze::run(args, printer),
         #[cfg(feature = "embedded")]
         Command::Workload(args) => workload::run(args, printer),
+        Command::Load(args) => load::run(args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Man => meta::man(printer),
         Command::Schema => meta::schema(printer),

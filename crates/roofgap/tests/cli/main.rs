@@ -12,4 +12,5 @@ mod meta;
 mod profile;
 mod readme;
 mod runs;
+mod server;
 mod support;

@@ -144,7 +144,7 @@ fn input_files(config: &Config) -> Vec<PathBuf> {
         paths.extend(manifest_files(manifest));
     }
     paths.extend(config.model.config.clone());
-    if config.workload.kind == WorkloadKind::Command {
+    if matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server) {
         let folder = config.workload.cwd.clone().unwrap_or_default();
         // Files among the arguments are usually the script and its data.
         let words = config.workload.program.iter().map(|word| folder.join(word));
@@ -222,7 +222,9 @@ fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), Prog
     let name = match config.workload.kind {
         WorkloadKind::Embedded => return Ok(()),
         WorkloadKind::Hf | WorkloadKind::Hydra => config.workload.python.as_str(),
-        WorkloadKind::Command => config.workload.program.first().map_or("", String::as_str),
+        WorkloadKind::Command | WorkloadKind::Server => {
+            config.workload.program.first().map_or("", String::as_str)
+        }
     };
     let path = Path::new(name);
     let has_folder = path.components().count() > 1;
@@ -245,7 +247,7 @@ fn check_packages(config: &Config, python: &PythonResult) -> Result<(), ProgramE
     let needed: &[&str] = match config.workload.kind {
         WorkloadKind::Hf => &["torch", "transformers"],
         WorkloadKind::Hydra => &["hydra-core"],
-        WorkloadKind::Embedded | WorkloadKind::Command => return Ok(()),
+        WorkloadKind::Embedded | WorkloadKind::Command | WorkloadKind::Server => return Ok(()),
     };
     let python = python
         .as_ref()
@@ -298,7 +300,7 @@ fn write_program_files(context: &PhaseContext<'_>) -> Result<ProgramFiles, Progr
     let mut files = ProgramFiles::default();
     let needs_scripts = match config.workload.kind {
         WorkloadKind::Hf => true,
-        WorkloadKind::Command => config.workload.annotate,
+        WorkloadKind::Command | WorkloadKind::Server => config.workload.annotate,
         WorkloadKind::Embedded | WorkloadKind::Hydra => false,
     };
     if needs_scripts {

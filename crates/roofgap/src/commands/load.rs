@@ -1,0 +1,54 @@
+//! `roofgap load`: sends load to a server, which it may start itself.
+
+use super::{answer, signals};
+use crate::args::Load;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use roofgap_load::{Progress, ServerProps, serve_and_load, server_account_path, write_account};
+use roofgap_session::exit::Exit;
+
+pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
+    let (load, account, format) = (args.props()?, args.account(), args.format);
+    let cancel = signals::cancel_on_signal()?;
+    let mut print = |progress: Progress| printer.progress(&line(&progress));
+    let requests = match args.command() {
+        Some(command) => {
+            let command = match &account {
+                Some(path) => command.env("ROOFGAP_WORKLOAD_JSON", server_account_path(path)),
+                None => command,
+            };
+            let server = ServerProps {
+                command,
+                log: account.as_ref().map(|path| path.with_file_name("server.log")),
+                health: args.health.clone(),
+                ready_timeout: args.ready_timeout.0,
+                grace: args.grace.0,
+            };
+            serve_and_load(&server, &load, &cancel, &mut print)?.requests
+        }
+        None => roofgap_load::run(&load, &cancel, &mut print)?,
+    };
+    for failure in &requests.failures {
+        printer.warning(&format!("{} requests failed: {}", failure.count, failure.why));
+    }
+    if let Some(path) = account {
+        write_account(&path, &requests).map_err(|source| Failure::Write { path, source })?;
+    }
+    answer(&requests, roofgap_report::requests_text, format, printer)?;
+    Ok(Exit::Done)
+}
+
+/// Formats progress as a line.
+fn line(progress: &Progress) -> String {
+    match progress {
+        Progress::ServerStarted { command } => format!("starting {command}"),
+        Progress::Ready { model } => format!("the server is ready; model {model}"),
+        Progress::LengthNotExact => {
+            "the server does not accept ignore_eos, so answers may be shorter than asked for".to_owned()
+        }
+        Progress::Warm { requests } => format!("{requests} requests of the warm-up are done"),
+        Progress::Done { requests } => format!("{requests} requests are done"),
+        Progress::ServerStopped => "the server has ended".to_owned(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,122 @@
+//! A server under load: `roofgap load` and `workload=server`, against a stand-in.
+
+use crate::support::{ok, root, run};
+use serde_json::Value;
+use std::net::TcpListener;
+use std::path::Path;
+
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+fn stand_in() -> String {
+    root()
+        .join("tests/stand-in/openai_server.py")
+        .display()
+        .to_string()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn load_starts_a_server_and_prints_its_latency() {
+    let (port, folder) = (port(), tempfile::tempdir().unwrap());
+    let account = folder.path().join("account.json");
+    let (url, file) = (
+        format!("--url=http://127.0.0.1:{port}"),
+        account.display().to_string(),
+    );
+    let base = [
+        "load",
+        &url,
+        "--requests=6",
+        "--warmup=1",
+        "--concurrency=2",
+        "--prompt-tokens=9",
+    ];
+    let server = ["--output-tokens=4", "--account", &file, "--", "python3"];
+    let (port, script) = (port.to_string(), stand_in());
+    let end = [script.as_str(), port.as_str()];
+    let words: Vec<&str> = base.into_iter().chain(server).chain(end).collect();
+    let answer = ok(&words);
+    assert!(answer.stdout.contains("time to first token"), "{}", answer.stdout);
+    assert!(
+        answer.stdout.contains("6 requests completed"),
+        "{}",
+        answer.stdout
+    );
+    assert!(
+        answer.stdout.contains("54 prompt tokens, 24 generated tokens"),
+        "{}",
+        answer.stdout
+    );
+    assert_eq!(json(&account)["requests"]["completed"], 6);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_status_4() {
+    let port = port();
+    let url = format!("--url=http://127.0.0.1:{port}");
+    let failed = run(["load", &url, "--model=m", "--requests=2", "--warmup=0"]);
+    assert_eq!(failed.status, Some(4), "{}", failed.stderr);
+    assert!(
+        failed.stderr.contains("all 2 requests failed"),
+        "{}",
+        failed.stderr
+    );
+    let usage = run(["load", &url, "--rate=0"]);
+    assert_eq!(usage.status, Some(2), "{}", usage.stderr);
+}
+
+#[test]
+fn a_profiled_server_has_its_requests_in_every_report() {
+    let (port, folder) = (port(), tempfile::tempdir().unwrap());
+    let (url, runs) = (
+        format!("server.url=http://127.0.0.1:{port}"),
+        format!("artifacts.stage2_dir={}", folder.path().display()),
+    );
+    let overrides = [
+        "profile",
+        "workload=server",
+        &url,
+        &runs,
+        "load.requests=5",
+        "load.output_tokens=3",
+    ];
+    let phases = [
+        "load.prompt_tokens=7-9",
+        "runner.timeline=false",
+        "runner.counters=false",
+        "runner.operators=false",
+    ];
+    let (port, script) = (port.to_string(), stand_in());
+    let server = ["--", "python3", script.as_str(), port.as_str()];
+    let words: Vec<&str> = overrides.into_iter().chain(phases).chain(server).collect();
+    ok(&words);
+    let run = std::fs::read_dir(folder.path()).unwrap();
+    let run = run
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.join("metrics.json").exists())
+        .unwrap();
+    let metrics = json(&run.join("metrics.json"));
+    assert_eq!(metrics["requests"]["completed"], 5);
+    assert_eq!(metrics["requests"]["output_tokens"], 15);
+    for report in ["report.md", "report.html"] {
+        let text = std::fs::read_to_string(run.join(report)).unwrap();
+        assert!(text.contains("time to first token"), "{report}");
+    }
+    assert!(run.join("baseline/server.log").exists());
+}
+
+#[test]
+fn a_server_workload_needs_a_server() {
+    let refused = run(["profile", "workload=server"]);
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("after --"), "{}", refused.stderr);
+}
