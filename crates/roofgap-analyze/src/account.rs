@@ -2,7 +2,7 @@
 
 use crate::model::Tokens;
 use crate::result::{Note, Operator, Stage, StageOrigin, WorkloadInfo};
-use crate::timeline::{find_or_push, sort_operators, steps};
+use crate::timeline::{ByName, sort_operators, steps};
 use roofgap_trace::account::Account;
 
 /// Returns the workload.
@@ -39,7 +39,7 @@ pub(crate) fn tokens(stated: &Tokens, account: Option<&Account>) -> Tokens {
 
 /// Returns the stages as the program timed them, for a run without a timeline.
 pub(crate) fn stages(account: &Account) -> Vec<Stage> {
-    let mut stages: Vec<(Stage, Vec<i64>)> = Vec::new();
+    let mut stages: ByName<'_, (Stage, Vec<i64>, ByName<'_, Note>)> = ByName::default();
     for time in account
         .repeats
         .iter()
@@ -52,9 +52,9 @@ pub(crate) fn stages(account: &Account) -> Vec<Stage> {
                 from: StageOrigin::Workload,
                 ..Stage::default()
             };
-            (stage, Vec::new())
+            (stage, Vec::new(), ByName::default())
         };
-        let (stage, steps) = find_or_push(&mut stages, |(stage, _)| stage.name == time.name, new);
+        let (stage, steps, notes) = stages.entry(&time.name, new);
         stage.instances += 1;
         stage.wall_ns += time.wall_ns;
         steps.extend(time.steps_ns.iter().flatten());
@@ -63,27 +63,28 @@ pub(crate) fn stages(account: &Account) -> Vec<Stage> {
                 name: part.name.clone(),
                 ..Note::default()
             };
-            let note = find_or_push(&mut stage.notes, |note| note.name == part.name, new);
+            let note = notes.entry(&part.name, new);
             note.instances += 1;
             note.wall_ns += part.wall_ns;
         }
     }
-    let with_steps = |(mut stage, each): (Stage, Vec<i64>)| {
+    let finish = |(mut stage, each, notes): (Stage, Vec<i64>, ByName<'_, Note>)| {
         stage.steps = steps::summary(each, None);
+        stage.notes = notes.items;
         stage
     };
-    stages.into_iter().map(with_steps).collect()
+    stages.items.into_iter().map(finish).collect()
 }
 
 /// Returns the operators as the program timed them, added up by name.
 pub fn operators(account: &Account) -> Vec<Operator> {
-    let mut operators: Vec<Operator> = Vec::new();
+    let mut operators: ByName<'_, Operator> = ByName::default();
     for own in &account.operators {
         let new = || Operator {
             name: own.name.clone(),
             ..Operator::default()
         };
-        let sum = find_or_push(&mut operators, |sum| sum.name == own.name, new);
+        let sum = operators.entry(&own.name, new);
         sum.calls += own.calls;
         sum.self_cpu_ns += own.self_cpu_ns;
         sum.total_cpu_ns += own.total_cpu_ns;
@@ -95,6 +96,7 @@ pub fn operators(account: &Account) -> Vec<Operator> {
         add(&mut sum.self_gpu_ns, own.self_gpu_ns);
         add(&mut sum.total_gpu_ns, own.total_gpu_ns);
     }
+    let mut operators = operators.items;
     sort_operators(&mut operators);
     operators
 }

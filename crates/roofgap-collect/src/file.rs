@@ -1,4 +1,4 @@
-//! Whole-file operations: atomic writes and SHA-256.
+//! Whole-file operations: bounded reads, atomic writes and SHA-256.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -6,6 +6,37 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
+
+/// Limit of a document that is read whole, bytes.
+const MOST_DOCUMENT: u64 = 512 << 20;
+
+/// Reads a document whole.
+///
+/// # Errors
+/// Fails for anything but a regular file, such as a pipe, whose end may never come, and for more than 512 MiB.
+pub fn read_document(path: &Path) -> io::Result<Vec<u8>> {
+    let facts = fs::metadata(path)?;
+    if !facts.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    if facts.len() > MOST_DOCUMENT {
+        let why = format!("more than {} MiB", MOST_DOCUMENT >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    let mut bytes = Vec::new();
+    // The file may grow while it is read.
+    File::open(path)?.take(MOST_DOCUMENT).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a document of UTF-8 text whole.
+///
+/// # Errors
+/// Fails as [`read_document`] does, and for other bytes than UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_document(path)?)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+}
 
 /// Writes `path` atomically: readers see the old file or the new one, never a part.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -93,6 +124,26 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn only_regular_files_of_a_bounded_size_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        fs::write(&path, "{}").unwrap();
+        assert_eq!(read_text(&path).unwrap(), "{}");
+        fs::write(&path, b"\xff").unwrap();
+        assert_eq!(read_text(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let link = folder.path().join("zero");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        let error = read_document(&link).unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
+        assert!(read_document(folder.path()).is_err());
+        // Sparse, so that it takes no room.
+        let large = folder.path().join("large");
+        File::create(&large).unwrap().set_len(MOST_DOCUMENT + 1).unwrap();
+        let error = read_document(&large).unwrap_err().to_string();
+        assert!(error.contains("more than 512 MiB"), "{error}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! [`child::Job`]s, and writes into a [`rundir::RunDir`].
 
 pub mod child;
+pub mod clock;
 pub mod command;
 pub mod doctor;
 pub mod file;

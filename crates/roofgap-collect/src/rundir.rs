@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use crate::file::write_atomic;
-use crate::process;
+use crate::file::{read_document, write_atomic};
+use crate::{clock, process};
 
 /// Name of a run: `YYYYMMDD-HHMMSS` in UTC, with `-2`, `-3`, ... for further runs of the same second.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -94,7 +94,7 @@ pub struct RunDir {
 impl RunDir {
     /// Creates a new run below `base`. Creates `base` if it is missing.
     pub fn create(base: &Path) -> Result<Self, RunDirError> {
-        Self::create_at(base, Timestamp::now())
+        Self::create_at(base, clock::now())
     }
 
     fn create_at(base: &Path, now: Timestamp) -> Result<Self, RunDirError> {
@@ -241,11 +241,11 @@ pub fn run_state(folder: &Path) -> RunState {
     let marker = folder.join(MARKER);
     // A link or a pipe is not our marker; reading it may never end.
     let is_file = fs::symlink_metadata(&marker).is_ok_and(|facts| facts.is_file());
-    let Some(text) = is_file.then(|| fs::read(&marker).ok()).flatten() else {
+    let Some(text) = is_file.then(|| read_document(&marker).ok()).flatten() else {
         return RunState::Ended;
     };
     match serde_json::from_slice::<Marker>(&text) {
-        Ok(marker) => marker.state(Timestamp::now()),
+        Ok(marker) => marker.state(clock::now()),
         Err(_) => RunState::Abandoned,
     }
 }

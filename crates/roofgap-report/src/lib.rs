@@ -12,6 +12,7 @@ pub mod text;
 mod bundle;
 mod export;
 mod files;
+mod free_lines;
 mod view;
 
 pub use bundle::{Bundle, Context, PhaseLine};

@@ -7,6 +7,7 @@
 mod event;
 mod expected;
 pub mod kineto;
+pub mod mutate;
 mod names;
 pub mod nsys;
 mod program;

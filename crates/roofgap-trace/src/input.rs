@@ -1,13 +1,13 @@
 //! Detects the format of each input from its content and calls its reader.
 
 use crate::account;
-use crate::gzip::Unpacked;
 use crate::ncu;
 use crate::reader::{Detected, Head, Input, Reader};
+use crate::temporary::TemporaryCopy;
 use crate::{ReadError, SourceFormat, Trace};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Readers in the order in which they are asked.
@@ -118,7 +118,7 @@ fn read_one(
     if !packed || reader.takes_gzip {
         return (reader.read)(path, format, input);
     }
-    let unpacked = unpack(path)?;
+    let unpacked = TemporaryCopy::unpack(path)?;
     (reader.read)(unpacked.path(), format, input).map_err(|e| e.about(path))?;
     if let Some(source) = input.trace.sources.last_mut().filter(|_| format.is_timeline()) {
         source.path = path.display().to_string();
@@ -214,35 +214,6 @@ fn describe(head: &[u8]) -> String {
             }
         }
     }
-}
-
-/// Unpacks a file into a temporary one.
-fn unpack(path: &Path) -> Result<tempfile::NamedTempFile, ReadError> {
-    let no_room = |e: std::io::Error| ReadError::Unsupported {
-        path: path.to_path_buf(),
-        what: format!("cannot unpack it into {}: {e}", std::env::temp_dir().display()),
-        remedy: "unpack it with gunzip first, or set TMPDIR to a folder with more room".into(),
-    };
-    let mut inside = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
-    let mut target = tempfile::Builder::new()
-        .prefix("roofgap-")
-        .tempfile()
-        .map_err(no_room)?;
-    let mut buffer = vec![0u8; 1 << 18];
-    // Not `io::copy`: errors of reading and of writing differ.
-    loop {
-        match inside
-            .read(&mut buffer)
-            .map_err(|e| ReadError::damaged(path, "gzip file", e))?
-        {
-            0 => break,
-            n => target
-                .write_all(buffer.get(..n).unwrap_or_default())
-                .map_err(no_room)?,
-        }
-    }
-    target.flush().map_err(no_room)?;
-    Ok(target)
 }
 
 #[cfg(test)]

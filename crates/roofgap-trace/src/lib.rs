@@ -41,6 +41,7 @@ mod nsys;
 mod reader;
 #[cfg(feature = "summary-csv")]
 mod summary_csv;
+mod temporary;
 
 pub use error::ReadError;
 pub use gzip::Unpacked;

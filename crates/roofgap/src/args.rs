@@ -172,7 +172,8 @@ fn model(name: &str) -> Result<Architecture, Failure> {
         });
     }
     let read = || -> Result<Architecture, Box<dyn std::error::Error>> {
-        let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        let config: serde_json::Value =
+            serde_json::from_slice(&roofgap_collect::file::read_document(&path)?)?;
         Ok(Architecture::from_config(&config)?)
     };
     read().map_err(|why| Failure::ModelFile { path, why })

@@ -16,13 +16,14 @@ fn main() -> ExitCode {
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Help and version arrive here too; clap knows the stream of each.
+            // Help and version arrive here too, for stdout. An error quotes arguments, which may be file names from anywhere.
             let exit = if error.use_stderr() {
+                Printer::new(false, false).usage(&error.render());
                 Exit::Usage
             } else {
+                let _ = error.print();
                 Exit::Done
             };
-            let _ = error.print();
             return ExitCode::from(exit.code());
         }
     };

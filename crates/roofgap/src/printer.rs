@@ -38,17 +38,17 @@ impl Printer {
 
     /// Prints an answer for people.
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
-        self.document(&printable(text))
+        write_stdout(&printable(text))
     }
 
-    /// Prints an answer for programs, unchanged.
+    /// Prints an answer for programs. It has control characters in the strings of JSON at most, where they are escaped.
     pub(crate) fn document(&self, text: &str) -> Result<(), Failure> {
-        let mut out = stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // The reader has closed the pipe, as `head` does: not a failure.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(Failure::Stdout),
-        }
+        write_stdout(&escaped(text))
+    }
+
+    /// Prints an error of the command line.
+    pub(crate) fn usage(&self, text: &dyn Display) {
+        write_stderr(&printable(&text.to_string()));
     }
 
     /// Prints a line of progress, unless `--quiet` is set.
@@ -95,15 +95,45 @@ impl Printer {
     }
 }
 
+fn write_stdout(text: &str) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // The reader has closed the pipe, as `head` does: not a failure.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(Failure::Stdout),
+    }
+}
+
 /// Writes to stderr. A failed write is ignored: there is no other place to report it.
 fn write_stderr(text: &str) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Replaces control characters other than newlines, tabs and our own styles with spaces.
+/// Tells whether a terminal shows a character as it is: no control character, and none that reverses the writing direction.
+fn is_harmless(c: char) -> bool {
+    let reverses = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !(c.is_control() || reverses) || c == '\n' || c == '\t'
+}
+
+/// Escapes harmful characters as in a string of JSON.
+fn escaped(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_harmless) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmless(c) {
+            clean.push(c);
+        } else {
+            clean.push_str(&format!("\\u{:04x}", u32::from(c)));
+        }
+    }
+    Cow::Owned(clean)
+}
+
+/// Replaces harmful characters other than our own styles with spaces.
 fn printable(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
-    if text.chars().all(harmless) {
+    if text.chars().all(is_harmless) {
         return Cow::Borrowed(text);
     }
     let mut clean = String::with_capacity(text.len());
@@ -113,7 +143,7 @@ fn printable(text: &str) -> Cow<'_, str> {
         let length = style.map_or(c.len_utf8(), |style| style.len());
         match style {
             Some(style) => clean.push_str(style),
-            None => clean.push(if harmless(c) { c } else { ' ' }),
+            None => clean.push(if is_harmless(c) { c } else { ' ' }),
         }
         rest = &rest[length..];
     }
@@ -122,7 +152,7 @@ fn printable(text: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{escaped, printable};
 
     #[test]
     fn control_characters_are_replaced_and_styles_kept() {
@@ -132,5 +162,17 @@ mod tests {
             printable("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}31me"),
             "a ]0;title b [2Jc d 31me"
         );
+        assert_eq!(printable("a\u{202e}b"), "a b");
+    }
+
+    #[test]
+    fn documents_stay_valid_json() {
+        let json = "{\"a\":\t\"\u{9b}31m\u{7f}\u{2066}µ\"}\n";
+        assert_eq!(escaped(json), "{\"a\":\t\"\\u009b31m\\u007f\\u2066µ\"}\n");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&escaped(json)).unwrap(),
+            serde_json::from_str::<serde_json::Value>(json).unwrap()
+        );
+        assert!(matches!(escaped("plain\n"), std::borrow::Cow::Borrowed(_)));
     }
 }

@@ -374,14 +374,20 @@ fn match_note(
 
 /// Puts beside each kernel of a table the row of its launch shape with the most time, of the table's stage.
 pub(crate) fn attach(kernels: &mut [Kernel], joined: &Joined, stage: Option<&str>) {
+    let mut longest: FxHashMap<&str, &Measured> = FxHashMap::default();
+    let own = joined
+        .measured
+        .iter()
+        .filter(|measured| measured.matched && (stage.is_none() || measured.row.stage.as_deref() == stage));
+    for measured in own {
+        let known = longest.entry(&measured.row.kernel).or_insert(measured);
+        if measured.timeline_total_ns >= known.timeline_total_ns {
+            *known = measured;
+        }
+    }
     for kernel in kernels {
-        let own = joined.measured.iter().filter(|measured| {
-            measured.matched
-                && measured.row.kernel == kernel.name
-                && (stage.is_none() || measured.row.stage.as_deref() == stage)
-        });
-        kernel.counters = own
-            .max_by_key(|measured| measured.timeline_total_ns)
+        kernel.counters = longest
+            .get(kernel.name.as_str())
             .map(|measured| measured.row.clone());
     }
 }

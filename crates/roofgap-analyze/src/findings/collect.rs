@@ -82,6 +82,8 @@ pub(super) struct Collector<'t, 'k> {
     kinds: &'k mut Kinds,
     shapes: FxHashMap<(NameId, ShapeId, u16), (u64, Ns)>,
     lanes: Vec<Lane>,
+    /// Position in `lanes` by device and stream.
+    lane_of: FxHashMap<(u16, u32), usize>,
     last_lane: usize,
     compute: Times,
     talk: Times,
@@ -97,6 +99,7 @@ impl<'t, 'k> Collector<'t, 'k> {
             kinds,
             shapes: FxHashMap::default(),
             lanes: Vec::new(),
+            lane_of: FxHashMap::default(),
             last_lane: 0,
             compute: Times::default(),
             talk: Times::default(),
@@ -193,7 +196,7 @@ impl<'t, 'k> Collector<'t, 'k> {
     fn lane(&mut self, device: u16, stream: u32) -> Option<&mut Lane> {
         let same = |lane: &Lane| lane.device == device && lane.stream == stream;
         if !self.lanes.get(self.last_lane).is_some_and(same) {
-            self.last_lane = self.lanes.iter().position(same).unwrap_or_else(|| {
+            self.last_lane = *self.lane_of.entry((device, stream)).or_insert_with(|| {
                 self.lanes.push(Lane {
                     device,
                     stream,

@@ -355,13 +355,8 @@ impl StageIndex {
                 *slot = at;
             }
         }
-        (0..self.contexts.len() as u32)
-            .map(|context| {
-                let ranges = self.contexts.ranges(context).iter();
-                let mut found = ranges.filter_map(|row| position.get(*row as usize).copied());
-                found.find(|at| *at != NOWHERE).unwrap_or(NOWHERE)
-            })
-            .collect()
+        let marked = |row: u32| position.get(row as usize).copied().filter(|at| *at != NOWHERE);
+        self.contexts.outermost(marked, NOWHERE)
     }
 }
 

@@ -70,11 +70,16 @@ impl ThreadRanges {
         }
     }
 
-    /// Collects the first `opened` ranges that end at `until` or later, innermost first.
-    fn open(&self, opened: usize, until: Ns) -> Vec<&u32> {
+    /// Collects the first `opened` ranges that end at `until` or later, innermost first; `None` if that takes more than `most` steps.
+    fn open(&self, opened: usize, until: Ns, most: usize) -> Option<Vec<&u32>> {
         let mut found = Vec::new();
         let mut before = opened.min(self.rows.len());
+        let mut steps = 0;
         while before > 0 {
+            steps += 1;
+            if steps > most {
+                return None;
+            }
             let at = before - 1;
             if self.ends[at] >= until {
                 found.push(&self.rows[at]);
@@ -83,7 +88,34 @@ impl ThreadRanges {
                 before = self.after_longer[at];
             }
         }
-        found
+        Some(found)
+    }
+}
+
+/// Values by position, each with those before it: a Fenwick tree.
+struct PrefixSums<T>(Vec<T>);
+
+impl<T: Copy> PrefixSums<T> {
+    /// Combines a value into a position.
+    fn add(&mut self, position: usize, value: &T, combine: impl Fn(&mut T, &T)) {
+        let mut at = position + 1;
+        while let Some(sum) = self.0.get_mut(at - 1) {
+            combine(sum, value);
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    /// Combines the values of the first `count` positions.
+    fn first(&self, count: usize, empty: T, combine: impl Fn(&mut T, &T)) -> T {
+        let mut all = empty;
+        let mut at = count;
+        while at > 0 {
+            if let Some(sum) = self.0.get(at - 1) {
+                combine(&mut all, sum);
+            }
+            at &= at - 1;
+        }
+        all
     }
 }
 
@@ -108,7 +140,8 @@ impl<'a> Enclosing<'a> {
                 until,
             }) => {
                 let ranges = self.contexts.threads.get(thread);
-                EnclosingIter::Open(ranges.map(|r| r.open(opened, until)).unwrap_or_default())
+                let rows = ranges.and_then(|ranges| ranges.open(opened, until, usize::MAX));
+                EnclosingIter::Open(rows.unwrap_or_default())
             }
             None => EnclosingIter::Stored([].iter()),
         }
@@ -146,6 +179,91 @@ impl<'a> Iterator for EnclosingIter<'a> {
 }
 
 impl Contexts {
+    /// Combines, for each range, the values of the contexts that it encloses. `empty` combined with a value is that value; the order
+    /// in which values are combined must not matter.
+    pub(crate) fn sum_by_range<T: Copy>(
+        &self,
+        of_context: &[T],
+        ranges: usize,
+        empty: T,
+        combine: impl Fn(&mut T, &T),
+    ) -> Vec<T> {
+        let mut of_range = vec![empty; ranges];
+        let mut add = |row: u32, value: &T| {
+            if let Some(sum) = of_range.get_mut(row as usize) {
+                combine(sum, value);
+            }
+        };
+        // Contexts that do not store their members, by thread; within a thread `opened` grows.
+        let mut computed: Vec<Vec<(usize, Ns, T)>> = vec![Vec::new(); self.threads.len()];
+        for (members, value) in self.members.iter().zip(of_context) {
+            match *members {
+                Members::Stored { from, to } => {
+                    let rows = self.stored.get(from..to).unwrap_or_default();
+                    rows.iter().for_each(|row| add(*row, value));
+                }
+                Members::Open {
+                    thread,
+                    opened,
+                    until,
+                } => computed[thread].push((opened, until, *value)),
+            }
+        }
+        for (ranges, contexts) in self.threads.iter().zip(&computed) {
+            if contexts.is_empty() {
+                continue;
+            }
+            let mut moments: Vec<Ns> = contexts.iter().map(|(_, until, _)| *until).collect();
+            moments.sort_unstable();
+            moments.dedup();
+            let mut sums = PrefixSums(vec![empty; moments.len()]);
+            let mut later = contexts.iter().rev().peekable();
+            for (at, (&row, &end)) in ranges.rows.iter().zip(&ranges.ends).enumerate().rev() {
+                while let Some((_, until, value)) = later.next_if(|(opened, ..)| *opened > at) {
+                    sums.add(moments.partition_point(|moment| moment < until), value, &combine);
+                }
+                let before = moments.partition_point(|moment| *moment <= end);
+                add(row, &sums.first(before, empty, &combine));
+            }
+        }
+        of_range
+    }
+
+    /// Returns, for each context, the first of its ranges, outermost first, for which `marked` gives a number; `none` without any.
+    pub(crate) fn outermost(&self, marked: impl Fn(u32) -> Option<u32>, none: u32) -> Vec<u32> {
+        // The marked ranges of each thread that end later than all marked ones before: any other is inside one of them.
+        let records = |ranges: &ThreadRanges| {
+            let mut records: Vec<(Ns, usize, u32)> = Vec::new();
+            for (at, (&row, &end)) in ranges.rows.iter().zip(&ranges.ends).enumerate() {
+                if records.last().is_none_or(|last| last.0 < end)
+                    && let Some(number) = marked(row)
+                {
+                    records.push((end, at, number));
+                }
+            }
+            records
+        };
+        let records: Vec<Vec<(Ns, usize, u32)>> = self.threads.iter().map(records).collect();
+        let first = |members: &Members| match *members {
+            Members::Stored { from, to } => {
+                let rows = self.stored.get(from..to).unwrap_or_default();
+                rows.iter().find_map(|row| marked(*row))
+            }
+            Members::Open {
+                thread,
+                opened,
+                until,
+            } => {
+                let records = records.get(thread)?;
+                let first = records.partition_point(|(end, ..)| *end < until);
+                let (_, at, number) = records.get(first)?;
+                (*at < opened).then_some(*number)
+            }
+        };
+        let members = self.members.iter();
+        members.map(|members| first(members).unwrap_or(none)).collect()
+    }
+
     /// The ranges of a context, outermost first.
     pub fn ranges(&self, context: u32) -> Enclosing<'_> {
         Enclosing {
@@ -171,6 +289,10 @@ impl Contexts {
 
     /// Sweeps over calls and ranges thread by thread. `call_of_op` says which calls launched something.
     pub fn build(trace: &Trace, call_of_op: &[u32]) -> Self {
+        Self::build_with(trace, call_of_op, MOST_STORED)
+    }
+
+    fn build_with(trace: &Trace, call_of_op: &[u32], most_stored: usize) -> Self {
         let mut launched = vec![false; trace.calls.len()];
         for &call in call_of_op {
             if call != NO_CALL
@@ -193,7 +315,7 @@ impl Contexts {
         let count = |lists: &[Vec<u32>]| lists.iter().map(Vec::len).sum::<usize>();
         let mut found = Self {
             of_call: vec![NO_CONTEXT; trace.calls.len()],
-            most_stored: MOST_STORED * (count(&calls) + count(&ranges)),
+            most_stored: most_stored * (count(&calls) + count(&ranges)),
             ..Self::default()
         };
         for (thread, (calls, ranges)) in calls.iter().zip(ranges).enumerate() {
@@ -248,9 +370,9 @@ impl Contexts {
     fn add(&mut self, mut members: Members, ranges: &ThreadRanges, most: usize) -> u32 {
         if let Members::Open { opened, until, .. } = members
             && self.stored.len() + most <= self.most_stored
+            && let Some(rows) = ranges.open(opened, until, 2 * most + MOST_STORED)
         {
             let from = self.stored.len();
-            let rows = ranges.open(opened, until);
             self.stored.extend(rows.into_iter().rev());
             let to = self.stored.len();
             members = Members::Stored { from, to };
@@ -365,6 +487,46 @@ mod tests {
         for ranges in [&nested[..], &overlapping[..], &[]] {
             let trace = trace(ranges, &calls);
             check(&trace, &build(&trace));
+        }
+    }
+
+    #[test]
+    fn sums_by_range_and_outermost_ranges_agree_with_the_members() {
+        let mut number = 3u64;
+        let mut random = |below: u64| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            ((number >> 33) % below) as Ns
+        };
+        let ranges: Vec<(Ns, Ns)> = (0..300)
+            .map(|_| {
+                let start = random(1_000);
+                (start, start + random(700))
+            })
+            .collect();
+        let calls: Vec<(Ns, Ns)> = (0..1_500).map(|at| (at, at + random(9))).collect();
+        let trace = trace(&ranges, &calls);
+        let launched: Vec<u32> = (0..trace.calls.len() as u32).collect();
+        // All contexts stored, about half of them, none.
+        for most_stored in [MOST_STORED, 10, 0] {
+            let contexts = Contexts::build_with(&trace, &launched, most_stored);
+            let values: Vec<(u64, i64)> = (0..contexts.len()).map(|at| (1, at as i64 * 7 % 101)).collect();
+            let mut sums = vec![(0, i64::MIN); ranges.len()];
+            let mut first = vec![u32::MAX; contexts.len()];
+            let marked = |row: u32| (row % 5 == 2).then_some(row + 1_000);
+            for (context, value) in values.iter().enumerate() {
+                let members = || contexts.ranges(context as u32).iter();
+                for &row in members() {
+                    let sum: &mut (u64, i64) = &mut sums[row as usize];
+                    *sum = (sum.0 + value.0, sum.1.max(value.1));
+                }
+                first[context] = members().find_map(|row| marked(*row)).unwrap_or(u32::MAX);
+            }
+            let combine = |sum: &mut (u64, i64), value: &(u64, i64)| {
+                *sum = (sum.0 + value.0, sum.1.max(value.1));
+            };
+            let found = contexts.sum_by_range(&values, ranges.len(), (0, i64::MIN), combine);
+            assert_eq!(found, sums, "{most_stored}");
+            assert_eq!(contexts.outermost(marked, u32::MAX), first, "{most_stored}");
         }
     }
 

@@ -11,6 +11,8 @@ pub(crate) struct Activity {
     sync: FxHashMap<ThreadId, IntervalSet>,
     copy: FxHashMap<ThreadId, IntervalSet>,
     devices: Vec<IntervalSet>,
+    /// Busy time before each interval of each device, ns.
+    before: Vec<Vec<Ns>>,
 }
 
 /// Positions of the last gap of a device, where the next search starts.
@@ -42,6 +44,7 @@ impl Activity {
         Self {
             sync: collect(CallClass::Sync),
             copy: collect(CallClass::Copy),
+            before: devices.iter().map(IntervalSet::lengths_before).collect(),
             devices,
         }
     }
@@ -53,7 +56,18 @@ impl Activity {
 
     /// Returns the busy time of a device in a span of time, ns.
     pub(crate) fn busy_in(&self, device: usize, start: Ns, end: Ns) -> Ns {
-        self.devices.get(device).map_or(0, |u| u.overlap(start, end))
+        let (Some(busy), Some(before)) = (self.devices.get(device), self.before.get(device)) else {
+            return 0;
+        };
+        let until = |moment: Ns| {
+            let at = busy.intervals().partition_point(|(_, end)| *end <= moment);
+            let part = busy
+                .intervals()
+                .get(at)
+                .map_or(0, |(start, _)| (moment - start).max(0));
+            before.get(at).copied().unwrap_or(0) + part
+        };
+        if start < end { until(end) - until(start) } else { 0 }
     }
 
     /// Splits one gap of a device by cause and returns the time in which the device ran other work, which is not idle time. `call`
@@ -113,5 +127,26 @@ impl Activity {
         after.sync_ns += after_sync;
         after.copy_ns += before_copy.min(launch - after_sync);
         elsewhere
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_busy_time_of_a_span_is_the_overlap(list in prop::collection::vec((0i64..200, 0i64..40), 0..40), from in -10i64..250, length in -5i64..90) {
+            let set = IntervalSet::of(list.iter().map(|(start, length)| (*start, start + length)).collect());
+            let activity = Activity {
+                sync: FxHashMap::default(),
+                copy: FxHashMap::default(),
+                before: vec![set.lengths_before()],
+                devices: vec![set.clone()],
+            };
+            prop_assert_eq!(activity.busy_in(0, from, from + length), set.overlap(from, (from + length).max(from)));
+            prop_assert_eq!(activity.busy_in(1, from, from + length), 0);
+        }
     }
 }

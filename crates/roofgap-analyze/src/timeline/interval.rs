@@ -58,6 +58,17 @@ impl IntervalSet {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
+    /// Returns the time covered before each interval, ns, and after the last one the whole.
+    pub(crate) fn lengths_before(&self) -> Vec<Ns> {
+        let mut before = vec![0];
+        let mut sum = 0;
+        before.extend(self.0.iter().map(|(start, end)| {
+            sum += end - start;
+            sum
+        }));
+        before
+    }
+
     /// Returns the time covered in `start..end`, ns.
     pub fn overlap(&self, start: Ns, end: Ns) -> Ns {
         let first = self.0.partition_point(|&(_, e)| e <= start);

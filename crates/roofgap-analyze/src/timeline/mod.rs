@@ -18,4 +18,4 @@ pub use interval::IntervalSet;
 pub use launches::{Launches, NO_CALL};
 pub(crate) use operators::sort_operators;
 pub(crate) use range_table::range_table;
-pub(crate) use stage_metrics::{StageMeter, find_or_push};
+pub(crate) use stage_metrics::{ByName, StageMeter};

@@ -41,21 +41,15 @@ pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
             sum.launches += 1;
         }
     }
-    let mut of_range = vec![NONE; trace.ranges.rows.len()];
-    for (context, sum) in of_context.iter().enumerate() {
-        for &range in contexts.ranges(context as u32) {
-            let Some(total) = of_range.get_mut(range as usize) else {
-                continue;
-            };
-            total.kernels += sum.kernels;
-            total.kernel_ns += sum.kernel_ns;
-            total.ops += sum.ops;
-            total.launches += sum.launches;
-            if sum.extent.length().is_some() {
-                total.extent.add(sum.extent.0, sum.extent.1);
-            }
+    let of_range = contexts.sum_by_range(&of_context, trace.ranges.rows.len(), NONE, |total, sum| {
+        total.kernels += sum.kernels;
+        total.kernel_ns += sum.kernel_ns;
+        total.ops += sum.ops;
+        total.launches += sum.launches;
+        if sum.extent.length().is_some() {
+            total.extent.add(sum.extent.0, sum.extent.1);
         }
-    }
+    });
     let mut groups: FxHashMap<_, RangeInfo> = FxHashMap::default();
     for (range, sum) in trace.ranges.rows.iter().zip(&of_range) {
         let info = groups

@@ -240,7 +240,7 @@ impl StageMeter<'_> {
                 }
             }
         }
-        let mut notes: Vec<Note> = Vec::new();
+        let mut notes: ByName<'_, Note> = ByName::default();
         for (span, &(count, ns)) in spans.iter().zip(&work) {
             let Some(range) = span
                 .range
@@ -249,14 +249,10 @@ impl StageMeter<'_> {
                 continue;
             };
             let name = self.trace.names.get(range.name);
-            let note = find_or_push(
-                &mut notes,
-                |note| note.name == name,
-                || Note {
-                    name: name.to_owned(),
-                    ..Note::default()
-                },
-            );
+            let note = notes.entry(name, || Note {
+                name: name.to_owned(),
+                ..Note::default()
+            });
             note.instances += 1;
             note.wall_ns += span.length();
             note.kernel_count += count;
@@ -264,7 +260,7 @@ impl StageMeter<'_> {
                 *note.kernel_ns.get_or_insert(0) += ns;
             }
         }
-        notes
+        notes.items
     }
 
     /// Returns the distinct names of the ranges that mark the instances of a stage.
@@ -289,11 +285,28 @@ fn phase_counts(steps: &[EngineStep], count: fn(&Scheduled) -> Option<u64>) -> O
     })
 }
 
-/// Returns the first item that matches, or a new one at the end.
-pub(crate) fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
-    let at = list.iter().position(is).unwrap_or_else(|| {
-        list.push(new());
-        list.len() - 1
-    });
-    &mut list[at]
+/// A list of items with distinct names, in the order in which they were first seen.
+pub(crate) struct ByName<'n, T> {
+    pub(crate) items: Vec<T>,
+    positions: FxHashMap<&'n str, usize>,
+}
+
+impl<T> Default for ByName<'_, T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            positions: FxHashMap::default(),
+        }
+    }
+}
+
+impl<'n, T> ByName<'n, T> {
+    /// Returns the item of a name, or a new one.
+    pub(crate) fn entry(&mut self, name: &'n str, new: impl FnOnce() -> T) -> &mut T {
+        let at = *self.positions.entry(name).or_insert_with(|| {
+            self.items.push(new());
+            self.items.len() - 1
+        });
+        &mut self.items[at]
+    }
 }

@@ -7,6 +7,7 @@ use super::idle::Activity;
 use super::interval::Extent;
 use crate::stages::{Span, StageIndex};
 use roofgap_trace::{Ns, ProcessId, Trace};
+use rustc_hash::FxHashMap;
 
 /// The time of one step.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,12 +46,14 @@ impl StepPeriods {
         let works = StepWork::of(trace, index, stage, sequence);
         let process =
             |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
-        let instance = |span: &Span| {
-            let after = spans
+        let instance = |span: &Span| match engine {
+            true => 0,
+            false => spans
                 .instances
-                .partition_point(|instance| instance.start <= span.start);
-            after.saturating_sub(1)
+                .partition_point(|instance| instance.start <= span.start)
+                .saturating_sub(1),
         };
+        let followers = works.followers(sequence, |span| (process(span), instance(span)));
         let period = |step: &Span| {
             let at = sequence
                 .binary_search_by_key(&(step.start, step.range), |span| (span.start, span.range))
@@ -69,18 +72,8 @@ impl StepPeriods {
             let Some((at, device, extent)) = last else {
                 return on_cpu;
             };
-            let later = sequence.iter().enumerate().skip(at + 1);
-            let mut following = later.filter_map(|(at, next)| {
-                let follows = process(next) == process(step) && (engine || instance(next) == instance(step));
-                works
-                    .chunk(at)
-                    .get(device)
-                    .filter(|work| follows && work.length().is_some())
-            });
-            let next = following
-                .next()
-                .map(|work| work.0)
-                .filter(|next| *next > extent.0);
+            let next = followers.get(at * works.devices + device).copied().flatten();
+            let next = next.filter(|next| *next > extent.0);
             let end = next.unwrap_or(extent.1);
             let gap = (end - extent.1).max(0);
             let busy_after_ns = activity.busy_in(device, extent.1, extent.1 + gap).min(gap);
@@ -120,6 +113,27 @@ impl StepWork {
             }
         }
         Self { devices, extents }
+    }
+
+    /// Returns, for each step and device, the start of the work of the next step with the same key that has work on that device.
+    fn followers<K: std::hash::Hash + Eq>(
+        &self,
+        spans: &[Span],
+        key: impl Fn(&Span) -> K,
+    ) -> Vec<Option<Ns>> {
+        let mut followers = vec![None; self.extents.len()];
+        let mut next: FxHashMap<K, Vec<Option<Ns>>> = FxHashMap::default();
+        for (step, span) in spans.iter().enumerate().rev() {
+            let starts = next.entry(key(span)).or_insert_with(|| vec![None; self.devices]);
+            let own = followers.iter_mut().skip(step * self.devices);
+            for ((follower, start), extent) in own.zip(starts).zip(self.chunk(step)) {
+                *follower = *start;
+                if extent.length().is_some() {
+                    *start = Some(extent.0);
+                }
+            }
+        }
+        followers
     }
 
     /// Returns the extents of one step by device.

@@ -18,6 +18,7 @@ use super::outcome::{CapturedOutput, EndReason, Outcome, Usage, ns};
 use super::output::{self, Flow, Log, OutputTarget};
 use super::process_tree::{self, ProcessTree};
 use super::shutdown::{Cancel, Shutdown, StopPlan};
+use crate::clock;
 use crate::command::CommandLine;
 
 /// Decision of a watcher after a line of output.
@@ -134,7 +135,7 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
     let stderr_log = open(&job.stderr)?;
     let program = job.command.name();
     process_tree::adopt_orphans();
-    let started = Timestamp::now();
+    let started = clock::now();
     let start = Instant::now();
     let (mut child, tree) =
         ProcessTree::start(&mut command(job.command)).map_err(|source| ChildError::Start {
@@ -328,7 +329,7 @@ fn spawn_waiter(leader: i32, events: Sender<Event>) {
                 break Err(io::Error::other("no process id"));
             };
             match rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-                Ok(_) => break Ok((Instant::now(), Timestamp::now())),
+                Ok(_) => break Ok((Instant::now(), clock::now())),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => break Err(error.into()),
             }

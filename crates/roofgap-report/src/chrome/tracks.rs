@@ -1,7 +1,8 @@
 //! Assigns events to tracks. Track numbers are generated, because thread and stream numbers can repeat.
 
 use super::event::{Track, Writer};
-use roofgap_trace::{Ns, ThreadId, Trace};
+use crate::free_lines::FreeLines;
+use roofgap_trace::{ThreadId, Trace};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -34,19 +35,11 @@ impl Tracks {
     /// Assigns every thread and GPU operation to a track.
     pub(super) fn of(trace: &Trace) -> Self {
         let ops = &trace.ops;
-        let mut ends: BTreeMap<(u16, u32, u32), Vec<Ns>> = BTreeMap::new();
+        let mut ends: BTreeMap<(u16, u32, u32), FreeLines> = BTreeMap::new();
         let mut lines: BTreeMap<StreamLine, Vec<u32>> = BTreeMap::new();
         for row in 0..ops.len() {
             let key = (ops.device[row].0, ops.process[row].0, ops.stream[row]);
-            let busy = ends.entry(key).or_default();
-            let line = match busy.iter().position(|end| *end <= ops.start[row]) {
-                Some(line) => line,
-                None => {
-                    busy.push(Ns::MIN);
-                    busy.len() - 1
-                }
-            };
-            busy[line] = ops.end[row];
+            let line = ends.entry(key).or_default().assign(ops.start[row], ops.end[row]);
             let rows = lines.entry((key.0, key.1, key.2, line as u32)).or_default();
             rows.push(row as u32);
         }

@@ -8,6 +8,7 @@ use crate::view::table::cut;
 use maud::{Markup, html};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, family, short_name};
+use std::collections::{HashMap, HashSet};
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 460.0;
@@ -63,6 +64,7 @@ struct Dot<'a> {
 fn dots(analysis: &Analysis) -> Vec<Dot<'_>> {
     let usable = |v: Option<f64>| v.filter(|v| v.is_finite() && *v > 0.0);
     let position = |row: &CounterRow| Some((usable(row.intensity)?, usable(row.achieved_flops_per_s)?));
+    let weights = Weights::of(analysis);
     let mut dots: Vec<Dot<'_>> = analysis
         .counters
         .iter()
@@ -72,7 +74,7 @@ fn dots(analysis: &Analysis) -> Vec<Dot<'_>> {
                 row,
                 intensity,
                 flops_per_s,
-                ns: weight(analysis, row),
+                ns: weights.ns(row),
             })
         })
         .collect();
@@ -80,25 +82,57 @@ fn dots(analysis: &Analysis) -> Vec<Dot<'_>> {
     dots
 }
 
-/// Returns the time a row stands for, ns: its kernel's time in the stage, divided among the kernel's shapes by their duration.
-fn weight(analysis: &Analysis, row: &CounterRow) -> i64 {
-    let own = row.duration_ns.unwrap_or(0);
-    let stage = analysis
-        .stages
-        .iter()
-        .find(|s| Some(&s.name) == row.stage.as_ref());
-    let kernels = stage.map_or(&analysis.kernels, |s| &s.kernels);
-    let total = kernels.iter().find(|k| k.name == row.kernel).map(|k| k.total_ns);
-    let same = |r: &&CounterRow| r.kernel == row.kernel && r.stage == row.stage;
-    let shapes: i64 = analysis
-        .counters
-        .iter()
-        .filter(same)
-        .filter_map(|r| r.duration_ns)
-        .sum();
-    match total {
-        Some(total) if shapes > 0 => (total as f64 * own as f64 / shapes as f64) as i64,
-        _ => own * row.samples.max(1) as i64,
+/// Times by stage and kernel; the stage is `None` for a row outside of every stage.
+#[derive(Default)]
+struct Weights<'a> {
+    stages: HashSet<&'a str>,
+    /// Time of a kernel in the timeline, ns.
+    totals: HashMap<(Option<&'a str>, &'a str), i64>,
+    /// Sum of the measured durations of a kernel's shapes, ns.
+    shapes: HashMap<(Option<&'a str>, &'a str), i64>,
+}
+
+impl<'a> Weights<'a> {
+    fn of(analysis: &'a Analysis) -> Self {
+        let mut weights = Self::default();
+        let stages = analysis
+            .stages
+            .iter()
+            .map(|s| (Some(s.name.as_str()), &s.kernels));
+        for (stage, kernels) in stages.chain([(None, &analysis.kernels)]) {
+            weights.stages.extend(stage);
+            for kernel in kernels {
+                weights
+                    .totals
+                    .entry((stage, &kernel.name))
+                    .or_insert(kernel.total_ns);
+            }
+        }
+        for row in &analysis.counters {
+            let sum = weights
+                .shapes
+                .entry((row.stage.as_deref(), &row.kernel))
+                .or_default();
+            *sum = sum.saturating_add(row.duration_ns.unwrap_or(0));
+        }
+        weights
+    }
+
+    /// Returns the time a row stands for, ns: its kernel's time in the stage, divided among the kernel's shapes by their duration.
+    fn ns(&self, row: &CounterRow) -> i64 {
+        let own = row.duration_ns.unwrap_or(0);
+        let stage = row.stage.as_deref();
+        let known = stage.filter(|stage| self.stages.contains(stage));
+        let total = self.totals.get(&(known, row.kernel.as_str()));
+        let shapes = self
+            .shapes
+            .get(&(stage, row.kernel.as_str()))
+            .copied()
+            .unwrap_or(0);
+        match total {
+            Some(total) if shapes > 0 => (*total as f64 * own as f64 / shapes as f64) as i64,
+            _ => own.saturating_mul(row.samples.max(1) as i64),
+        }
     }
 }
 

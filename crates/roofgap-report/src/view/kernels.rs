@@ -5,7 +5,7 @@ use super::stages::joined;
 use super::table::Table;
 use roofgap_analyze::{Analysis, CounterRow, Kernel, Operator, short_name};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The stages in which each kernel ran.
 pub(crate) struct KernelStages<'a>(BTreeMap<&'a str, Vec<(usize, &'a Kernel)>>);
@@ -101,10 +101,14 @@ pub(crate) fn by_time(analysis: &Analysis) -> (Vec<(&str, i64)>, i64) {
         kernels.extend(&analysis.kernels);
     }
     let mut sums: Vec<(&str, i64)> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
     for kernel in kernels {
-        match sums.iter_mut().find(|(name, _)| *name == kernel.short_name) {
-            Some((_, ns)) => *ns += kernel.total_ns,
-            None => sums.push((&kernel.short_name, kernel.total_ns)),
+        let at = *known.entry(&kernel.short_name).or_insert_with(|| {
+            sums.push((&kernel.short_name, 0));
+            sums.len() - 1
+        });
+        if let Some((_, ns)) = sums.get_mut(at) {
+            *ns += kernel.total_ns;
         }
     }
     sums.sort_by_key(|(_, ns)| Reverse(*ns));

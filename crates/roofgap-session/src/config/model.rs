@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::model::{Architecture, PresetError, preset, preset_config};
+use roofgap_collect::file::read_document;
 
 use super::settings::{Config, Model, WorkloadKind};
 
@@ -78,7 +79,7 @@ pub(crate) fn architecture(config: &Config) -> Result<Option<Architecture>, Mode
 }
 
 fn read(path: &Path) -> Result<Architecture, ModelError> {
-    let bytes = std::fs::read(path).map_err(|source| ModelError::Read {
+    let bytes = read_document(path).map_err(|source| ModelError::Read {
         path: path.to_owned(),
         source,
     })?;

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use roofgap_collect::file::read_text;
+
 use super::compose::FOLLOWS_MODE;
 use super::error::ConfigError;
 use super::layer::{self, GROUPS, nearest};
@@ -221,7 +223,7 @@ pub(crate) fn read_user_file(path: &Path) -> Result<Node, ConfigError> {
 }
 
 fn read_file(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+    read_text(path).map_err(|source| ConfigError::Read {
         file: path.to_owned(),
         source,
     })

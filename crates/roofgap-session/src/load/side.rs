@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Analysis;
 use roofgap_analyze::compare::SideFacts;
+use roofgap_collect::file::read_document;
 
 use super::accounts::account_at;
 use super::capture;
@@ -89,7 +90,7 @@ fn baseline_times(layout: &Layout) -> BTreeMap<String, Vec<i64>> {
 
 /// Reads an analysis as it was written.
 fn read_analysis(path: &Path) -> Result<Analysis, LoadError> {
-    let bytes = std::fs::read(path).map_err(|source| LoadError::Analysis {
+    let bytes = read_document(path).map_err(|source| LoadError::Analysis {
         path: path.to_owned(),
         source,
     })?;

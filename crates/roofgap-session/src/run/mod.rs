@@ -20,9 +20,9 @@ mod tools;
 
 use std::path::Path;
 
-use jiff::Timestamp;
 use roofgap_analyze::StageSet;
 use roofgap_collect::child::Cancel;
+use roofgap_collect::clock;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::rundir::RunDir;
 
@@ -163,7 +163,7 @@ fn new_record(props: &ProfileProps, run_dir: &RunDir, layout: &Layout) -> Sessio
         repeat_command: repeat_command(props, &layout.config()),
         mode: config.run.mode.as_str().to_owned(),
         workload: config.workload.kind.as_str().to_owned(),
-        started: Timestamp::now().to_string(),
+        started: clock::now().to_string(),
         finished: None,
         state: SessionState::Running,
         exit_status: None,

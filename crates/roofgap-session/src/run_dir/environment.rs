@@ -1,5 +1,6 @@
 //! Reads `env.json`. Missing keys are skipped, so that documents of any version can be read.
 
+use roofgap_collect::file::read_document;
 use serde_json::Value;
 
 use super::Layout;
@@ -11,7 +12,7 @@ pub struct Environment(Value);
 impl Environment {
     /// Reads the document; an unreadable one is empty.
     pub fn read(layout: &Layout) -> Self {
-        let bytes = std::fs::read(layout.environment()).unwrap_or_default();
+        let bytes = read_document(&layout.environment()).unwrap_or_default();
         Environment(serde_json::from_slice(&bytes).unwrap_or_default())
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use roofgap_collect::child::Outcome;
 use roofgap_collect::command::CommandLine;
+use roofgap_collect::file::read_document;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
@@ -307,7 +308,7 @@ impl SessionRecord {
     /// Reads the record of a run.
     pub fn read(run_dir: &Path) -> Result<Self, RecordError> {
         let path = run_dir.join("session.json");
-        let bytes = std::fs::read(&path).map_err(|source| RecordError::Read {
+        let bytes = read_document(&path).map_err(|source| RecordError::Read {
             path: path.clone(),
             source,
         })?;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use roofgap_collect::child::{ChildError, Outcome};
+use roofgap_collect::clock;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::rundir::RunDir;
 
@@ -51,7 +51,7 @@ impl<'a> RecordWriter<'a> {
         self.phase_began = Some(Instant::now());
         self.change(name, |phase| {
             phase.status = PhaseStatus::Running;
-            phase.started = Some(Timestamp::now().to_string());
+            phase.started = Some(clock::now().to_string());
         });
         self.write();
     }
@@ -62,7 +62,7 @@ impl<'a> RecordWriter<'a> {
         self.change(name, |phase| {
             phase.status = status;
             if phase.started.is_some() {
-                phase.finished = Some(Timestamp::now().to_string());
+                phase.finished = Some(clock::now().to_string());
                 phase.wall_ns = wall.map(ns);
             }
         });
@@ -121,7 +121,7 @@ impl<'a> RecordWriter<'a> {
         self.record.missing = missing;
         self.record.state = SessionState::of(exit);
         self.record.exit_status = Some(exit.code());
-        self.record.finished = Some(Timestamp::now().to_string());
+        self.record.finished = Some(clock::now().to_string());
         self.write();
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use roofgap_collect::file::read_document;
 use roofgap_collect::rundir::{RunState, run_state};
 use serde::{Deserialize, Serialize};
 
@@ -233,7 +234,7 @@ struct WorkloadNames {
 impl Metrics {
     /// Reads the document; an unreadable one is empty.
     fn read(layout: &Layout) -> Self {
-        let bytes = std::fs::read(layout.metrics()).unwrap_or_default();
+        let bytes = read_document(&layout.metrics()).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 }

@@ -123,11 +123,7 @@ fn metric(
     };
     match cell::parse(row.get(columns.value).unwrap_or_default()) {
         Cell::Empty | Cell::NotAvailable => launch.missing.push(id),
-        Cell::Text(text) => {
-            if !launch.texts.iter().any(|(own, _)| *own == id) {
-                launch.texts.push((id, text.into()));
-            }
-        }
+        Cell::Text(text) => launch.texts.push((id, text.into())),
         Cell::Malformed => set.losses.add(LossKind::CounterMalformed, 1),
         Cell::Number { value, .. } => {
             let (unit, value) = match row.get(columns.unit).and_then(Scaled::parse) {

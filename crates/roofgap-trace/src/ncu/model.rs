@@ -147,7 +147,7 @@ pub struct CounterSet {
     pub tool: Tool,
     /// The launches, in the order of the input.
     pub launches: Vec<LaunchCounters>,
-    /// Results of ncu's rules.
+    /// Results of ncu's rules, in the order of the launches.
     pub rules: Vec<Rule>,
     /// Declared losses.
     pub losses: Losses,
@@ -199,16 +199,15 @@ impl CounterSet {
     #[must_use]
     pub fn text<'a>(&self, launch: &'a LaunchCounters, name: &str) -> Option<&'a str> {
         let id = self.id(name)?;
-        launch
-            .texts
-            .iter()
-            .find(|(own, _)| *own == id)
-            .map(|(_, text)| &**text)
+        let at = launch.texts.binary_search_by_key(&id, |(own, _)| *own).ok()?;
+        launch.texts.get(at).map(|(_, text)| &**text)
     }
 
     /// Returns the results of ncu's rules for one launch.
     pub fn rules_of(&self, launch: usize) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().filter(move |rule| rule.launch == launch)
+        let first = self.rules.partition_point(|rule| rule.launch < launch);
+        let rules = self.rules.get(first..).unwrap_or_default().iter();
+        rules.take_while(move |rule| rule.launch == launch)
     }
 
     /// Takes in another input. Launches that both have (process, number, kernel, grid and block are the same: pages of
@@ -260,6 +259,7 @@ impl CounterSet {
                 self.rules.push(rule);
             }
         }
+        self.rules.sort_by_key(|rule| rule.launch);
         self.losses.merge(&other.losses);
         let tool = other.tool;
         self.tool.version = self.tool.version.take().or(tool.version);
@@ -282,6 +282,8 @@ impl CounterSet {
 impl LaunchCounters {
     /// Sorts what the readers pushed; the first value of a metric stays.
     pub(super) fn seal(&mut self) {
+        self.texts.sort_by_key(|(id, _)| *id);
+        self.texts.dedup_by_key(|(id, _)| *id);
         self.metrics.sort_by_key(|metric| metric.id);
         self.metrics.dedup_by_key(|metric| metric.id);
         self.metrics.shrink_to_fit();
@@ -291,11 +293,7 @@ impl LaunchCounters {
 
     fn take_in(&mut self, other: Self) {
         self.metrics.extend(other.metrics);
-        for (id, text) in other.texts {
-            if !self.texts.iter().any(|(own, _)| *own == id) {
-                self.texts.push((id, text));
-            }
-        }
+        self.texts.extend(other.texts);
         self.missing.extend(other.missing);
         self.seal();
         self.missing

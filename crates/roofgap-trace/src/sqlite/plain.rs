@@ -2,8 +2,9 @@
 
 use super::schema::{Column, Table, has_real_affinity};
 use super::{MOST_COLUMNS, Value, view};
-use crate::ReadError;
+use crate::{ReadError, temporary};
 use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeMap;
@@ -12,6 +13,26 @@ use std::sync::Mutex;
 
 /// Limit of views in a file; exports of nsys have none.
 const MOST_VIEWS: usize = 256;
+
+/// Limits of SQLite, far above what an export of nsys needs.
+const LIMITS: [(Limit, i32); 8] = [
+    (Limit::SQLITE_LIMIT_LENGTH, 256 << 20),
+    (Limit::SQLITE_LIMIT_SQL_LENGTH, 1 << 20),
+    (Limit::SQLITE_LIMIT_EXPR_DEPTH, 100),
+    (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 10),
+    (Limit::SQLITE_LIMIT_VDBE_OP, 100_000),
+    (Limit::SQLITE_LIMIT_ATTACHED, 0),
+    (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 1),
+    (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
+];
+
+/// Steps of SQLite's virtual machine between two checks of the budget.
+const STEPS_AT_ONCE: i32 = 10_000;
+
+/// Budget for a file, steps: a fixed part, and a part that grows with its length. A row has at least two bytes on its page and takes
+/// about as many steps as columns.
+const STEPS: u64 = 50_000_000;
+const STEPS_PER_BYTE: u64 = 64;
 
 #[derive(Debug)]
 pub(super) struct Plain {
@@ -23,17 +44,30 @@ impl Plain {
     pub(super) fn open(path: &Path) -> Result<Self, ReadError> {
         let flags =
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(uri(path), flags)
-            .map_err(|e| ReadError::damaged(path, "SQLite file", e))?;
+        let failed = |e| ReadError::damaged(path, "SQLite file", e);
+        let mut connection =
+            temporary::open_by_name(path, |path| Connection::open_with_flags(uri(path), flags))
+                .map_err(|e| ReadError::io(path, e))?
+                .map_err(failed)?;
         // The schema of a file from elsewhere may call functions and modules; only the harmless ones run.
         for (setting, on) in [
             (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
             (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
         ] {
-            connection
-                .set_db_config(setting, on)
-                .map_err(|e| ReadError::damaged(path, "SQLite file", e))?;
+            connection.set_db_config(setting, on).map_err(failed)?;
         }
+        for (limit, most) in LIMITS {
+            connection.set_limit(limit, most).map_err(failed)?;
+        }
+        let bytes = std::fs::metadata(path).map_or(0, |facts| facts.len());
+        let mut left = (STEPS + STEPS_PER_BYTE * bytes) / STEPS_AT_ONCE as u64;
+        let is_spent = move || {
+            left = left.saturating_sub(1);
+            left == 0
+        };
+        connection
+            .progress_handler(STEPS_AT_ONCE, Some(is_spent))
+            .map_err(failed)?;
         Ok(Self {
             path: path.to_path_buf(),
             connection: Mutex::new(connection),
@@ -41,7 +75,13 @@ impl Plain {
     }
 
     fn damaged(&self, error: rusqlite::Error) -> ReadError {
-        ReadError::damaged(&self.path, "SQLite file", error)
+        let what = match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::OperationInterrupted) => {
+                "reading it takes far more steps than its length explains".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        ReadError::damaged(&self.path, "SQLite file", what)
     }
 
     fn connection(&self) -> std::sync::MutexGuard<'_, Connection> {
@@ -53,7 +93,7 @@ impl Plain {
     fn refused(&self, view: &str) -> ReadError {
         ReadError::Unsupported {
             path: self.path.clone(),
-            what: format!("`{view}` is a view with a query of its own, which is not run"),
+            what: format!("`{view}` is a view with a query of its own or a virtual table, which is not run"),
             remedy: "export the report again with `nsys export --type sqlite`".into(),
         }
     }
@@ -63,6 +103,14 @@ impl Plain {
         let sql = "SELECT name, ifnull(sql, '') FROM sqlite_master WHERE type = 'view'";
         let mut statement = connection.prepare(sql)?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect()
+    }
+
+    /// Returns, for each table and view, true if it is a usual table, and true if it is a virtual one.
+    fn kinds(&self, connection: &Connection) -> rusqlite::Result<BTreeMap<String, (bool, bool)>> {
+        let sql = "SELECT name, type = 'table' AND NOT wr, type = 'virtual' FROM pragma_table_list WHERE schema = 'main'";
+        let mut statement = connection.prepare(sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
         rows.collect()
     }
 
@@ -83,23 +131,25 @@ impl Plain {
                 return Err(self.refused(name));
             }
         }
+        let kinds = self.kinds(&connection).map_err(|e| self.damaged(e))?;
         let mut statement = connection
-            .prepare(
-                "SELECT m.name, m.rootpage, l.type = 'table' AND NOT l.wr FROM sqlite_master m, pragma_table_list l \
-                 WHERE m.type IN ('table', 'view') AND l.schema = 'main' AND l.name = m.name",
-            )
+            .prepare("SELECT name, rootpage FROM sqlite_master WHERE type IN ('table', 'view')")
             .map_err(|e| self.damaged(e))?;
         let found = statement
-            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-            .and_then(Iterator::collect::<Result<Vec<(String, Option<u32>, bool)>, _>>)
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .and_then(Iterator::collect::<Result<Vec<(String, Option<u32>)>, _>>)
             .map_err(|e| self.damaged(e))?;
         let mut tables = BTreeMap::new();
-        for (name, root, usual) in found {
+        for (name, root) in found {
+            let Some(&(usual, is_virtual)) = kinds.get(&name) else {
+                continue;
+            };
             // A simple view of another view would run the query of that one.
             let is_simple = |sql: &String| {
                 view::table_of(sql).is_some_and(|base| !views.keys().any(|v| v.eq_ignore_ascii_case(&base)))
             };
-            if views.get(&name).is_some_and(|sql| !is_simple(sql)) {
+            // The rows of a virtual table come from a module, which steps through them uncounted.
+            if is_virtual || views.get(&name).is_some_and(|sql| !is_simple(sql)) {
                 let table = Table {
                     columns: Vec::new(),
                     root: None,
@@ -110,7 +160,7 @@ impl Plain {
             }
             match self.table(&connection, &name, root.filter(|page| usual && *page > 1)) {
                 Ok(table) => _ = tables.insert(name, table),
-                // A virtual table of a module that is not here, or a view of what is not here, has no rows that anybody could read.
+                // A view of what is not here has no rows that anybody could read.
                 Err(_) if !usual => {}
                 Err(error) => return Err(self.damaged(error)),
             }

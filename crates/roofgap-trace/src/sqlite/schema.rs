@@ -19,7 +19,7 @@ pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// The page its tree begins on, where the tree is the usual one of rows by id.
     pub(super) root: Option<u32>,
-    /// True for a view that is more than columns of one table; its rows are not read.
+    /// True for a virtual table and for a view that is more than columns of one table; their rows are not read.
     pub(super) refused: bool,
 }
 

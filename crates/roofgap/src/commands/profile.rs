@@ -30,7 +30,7 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     let outcome = profile(&props, &cancel_on_signal()?, &mut |event| {
         print_event(&event, printer)
     })?;
-    if let Ok(rendered) = std::fs::read(outcome.run_dir.join("metrics.json"))
+    if let Ok(rendered) = roofgap_collect::file::read_document(&outcome.run_dir.join("metrics.json"))
         && let Ok(analysis) = serde_json::from_slice(&rendered)
     {
         let look = text::TextOptions {

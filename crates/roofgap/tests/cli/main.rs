@@ -6,6 +6,7 @@
 mod agreement;
 mod analyze;
 mod broken;
+mod hostile;
 mod inputs;
 mod meta;
 #[cfg(feature = "embedded")]

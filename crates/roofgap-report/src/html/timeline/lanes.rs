@@ -1,5 +1,6 @@
 //! The lanes of the timeline: ranges by thread and depth, calls by thread, operations by device and stream.
 
+use crate::free_lines::FreeLines;
 use crate::html::class;
 use roofgap_trace::{CallClass, Ns, Trace};
 use std::collections::BTreeMap;
@@ -104,20 +105,20 @@ pub(super) fn operators(trace: &Trace) -> Lanes {
 
 /// Assigns items that nest, sorted by start and then longest first on each thread, to the first free depth.
 fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns, Ns)>) -> Lanes {
-    let mut depths: BTreeMap<u32, Vec<(Ns, Vec<u32>)>> = BTreeMap::new();
+    let mut depths: BTreeMap<u32, (FreeLines, Vec<Vec<u32>>)> = BTreeMap::new();
     for (row, thread, start, end) in rows {
-        let lanes = depths.entry(thread).or_default();
-        match lanes.iter_mut().find(|lane| lane.0 <= start) {
-            Some(lane) => {
-                lane.0 = end;
-                lane.1.push(row);
-            }
-            None => lanes.push((end, vec![row])),
+        let (lines, lanes) = depths.entry(thread).or_default();
+        let line = lines.assign(start, end);
+        if line == lanes.len() {
+            lanes.push(Vec::new());
+        }
+        if let Some(lane) = lanes.get_mut(line) {
+            lane.push(row);
         }
     }
-    let lanes = depths.into_iter().flat_map(|(thread, lanes)| {
+    let lanes = depths.into_iter().flat_map(|(thread, (_, lanes))| {
         let name = thread_name(trace, thread);
-        lanes.into_iter().enumerate().map(move |(depth, (_, rows))| Lane {
+        lanes.into_iter().enumerate().map(move |(depth, rows)| Lane {
             label: if depth == 0 { name.clone() } else { String::new() },
             rows,
         })

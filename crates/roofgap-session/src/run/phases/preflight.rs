@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
-use roofgap_collect::file::{FileHash, hash_file};
+use roofgap_collect::file::{FileHash, hash_file, read_text};
 use roofgap_collect::program::Scripts;
 
 use super::requested::Requested;
@@ -182,7 +182,7 @@ fn manifest_files(manifest: &Path) -> Vec<PathBuf> {
     }
     let mut found = Vec::new();
     let folder = manifest.parent().unwrap_or(Path::new(""));
-    if let Ok(content) = std::fs::read_to_string(manifest)
+    if let Ok(content) = read_text(manifest)
         && let Ok(tree) = read_yaml(&content, manifest, &|_| Origin::Program)
     {
         collect(&tree, folder, &mut found);

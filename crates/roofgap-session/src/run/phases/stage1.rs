@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Analysis;
+use roofgap_collect::file::{read_document, read_text};
 use roofgap_trace::account::{self, Account};
 use serde_json::{Value, json};
 
@@ -32,7 +33,7 @@ pub(crate) fn read(folder: &Path) -> Result<Stage1, ProgramError> {
     let mut accounts = ACCOUNTS.iter().map(|name| folder.join(name));
     if let Some(path) = accounts.find(|path| path.is_file()) {
         let account = account::read(&path).map_err(|error| unusable(&path, error.to_string()))?;
-        let text = std::fs::read_to_string(&path).map_err(|error| unusable(&path, error.to_string()))?;
+        let text = read_text(&path).map_err(|error| unusable(&path, error.to_string()))?;
         return Ok(Stage1 { path, account, text });
     }
     if let Some(path) = stage1_runner::metrics_file(folder) {
@@ -51,7 +52,7 @@ pub(crate) fn read(folder: &Path) -> Result<Stage1, ProgramError> {
         );
         return Err(unusable(folder, why));
     }
-    let text = std::fs::read(&path).map_err(|error| unusable(&path, error.to_string()))?;
+    let text = read_document(&path).map_err(|error| unusable(&path, error.to_string()))?;
     let analysis: Analysis = serde_json::from_slice(&text)
         .map_err(|error| unusable(&path, format!("no {} analysis: {error}", roofgap_analyze::SCHEMA)))?;
     if analysis.stages.is_empty() {

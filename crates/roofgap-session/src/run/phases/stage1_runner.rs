@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roofgap_collect::file::write_atomic;
+use roofgap_collect::file::{read_document, write_atomic};
 use roofgap_collect::program::Phase;
 use roofgap_trace::account::{Account, NoteTime, Repeat, SCHEMA, StageTime, TokenCounts};
 use serde::Deserialize;
@@ -57,7 +57,7 @@ pub(crate) fn metrics_file(folder: &Path) -> Option<PathBuf> {
 }
 
 fn is_stage1(file: &Path) -> bool {
-    let Ok(text) = std::fs::read(file) else {
+    let Ok(text) = read_document(file) else {
         return false;
     };
     serde_json::from_slice::<serde_json::Value>(&text).is_ok_and(|json| json.get("aggregates").is_some())
@@ -65,7 +65,7 @@ fn is_stage1(file: &Path) -> bool {
 
 /// Reads the means of a run as an account with one repeat. The runner keeps no times of single images.
 pub(crate) fn read(file: &Path) -> Result<Account, String> {
-    let text = std::fs::read(file).map_err(|error| error.to_string())?;
+    let text = read_document(file).map_err(|error| error.to_string())?;
     let metrics: Metrics = serde_json::from_slice(&text)
         .map_err(|error| format!("not the metrics of a Stage 1 runner: {error}"))?;
     Ok(account_of(&metrics))

@@ -3,6 +3,7 @@
 use super::super::model::{NvtxKind, NvtxRange};
 use super::super::nvtx::domain;
 use super::super::protobuf::{Fields, Malformed, Wire};
+use rustc_hash::FxHashMap;
 
 /// Reads the stacks of the launching thread, and the ranges open across threads.
 pub(super) fn ranges(
@@ -10,7 +11,7 @@ pub(super) fn ranges(
     launching: Option<u64>,
     out: &mut Vec<NvtxRange>,
 ) -> Result<(), Malformed> {
-    let mut domains: Vec<(u64, String)> = Vec::new();
+    let mut domains: FxHashMap<u64, String> = FxHashMap::default();
     for field in Fields::of(state) {
         if let (1, Wire::Bytes(info)) = field? {
             let (mut id, mut name) = (None, None);
@@ -21,15 +22,12 @@ pub(super) fn ranges(
                     _ => {}
                 }
             }
-            domains.extend(id.zip(name));
+            if let (Some(id), Some(name)) = (id, name) {
+                domains.entry(id).or_insert(name);
+            }
         }
     }
-    let domain_name = |id: u64| {
-        domains
-            .iter()
-            .find(|(own, _)| *own == id)
-            .and_then(|(_, name)| domain(name))
-    };
+    let domain_name = |id: u64| domains.get(&id).and_then(|name| domain(name));
     for field in Fields::of(state) {
         match field? {
             (2, Wire::Bytes(thread)) => {

@@ -40,7 +40,8 @@ fn what_pages_cannot_tell_is_left_to_sqlite() {
     assert!(is_direct(&db, "altered", &["a"]));
     assert!(is_direct(&db, "down", &["a"]));
     assert!(is_direct(&db, "strict", &["a", "b", "c"]));
-    assert!(!is_direct(&db, "words", &["body"]));
+    let error = all(&db, "words", &["body"]).unwrap_err().to_string();
+    assert!(error.contains("virtual table"), "{error}");
     assert_eq!(all(&db, "altered", &["b"]).unwrap(), [[Owned::Int(9)]]);
     assert_eq!(
         all(&db, "down", &["a", "b"]).unwrap(),
@@ -75,6 +76,51 @@ fn a_view_is_read_as_a_table() {
         ]
     );
     assert!(!db.has("broken"));
+}
+
+#[test]
+fn a_file_that_keeps_sqlite_busy_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let branches: String = (1..4_000).map(|n| format!("WHEN {n} THEN {n} ")).collect();
+    let path = write(
+        folder.path(),
+        &format!(
+            "CREATE TABLE t (a INT, b INT AS (CASE a {branches} END) VIRTUAL);
+             INSERT INTO t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000) SELECT 0 FROM n;
+             CREATE TABLE few (a INT, b INT AS (CASE a {branches} END) VIRTUAL); INSERT INTO few VALUES (3);"
+        ),
+    );
+    let db = Database::open(&path).unwrap();
+    assert_eq!(all(&db, "few", &["b"]).unwrap(), [[Owned::Int(3)]]);
+    let error = all(&db, "t", &["b"]).unwrap_err().to_string();
+    assert!(error.contains("more steps than its length explains"), "{error}");
+}
+
+#[test]
+fn many_tables_are_listed_in_linear_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables: String = (0..20_000)
+        .map(|n| format!("CREATE TABLE t{n} (a INT);"))
+        .collect();
+    let path = write(
+        folder.path(),
+        &format!("PRAGMA page_size = 512; BEGIN; {tables} COMMIT"),
+    );
+    // Beyond the budget if each table looked at each other one.
+    assert_eq!(Database::open(&path).unwrap().tables().count(), 20_000);
+}
+
+#[test]
+fn an_expression_beyond_the_limits_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let deep = format!("{}a{}", "(1+".repeat(300), ")".repeat(300));
+    let path = write(
+        folder.path(),
+        &format!("CREATE TABLE t (a INT, b INT AS ({deep}) VIRTUAL); INSERT INTO t VALUES (1)"),
+    );
+    let result = Database::open(&path).and_then(|db| all(&db, "t", &["b"]));
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains("depth"), "{error}");
 }
 
 #[test]
