@@ -33,16 +33,10 @@ impl Activity {
             }
             threads
         };
-        let mut devices: Vec<IntervalSet> = vec![IntervalSet::default(); trace.devices.len()];
-        for row in 0..trace.ops.len() {
-            if let Some(union) = devices.get_mut(trace.ops.device[row].index()) {
-                union.add(trace.ops.start[row], trace.ops.end[row]);
-            }
-        }
         Self {
             sync: collect(CallClass::Sync),
             copy: collect(CallClass::Copy),
-            devices,
+            devices: IntervalSet::by_device(trace, |_| true),
         }
     }
 
