@@ -6,8 +6,10 @@ use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
 use crate::names::Naming;
 use crate::result::*;
 use crate::stages::{StageIndex, StageSet};
-use crate::timeline::{Activity, Contexts, Launches, NO_CALL, StageMeter, kernels, operators, range_table};
-use crate::{account, findings};
+use crate::timeline::{
+    Activity, Contexts, CopyMeter, Launches, NO_CALL, StageMeter, graphs, kernels, operators, range_table,
+};
+use crate::{account, communication, findings, ranks};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Losses, Ns, OpKind, SourceFormat, Trace};
@@ -49,10 +51,12 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let contexts = Contexts::build(trace, &launches.call_of_op);
     let (index, absent) = StageIndex::build(trace, launches, contexts, &options.stages);
     let activity = Activity::of(trace);
+    let copies = CopyMeter::new(trace, options.limits);
     let meter = StageMeter {
         trace,
         index: &index,
         activity: &activity,
+        copies: &copies,
     };
     let program = options.account.as_ref();
     let mut naming = Naming::default();
@@ -60,7 +64,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
 
     let summary_only = trace.ops.is_empty() && !trace.kernel_totals.is_empty();
     // The two sides take about the same time.
-    let ((kernels, mut stages), ((operators, operator_reason), ranges, evidence)) = both(
+    let ((kernels, mut stages), ((operators, operator_reason), ranges, evidence, communication)) = both(
         || {
             let kernels = if summary_only {
                 kernels::from_totals(trace, &mut naming)
@@ -75,14 +79,13 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
                 operator_table(trace, &index, options),
                 range_table(trace, &index),
                 evidence,
+                communication::table(trace),
             )
         },
     );
+    let graphs = graphs::table(trace, 0..trace.ops.len());
     if kernels.is_empty() {
-        reasons.push(Reason::new(
-            About::Kernels,
-            "the capture holds no kernels: no GPU work was recorded",
-        ));
+        reasons.push(Reason::new(About::Kernels, no_kernels(trace, &graphs)));
     }
     reasons.extend(
         absent
@@ -110,6 +113,10 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         workload: program.map(account::workload),
         engine: engine(trace, &index),
         requests: program.and_then(|account| account.requests.clone()),
+        copies: copies.table(0..trace.ops.len()),
+        graphs,
+        communication,
+        ranks: ranks::table(trace),
         reasons,
         ..Analysis::default()
     };
@@ -123,7 +130,15 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     };
     let dtype = program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
     let tokens = account::tokens(&options.tokens, program);
-    add_utilisation(&mut analysis, model.as_ref(), gpu.as_ref(), &tokens, dtype);
+    let share = ranks::model_share(trace);
+    add_utilisation(
+        &mut analysis,
+        model.as_ref(),
+        gpu.as_ref(),
+        &tokens,
+        dtype,
+        &share,
+    );
     let model = model.ok();
 
     let mut measured = Vec::new();
@@ -174,6 +189,24 @@ fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (first, second)
     })
+}
+
+/// Explains why there are no kernels.
+fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
+    let launches: u64 = graphs.iter().map(|graph| graph.launches).sum();
+    if launches > 0 {
+        return format!(
+            "the GPU work was recorded as {} launches of whole CUDA graphs; nsys shows their kernels with --cuda-graph-trace=node",
+            findings::count(launches)
+        );
+    }
+    match trace.ops.len() {
+        0 => "the capture holds no kernels: no GPU work was recorded".to_owned(),
+        transfers => format!(
+            "the capture holds no kernels, only copies and memory sets: {}",
+            findings::count(transfers as u64)
+        ),
+    }
 }
 
 /// Explains why there are no stages.

@@ -20,7 +20,8 @@
 //!
 //! - `result`: the types of the JSON;
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
-//! - `timeline`: launches, idle time, kernels, operators, ranges;
+//! - `timeline`: launches, idle time, kernels, copies, graphs, operators, ranges;
+//! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
 //! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side.
@@ -33,7 +34,9 @@ pub mod model;
 
 mod account;
 mod analyze;
+mod communication;
 mod names;
+mod ranks;
 mod result;
 mod stages;
 mod timeline;

@@ -1,6 +1,8 @@
 //! The limit of a stage in one line.
 
-use crate::result::Stage;
+use crate::findings::{count, size};
+use crate::result::{CopyKind, Stage};
+use std::collections::BTreeMap;
 
 /// The limit of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,19 +18,20 @@ const BUSY: f64 = 0.8;
 
 /// Judges a stage by where its wall time went.
 pub fn verdict(stage: &Stage) -> Verdict {
-    let (Some(busy), Some(idle), Some(projected)) = (stage.busy_ns, stage.causes(), stage.projected_ns)
-    else {
+    let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
         let why = "no GPU work was recorded for this stage".to_owned();
         return Verdict {
             label: "not measured",
             why,
         };
     };
-    // Work of other ranges and threads keeps the GPU busy too.
+    // Work of other ranges and threads, and earlier work, keep the GPU busy too.
     let elapsed = stage.elapsed_ns().max(1) as f64;
+    let outside = stage.outside();
     let foreign = stage.each_device(stage.foreign_ns()) as f64 / elapsed;
+    let queued = outside.queued_ns as f64 / elapsed;
     let own = stage.busy_share().unwrap_or(0.0);
-    let share = (own + foreign).min(1.0_f64.max(own));
+    let share = (own + foreign + queued).min(1.0_f64.max(own));
     let of_each = if stage.device_count > 1 {
         format!(" on the average of {} GPUs", stage.device_count)
     } else {
@@ -42,38 +45,23 @@ pub fn verdict(stage: &Stage) -> Verdict {
     } else {
         "the wall time"
     };
-    if share >= BUSY {
-        let copies = stage.memcpy_ns.unwrap_or(0);
-        if copies > stage.kernel_ns.unwrap_or(0) && copies > busy / 2 {
-            let why = format!(
-                "the GPU is busy {:.1} % of {time}{of_each}, most of that with copies",
-                100.0 * share
-            );
-            return Verdict {
-                label: "copy-bound",
-                why,
-            };
-        }
-        let why = format!("the GPU is busy {:.1} % of {time}{of_each}", 100.0 * share);
-        return Verdict {
-            label: "GPU-bound",
-            why,
+    let apart = if stage.devices_per_instance > 1.0 && stage.projected_ns.is_some() {
+        let all = stage.each_device(busy.saturating_add(idle.total_ns()));
+        let projected = stage.projected_ns.unwrap_or(0);
+        let known = match stage.period_ns {
+            Some(_) => all,
+            None => all.saturating_add((stage.elapsed_ns() - projected).max(0)),
         };
-    }
-    let (outside, queued, between) = if stage.period_ns.is_some() {
-        (0, 0, stage.between_ns)
-    } else {
-        let outside = (stage.elapsed_ns() - projected).max(0);
-        (outside, stage.each_device(stage.queued_ns).min(outside), 0)
-    };
-    let apart = if stage.devices_per_instance > 1.0 {
-        let known = stage.each_device(busy.saturating_add(idle.total_ns()));
-        stage
-            .elapsed_ns()
-            .saturating_sub(known.saturating_add(outside))
-            .max(0)
+        stage.elapsed_ns().saturating_sub(known).max(0)
     } else {
         0
+    };
+    let (label, after) = match stage.period_ns {
+        Some(_) => ("gaps between steps", "the CPU had not launched the next step yet"),
+        None => (
+            "host-bound",
+            "the CPU worked before the first or after the last GPU operation",
+        ),
     };
     let causes = [
         (
@@ -97,28 +85,27 @@ pub fn verdict(stage: &Stage) -> Verdict {
             "work was launched and had not started",
         ),
         (
-            queued,
-            "queued",
-            "the GPU still worked for what came before the stage",
-        ),
-        (
             apart,
             "uneven",
             "one GPU had nothing to do before its first or after its last operation, while another worked",
         ),
-        (
-            between,
-            "gaps between steps",
-            "the CPU had not launched the next step yet",
-        ),
-        (
-            outside - queued,
-            "host-bound",
-            "the CPU worked before the first or after the last GPU operation",
-        ),
+        (outside.idle_ns, label, after),
     ];
     let lost: i64 = causes.iter().map(|c| c.0).sum();
     let (ns, label, cause) = causes.into_iter().max_by_key(|c| c.0).unwrap_or_default();
+    if outside.queued_ns > ns && queued > own {
+        let why = format!(
+            "the GPU works on what came before the stage for {:.1} % of {time}{of_each}, and on the stage for {:.1} %",
+            100.0 * queued,
+            100.0 * own
+        );
+        return Verdict { label: "queued", why };
+    }
+    if share >= BUSY {
+        let (label, work) = busy_with(stage, busy);
+        let why = format!("the GPU is busy {:.1} % of {time}{of_each}{work}", 100.0 * share);
+        return Verdict { label, why };
+    }
     let why = format!(
         "the GPU is idle {:.1} % of {time}{of_each}; in {:.0} % of that {cause}",
         100.0 * (1.0 - share),
@@ -127,10 +114,54 @@ pub fn verdict(stage: &Stage) -> Verdict {
     Verdict { label, why }
 }
 
+/// Returns the label of a stage that keeps the GPU busy, and the work that takes most of that time if it is not kernels.
+fn busy_with(stage: &Stage, busy: i64) -> (&'static str, String) {
+    let copies = stage.memcpy_ns.unwrap_or(0);
+    if copies > stage.kernel_ns.unwrap_or(0) && copies > busy / 2 {
+        return (
+            "copy-bound",
+            format!(", most of that with {}", main_copies(stage)),
+        );
+    }
+    let (launches, graphs) = stage.graphs.iter().fold((0, 0), |sum, graph| {
+        (sum.0 + graph.launches, sum.1 + graph.total_ns)
+    });
+    let work = if graphs > busy / 2 {
+        format!(
+            ", most of that with {} launches of whole CUDA graphs",
+            count(launches)
+        )
+    } else {
+        String::new()
+    };
+    ("GPU-bound", work)
+}
+
+/// Describes the kind of copies that takes the most time, such as "host-to-device copies: 25.5 GB at 27.7 GB/s".
+fn main_copies(stage: &Stage) -> String {
+    let mut kinds: BTreeMap<CopyKind, (i64, Option<u64>)> = BTreeMap::new();
+    for row in &stage.copies {
+        let sum = kinds.entry(row.kind).or_insert((0, Some(0)));
+        sum.0 += row.total_ns;
+        sum.1 = sum.1.zip(row.bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
+    }
+    let most = kinds.into_iter().max_by_key(|(_, (ns, _))| *ns);
+    match most {
+        Some((CopyKind::Unknown, _)) | None => "copies".to_owned(),
+        Some((kind, (ns, Some(bytes)))) if ns > 0 => format!(
+            "{} copies: {} at {}/s",
+            kind.as_str().replace(' ', "-"),
+            size(bytes),
+            size((bytes as f64 * 1e9 / ns as f64) as u64)
+        ),
+        Some((kind, _)) => format!("{} copies", kind.as_str().replace(' ', "-")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Idle;
+    use crate::result::{CopyRow, ForeignWork, GraphRow, Idle};
 
     fn stage(wall: i64, projected: i64, busy: i64, idle: Idle) -> Stage {
         Stage {
@@ -167,5 +198,87 @@ mod tests {
         );
         assert_eq!(verdict(&Stage::default()).label, "not measured");
         assert!(verdict(&stage(100, 98, 8, launch)).why.contains("idle 92.0 %"));
+    }
+
+    #[test]
+    fn copies_are_named_with_their_rate() {
+        let mut loading = stage(1_000, 1_000, 950, Idle::default());
+        loading.memcpy_ns = Some(920_000_000);
+        loading.busy_ns = Some(950_000_000);
+        loading.wall_ns = 1_000_000_000;
+        loading.projected_ns = Some(1_000_000_000);
+        loading.copies = vec![
+            CopyRow {
+                kind: CopyKind::HostToDevice,
+                bytes: Some(25_484_000_000),
+                total_ns: 920_000_000,
+                ..CopyRow::default()
+            },
+            CopyRow {
+                kind: CopyKind::DeviceToHost,
+                bytes: Some(8),
+                total_ns: 10,
+                ..CopyRow::default()
+            },
+        ];
+        let words = verdict(&loading);
+        assert_eq!(words.label, "copy-bound");
+        assert!(
+            words.why.ends_with("host-to-device copies: 25.5 GB at 27.7 GB/s"),
+            "{}",
+            words.why
+        );
+        loading.copies[0].bytes = None;
+        assert!(verdict(&loading).why.ends_with("with host-to-device copies"));
+    }
+
+    #[test]
+    fn whole_graphs_are_work() {
+        let mut graphs = stage(100, 100, 95, Idle::default());
+        graphs.graphs = vec![GraphRow {
+            launches: 1_200,
+            total_ns: 90,
+            ..GraphRow::default()
+        }];
+        let words = verdict(&graphs);
+        assert_eq!(words.label, "GPU-bound");
+        assert!(
+            words.why.ends_with("with 1,200 launches of whole CUDA graphs"),
+            "{}",
+            words.why
+        );
+    }
+
+    /// A stage that waits behind earlier work is neither idle nor held up by the CPU.
+    #[test]
+    fn earlier_work_is_not_idle_time() {
+        let mut waits = stage(100, 30, 30, Idle::default());
+        waits.queued_ns = 65;
+        let words = verdict(&waits);
+        assert_eq!(words.label, "queued");
+        assert!(
+            words.why.contains("65.0 %") && words.why.contains("30.0 %"),
+            "{}",
+            words.why
+        );
+        // Mostly its own work: the GPU is the limit all the same.
+        waits.projected_ns = Some(60);
+        waits.busy_ns = Some(60);
+        waits.queued_ns = 35;
+        let words = verdict(&waits);
+        assert_eq!(words.label, "GPU-bound");
+        assert!(words.why.contains("busy 95.0 %"), "{}", words.why);
+    }
+
+    #[test]
+    fn work_of_others_after_the_last_operation_is_not_idle_time() {
+        let mut early = stage(100, 20, 20, Idle::default());
+        assert_eq!(verdict(&early).label, "host-bound");
+        early.after_ns = 75;
+        early.foreign = Some(ForeignWork {
+            busy_ns: 75,
+            ..ForeignWork::default()
+        });
+        assert_eq!(verdict(&early).label, "GPU-bound");
     }
 }

@@ -3,8 +3,8 @@
 use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::requests_text;
-use crate::view::table::plain;
-use crate::view::{findings, kernels, stages};
+use crate::view::table::{Table, plain};
+use crate::view::{findings, gpu_work, kernels, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
@@ -46,8 +46,18 @@ impl TextOptions {
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 7] =
-        [head, stages, requests, findings, kernels, counters, losses];
+    let sections: [fn(&Analysis, TextOptions, &mut String); 10] = [
+        head,
+        stages,
+        requests,
+        findings,
+        kernels,
+        graphs,
+        copies,
+        communication,
+        counters,
+        losses,
+    ];
     for section in sections {
         section(analysis, options, &mut out);
     }
@@ -79,6 +89,9 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
     if let Some(workload) = &analysis.workload {
         let _ = writeln!(out, "model: {}", plain(&provenance::model(workload)));
     }
+    for rank in &analysis.ranks {
+        let _ = writeln!(out, "rank: {}", gpu_work::rank(rank));
+    }
     if let Some(engine) = &analysis.engine {
         let _ = writeln!(
             out,
@@ -92,9 +105,14 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
         return;
     }
     let busy = totals.busy_ns.map(|b| format!(", GPU busy {} ms", ms(b)));
+    let launches: u64 = analysis.graphs.iter().map(|graph| graph.launches).sum();
+    let graphs = match launches {
+        0 => String::new(),
+        _ => format!(", {} launches of whole graphs", count(launches)),
+    };
     let _ = writeln!(
         out,
-        "whole trace: {} kernels, {} ms of kernel time{}",
+        "whole trace: {} kernels, {} ms of kernel time{graphs}{}",
         count(totals.kernel_count),
         ms(totals.kernel_ns),
         busy.unwrap_or_default()
@@ -191,6 +209,74 @@ fn kernels(analysis: &Analysis, options: TextOptions, out: &mut String) {
         let total: i64 = rest.iter().map(|k| k.total_ns).sum();
         let _ = writeln!(out, "and {} more with {} ms in total", rest.len(), ms(total));
     }
+}
+
+/// Writes a table of the whole trace with its heading, or nothing for an empty one.
+fn work(
+    title: &str,
+    table: &Table,
+    columns: &[&str],
+    one_device: bool,
+    options: TextOptions,
+    out: &mut String,
+) {
+    if table.is_empty() {
+        return;
+    }
+    heading(title, options, out);
+    let shown: Vec<&str> = columns
+        .iter()
+        .copied()
+        .filter(|name| !(one_device && *name == "device"))
+        .collect();
+    let mut table = table.pick(&shown);
+    let all = table.rows.len();
+    table.rows.truncate(options.kernels);
+    out.push_str(&table.text());
+    more(all, table.rows.len(), out);
+}
+
+fn graphs(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    let columns = ["graph", "device", "launches", "total ms", "mean ms"];
+    let one = analysis.devices.len() < 2;
+    let table = gpu_work::graphs(analysis);
+    work("Graphs recorded whole", &table, &columns, one, options, out);
+}
+
+fn copies(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    let columns = [
+        "copy",
+        "device",
+        "host memory",
+        "calls",
+        "bytes",
+        "total ms",
+        "GB/s",
+        "overlapped %",
+        "of peak %",
+        "link",
+    ];
+    let one = analysis.devices.len() < 2;
+    let table = gpu_work::copies(analysis);
+    work("Copies, whole trace", &table, &columns, one, options, out);
+}
+
+fn communication(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    let columns = [
+        "collective",
+        "group",
+        "ranks",
+        "device",
+        "calls",
+        "bytes",
+        "total ms",
+        "hidden ms",
+        "exposed ms",
+        "bus GB/s",
+    ];
+    let one = analysis.devices.len() < 2;
+    let table = gpu_work::communication(analysis);
+    work("Communication, whole trace", &table, &columns, one, options, out);
 }
 
 fn counters(analysis: &Analysis, options: TextOptions, out: &mut String) {

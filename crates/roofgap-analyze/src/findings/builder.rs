@@ -70,6 +70,20 @@ pub(super) fn us(ns: f64) -> String {
     format!("{:.1} µs", ns / 1e3)
 }
 
+/// Formats bytes in a fitting unit, in powers of 1000 as disks and size limits are stated.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (1_000_000_000_000, "TB"),
+        (1_000_000_000, "GB"),
+        (1_000_000, "MB"),
+        (1_000, "kB"),
+    ];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
 /// Formats a count with commas between thousands.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -95,6 +109,12 @@ pub(super) fn times(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes() {
+        let sizes = [0, 999, 1_000, 2_000_000_000].map(size);
+        assert_eq!(sizes, ["0 B", "999 B", "1.0 kB", "2.0 GB"]);
+    }
 
     #[test]
     fn numbers_in_sentences() {

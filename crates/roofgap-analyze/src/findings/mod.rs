@@ -12,7 +12,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use builder::count;
+pub use builder::{count, size};
 pub(crate) use collect::evidence;
 
 use evidence::StageEvidence;

@@ -1,8 +1,8 @@
 //! The facts of one GPU, and what the device or the user says over them.
 
 use super::{Dtype, lookup};
-use roofgap_trace::Trace;
 use roofgap_trace::account::Account;
+use roofgap_trace::{Device, Trace};
 use serde::{Deserialize, Serialize};
 
 /// Peaks by number format, in TFLOP/s (TOP/s for int8). What no source states is `None`.
@@ -67,6 +67,9 @@ pub struct GpuFacts {
     pub l2_mib: Option<f64>,
     /// Bandwidth of the device memory, in GB/s.
     pub bandwidth_gbs: Option<f64>,
+    /// Link to the host: PCIe generation and lanes, or `NVLink-C2C`; `None` where the platform decides.
+    #[serde(default)]
+    pub host_link: Option<String>,
     /// Peaks without sparsity.
     pub dense_tflops: TensorPeaks,
     /// Peaks with 2:4 structured sparsity, for reference only: no ratio is taken against them.
@@ -153,6 +156,7 @@ impl GpuFacts {
             memory_gb: None,
             l2_mib: None,
             bandwidth_gbs: None,
+            host_link: None,
             dense_tflops: TensorPeaks::default(),
             sparse_tflops: TensorPeaks::default(),
             source: SET_BY_USER.to_owned(),
@@ -312,6 +316,11 @@ impl GpuFacts {
             }
             return Err(NoDevice);
         };
+        Ok(GpuFacts::of_trace_device(device, limits))
+    }
+
+    /// Returns the facts of a device of a trace.
+    pub(crate) fn of_trace_device(device: &Device, limits: UserLimits) -> Self {
         let name = device.name.as_deref().unwrap_or("");
         let report = DeviceReport {
             bandwidth_bytes_per_s: device.bandwidth_bytes_per_s,
@@ -319,7 +328,7 @@ impl GpuFacts {
             sms: device.sms,
         };
         let (cc, memory) = (device.compute_capability, device.memory_bytes);
-        Ok(GpuFacts::of_device(name, cc, memory, &report, limits))
+        GpuFacts::of_device(name, cc, memory, &report, limits)
     }
 }
 

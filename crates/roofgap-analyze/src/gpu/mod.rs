@@ -4,6 +4,7 @@
 
 mod dtype;
 mod facts;
+mod link;
 mod lookup;
 mod table;
 
@@ -11,5 +12,6 @@ pub use dtype::{Dtype, UnknownDtype};
 #[cfg(test)]
 pub(crate) use facts::DeviceReport;
 pub use facts::{GpuFacts, Peak, TensorPeaks, UserLimits};
+pub(crate) use link::CopyLinks;
 pub use lookup::{UnknownGpu, lookup};
 pub use table::TableError;

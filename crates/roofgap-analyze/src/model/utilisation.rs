@@ -3,6 +3,7 @@
 use super::Architecture;
 use super::work::{StageKind, StageWork, Term, Tokens};
 use crate::gpu::{Dtype, GpuFacts};
+use crate::ranks::ModelShare;
 use crate::result::{self, About, Analysis, Mbu, Mfu, Reason, Whole};
 
 /// A value that MFU and MBU need is missing.
@@ -119,6 +120,7 @@ pub(crate) fn add_utilisation(
     gpu: Result<&GpuFacts, impl ToString + Copy>,
     tokens: &Tokens,
     dtype: Option<Dtype>,
+    share: &ModelShare,
 ) {
     let mut reasons = Vec::new();
     let mut parts = Vec::new();
@@ -145,6 +147,9 @@ pub(crate) fn add_utilisation(
         let steps = stage.steps.as_ref().map(|s| s.count);
         let known = model.map_err(|why| why.to_string()).and_then(|model| {
             let gpu = gpu.map_err(|why| why.to_string())?;
+            if let ModelShare::Unknown(why) = share {
+                return Err(why.clone());
+            }
             let work = model.stage_work(kind, tokens, stage.instances, steps);
             Ok((model, gpu, work.map_err(|why| why.to_string())?))
         });
@@ -155,7 +160,11 @@ pub(crate) fn add_utilisation(
                 continue;
             }
         };
-        let mut work = work.on_devices(stage.device_count as u32);
+        let mut work = match share {
+            ModelShare::TensorParallel { ranks } => work.split_over(*ranks),
+            _ => work,
+        }
+        .on_devices(stage.device_count as u32);
         if stage.closes_early() {
             work.assumptions.push(format!(
                 "the ranges of {} end {:.3} ms before its GPU work, so the time to the end of that work counts",

@@ -3,15 +3,18 @@
 //! Times are integer nanoseconds, sizes are bytes, percentages run from 0 to 100. A value that was not measured is `None`.
 
 mod capture;
+mod gpu_work;
 mod reason;
 mod stage;
 mod tables;
 mod utilisation;
 
 pub use capture::{DeviceInfo, EngineInfo, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo};
+pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
 pub use reason::{About, Reason};
 pub use stage::{
-    CpuSteps, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageKind, StageOrigin, Steps,
+    CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind, StageOrigin,
+    Steps,
 };
 pub use tables::{CounterRow, Finding, Kernel, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
@@ -64,6 +67,18 @@ pub struct Analysis {
     /// Requests that a load generator sent to the server, without a profiler where such a run was made.
     #[serde(default)]
     pub requests: Option<RequestStats>,
+    /// Copies by device, direction and kind of host memory, by total time.
+    #[serde(default)]
+    pub copies: Vec<CopyRow>,
+    /// Graphs that were recorded as one operation, by total time.
+    #[serde(default)]
+    pub graphs: Vec<GraphRow>,
+    /// Communication kernels by device, collective and group, by total time.
+    #[serde(default)]
+    pub communication: Vec<CommunicationRow>,
+    /// Ranks of a distributed job.
+    #[serde(default)]
+    pub ranks: Vec<RankInfo>,
     /// Reasons for values that are null or empty.
     #[serde(default)]
     pub reasons: Vec<Reason>,

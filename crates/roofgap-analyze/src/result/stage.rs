@@ -1,6 +1,6 @@
 //! The numbers of one stage.
 
-use super::{Kernel, Mbu, Mfu};
+use super::{CopyRow, GraphRow, Kernel, Mbu, Mfu};
 use serde::{Deserialize, Serialize};
 
 /// The kind of a stage.
@@ -84,6 +84,9 @@ pub struct Stage {
     /// Time before its first operation in which the GPU ran earlier work, summed over instances and devices, ns.
     #[serde(default)]
     pub queued_ns: i64,
+    /// Part of `foreign.busy_ns` after the last operation of an instance, ns.
+    #[serde(default)]
+    pub after_ns: i64,
     /// Idle time between its first and last operation by cause, per device; overlapping instances count once.
     pub idle: Option<Idle>,
     /// Part of `idle.launch_ns` that follows a wait or a copy.
@@ -126,6 +129,12 @@ pub struct Stage {
     /// GPU work of other ranges and threads in its time; `None` where there is none.
     #[serde(default)]
     pub foreign: Option<ForeignWork>,
+    /// Copies, by total time.
+    #[serde(default)]
+    pub copies: Vec<CopyRow>,
+    /// Graphs that were recorded as one operation, by total time.
+    #[serde(default)]
+    pub graphs: Vec<GraphRow>,
 }
 
 impl Stage {
@@ -163,6 +172,26 @@ impl Stage {
         })
     }
 
+    /// Returns the time before the first and after the last operation of its instances, ns.
+    pub fn outside(&self) -> Outside {
+        let Some(projected) = self.projected_ns else {
+            return Outside::default();
+        };
+        if self.period_ns.is_some() {
+            return Outside {
+                idle_ns: self.between_ns,
+                ..Outside::default()
+            };
+        }
+        let all = (self.elapsed_ns() - projected).max(0);
+        let queued_ns = self.each_device(self.queued_ns).min(all);
+        let after = self.each_device(self.after_ns).min(all - queued_ns);
+        Outside {
+            queued_ns,
+            idle_ns: all - queued_ns - after,
+        }
+    }
+
     /// Divides a sum over devices by the number of devices per instance.
     pub fn each_device(&self, ns: i64) -> i64 {
         if self.devices_per_instance > 1.0 {
@@ -171,6 +200,15 @@ impl Stage {
             ns
         }
     }
+}
+
+/// Time of a stage before the first and after the last GPU operation of its instances, averaged over devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outside {
+    /// Time before the first operation in which the GPU ran earlier work, ns.
+    pub queued_ns: i64,
+    /// Time in which the GPU ran nothing, ns; between the steps of an engine where the stage has such steps.
+    pub idle_ns: i64,
 }
 
 /// The origin of the times of a stage.

@@ -4,7 +4,7 @@
 //! of its context, so the cost does not grow with how deep ranges nest.
 
 use super::launches::NO_CALL;
-use roofgap_trace::{Ns, ThreadId, Trace};
+use roofgap_trace::{BackwardLink, Ns, ThreadId, Trace};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -323,7 +323,91 @@ impl Contexts {
             found.sweep(trace, thread, calls, &ranges);
             found.threads.push(ranges);
         }
+        found.follow_forward(trace, &calls);
         found
+    }
+
+    /// Adds to the calls of a backward operator the ranges around its forward operator. `calls` are those of each thread.
+    fn follow_forward(&mut self, trace: &Trace, calls: &[Vec<u32>]) {
+        let mut links: Vec<&BackwardLink> = trace.backward.iter().collect();
+        links.sort_by_key(|link| (link.thread, link.start, Reverse(link.end)));
+        // Operators nest; the outermost decides.
+        let mut last: Option<&BackwardLink> = None;
+        links.retain(|link| {
+            let inside = last.is_some_and(|last| last.thread == link.thread && link.start < last.end);
+            if !inside {
+                last = Some(*link);
+            }
+            !inside
+        });
+        // Without room for more rows, members are computed when they are asked for.
+        let mut room = true;
+        for link in links {
+            let calls = calls.get(link.thread.index()).map_or(&[][..], |calls| calls);
+            let from = calls.partition_point(|&call| trace.calls.start[call as usize] < link.start);
+            let to = calls.partition_point(|&call| trace.calls.start[call as usize] < link.end);
+            let inside = calls.get(from..to).unwrap_or_default();
+            let Some(ranges) = self
+                .threads
+                .get(link.forward_thread.index())
+                .filter(|_| !inside.is_empty())
+            else {
+                continue;
+            };
+            let start = |row: &u32| trace.ranges.rows[*row as usize].start;
+            let opened = ranges
+                .rows
+                .partition_point(|row| start(row) <= link.forward_start);
+            let forward = Members::Open {
+                thread: link.forward_thread.index(),
+                opened,
+                until: link.forward_end,
+            };
+            let around: Vec<u32> = match room {
+                true => ranges
+                    .open(opened, link.forward_end)
+                    .into_iter()
+                    .copied()
+                    .collect(),
+                false => Vec::new(),
+            };
+            if room && around.is_empty() {
+                continue;
+            }
+            let mut joined: Option<(u32, u32)> = None;
+            for &call in inside {
+                let own = self.of_call[call as usize];
+                let context = match joined {
+                    Some((same, context)) if same == own => context,
+                    _ => {
+                        room = room && self.join(own, &around);
+                        if !room {
+                            self.members.push(forward);
+                        }
+                        self.members.len() as u32 - 1
+                    }
+                };
+                joined = Some((own, context));
+                self.of_call[call as usize] = context;
+            }
+        }
+    }
+
+    /// Adds a context of the ranges of another one and those `around` a forward operator; false if there is no room.
+    fn join(&mut self, own: u32, around: &[u32]) -> bool {
+        let mut rows: Vec<u32> = self.ranges(own).iter().copied().collect();
+        rows.extend(around);
+        // Rows are in the order of their start, so that outer ranges come first.
+        rows.sort_unstable();
+        rows.dedup();
+        let from = self.stored.len();
+        let to = from + rows.len();
+        if to > self.most_stored {
+            return false;
+        }
+        self.stored.extend(rows);
+        self.members.push(Members::Stored { from, to });
+        true
     }
 
     /// One thread: calls and ranges are both in the order of their start.
@@ -488,6 +572,41 @@ mod tests {
             let trace = trace(ranges, &calls);
             check(&trace, &build(&trace));
         }
+    }
+
+    /// Calls of a backward operator have the ranges around its forward operator, and their own.
+    #[test]
+    fn backward_calls_follow_the_forward_operator() {
+        let mut trace = trace(
+            &[(0, 100), (10, 20), (30, 40), (60, 70)],
+            &[(50, 51), (62, 63), (80, 81)],
+        );
+        let process = trace.threads[0].process;
+        let autograd = trace.add_thread(process, 2, "");
+        trace.calls.thread.fill(autograd);
+        let own = trace.ranges.rows.last_mut().unwrap();
+        (own.thread, own.end_thread) = (autograd, autograd);
+        for (start, end, forward_start) in [(49, 70, 12), (55, 65, 32)] {
+            trace.backward.push(BackwardLink {
+                thread: autograd,
+                start,
+                end,
+                forward_thread: ThreadId(0),
+                forward_start,
+                forward_end: forward_start + 3,
+            });
+        }
+        let contexts = build(&trace);
+        let rows = |call: u32| {
+            contexts
+                .ranges(contexts.of(call))
+                .iter()
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rows(0), [0, 1]);
+        assert_eq!(rows(1), [0, 1, 3], "the outermost backward operator decides");
+        assert!(rows(2).is_empty());
     }
 
     #[test]

@@ -35,12 +35,7 @@ impl Activity {
             }
             threads
         };
-        let mut devices: Vec<IntervalSet> = vec![IntervalSet::default(); trace.devices.len()];
-        for row in 0..trace.ops.len() {
-            if let Some(union) = devices.get_mut(trace.ops.device[row].index()) {
-                union.add(trace.ops.start[row], trace.ops.end[row]);
-            }
-        }
+        let devices = IntervalSet::by_device(trace, |_| true);
         Self {
             sync: collect(CallClass::Sync),
             copy: collect(CallClass::Copy),

@@ -1,6 +1,6 @@
 //! Sets of disjoint time intervals.
 
-use roofgap_trace::{Ns, Range, ThreadId};
+use roofgap_trace::{Ns, Range, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Disjoint intervals in order.
@@ -34,6 +34,18 @@ impl IntervalSet {
             .into_iter()
             .map(|(thread, list)| (thread, Self::of(list)))
             .collect()
+    }
+
+    /// Collects the times of the GPU operations for which `keep` holds, by device.
+    pub(crate) fn by_device(trace: &Trace, keep: impl Fn(usize) -> bool) -> Vec<Self> {
+        let ops = &trace.ops;
+        let mut sets = vec![Self::default(); trace.devices.len()];
+        for row in (0..ops.len()).filter(|&row| keep(row)) {
+            if let Some(set) = sets.get_mut(ops.device[row].index()) {
+                set.add(ops.start[row], ops.end[row]);
+            }
+        }
+        sets
     }
 
     /// Adds an interval. Cheap if it does not start before the last one.
@@ -124,6 +136,43 @@ impl IntervalSet {
     }
 }
 
+/// A set of intervals with the time covered before each, so that long overlaps cost no more than short ones.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CoveredTime {
+    set: IntervalSet,
+    before: Vec<Ns>,
+}
+
+impl CoveredTime {
+    /// Adds up the time before each interval.
+    pub(crate) fn of(set: IntervalSet) -> Self {
+        let mut sum = 0;
+        let before = set.0.iter().map(|(start, end)| {
+            let before = sum;
+            sum += end - start;
+            before
+        });
+        Self {
+            before: before.collect(),
+            set,
+        }
+    }
+
+    /// Returns the time covered in `start..end`, ns.
+    pub(crate) fn overlap(&self, start: Ns, end: Ns) -> Ns {
+        self.until(end) - self.until(start)
+    }
+
+    fn until(&self, moment: Ns) -> Ns {
+        let after = self.set.0.partition_point(|(start, _)| *start < moment);
+        let last = after.checked_sub(1);
+        last.map_or(0, |at| {
+            let (start, end) = self.set.0[at];
+            self.before[at] + end.min(moment) - start
+        })
+    }
+}
+
 /// The first start and last end of a group of GPU operations.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent(pub(super) Ns, pub(super) Ns);
@@ -158,6 +207,7 @@ mod tests {
             prop_assert_eq!(union.length(), (0..300).filter(|t| covered(*t)).count() as i64);
             let (from, to) = (probe.0, probe.0 + probe.1);
             prop_assert_eq!(union.overlap(from, to), (from..to).filter(|t| covered(*t)).count() as i64);
+            prop_assert_eq!(CoveredTime::of(union.clone()).overlap(from, to), union.overlap(from, to));
             for guess in 0..=union.intervals().len() + 1 {
                 let mut near = guess;
                 prop_assert_eq!(union.overlap_near(from, to, &mut near), union.overlap(from, to));

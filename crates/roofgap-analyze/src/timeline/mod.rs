@@ -1,6 +1,8 @@
-//! Numbers of a timeline: launches joined with GPU operations, ranges around launches, idle time, kernels and operators.
+//! Numbers of a timeline: launches joined with GPU operations, ranges around launches, idle time, kernels, copies,
+//! graphs and operators.
 
 mod contexts;
+mod copies;
 mod idle;
 mod interval;
 mod launches;
@@ -8,14 +10,24 @@ mod range_table;
 mod stage_metrics;
 mod step_periods;
 
+pub(crate) mod graphs;
 pub(crate) mod kernels;
 pub(crate) mod operators;
 pub(crate) mod steps;
 
 pub use contexts::Contexts;
+pub(crate) use copies::CopyMeter;
 pub(crate) use idle::Activity;
+pub(crate) use interval::CoveredTime;
 pub use interval::IntervalSet;
 pub use launches::{Launches, NO_CALL};
 pub(crate) use operators::sort_operators;
 pub(crate) use range_table::range_table;
 pub(crate) use stage_metrics::{ByName, StageMeter};
+
+use roofgap_trace::{DeviceId, Trace};
+
+/// Returns the number by which the tool calls a device.
+pub(crate) fn device_number(trace: &Trace, device: DeviceId) -> Option<u32> {
+    trace.devices.get(device.index()).map(|device| device.number)
+}

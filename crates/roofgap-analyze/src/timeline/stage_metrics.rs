@@ -1,9 +1,10 @@
 //! The numbers of each stage: time, GPU work, idle time by cause, steps and notes.
 
+use super::copies::CopyMeter;
 use super::idle::{Activity, Near};
-use super::interval::{Extent, IntervalSet};
+use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::step_periods::{StepPeriods, sample_deviation};
-use super::{NO_CALL, kernels, steps};
+use super::{NO_CALL, graphs, kernels, steps};
 use crate::names::Naming;
 use crate::result::{ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageOrigin, Steps};
 use crate::stages::{EngineStep, Scheduled, Span, StageIndex};
@@ -15,6 +16,7 @@ pub(crate) struct StageMeter<'a> {
     pub(crate) trace: &'a Trace,
     pub(crate) index: &'a StageIndex,
     pub(crate) activity: &'a Activity,
+    pub(crate) copies: &'a CopyMeter<'a>,
 }
 
 impl StageMeter<'_> {
@@ -51,13 +53,20 @@ impl StageMeter<'_> {
         let engine_steps = self.index.engine_steps(stage);
         let periods = StepPeriods::measure(self.trace, self.index, self.activity, stage);
         let (mut period_ns, mut between_ns) = (None, 0);
-        let mut times: Vec<(Ns, Ns)> = extents.iter().map(|extent| (extent.0, extent.1)).collect();
+        let mut after_ns = self.other_work_after(stage, &device_extents, devices);
+        let mut times: Vec<(Ns, Ns)> = extents
+            .iter()
+            .zip(instances)
+            .map(|(extent, span)| (extent.0, extent.1.max(span.end)))
+            .collect();
         if !engine_steps.is_empty() && !members.is_empty() {
             period_ns = Some(periods.each.iter().map(|step| step.time_ns).sum());
             between_ns = periods.each.iter().map(|step| step.idle_after_ns).sum();
             foreign_ns += periods.each.iter().map(|step| step.busy_after_ns).sum::<Ns>();
             times = periods.each.iter().filter_map(|step| step.span).collect();
+            after_ns = 0;
         }
+        foreign_ns += after_ns;
         let foreign = (foreign_ns > 0).then(|| self.foreign(stage, times, foreign_ns));
         let tokens = phase_counts(engine_steps, |phase| phase.tokens);
         let tokens_per_s = match (tokens, period_ns) {
@@ -107,6 +116,7 @@ impl StageMeter<'_> {
             device_count,
             devices_per_instance: with_work(&device_extents) as f64 / with_work(&extents).max(1) as f64,
             memcpy_ns: measured.then(|| copies.map(|&op| ops.duration(op as usize)).sum()),
+            after_ns,
             queued_ns: device_extents.iter().enumerate().filter_map(queued).sum(),
             late_ns: instances.iter().zip(&extents).map(late).sum(),
             idle: gpu.then_some(idle),
@@ -126,7 +136,33 @@ impl StageMeter<'_> {
             period_ns,
             between_ns,
             foreign,
+            copies: self.copies.table(members.iter().map(|&op| op as usize)),
+            graphs: graphs::table(trace, members.iter().map(|&op| op as usize)),
         }
+    }
+
+    /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
+    fn other_work_after(&self, stage: usize, extents: &[Extent], devices: usize) -> Ns {
+        let instances = &self.index.spans(stage).instances;
+        let rest = |(at, extent): (usize, &Extent)| {
+            let end = instances.get(at / devices)?.end;
+            extent.length()?;
+            (extent.1 < end).then_some((at % devices, extent.1, end))
+        };
+        let rests: Vec<(usize, Ns, Ns)> = extents.iter().enumerate().filter_map(rest).collect();
+        let busy = |(device, from, to): &(usize, Ns, Ns)| self.activity.busy_in(*device, *from, *to);
+        let all: Ns = rests.iter().map(busy).sum();
+        if all == 0 {
+            return 0;
+        }
+        // Other instances of the stage may run at the same time.
+        let own = IntervalSet::by_device(self.trace, |op| self.index.instance_of(stage, op).is_some());
+        let own: Vec<CoveredTime> = own.into_iter().map(CoveredTime::of).collect();
+        let own = |(device, from, to): &(usize, Ns, Ns)| {
+            let covered = own.get(*device);
+            covered.map_or(0, |covered| covered.overlap(*from, *to))
+        };
+        all - rests.iter().map(own).sum::<Ns>()
     }
 
     /// Describes the GPU work of other ranges and threads in the times of a stage.

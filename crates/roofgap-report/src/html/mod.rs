@@ -22,6 +22,7 @@ mod timeline;
 
 use crate::bundle::Bundle;
 use crate::view;
+use crate::view::gpu_work;
 use crate::view::provenance::missing;
 use crate::view::table::cut;
 use markup::{absent, script_json, visible_text};
@@ -56,6 +57,16 @@ pub fn page(bundle: Bundle<'_>) -> String {
     };
     let no_timeline = timeline.as_ref().err().map(|why| format!("No timeline: {why}."));
     let title = cut(&bundle.context.title, 160);
+    let mut work = vec![
+        ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
+        ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
+        (
+            "Communication",
+            gpu_work::communication(analysis),
+            gpu_work::COMMUNICATION,
+        ),
+    ];
+    work.retain(|(_, table, _)| !table.is_empty());
     let body = html! {
         a.skip href="#findings" { "To the findings" }
         header {
@@ -64,9 +75,9 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (head::head(bundle))
         }
         nav aria-label="Parts of this page" {
-            @for name in ["Stages", "Findings", "Timeline", "Roofline", "Kernels", "Operators", "Provenance"] {
-                a href={ "#" (name.to_lowercase()) } { (name) } " "
-            }
+            @for name in ["Stages", "Findings", "Timeline", "Roofline", "Kernels"] { (link(name)) }
+            @for (name, ..) in &work { (link(name)) }
+            @for name in ["Operators", "Provenance"] { (link(name)) }
         }
         main {
             (section("stages", "Where the time goes", stages::stages(bundle)))
@@ -75,6 +86,9 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (section("timeline", "Timeline", timeline_view(no_timeline.as_deref())))
             (section("roofline", "Roofline", roofline::roofline(analysis)))
             (section("kernels", "Kernels", kernels::table(analysis)))
+            @for (name, table, meaning) in &work {
+                (section(&name.to_lowercase(), name, html! { p.hint { (meaning) } (table.html()) }))
+            }
             (section("operators", "Operators", operators(analysis)))
             (section("provenance", "Provenance", provenance::provenance(bundle)))
         }
@@ -110,6 +124,10 @@ pub fn page(bundle: Bundle<'_>) -> String {
         "\n"
     }
     .into_string()
+}
+
+fn link(name: &str) -> Markup {
+    html! { a href={ "#" (name.to_lowercase()) } { (name) } " " }
 }
 
 fn section(id: &str, title: &str, content: Markup) -> Markup {

@@ -2,6 +2,7 @@
 
 use super::sections;
 use crate::bundle::Bundle;
+use crate::view::gpu_work;
 use crate::view::kernels::{MARKDOWN, counters as counter_table, table};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
@@ -40,6 +41,22 @@ pub fn report(bundle: Bundle<'_>) -> String {
             );
         }
         section(&format!("Kernels of {}", escape(&stage.name)), &body);
+    }
+    for (title, table, meaning) in [
+        ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
+        ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
+        (
+            "Communication",
+            gpu_work::communication(analysis),
+            gpu_work::COMMUNICATION,
+        ),
+    ] {
+        if !table.is_empty() {
+            section(
+                title,
+                &format!("The whole capture. {meaning}\n\n{}", table.markdown()),
+            );
+        }
     }
     section("Counters", &counters(analysis));
     section("Operators", &sections::operators(analysis, TOP));
@@ -114,7 +131,8 @@ const METHOD: &str = "\
 - A GPU operation belongs to every range that encloses its launch call on the launching thread, joined by process and correlation id,
   not by the time at which it ran. Ranges inside a warm-up are excluded from the stages.
 - `wall` is the sum of a stage's ranges on the CPU; `kernel` is the sum of kernel durations; `busy` is the union of the stage's GPU
-  operations, per device; `idle` is the time between the first and the last operation that is not busy.
+  operations, per device; `idle` is the time between the first and the last operation in which the GPU ran nothing at all.
+- Time before the first operation of a stage in which the GPU ran earlier work is `queued`, not idle.
 - Idle time is `launch` if the launch of the next operation began after the device ran out of work, less the time that the launching
   thread spent waiting (`sync`) or copying (`copy`) before that launch; it is `other` if the operation had been launched already.
 - A dash stands for a value that was not measured.

@@ -136,8 +136,10 @@ impl<'a> Tables<'a> {
         // The shape of an operation without a launch shape is zero.
         let shape = |r: usize| Some(ops.shape_of(r)).filter(|s| s.grid[0] > 0);
         let node = |r: &u32| {
+            // Of a whole graph it is the id of the graph.
+            let is_node = ops.kind[*r as usize] != OpKind::Graph;
             let node = ops.graph_node[*r as usize];
-            i64::try_from(node).ok().filter(|n| *n != 0)
+            i64::try_from(node).ok().filter(|n| *n != 0 && is_node)
         };
         let shared = |r: &u32| {
             let shape = shape(*r as usize)?;

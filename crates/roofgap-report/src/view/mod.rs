@@ -3,6 +3,7 @@
 //! - `numbers`: quantities formatted for people
 //! - `table`: a table and its text, Markdown and HTML forms
 //! - `kernels`: tables of kernels, operators and counters
+//! - `gpu_work`: copies, whole graphs, communication and ranks
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
@@ -10,6 +11,7 @@
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
 
 pub(crate) mod findings;
+pub(crate) mod gpu_work;
 pub(crate) mod kernels;
 pub(crate) mod numbers;
 pub(crate) mod provenance;

@@ -1,6 +1,7 @@
 //! Numbers formatted for people.
 
 pub(crate) use roofgap_analyze::findings::count;
+pub use roofgap_analyze::findings::size;
 
 /// Stands for a value that was not measured.
 pub(crate) const NONE: &str = "–";
@@ -28,20 +29,6 @@ pub fn time(ns: i64) -> String {
         1_000..1_000_000 => format!("{:.1} µs", value / 1e3),
         1_000_000..10_000_000_000 => format!("{:.1} ms", value / 1e6),
         _ => format!("{:.2} s", value / 1e9),
-    }
-}
-
-/// Formats bytes in a fitting unit, in powers of 1000 as disks and size limits are stated.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [
-        (1_000_000_000_000, "TB"),
-        (1_000_000_000, "GB"),
-        (1_000_000, "MB"),
-        (1_000, "kB"),
-    ];
-    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
-        None => format!("{bytes} B"),
     }
 }
 
@@ -100,17 +87,5 @@ mod tests {
         assert_eq!([47.604, 2.2, 0.00399].map(share), ["47.6", "2.20", "0.0040"]);
         assert_eq!(si(4.8143e12), "4.81 T");
         assert_eq!(si(12.0), "12.00 ");
-    }
-
-    #[test]
-    fn formats_sizes() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1_000, "1.0 kB"),
-            (2_000_000_000, "2.0 GB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! Stages: their table, the sentences on each, and the parts of their time.
 
+use super::gpu_work;
 use super::numbers::{NONE, count, ms, or_none, percent, plural, share, time};
 use super::table::Table;
 use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageKind, StageOrigin, Steps};
@@ -68,6 +69,9 @@ pub(crate) fn details(stage: &Stage) -> Vec<String> {
         ));
     }
     lines.extend(scheduled(stage));
+    lines.extend(queued(stage));
+    lines.extend(gpu_work::graphs_of_stage(stage));
+    lines.extend(gpu_work::copies_of_stage(stage));
     lines.extend(stage.steps.as_ref().map(steps));
     lines.extend(foreign(stage));
     lines.extend(stage.notes.iter().map(|n| note(stage, n)));
@@ -127,6 +131,19 @@ fn scheduled(stage: &Stage) -> Option<String> {
     (!parts.is_empty()).then(|| format!("scheduled: {}", parts.join(", ")))
 }
 
+/// Says how long a stage waited for earlier work, from 1 % of its time on.
+fn queued(stage: &Stage) -> Option<String> {
+    let queued = stage.outside().queued_ns;
+    let elapsed = stage.elapsed_ns();
+    (queued > 0 && queued >= elapsed / 100).then(|| {
+        format!(
+            "queued: for {} ms ({} % of its time) the GPU worked on what came before the stage",
+            ms(queued),
+            percent(queued, elapsed)
+        )
+    })
+}
+
 /// Describes the GPU work of other ranges and threads in the time of a stage.
 fn foreign(stage: &Stage) -> Option<String> {
     let work = stage.foreign.as_ref().filter(|work| work.kernel_count > 0)?;
@@ -164,7 +181,7 @@ pub(crate) struct TimePart {
 }
 
 /// The parts of a stage's time, in the order of [`parts`].
-pub(crate) const PARTS: [TimePart; 8] = [
+pub(crate) const PARTS: [TimePart; 9] = [
     part("busy", "GPU busy", "at least one operation ran"),
     part(
         "idle-launch",
@@ -187,6 +204,7 @@ pub(crate) const PARTS: [TimePart; 8] = [
         "outside",
         "before the first and after the last GPU operation of the stage",
     ),
+    part("queued", "queued", "the GPU worked on what came before the stage"),
     part(
         "foreign",
         "other work",
@@ -203,21 +221,19 @@ const fn part(class: &'static str, name: &'static str, meaning: &'static str) ->
     TimePart { class, name, meaning }
 }
 
-/// Positions of the parts that only programs of several processes or threads have.
-const FOREIGN: usize = 6;
-const SHARED: usize = 7;
+/// Positions of the parts that only some programs have.
+const QUEUED: usize = 6;
+const FOREIGN: usize = 7;
+const SHARED: usize = 8;
 
 /// Returns the duration of each part of a stage, ns; `None` without GPU work.
-pub(crate) fn parts(stage: &Stage) -> Option<[i64; 8]> {
-    let (busy, idle, projected) = (stage.busy_ns?, stage.idle?, stage.projected_ns?);
+pub(crate) fn parts(stage: &Stage) -> Option<[i64; 9]> {
+    let (busy, idle) = (stage.busy_ns?, stage.idle?);
     let each = |ns| stage.each_device(ns);
     let elapsed = stage.elapsed_ns();
-    let outside = match stage.period_ns {
-        Some(_) => stage.between_ns,
-        None => (elapsed - projected).max(0),
-    };
+    let outside = stage.outside();
     let foreign = each(stage.foreign_ns());
-    let known = each(busy + idle.total_ns()) + outside + foreign;
+    let known = each(busy + idle.total_ns()) + outside.idle_ns + outside.queued_ns + foreign;
     // Less than one per cent is rounding at the edges of instances.
     let shared = Some(elapsed - known).filter(|rest| *rest > elapsed / 100);
     Some([
@@ -226,7 +242,8 @@ pub(crate) fn parts(stage: &Stage) -> Option<[i64; 8]> {
         each(idle.sync_ns),
         each(idle.copy_ns),
         each(idle.other_ns),
-        outside,
+        outside.idle_ns,
+        outside.queued_ns,
         foreign,
         shared.unwrap_or(0),
     ])
@@ -239,8 +256,10 @@ pub(crate) fn used_parts(stages: &[Stage]) -> &'static [TimePart] {
         &PARTS
     } else if has(FOREIGN) {
         &PARTS[..SHARED]
-    } else {
+    } else if has(QUEUED) {
         &PARTS[..FOREIGN]
+    } else {
+        &PARTS[..QUEUED]
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod chrome;
 mod fixtures;
+mod gpu_work;
 mod hostile;
 mod html;
 #[cfg(feature = "parquet")]

@@ -3,8 +3,8 @@
 use super::cursor::{Cursor, Expected, Stop};
 use super::event::Event;
 use super::rows::Filler;
-use crate::Ns;
 use crate::decimal::MAX_NS;
+use crate::{Distributed, Ns, ProcessGroup};
 use serde_json::Value;
 
 /// Position of the cursor in a list of events.
@@ -71,6 +71,7 @@ pub(super) struct Header {
     /// Offset added to every time, ns.
     pub(super) base: Ns,
     pub(super) devices: Vec<DeviceProperties>,
+    pub(super) distributed: Option<Distributed>,
 }
 
 /// A GPU as the header describes it.
@@ -199,6 +200,7 @@ impl Document {
                 self.header.base = base.ok_or(Stop::Invalid(Expected::BaseTime))?;
             }
             b"deviceProperties" => self.header.devices = devices(value),
+            b"distributedInfo" => self.header.distributed = distributed(value),
             _ => {}
         }
         self.state = State::AfterMember;
@@ -220,4 +222,31 @@ fn devices(text: &[u8]) -> Vec<DeviceProperties> {
         })
     };
     list.iter().filter_map(describe).collect()
+}
+
+/// Parses the rank and the process groups of the header; `None` for anything but an object.
+fn distributed(text: &[u8]) -> Option<Distributed> {
+    let info: Value = serde_json::from_slice(text).ok()?;
+    let small = |value: &Value, key: &str| value.get(key)?.as_u64().and_then(|n| u32::try_from(n).ok());
+    let words = |value: &Value, key: &str| match value.get(key) {
+        Some(Value::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let groups = info.get("pg_config").and_then(Value::as_array);
+    info.as_object()?;
+    Some(Distributed {
+        rank: small(&info, "rank"),
+        world_size: small(&info, "world_size"),
+        groups: groups
+            .into_iter()
+            .flatten()
+            .filter_map(|group| {
+                Some(ProcessGroup {
+                    name: words(group, "pg_name"),
+                    description: words(group, "pg_desc"),
+                    size: small(group, "pg_size")?,
+                })
+            })
+            .collect(),
+    })
 }

@@ -1,7 +1,8 @@
 //! One trace event.
 
+use super::collective::CollectiveText;
 use super::cursor::{Cursor, Expected, Stop};
-use super::rows::{Filler, OpRow, ThreadKey, ThreadRow};
+use super::rows::{Filler, OpRow, SequenceRow, ThreadKey, ThreadRow};
 use super::text::decode;
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
 use crate::{LaunchShape, LossKind, Ns, OpKind};
@@ -31,8 +32,14 @@ struct Arguments<'a> {
     shared: Option<&'a [u8]>,
     bytes: Option<&'a [u8]>,
     graph_node: Option<&'a [u8]>,
+    /// Of an operator that takes part in autograd.
+    sequence: Option<&'a [u8]>,
+    /// Not 0 for a backward operator.
+    forward_thread: Option<&'a [u8]>,
     grid: [u32; 3],
     block: [u32; 3],
+    /// Few kernels have it.
+    collective: Option<CollectiveText<'a>>,
 }
 
 impl<'a> Event<'a> {
@@ -167,6 +174,9 @@ impl<'a> Event<'a> {
         };
         let number = |text: Option<&[u8]>| text.and_then(unsigned).unwrap_or(0);
         let small = |text: Option<&[u8]>| u32::try_from(number(text)).unwrap_or(0);
+        if let Some(collective) = &arguments.collective {
+            collective.keep(filler);
+        }
         let name = filler.name(name);
         filler.rows.whole_micros += u64::from(self.duration.is_some_and(|text| !text.contains(&b'.')));
         filler.rows.ops.push(OpRow {
@@ -213,7 +223,17 @@ impl<'a> Event<'a> {
         };
         match category {
             Category::Call => filler.rows.calls.push(row),
-            Category::CpuOp => filler.rows.cpu_ops.push(row),
+            Category::CpuOp => {
+                if let Some(number) = self.arguments.sequence.and_then(unsigned) {
+                    let forward = self.arguments.forward_thread.and_then(unsigned);
+                    filler.rows.sequences.push(SequenceRow {
+                        op: filler.rows.cpu_ops.len(),
+                        number,
+                        backward: forward.is_some_and(|thread| thread != 0),
+                    });
+                }
+                filler.rows.cpu_ops.push(row);
+            }
             _ => filler.rows.ranges.push(row),
         }
     }
@@ -268,7 +288,15 @@ impl<'a> Arguments<'a> {
                 b"bytes" | b"Bytes" => self.bytes = cursor.scalar()?,
                 b"graph node id" => self.graph_node = cursor.scalar()?,
                 b"name" => self.name = cursor.scalar()?,
-                _ => cursor.skip()?,
+                b"Sequence number" => self.sequence = cursor.scalar()?,
+                b"Fwd thread id" => self.forward_thread = cursor.scalar()?,
+                key => match CollectiveText::field(key) {
+                    Some(field) => {
+                        let value = cursor.scalar()?;
+                        self.collective.get_or_insert_default().set(field, value);
+                    }
+                    None => cursor.skip()?,
+                },
             }
             match cursor.peek()? {
                 b',' => cursor.at += 1,
@@ -357,6 +385,9 @@ impl Category {
     /// Returns true if arguments of such an event are read.
     #[inline]
     pub(super) fn has_arguments(self) -> bool {
-        matches!(self, Self::Call | Self::Kernel | Self::Copy | Self::Set)
+        matches!(
+            self,
+            Self::CpuOp | Self::Call | Self::Kernel | Self::Copy | Self::Set
+        )
     }
 }

@@ -2,6 +2,7 @@
 
 use super::document::Header;
 use super::rows::{Rows, ThreadKey};
+use super::sequence::Sequences;
 use crate::model::MOST_DEVICES;
 use crate::{
     Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, Process, ProcessId,
@@ -27,6 +28,7 @@ pub(super) struct Merge<'t> {
     thread_names: FxHashMap<ThreadKey, String>,
     /// Devices that operations ran on, by number; the column of the trace holds positions in it until the end.
     devices: Vec<u32>,
+    sequences: Sequences,
     /// Operations whose duration has no decimals.
     whole_micros: u64,
     known: u64,
@@ -48,6 +50,7 @@ impl<'t> Merge<'t> {
             process_names: FxHashMap::default(),
             thread_names: FxHashMap::default(),
             devices: Vec::new(),
+            sequences: Sequences::default(),
             whole_micros: 0,
             known: 0,
             events: 0,
@@ -87,6 +90,7 @@ impl<'t> Merge<'t> {
         };
         self.add_ops(rows, &mut names);
         self.add_calls(rows, &threads, &mut names);
+        self.sequences.add(&rows.sequences, self.trace.cpu_ops.len());
         for row in &rows.cpu_ops {
             let (thread, _) = at(&threads, row.thread);
             let name = names.get(row.name, self.trace);
@@ -111,7 +115,9 @@ impl<'t> Merge<'t> {
     }
 
     fn add_ops(&mut self, rows: &Rows, names: &mut BlockNames<'_>) {
-        for row in &rows.ops {
+        let mut collectives = rows.collectives.iter().peekable();
+        for (at, row) in rows.ops.iter().enumerate() {
+            let collective = collectives.next_if(|(op, _)| *op == at);
             let position = self.devices.iter().position(|&number| number == row.device);
             let device = match position {
                 Some(device) => device,
@@ -142,6 +148,11 @@ impl<'t> Merge<'t> {
                 graph_node: row.graph_node,
                 memory,
             };
+            if let Some((_, row)) = collective {
+                let collective = row.resolve(names, self.trace);
+                let row = self.trace.ops.len() as u32;
+                self.trace.ops.collectives.insert(row, collective);
+            }
             self.trace.ops.push(op);
         }
     }
@@ -192,10 +203,14 @@ impl<'t> Merge<'t> {
 
     /// Completes what needed the whole file: devices, launching processes, names, the time base.
     pub(super) fn finish(mut self, header: &Header) {
+        if header.distributed.is_some() {
+            self.trace.distributed.clone_from(&header.distributed);
+        }
         self.place_on_devices(header);
         self.find_launching_processes();
         self.name_processes_and_threads();
         self.shift(header.base);
+        self.sequences.link(self.trace);
         // Profilers before torch 2.4 wrote whole microseconds throughout; a later one may write one without decimals by chance.
         let ops = (self.trace.ops.len() - self.first_op) as u64;
         if self.whole_micros == ops {
@@ -363,13 +378,19 @@ impl Launching {
 }
 
 /// The trace's ids of a block's names, taken when they are first needed.
-struct BlockNames<'r> {
+pub(super) struct BlockNames<'r> {
     rows: &'r Rows,
     ids: Vec<Option<NameId>>,
 }
 
 impl BlockNames<'_> {
-    fn get(&mut self, name: u32, trace: &mut Trace) -> NameId {
+    /// Returns the text of a name.
+    pub(super) fn text(&self, name: u32) -> &str {
+        self.rows.names.get(name as usize).map_or("", |n| n)
+    }
+
+    /// Returns the trace's id of a name.
+    pub(super) fn get(&mut self, name: u32, trace: &mut Trace) -> NameId {
         let text = || self.rows.names.get(name as usize).map_or("", |n| n);
         match self.ids.get_mut(name as usize) {
             Some(id) => *id.get_or_insert_with(|| trace.names.intern(text())),

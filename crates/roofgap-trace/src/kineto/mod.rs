@@ -4,6 +4,7 @@
 //! written by hand, and tests compare it with serde_json. A document that is truncated or damaged anywhere is an error.
 
 mod blocks;
+mod collective;
 mod cursor;
 mod document;
 mod event;
@@ -11,6 +12,7 @@ mod merge;
 mod pipeline;
 mod reader;
 mod rows;
+mod sequence;
 mod text;
 
 #[cfg(test)]

@@ -20,6 +20,18 @@ pub(super) struct OpRow {
     pub(super) graph_node: u64,
 }
 
+/// The collective of a kernel. Names are ids of the block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct CollectiveRow {
+    pub(super) name: u32,
+    pub(super) group: Option<u32>,
+    /// Purpose of the group.
+    pub(super) description: Option<u32>,
+    pub(super) group_size: u32,
+    pub(super) input_bytes: Option<u64>,
+    pub(super) output_bytes: Option<u64>,
+}
+
 /// Something that a thread did: a call, an operator or a range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ThreadRow {
@@ -28,6 +40,16 @@ pub(super) struct ThreadRow {
     pub(super) name: u32,
     pub(super) thread: u32,
     pub(super) correlation: u32,
+}
+
+/// The autograd sequence number of an operator.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct SequenceRow {
+    /// Position among the operators of the block.
+    pub(super) op: usize,
+    pub(super) number: u64,
+    /// True for a backward operator.
+    pub(super) backward: bool,
 }
 
 /// A thread, by the texts that stand for it and its process.
@@ -41,8 +63,11 @@ pub(super) struct ThreadKey {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) ops: Vec<OpRow>,
+    /// Collectives of kernels, by position in `ops`, in that order.
+    pub(super) collectives: Vec<(usize, CollectiveRow)>,
     pub(super) calls: Vec<ThreadRow>,
     pub(super) cpu_ops: Vec<ThreadRow>,
+    pub(super) sequences: Vec<SequenceRow>,
     pub(super) ranges: Vec<ThreadRow>,
     /// The names that the rows refer to, in the order of first sight.
     pub(super) names: Vec<String>,
@@ -64,8 +89,10 @@ impl Rows {
     /// Empties it and keeps the room.
     pub(super) fn clear(&mut self) {
         self.ops.clear();
+        self.collectives.clear();
         self.calls.clear();
         self.cpu_ops.clear();
+        self.sequences.clear();
         self.ranges.clear();
         self.names.clear();
         self.threads.clear();

@@ -1,6 +1,8 @@
 //! The event model: columns of ids and times, interned names, declared losses.
 
+mod backward;
 mod calls;
+mod distributed;
 mod ids;
 mod limits;
 mod losses;
@@ -9,7 +11,9 @@ mod order;
 mod ranges;
 mod trace;
 
+pub use backward::BackwardLink;
 pub use calls::{Call, CallClass, Calls, CpuOps};
+pub use distributed::{Collective, Distributed, ProcessGroup};
 pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};

@@ -2,7 +2,7 @@
 
 use super::ids::id;
 use super::order::{Order, by_start};
-use super::{DeviceId, NameId, Ns, ProcessId};
+use super::{Collective, DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
 
 /// Kind of a GPU operation.
@@ -77,7 +77,7 @@ pub struct GpuOp {
     pub shape: ShapeId,
     /// Bytes of a copy or a set.
     pub bytes: u64,
-    /// Node of a graph; 0 is none.
+    /// Node of a graph, or the id of a whole graph; 0 is none.
     pub graph_node: u64,
     /// Source and target memory of a copy.
     pub memory: (MemoryKind, MemoryKind),
@@ -104,10 +104,12 @@ pub struct GpuOps {
     pub correlation: Vec<u32>,
     /// Launch shapes.
     pub shape: Vec<ShapeId>,
-    /// Graph nodes; 0 is none.
+    /// Graph nodes, and ids of whole graphs; 0 is none.
     pub graph_node: Vec<u64>,
     /// Bytes and memory kinds of copies and sets, by row: few rows have them.
     pub transfers: FxHashMap<u32, Transfer>,
+    /// Collectives of communication kernels, by row, where the framework describes them.
+    pub collectives: FxHashMap<u32, Collective>,
     /// The distinct launch shapes; the first stands for "none".
     pub shapes: Vec<LaunchShape>,
     shape_ids: FxHashMap<LaunchShape, ShapeId>,
@@ -217,5 +219,6 @@ impl GpuOps {
         order.apply(&mut self.shape);
         order.apply(&mut self.graph_node);
         self.transfers = order.renumber(&self.transfers);
+        self.collectives = order.renumber(&self.collectives);
     }
 }

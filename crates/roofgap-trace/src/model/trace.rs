@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Calls, CpuOps, DeviceId, GpuOps, Losses, NameId, Names, Ns, ProcessId, Ranges, ThreadId};
+use super::{
+    BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, Losses, NameId, Names, Ns, ProcessId, Ranges,
+    ThreadId,
+};
 
 macro_rules! source_formats {
     ($($(#[$doc:meta])* $variant:ident, $name:literal, timeline: $timeline:literal;)*) => {
@@ -155,8 +158,12 @@ pub struct Trace {
     pub ranges: Ranges,
     /// Operators of a framework.
     pub cpu_ops: CpuOps,
+    /// Backward operators whose forward operators are known, in no order.
+    pub backward: Vec<BackwardLink>,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
+    /// Rank of a distributed job, where the capture names it.
+    pub distributed: Option<Distributed>,
     /// Declared losses.
     pub losses: Losses,
 }

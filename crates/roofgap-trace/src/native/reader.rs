@@ -322,6 +322,7 @@ impl<'t> Capture<'t> {
             return;
         };
         op.name = self.trace.names.intern("[CUDA graph]");
+        op.graph_node = u64::from(graph.graph);
         self.trace.losses.add(LossKind::GraphWhole, 1);
         self.trace.ops.push(op);
     }

@@ -71,11 +71,13 @@ fn transfers(db: &Database, who: &mut Identity, trace: &mut Trace) -> Result<(),
 }
 
 fn graphs(db: &Database, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
-    db.each("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", &COMMON, |row| {
-        let Some(op) = common(row) else {
+    let columns: Vec<&str> = COMMON.into_iter().chain(["graphId"]).collect();
+    db.each("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", &columns, |row| {
+        let Some(mut op) = common(row) else {
             trace.losses.add(LossKind::EventMalformed, 1);
             return;
         };
+        op.graph_node = row[6].int().unwrap_or(0).max(0) as u64;
         let name = trace.names.intern("[CUDA graph]");
         trace.losses.add(LossKind::GraphWhole, 1);
         push(op, OpKind::Graph, name, Default::default(), who, trace);

@@ -64,6 +64,22 @@ impl StageWork {
         self
     }
 
+    /// The work of one of several ranks that split every term.
+    pub(crate) fn split_over(mut self, ranks: u32) -> Self {
+        let part = 1.0 / f64::from(ranks.max(1));
+        for term in &mut self.terms {
+            term.flops *= part;
+            term.weight_bytes *= part;
+            term.kv_bytes *= part;
+            term.activation_bytes *= part;
+            term.how = format!("1/{ranks} of: {}", term.how);
+        }
+        self.assumptions.push(format!(
+            "the capture holds one of {ranks} tensor-parallel ranks, which split every term evenly"
+        ));
+        self
+    }
+
     /// The same work done several times.
     pub(crate) fn times(mut self, count: u64) -> Self {
         if count != 1 {

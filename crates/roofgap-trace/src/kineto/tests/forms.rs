@@ -235,3 +235,93 @@ fn a_trace_is_told_by_its_head() {
         assert!(!looks_like(other), "{}", String::from_utf8_lossy(other));
     }
 }
+
+/// Kernels carry the arguments of their collective since torch 2.3.
+#[test]
+fn collectives_of_kernels() {
+    let kernel = |ts: u32, more: &str| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel", "pid": 0, "tid": 7, "ts": {ts}, "dur": 2.5,
+                "args": {{"device": 0, "stream": 7{more}}}}}"#
+        )
+    };
+    let events = [
+        kernel(50, ""),
+        kernel(
+            10,
+            r#", "Collective name": "_allgather_base", "In msg nelems": 25136, "Out msg nelems": 201088, "Group size": 8,
+               "dtype": "BFloat16", "In split size": "[]", "Process Group Name": "3", "Process Group Description": "undefined",
+               "Process Group Ranks": "[0, 1, 2, 3, 4, 5, 6, 7]""#,
+        ),
+        kernel(
+            30,
+            r#", "Collective name": "send", "In msg nelems": 7, "dtype": "Opaque", "Process Group Name": "0",
+               "Process Group Description": "default_pg""#,
+        ),
+    ];
+    let text = format!(
+        r#"{{"traceEvents": [{}], "distributedInfo": {{"backend": "nccl", "rank": 5, "world_size": 8, "pg_count": 2,
+            "pg_config": [{{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 8, "ranks": [0, 1]}}, {{"pg_name": "3", "uid": 1}}]}}}}"#,
+        events.join(", ")
+    );
+    for block in [64, 1 << 20] {
+        let mut trace = read_bytes(text.as_bytes(), block, 2).unwrap();
+        trace.sort();
+        assert_eq!(trace.ops.start, [10_000, 30_000, 50_000]);
+        let collectives = &trace.ops.collectives;
+        assert_eq!(collectives.len(), 2, "in blocks of {block}");
+        let name = |id| trace.names.get(id);
+        let gather = collectives[&0];
+        assert_eq!((name(gather.name), name(gather.group)), ("_allgather_base", "3"));
+        assert_eq!(gather.group_size, 8);
+        assert_eq!(
+            (gather.input_bytes, gather.output_bytes),
+            (Some(2 * 25_136), Some(2 * 201_088))
+        );
+        let send = collectives[&1];
+        assert_eq!((name(send.name), name(send.group)), ("send", "0 (default_pg)"));
+        assert_eq!((send.group_size, send.input_bytes), (0, None), "unknown type");
+        let job = trace.distributed.unwrap();
+        assert_eq!((job.rank, job.world_size), (Some(5), Some(8)));
+        assert_eq!(job.groups.len(), 1, "a group without a size says nothing");
+        assert_eq!(
+            (job.groups[0].description.as_str(), job.groups[0].size),
+            ("default_pg", 8)
+        );
+    }
+}
+
+/// A backward operator has the sequence number of its forward operator, and the id of the thread that ran it.
+#[test]
+fn backward_operators_find_their_forward_operators() {
+    let op = |name: &str, tid: u32, ts: u32, number: u64, forward: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": 5,
+                "args": {{"External id": 1, "Sequence number": {number}, "Fwd thread id": {forward}, "Ev Idx": 3}}}}"#
+        )
+    };
+    let events = [
+        op("autograd::engine::evaluate_function: MmBackward0", 9, 100, 40, 1),
+        op("aten::linear", 7, 10, 40, 0),
+        op("aten::mm", 7, 11, 40, 0),
+        // A number of two threads.
+        op("aten::add", 7, 20, 41, 0),
+        op("aten::add", 8, 20, 41, 0),
+        op("AddBackward0", 9, 110, 41, 1),
+        // The forward operator was not recorded.
+        op("SubBackward0", 9, 120, 39, 1),
+    ];
+    let text = format!(
+        r#"{{"traceEvents": [{}], "baseTimeNanoseconds": 1000000}}"#,
+        events.join(", ")
+    );
+    for block in [100, 1 << 20] {
+        let trace = read_bytes(text.as_bytes(), block, 2).unwrap();
+        assert_eq!(trace.backward.len(), 1, "in blocks of {block}");
+        let link = trace.backward[0];
+        assert_eq!((link.start, link.end), (1_100_000, 1_105_000));
+        assert_eq!((link.forward_start, link.forward_end), (1_011_000, 1_016_000));
+        let tid = |thread: crate::ThreadId| trace.threads[thread.index()].tid;
+        assert_eq!((tid(link.thread), tid(link.forward_thread)), (9, 7));
+    }
+}

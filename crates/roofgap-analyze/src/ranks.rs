@@ -1,0 +1,124 @@
+//! Ranks of a distributed job: the rank of a capture, and its share of the model.
+
+use crate::result::RankInfo;
+use roofgap_trace::{Distributed, Trace};
+
+/// Lowercase descriptions of groups whose ranks split every layer (PyTorch device meshes, Megatron).
+const TENSOR: [&str; 2] = ["mesh_tp", "tensor_model_parallel_group"];
+
+/// Lowercase descriptions of groups whose ranks hold the same weights and read different tokens.
+const DATA: [&str; 3] = ["mesh_dp", "mesh_ddp", "data_parallel_group"];
+
+/// The part of the model that the devices of a capture work on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ModelShare {
+    /// All of it.
+    Whole,
+    /// An even share of every layer.
+    TensorParallel {
+        /// Number of ranks that share it.
+        ranks: u32,
+    },
+    /// Not known, and why.
+    Unknown(String),
+}
+
+/// Lists the rank of the capture.
+pub(crate) fn table(trace: &Trace) -> Vec<RankInfo> {
+    let job = trace.distributed.as_ref();
+    let rank = job.and_then(|job| {
+        Some(RankInfo {
+            rank: job.rank?,
+            world_size: job.world_size?,
+            host: None,
+            devices: trace.used_devices().iter().map(|device| device.number).collect(),
+        })
+    });
+    rank.into_iter().collect()
+}
+
+/// Tells the share of the model by the process groups of the capture.
+pub(crate) fn model_share(trace: &Trace) -> ModelShare {
+    let Some(job) = &trace.distributed else {
+        return ModelShare::Whole;
+    };
+    let Some(ranks) = job.world_size.filter(|ranks| *ranks > 1) else {
+        return ModelShare::Whole;
+    };
+    let tensor = size_of(job, &TENSOR);
+    let data = size_of(job, &DATA);
+    let known = tensor.is_some() || data.is_some();
+    let (tensor, data) = (tensor.unwrap_or(1), data.unwrap_or(1));
+    if known && tensor.checked_mul(data) == Some(ranks) {
+        return match tensor {
+            1 => ModelShare::Whole,
+            ranks => ModelShare::TensorParallel { ranks },
+        };
+    }
+    let rank = job
+        .rank
+        .map_or_else(|| "one rank".to_owned(), |rank| format!("rank {rank}"));
+    ModelShare::Unknown(format!(
+        "the capture holds {rank} of a job with {ranks} ranks, and its process groups do not tell which share of the model a rank has"
+    ))
+}
+
+/// Returns the size of the largest group with one of the descriptions.
+fn size_of(job: &Distributed, descriptions: &[&str]) -> Option<u32> {
+    let is = |text: &str| descriptions.contains(&text.to_lowercase().as_str());
+    let groups = job.groups.iter().filter(|group| is(&group.description));
+    groups.map(|group| group.size).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_trace::ProcessGroup;
+
+    fn share(world_size: Option<u32>, groups: &[(&str, u32)]) -> ModelShare {
+        let group = |(description, size): &(&str, u32)| ProcessGroup {
+            name: "1".into(),
+            description: (*description).to_owned(),
+            size: *size,
+        };
+        model_share(&Trace {
+            distributed: Some(Distributed {
+                rank: Some(3),
+                world_size,
+                groups: groups.iter().map(group).collect(),
+            }),
+            ..Trace::default()
+        })
+    }
+
+    #[test]
+    fn groups_tell_the_share() {
+        assert_eq!(model_share(&Trace::default()), ModelShare::Whole);
+        assert_eq!(share(Some(1), &[("default_pg", 1)]), ModelShare::Whole);
+        assert_eq!(share(None, &[]), ModelShare::Whole);
+        let eight = ModelShare::TensorParallel { ranks: 8 };
+        assert_eq!(share(Some(8), &[("default_pg", 8), ("mesh_tp", 8)]), eight);
+        assert_eq!(
+            share(
+                Some(16),
+                &[("TENSOR_MODEL_PARALLEL_GROUP", 8), ("DATA_PARALLEL_GROUP", 2)]
+            ),
+            eight
+        );
+        assert_eq!(share(Some(4), &[("mesh_dp", 4)]), ModelShare::Whole);
+    }
+
+    #[test]
+    fn a_share_that_nothing_tells_is_unknown() {
+        for groups in [
+            &[("default_pg", 8), ("undefined", 8)][..],
+            &[("mesh_tp", 4)],
+            &[("PIPELINE_MODEL_PARALLEL_GROUP", 8)],
+        ] {
+            let ModelShare::Unknown(why) = share(Some(8), groups) else {
+                panic!("{groups:?}");
+            };
+            assert!(why.contains("rank 3 of a job with 8 ranks"), "{why}");
+        }
+    }
+}

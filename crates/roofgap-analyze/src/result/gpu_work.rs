@@ -1,0 +1,138 @@
+//! GPU work other than kernels by name: copies, whole graphs and communication; ranks of a distributed job.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The direction of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyKind {
+    /// From host memory to the device.
+    HostToDevice,
+    /// From the device to host memory.
+    DeviceToHost,
+    /// Within the memory of a device.
+    DeviceToDevice,
+    /// Between two devices.
+    PeerToPeer,
+    /// Within host memory.
+    HostToHost,
+    /// Pages of managed memory that migrate to the device.
+    ManagedToDevice,
+    /// Pages of managed memory that migrate to the host.
+    ManagedToHost,
+    /// Pages of managed memory that migrate between devices.
+    ManagedToPeer,
+    /// Not recorded.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl CopyKind {
+    /// Returns the name for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HostToDevice => "host to device",
+            Self::DeviceToHost => "device to host",
+            Self::DeviceToDevice => "device to device",
+            Self::PeerToPeer => "peer to peer",
+            Self::HostToHost => "host to host",
+            Self::ManagedToDevice => "managed, to device",
+            Self::ManagedToHost => "managed, to host",
+            Self::ManagedToPeer => "managed, to another device",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for CopyKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.as_str())
+    }
+}
+
+/// The copies of one kind on one device.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CopyRow {
+    /// Device number.
+    pub device: Option<u32>,
+    /// Direction.
+    pub kind: CopyKind,
+    /// Amount, bytes; `None` if the size of a copy is not recorded.
+    pub bytes: Option<u64>,
+    /// Total time, ns.
+    pub total_ns: i64,
+    /// Number of copies.
+    pub calls: u64,
+    /// `bytes` divided by `total_ns`, bytes per second.
+    pub bandwidth_bytes_per_s: Option<f64>,
+    /// True for pinned host memory, false for pageable; `None` without host memory or where unknown.
+    pub pinned: Option<bool>,
+    /// Part of `total_ns` in which the device also ran a kernel or a graph, ns.
+    pub overlapped_ns: i64,
+    /// Link of the copies, such as "PCIe 5.0 x16"; `None` where unknown.
+    pub link: Option<String>,
+    /// Peak of the link for such copies, bytes per second.
+    pub peak_bytes_per_s: Option<f64>,
+    /// `bandwidth_bytes_per_s` in % of the peak; `None` above 100 %, where a cache served the copies.
+    pub peak_pct: Option<f64>,
+}
+
+/// The launches of one graph that was recorded as one operation.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GraphRow {
+    /// Device number.
+    pub device: Option<u32>,
+    /// Graph id as the tool numbers it; `None` where unknown.
+    pub graph: Option<u64>,
+    /// Number of launches.
+    pub launches: u64,
+    /// Total time, ns.
+    pub total_ns: i64,
+}
+
+/// The communication kernels of one collective and group on one device.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CommunicationRow {
+    /// Rank that was recorded; `None` where unknown.
+    pub rank: Option<u32>,
+    /// Device number.
+    pub device: Option<u32>,
+    /// Collective, such as `all_reduce`; the name of the kernel where it is none of the known ones.
+    pub collective: String,
+    /// Process group; `None` where unknown.
+    pub group: Option<String>,
+    /// Number of ranks in the group; `None` where unknown.
+    pub group_size: Option<u32>,
+    /// Number of kernels.
+    pub calls: u64,
+    /// Message size as nccl-tests counts it (the larger of input and output of the rank), summed, bytes; `None` if not recorded.
+    pub bytes: Option<u64>,
+    /// Total kernel time, ns.
+    pub total_ns: i64,
+    /// Part of `total_ns` in which the device ran no kernel but communication, ns.
+    pub exposed_ns: i64,
+    /// Bus bandwidth by the formulas of nccl-tests, bytes per second; time that a rank waits for another counts.
+    pub bus_bandwidth_bytes_per_s: Option<f64>,
+}
+
+impl CommunicationRow {
+    /// Returns the time hidden behind computation, ns.
+    pub fn hidden_ns(&self) -> i64 {
+        self.total_ns - self.exposed_ns
+    }
+}
+
+/// A rank of a distributed job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RankInfo {
+    /// Rank.
+    pub rank: u32,
+    /// Number of ranks of the job.
+    pub world_size: u32,
+    /// Host name; `None` where unknown.
+    pub host: Option<String>,
+    /// Numbers of the devices that it used.
+    pub devices: Vec<u32>,
+}

@@ -1,0 +1,40 @@
+//! Distributed jobs: the rank of a capture, and the collectives that its kernels perform.
+
+use super::NameId;
+
+/// The collective of a communication kernel, as the framework describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Collective {
+    /// Name that the framework gives it, such as `allreduce`.
+    pub name: NameId,
+    /// Process group; the empty string where unknown.
+    pub group: NameId,
+    /// Number of ranks in the group; 0 where unknown.
+    pub group_size: u32,
+    /// Size of this rank's input, bytes.
+    pub input_bytes: Option<u64>,
+    /// Size of this rank's output, bytes.
+    pub output_bytes: Option<u64>,
+}
+
+/// The rank of a distributed job that a capture holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Distributed {
+    /// Rank; `None` where the capture does not have it.
+    pub rank: Option<u32>,
+    /// Number of ranks of the job; `None` where the capture does not have it.
+    pub world_size: Option<u32>,
+    /// Process groups of this rank.
+    pub groups: Vec<ProcessGroup>,
+}
+
+/// A process group of a distributed job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcessGroup {
+    /// Name.
+    pub name: String,
+    /// Purpose in the program's words, such as `mesh_tp`; empty where unknown.
+    pub description: String,
+    /// Number of ranks.
+    pub size: u32,
+}
