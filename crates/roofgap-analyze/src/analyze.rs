@@ -1,5 +1,6 @@
 //! The analysis of a trace.
 
+use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Timeline};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
@@ -10,7 +11,7 @@ use crate::timeline::{Activity, Contexts, Launches, NO_CALL, StageMeter, kernels
 use crate::{account, findings};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
-use roofgap_trace::{Losses, Ns, OpKind, SourceFormat, Trace};
+use roofgap_trace::{Device, Losses, Ns, OpKind, SourceFormat, Trace};
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
@@ -58,14 +59,15 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let mut naming = Naming::default();
     let mut reasons = Vec::new();
 
-    let summary_only = trace.ops.is_empty() && !trace.kernel_totals.is_empty();
+    let from = kernel_origin(trace, options);
+    let counter_sets = counters::alone::merge(&options.counters);
     // The two sides take about the same time.
     let ((kernels, mut stages), ((operators, operator_reason), ranges, evidence)) = both(
         || {
-            let kernels = if summary_only {
-                kernels::from_totals(trace, &mut naming)
-            } else {
-                kernels::table(trace, 0..trace.ops.len(), &mut naming)
+            let kernels = match from {
+                KernelOrigin::Timeline => kernels::table(trace, 0..trace.ops.len(), &mut naming),
+                KernelOrigin::Summary => kernels::from_totals(trace, &mut naming),
+                KernelOrigin::Counters => counters::alone::kernels(&counter_sets, &mut naming),
             };
             (kernels, meter.stages(&mut naming))
         },
@@ -78,12 +80,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
             )
         },
     );
-    if kernels.is_empty() {
-        reasons.push(Reason::new(
-            About::Kernels,
-            "the capture holds no kernels: no GPU work was recorded",
-        ));
-    }
+    reasons.extend(kernels_reason(from, &kernels));
     reasons.extend(
         absent
             .into_iter()
@@ -94,14 +91,21 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         stages = account::stages(program);
     }
     if no_own_stages && stages.iter().all(|stage| stage.from == StageOrigin::Timeline) {
-        reasons.push(Reason::new(About::Stages, no_stages(trace, summary_only)));
+        reasons.push(Reason::new(About::Stages, no_stages(trace, from)));
     }
     reasons.extend(operator_reason);
+    let own_devices = trace.used_devices();
+    let counter_devices = counters::alone::devices(&counter_sets);
+    let devices: Vec<&Device> = if own_devices.is_empty() {
+        counter_devices.iter().collect()
+    } else {
+        own_devices
+    };
     let mut analysis = Analysis {
         schema: SCHEMA.into(),
         sources: sources(trace),
-        devices: devices(trace),
-        totals: totals(trace, &index, &activity, &kernels),
+        devices: devices.iter().map(|device| device_info(device)).collect(),
+        totals: totals(trace, &index, &activity, &kernels, from),
         stages,
         kernels,
         operators,
@@ -113,7 +117,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         ..Analysis::default()
     };
 
-    let gpu = GpuFacts::of_run(trace, program, options.limits);
+    let gpu = GpuFacts::of_run(devices.first().copied(), program, options.limits);
     let own_config = || program?.model.as_ref()?.config.as_ref();
     let model = match (&options.model, own_config()) {
         (Some(model), _) => Ok(model.clone()),
@@ -126,27 +130,45 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let model = model.ok();
 
     let mut measured = Vec::new();
+    let mut alone = None;
     if options.counters.is_empty() {
         analysis
             .reasons
             .push(Reason::new(About::Counters, "no counters were given"));
     } else {
         let timeline = Timeline::of_stages(trace, &index);
-        let joined = counters::join(&options.counters, &timeline, &options.stages, gpu.as_ref().ok());
+        let joined = counters::join(&counter_sets, &timeline, &options.stages, gpu.as_ref().ok());
         analysis.counters = joined.rows();
         losses.merge(&joined.losses);
-        counters::attach(&mut analysis.kernels, &joined, None);
+        analysis.ncu_rules = counters::rules(&counter_sets);
+        if from == KernelOrigin::Counters {
+            counters::alone::attach(&mut analysis.kernels, &joined);
+            let kernels = &analysis.kernels;
+            alone = MeasuredLaunches::of(&counter_sets, &joined, kernels, &counter_devices);
+        } else {
+            counters::attach(&mut analysis.kernels, &joined, None);
+        }
         for stage in &mut analysis.stages {
             counters::attach(&mut stage.kernels, &joined, Some(&stage.name));
         }
         measured = joined.measured;
     }
-    analysis.findings = findings::find(findings::Inputs {
+    let inputs = findings::Inputs {
         analysis: &analysis,
         evidence: &evidence,
         model: model.as_ref(),
         counters: &measured,
-    });
+    };
+    let mut found = findings::find(inputs);
+    if let Some(alone) = &alone {
+        let inputs = findings::Inputs {
+            evidence: std::slice::from_ref(&alone.evidence),
+            counters: &alone.rows,
+            ..inputs
+        };
+        found.extend(findings::find_alone(inputs, &alone.stage));
+    }
+    analysis.findings = found;
     analysis.losses = loss_rows(&losses);
     Analyzed {
         analysis,
@@ -175,10 +197,40 @@ fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send
     })
 }
 
+/// Tells where the kernels come from: the timeline; without kernels in it a summary table, or the launches that ncu measured.
+fn kernel_origin(trace: &Trace, options: &Options) -> KernelOrigin {
+    if !trace.ops.is_empty() {
+        KernelOrigin::Timeline
+    } else if !trace.kernel_totals.is_empty() {
+        KernelOrigin::Summary
+    } else if !options.counters.is_empty() {
+        KernelOrigin::Counters
+    } else {
+        KernelOrigin::Timeline
+    }
+}
+
+/// Explains why there are no kernels, or what the times of measured launches are.
+fn kernels_reason(from: KernelOrigin, kernels: &[Kernel]) -> Option<Reason> {
+    let why = match (from, kernels.is_empty()) {
+        (KernelOrigin::Counters, false) => {
+            "the times are those of single launches as ncu measured them, not of a run of the program"
+        }
+        (KernelOrigin::Counters, true) => {
+            "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters"
+        }
+        (_, true) => "the capture holds no kernels: no GPU work was recorded",
+        (_, false) => return None,
+    };
+    Some(Reason::new(About::Kernels, why))
+}
+
 /// Explains why there are no stages.
-fn no_stages(trace: &Trace, summary_only: bool) -> String {
-    if summary_only {
+fn no_stages(trace: &Trace, from: KernelOrigin) -> String {
+    if from == KernelOrigin::Summary {
         "a summary table has no ranges".into()
+    } else if from == KernelOrigin::Counters && trace.ranges.rows.is_empty() {
+        "ncu measures single launches and records no timeline; add an nsys, PyTorch or native capture of the same program".into()
     } else if trace.ranges.rows.is_empty() {
         "the capture has no ranges; add NVTX ranges to the program (domain LLM: prefill, decode_all, decode_step)".into()
     } else {
@@ -211,18 +263,17 @@ fn sources(trace: &Trace) -> Vec<SourceInfo> {
     trace.sources.iter().map(info).collect()
 }
 
-fn devices(trace: &Trace) -> Vec<DeviceInfo> {
-    let info = |d: &roofgap_trace::Device| DeviceInfo {
-        id: d.number,
-        name: d.name.clone(),
-        compute_capability: d
+fn device_info(device: &Device) -> DeviceInfo {
+    DeviceInfo {
+        id: device.number,
+        name: device.name.clone(),
+        compute_capability: device
             .compute_capability
             .map(|(major, minor)| format!("{major}.{minor}")),
-        sms: d.sms,
-        memory_bytes: d.memory_bytes,
-        bandwidth_bytes_per_s: d.bandwidth_bytes_per_s,
-    };
-    trace.used_devices().into_iter().map(info).collect()
+        sms: device.sms,
+        memory_bytes: device.memory_bytes,
+        bandwidth_bytes_per_s: device.bandwidth_bytes_per_s,
+    }
 }
 
 fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
@@ -262,7 +313,13 @@ fn operator_table(trace: &Trace, index: &StageIndex, options: &Options) -> (Vec<
     (operators, why)
 }
 
-fn totals(trace: &Trace, index: &StageIndex, activity: &Activity, kernels: &[Kernel]) -> Totals {
+fn totals(
+    trace: &Trace,
+    index: &StageIndex,
+    activity: &Activity,
+    kernels: &[Kernel],
+    from: KernelOrigin,
+) -> Totals {
     let ops = &trace.ops;
     let time = |kind: OpKind| {
         (0..ops.len())
@@ -284,5 +341,6 @@ fn totals(trace: &Trace, index: &StageIndex, activity: &Activity, kernels: &[Ker
             .iter()
             .filter(|c| **c == NO_CALL)
             .count() as u64,
+        from,
     }
 }

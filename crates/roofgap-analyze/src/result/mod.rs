@@ -8,12 +8,14 @@ mod stage;
 mod tables;
 mod utilisation;
 
-pub use capture::{DeviceInfo, EngineInfo, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo};
+pub use capture::{
+    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo,
+};
 pub use reason::{About, Reason};
 pub use stage::{
     CpuSteps, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageKind, StageOrigin, Steps,
 };
-pub use tables::{CounterRow, Finding, Kernel, Operator, Overhead, Profiler};
+pub use tables::{CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,9 @@ pub struct Analysis {
     pub operators: Vec<Operator>,
     /// Hardware counters by kernel and launch shape.
     pub counters: Vec<CounterRow>,
+    /// Results of ncu's own rules, suggestions first.
+    #[serde(default)]
+    pub ncu_rules: Vec<NcuRule>,
     /// Findings, largest possible saving first.
     pub findings: Vec<Finding>,
     /// Profiler overhead.

@@ -3,6 +3,7 @@
 use super::sections;
 use crate::bundle::Bundle;
 use crate::view::kernels::{MARKDOWN, counters as counter_table, table};
+use crate::view::measured;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::utilisation::work;
@@ -38,7 +39,16 @@ pub fn report(bundle: Bundle<'_>) -> String {
         }
         section(&format!("Kernels of {}", escape(&stage.name)), &body);
     }
+    if measured::alone(analysis) {
+        section(
+            "Kernels measured by ncu",
+            &sections::measured_kernels(analysis, usize::MAX),
+        );
+    }
     section("Counters", &counters(analysis));
+    if !analysis.ncu_rules.is_empty() {
+        section("Rules of ncu", &sections::ncu_rules(analysis, TOP));
+    }
     section("Operators", &sections::operators(analysis, TOP));
     section("Environment", &sections::environment(bundle));
     section("Aggregates", &provenance::aggregates(analysis).markdown());

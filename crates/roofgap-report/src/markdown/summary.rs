@@ -4,9 +4,10 @@ use super::sections;
 use crate::bundle::Bundle;
 use crate::view::findings as findings_view;
 use crate::view::kernels::{MARKDOWN, by_time, table};
+use crate::view::measured;
 use crate::view::numbers::{ms, percent, plural};
 use crate::view::provenance::{self, missing};
-use crate::view::table::{escape, escape_line};
+use crate::view::table::{capitalized, escape, escape_line};
 use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
 
@@ -44,8 +45,8 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
 }
 
 fn kernels(analysis: &Analysis) -> String {
-    if analysis.kernels.is_empty() {
-        return format!("{}\n", escape_line(&missing(analysis, &About::Kernels)));
+    if analysis.kernels.is_empty() || measured::alone(analysis) {
+        return sections::measured_kernels(analysis, TOP);
     }
     let shown = &analysis.kernels[..analysis.kernels.len().min(TOP)];
     let table = table(analysis, shown, analysis.totals.kernel_ns);
@@ -106,6 +107,14 @@ fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
         ));
     }
     let mut scope = " in the stages";
+    if measured::alone(analysis) {
+        lines.push(format!(
+            "{}.",
+            escape_line(&capitalized(&measured::summary(analysis)))
+        ));
+        let verdicts = measured::verdicts(analysis, 3);
+        lines.extend(verdicts.iter().map(|line| format!("{}.", escape_line(line))));
+    }
     if analysis.stages.is_empty() {
         lines.push(escape_line(&missing(analysis, &About::Stages)));
         scope = "";

@@ -3,6 +3,7 @@
 //! - `numbers`: quantities formatted for people
 //! - `table`: a table and its text, Markdown and HTML forms
 //! - `kernels`: tables of kernels, operators and counters
+//! - `measured`: launches that ncu measured without a timeline, and ncu's own rules
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
@@ -10,6 +11,7 @@
 
 pub(crate) mod findings;
 pub(crate) mod kernels;
+pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
 pub(crate) mod stages;

@@ -5,6 +5,7 @@ mod chrome;
 mod fixtures;
 mod hostile;
 mod html;
+mod measured;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod schema;
