@@ -5,7 +5,7 @@ use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{
-    findings as findings_view, measured, stages as stages_view, utilisation as utilisation_view,
+    findings as findings_view, headline, measured, stages as stages_view, utilisation as utilisation_view,
 };
 use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
@@ -71,6 +71,15 @@ pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
         for line in stages_view::details(stage) {
             let _ = writeln!(out, "  - {}.", escape_line(&line));
         }
+    }
+    out
+}
+
+/// Renders mean, standard deviation and token rates of each stage, and the time to first token.
+pub(super) fn rates(analysis: &Analysis) -> String {
+    let mut out = headline::rates(analysis).markdown();
+    if let Some(line) = headline::per_run(analysis) {
+        let _ = write!(out, "\n{}.\n", escape_line(&capitalized(&line)));
     }
     out
 }
