@@ -1,9 +1,11 @@
 //! The analysis of a trace.
 
+use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Timeline};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
 use crate::names::Naming;
+use crate::rates::add_rates;
 use crate::result::*;
 use crate::stages::{StageIndex, StageSet};
 use crate::timeline::{
@@ -12,7 +14,7 @@ use crate::timeline::{
 use crate::{account, communication, findings, ranks};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
-use roofgap_trace::{Losses, Ns, OpKind, SourceFormat, Trace};
+use roofgap_trace::{Device, Losses, Ns, OpKind, SourceFormat, Trace};
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +25,8 @@ pub struct Options {
     pub counters: Vec<CounterSet>,
     /// Model; without it, the model of the program's own account.
     pub model: Option<Architecture>,
+    /// Name of the model in the reports, where the program's own account has none; without it, the name in the model.
+    pub model_name: Option<String>,
     /// Limits of the device set by the user.
     pub limits: UserLimits,
     /// Tokens set by the user; missing numbers come from the program's own account.
@@ -62,14 +66,15 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let mut naming = Naming::default();
     let mut reasons = Vec::new();
 
-    let summary_only = trace.ops.is_empty() && !trace.kernel_totals.is_empty();
+    let from = kernel_origin(trace, options);
+    let counter_sets = counters::alone::merge(&options.counters);
     // The two sides take about the same time.
     let ((kernels, mut stages), ((operators, operator_reason), ranges, evidence, communication)) = both(
         || {
-            let kernels = if summary_only {
-                kernels::from_totals(trace, &mut naming)
-            } else {
-                kernels::table(trace, 0..trace.ops.len(), &mut naming)
+            let kernels = match from {
+                KernelOrigin::Timeline => kernels::table(trace, 0..trace.ops.len(), &mut naming),
+                KernelOrigin::Summary => kernels::from_totals(trace, &mut naming),
+                KernelOrigin::Counters => counters::alone::kernels(&counter_sets, &mut naming),
             };
             (kernels, meter.stages(&mut naming))
         },
@@ -84,9 +89,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         },
     );
     let graphs = graphs::table(trace, 0..trace.ops.len());
-    if kernels.is_empty() {
-        reasons.push(Reason::new(About::Kernels, no_kernels(trace, &graphs)));
-    }
+    reasons.extend(kernels_reason(trace, from, &kernels, &graphs));
     reasons.extend(
         absent
             .into_iter()
@@ -97,20 +100,26 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         stages = account::stages(program);
     }
     if no_own_stages && stages.iter().all(|stage| stage.from == StageOrigin::Timeline) {
-        reasons.push(Reason::new(About::Stages, no_stages(trace, summary_only)));
+        reasons.push(Reason::new(About::Stages, no_stages(trace, from)));
     }
     reasons.extend(operator_reason);
+    let own_devices = trace.used_devices();
+    let counter_devices = counters::alone::devices(&counter_sets);
+    let devices: Vec<&Device> = if own_devices.is_empty() {
+        counter_devices.iter().collect()
+    } else {
+        own_devices
+    };
     let mut analysis = Analysis {
         schema: SCHEMA.into(),
         sources: sources(trace),
-        devices: devices(trace),
-        totals: totals(trace, &index, &activity, &kernels),
+        devices: devices.iter().map(|device| device_info(device)).collect(),
+        totals: totals(trace, &index, &activity, &kernels, from),
         stages,
         kernels,
         operators,
         ranges,
         overhead: options.overhead.clone(),
-        workload: program.map(account::workload),
         engine: engine(trace, &index),
         requests: program.and_then(|account| account.requests.clone()),
         copies: copies.table(0..trace.ops.len()),
@@ -121,7 +130,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         ..Analysis::default()
     };
 
-    let gpu = GpuFacts::of_run(trace, program, options.limits);
+    let gpu = GpuFacts::of_run(devices.first().copied(), program, options.limits);
     let own_config = || program?.model.as_ref()?.config.as_ref();
     let model = match (&options.model, own_config()) {
         (Some(model), _) => Ok(model.clone()),
@@ -131,6 +140,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let dtype = program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
     let tokens = account::tokens(&options.tokens, program);
     let share = ranks::model_share(trace);
+    add_rates(&mut analysis, &tokens);
     add_utilisation(
         &mut analysis,
         model.as_ref(),
@@ -138,31 +148,51 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         &tokens,
         dtype,
         &share,
+        &index,
     );
     let model = model.ok();
+    analysis.workload = account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
 
     let mut measured = Vec::new();
+    let mut alone = None;
     if options.counters.is_empty() {
         analysis
             .reasons
             .push(Reason::new(About::Counters, "no counters were given"));
     } else {
         let timeline = Timeline::of_stages(trace, &index);
-        let joined = counters::join(&options.counters, &timeline, &options.stages, gpu.as_ref().ok());
+        let joined = counters::join(&counter_sets, &timeline, &options.stages, gpu.as_ref().ok());
         analysis.counters = joined.rows();
         losses.merge(&joined.losses);
-        counters::attach(&mut analysis.kernels, &joined, None);
+        analysis.ncu_rules = counters::rules(&counter_sets);
+        if from == KernelOrigin::Counters {
+            counters::alone::attach(&mut analysis.kernels, &joined);
+            let kernels = &analysis.kernels;
+            alone = MeasuredLaunches::of(&counter_sets, &joined, kernels, &counter_devices);
+        } else {
+            counters::attach(&mut analysis.kernels, &joined, None);
+        }
         for stage in &mut analysis.stages {
             counters::attach(&mut stage.kernels, &joined, Some(&stage.name));
         }
         measured = joined.measured;
     }
-    analysis.findings = findings::find(findings::Inputs {
+    let inputs = findings::Inputs {
         analysis: &analysis,
         evidence: &evidence,
         model: model.as_ref(),
         counters: &measured,
-    });
+    };
+    let mut found = findings::find(inputs);
+    if let Some(alone) = &alone {
+        let inputs = findings::Inputs {
+            evidence: std::slice::from_ref(&alone.evidence),
+            counters: &alone.rows,
+            ..inputs
+        };
+        found.extend(findings::find_alone(inputs, &alone.stage));
+    }
+    analysis.findings = found;
     analysis.losses = loss_rows(&losses);
     Analyzed {
         analysis,
@@ -209,10 +239,45 @@ fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
     }
 }
 
+/// Tells where the kernels come from: the timeline; without kernels in it a summary table, or the launches that ncu measured.
+fn kernel_origin(trace: &Trace, options: &Options) -> KernelOrigin {
+    if !trace.ops.is_empty() {
+        KernelOrigin::Timeline
+    } else if !trace.kernel_totals.is_empty() {
+        KernelOrigin::Summary
+    } else if !options.counters.is_empty() {
+        KernelOrigin::Counters
+    } else {
+        KernelOrigin::Timeline
+    }
+}
+
+/// Explains why there are no kernels, or what the times of measured launches are.
+fn kernels_reason(
+    trace: &Trace,
+    from: KernelOrigin,
+    kernels: &[Kernel],
+    graphs: &[GraphRow],
+) -> Option<Reason> {
+    let why = match (from, kernels.is_empty()) {
+        (KernelOrigin::Counters, false) => {
+            "the times are those of single launches as ncu measured them, not of a run of the program"
+        }
+        (KernelOrigin::Counters, true) => {
+            "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters"
+        }
+        (_, true) => return Some(Reason::new(About::Kernels, no_kernels(trace, graphs))),
+        (_, false) => return None,
+    };
+    Some(Reason::new(About::Kernels, why))
+}
+
 /// Explains why there are no stages.
-fn no_stages(trace: &Trace, summary_only: bool) -> String {
-    if summary_only {
+fn no_stages(trace: &Trace, from: KernelOrigin) -> String {
+    if from == KernelOrigin::Summary {
         "a summary table has no ranges".into()
+    } else if from == KernelOrigin::Counters && trace.ranges.rows.is_empty() {
+        "ncu measures single launches and records no timeline; add an nsys, PyTorch or native capture of the same program".into()
     } else if trace.ranges.rows.is_empty() {
         "the capture has no ranges; add NVTX ranges to the program (domain LLM: prefill, decode_all, decode_step)".into()
     } else {
@@ -245,18 +310,17 @@ fn sources(trace: &Trace) -> Vec<SourceInfo> {
     trace.sources.iter().map(info).collect()
 }
 
-fn devices(trace: &Trace) -> Vec<DeviceInfo> {
-    let info = |d: &roofgap_trace::Device| DeviceInfo {
-        id: d.number,
-        name: d.name.clone().filter(|name| !name.trim().is_empty()),
-        compute_capability: d
+fn device_info(device: &Device) -> DeviceInfo {
+    DeviceInfo {
+        id: device.number,
+        name: device.name.clone().filter(|name| !name.trim().is_empty()),
+        compute_capability: device
             .compute_capability
             .map(|(major, minor)| format!("{major}.{minor}")),
-        sms: d.sms,
-        memory_bytes: d.memory_bytes,
-        bandwidth_bytes_per_s: d.bandwidth_bytes_per_s,
-    };
-    trace.used_devices().into_iter().map(info).collect()
+        sms: device.sms,
+        memory_bytes: device.memory_bytes,
+        bandwidth_bytes_per_s: device.bandwidth_bytes_per_s,
+    }
 }
 
 fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
@@ -296,7 +360,13 @@ fn operator_table(trace: &Trace, index: &StageIndex, options: &Options) -> (Vec<
     (operators, why)
 }
 
-fn totals(trace: &Trace, index: &StageIndex, activity: &Activity, kernels: &[Kernel]) -> Totals {
+fn totals(
+    trace: &Trace,
+    index: &StageIndex,
+    activity: &Activity,
+    kernels: &[Kernel],
+    from: KernelOrigin,
+) -> Totals {
     let ops = &trace.ops;
     let time = |kind: OpKind| {
         (0..ops.len())
@@ -318,5 +388,6 @@ fn totals(trace: &Trace, index: &StageIndex, activity: &Activity, kernels: &[Ker
             .iter()
             .filter(|c| **c == NO_CALL)
             .count() as u64,
+        from,
     }
 }

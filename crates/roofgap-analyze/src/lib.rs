@@ -37,6 +37,7 @@ mod analyze;
 mod communication;
 mod names;
 mod ranks;
+mod rates;
 mod result;
 mod stages;
 mod timeline;

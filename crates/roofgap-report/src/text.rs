@@ -4,7 +4,7 @@ use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::requests_text;
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, kernels, stages};
+use crate::view::{findings, gpu_work, headline, kernels, measured, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
@@ -46,7 +46,7 @@ impl TextOptions {
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 10] = [
+    let sections: [fn(&Analysis, TextOptions, &mut String); 11] = [
         head,
         stages,
         requests,
@@ -56,6 +56,7 @@ pub fn render(analysis: &Analysis, options: TextOptions) -> String {
         copies,
         communication,
         counters,
+        rules,
         losses,
     ];
     for section in sections {
@@ -100,6 +101,10 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
         );
     }
     let totals = &analysis.totals;
+    if measured::alone(analysis) {
+        let _ = writeln!(out, "{}", measured::summary(analysis));
+        return;
+    }
     if totals.kernel_count == 0 && totals.busy_ns.is_none() {
         out.push_str("no GPU work was recorded\n");
         return;
@@ -117,6 +122,10 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
         ms(totals.kernel_ns),
         busy.unwrap_or_default()
     );
+    let lines = [headline::headline(analysis), headline::per_run(analysis)];
+    for line in lines.into_iter().flatten() {
+        let _ = writeln!(out, "{}", plain(&line));
+    }
 }
 
 fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
@@ -190,7 +199,36 @@ fn findings(analysis: &Analysis, options: TextOptions, out: &mut String) {
     more(analysis.findings.len(), FINDINGS, out);
 }
 
+/// Lists the kernels that ncu measured, with a verdict for each.
+fn measured_kernels(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    heading("Kernels measured by ncu", options, out);
+    if analysis.kernels.is_empty() {
+        let _ = writeln!(out, "{}", missing(analysis, &About::Kernels));
+        return;
+    }
+    out.push_str(&measured::table(analysis, options.kernels).text());
+    more(analysis.kernels.len(), options.kernels, out);
+    let _ = writeln!(out, "{}", measured::OF_LARGEST);
+    for line in measured::verdicts(analysis, options.kernels) {
+        let _ = writeln!(out, "{}", plain(&line));
+    }
+}
+
+/// Lists the first results of ncu's own rules.
+fn rules(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    if analysis.ncu_rules.is_empty() || !measured::alone(analysis) {
+        return;
+    }
+    heading("Rules of ncu", options, out);
+    let columns = ["kernel", "launches", "rule", "kind", "estimated saving"];
+    out.push_str(&measured::rules(analysis, options.kernels).pick(&columns).text());
+    more(analysis.ncu_rules.len(), options.kernels, out);
+}
+
 fn kernels(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    if measured::alone(analysis) {
+        return measured_kernels(analysis, options, out);
+    }
     heading("Kernels by time, whole trace", options, out);
     if analysis.kernels.is_empty() {
         let _ = writeln!(out, "{}", missing(analysis, &About::Kernels));
@@ -280,7 +318,9 @@ fn communication(analysis: &Analysis, options: TextOptions, out: &mut String) {
 }
 
 fn counters(analysis: &Analysis, options: TextOptions, out: &mut String) {
-    if analysis.counters.is_empty() {
+    // Kernels that were measured in one launch shape each are in their own table already.
+    let by_shape = analysis.counters.len() > analysis.kernels.len();
+    if analysis.counters.is_empty() || (measured::alone(analysis) && !by_shape) {
         return;
     }
     heading("Counters", options, out);

@@ -7,6 +7,7 @@ use roofgap_trace::{LossKind, Losses};
 use rustc_hash::FxHashMap;
 
 use super::advice::Advice;
+use super::alone::merge;
 use super::bound::{Bound, Inputs, verdict};
 use super::names::canonical;
 use super::readings::Readings;
@@ -83,17 +84,12 @@ pub(crate) fn join(
     stages: &StageSet,
     gpu: Option<&GpuFacts>,
 ) -> Joined {
-    // Pages of one report describe the same launches; counted apart they would pass for more samples.
-    let merged = (sets.len() > 1).then(|| {
-        let mut whole = CounterSet::default();
-        sets.iter().for_each(|set| whole.absorb(set.clone()));
-        whole
-    });
-    let sets = merged.as_ref().map_or(sets, std::slice::from_ref);
+    // Counted apart, pages of one report would pass for more samples.
+    let sets = merge(sets);
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut index: FxHashMap<Key, usize> = FxHashMap::default();
     let mut joined = Joined::default();
-    for set in sets {
+    for set in sets.iter() {
         joined.losses.merge(&set.losses);
         for (at, launch) in set.launches.iter().enumerate() {
             let key = || Key {

@@ -1,6 +1,7 @@
 //! Hardware counters joined with the timeline: the launch they belong to, the work they count, the limit of each kernel.
 
 mod advice;
+pub(crate) mod alone;
 mod arch;
 mod bound;
 mod join;
@@ -8,6 +9,7 @@ mod metrics;
 mod names;
 mod readings;
 mod roofline;
+mod rules;
 mod timeline;
 mod work;
 
@@ -16,6 +18,7 @@ pub(crate) use bound::Bound;
 pub(crate) use join::{Measured, attach, join};
 pub use metrics::{deep_sections, light_metrics};
 pub use names::canonical;
+pub(crate) use rules::rules;
 pub(crate) use timeline::Timeline;
 
 /// Types that tests of other modules construct.

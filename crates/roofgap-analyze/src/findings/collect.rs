@@ -306,13 +306,13 @@ impl<'t, 'k> Collector<'t, 'k> {
 }
 
 /// Blocks of a grid; what a broken input overstates stays at the most.
-pub(super) fn blocks_of(grid: [u32; 3]) -> u64 {
+pub(crate) fn blocks_of(grid: [u32; 3]) -> u64 {
     grid.iter()
         .fold(1, |product, side| product.saturating_mul(u64::from(*side)))
 }
 
 /// Threads of a block.
-pub(super) fn threads_of(block: [u32; 3]) -> u32 {
+pub(crate) fn threads_of(block: [u32; 3]) -> u32 {
     block
         .iter()
         .fold(1, |product, side| product.saturating_mul(*side))

@@ -13,9 +13,8 @@ mod rules;
 mod tests;
 
 pub use builder::{count, size};
-pub(crate) use collect::evidence;
-
-use evidence::StageEvidence;
+pub(crate) use collect::{blocks_of, evidence, threads_of};
+pub(crate) use evidence::{ShapeUse, StageEvidence};
 
 use crate::counters::Measured;
 use crate::model::Architecture;
@@ -69,6 +68,28 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
             rule(&view, &mut findings);
         }
     }
+    rank(&mut findings);
+    findings
+}
+
+/// Runs the rules that need only counters on measured launches without a timeline. The findings are about no stage.
+pub(crate) fn find_alone(inputs: Inputs<'_>, stage: &Stage) -> Vec<Finding> {
+    let view = View {
+        inputs,
+        stage,
+        evidence: inputs.evidence.first(),
+    };
+    let mut findings = Vec::new();
+    for rule in rules::OF_COUNTERS {
+        rule(&view, &mut findings);
+    }
+    findings.iter_mut().for_each(|finding| finding.stage = None);
+    rank(&mut findings);
+    findings
+}
+
+/// Puts the largest bound first, and profiler overhead last.
+fn rank(findings: &mut [Finding]) {
     // Profiler overhead cannot be fixed in the program.
     let of_the_profiler = |finding: &Finding| finding.id == rules::PROFILER_OVERHEAD;
     findings.sort_by(|a, b| {
@@ -78,5 +99,4 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
             .then_with(|| a.id.cmp(&b.id))
             .then_with(|| a.stage.cmp(&b.stage))
     });
-    findings
 }

@@ -2,7 +2,7 @@
 
 use super::{Dtype, lookup};
 use roofgap_trace::account::Account;
-use roofgap_trace::{Device, Trace};
+use roofgap_trace::Device;
 use serde::{Deserialize, Serialize};
 
 /// Peaks by number format, in TFLOP/s (TOP/s for int8). What no source states is `None`.
@@ -294,9 +294,9 @@ impl GpuFacts {
 pub(crate) struct NoDevice;
 
 impl GpuFacts {
-    /// Returns the facts of the device of a run: the first device of the trace, or the CPU whose peak the program measured.
+    /// Returns the facts of the device of a run: its first GPU, or the CPU whose peak the program measured.
     pub(crate) fn of_run(
-        trace: &Trace,
+        device: Option<&Device>,
         account: Option<&Account>,
         limits: UserLimits,
     ) -> Result<Self, NoDevice> {
@@ -310,7 +310,7 @@ impl GpuFacts {
                     .with_user_limits(limits),
             );
         }
-        let Some(device) = trace.used_devices().into_iter().next() else {
+        let Some(device) = device else {
             if limits.is_set() {
                 return Ok(GpuFacts::set_by_user("the device", limits));
             }

@@ -32,6 +32,19 @@ pub struct DeviceInfo {
     pub bandwidth_bytes_per_s: Option<u64>,
 }
 
+/// The origin of the kernels of an analysis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelOrigin {
+    /// A recorded timeline.
+    #[default]
+    Timeline,
+    /// The totals of a summary table.
+    Summary,
+    /// Single launches that ncu measured.
+    Counters,
+}
+
 /// Sums over the whole trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Totals {
@@ -47,6 +60,9 @@ pub struct Totals {
     pub memset_ns: Option<i64>,
     /// Number of GPU operations without a launch record.
     pub unattributed_count: u64,
+    /// Origin of the kernels.
+    #[serde(default)]
+    pub from: KernelOrigin,
 }
 
 /// A loss of data.

@@ -4,19 +4,23 @@
 
 mod capture;
 mod gpu_work;
+mod per_run;
 mod reason;
 mod stage;
 mod tables;
 mod utilisation;
 
-pub use capture::{DeviceInfo, EngineInfo, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo};
+pub use capture::{
+    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo,
+};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
+pub use per_run::PerRun;
 pub use reason::{About, Reason};
 pub use stage::{
     CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind, StageOrigin,
     Steps,
 };
-pub use tables::{CounterRow, Finding, Kernel, Operator, Overhead, Profiler};
+pub use tables::{CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
 pub use roofgap_trace::account::{Percentiles, RequestFailure, RequestStats};
@@ -46,6 +50,9 @@ pub struct Analysis {
     pub operators: Vec<Operator>,
     /// Hardware counters by kernel and launch shape.
     pub counters: Vec<CounterRow>,
+    /// Results of ncu's own rules, suggestions first.
+    #[serde(default)]
+    pub ncu_rules: Vec<NcuRule>,
     /// Findings, largest possible saving first.
     pub findings: Vec<Finding>,
     /// Profiler overhead.
@@ -61,6 +68,9 @@ pub struct Analysis {
     /// The workload, from the program's own account.
     #[serde(default)]
     pub workload: Option<WorkloadInfo>,
+    /// Numbers of one run; `None` where the capture does not consist of runs.
+    #[serde(default)]
+    pub per_run: Option<PerRun>,
     /// Serving engine, where its step names were found.
     #[serde(default)]
     pub engine: Option<EngineInfo>,

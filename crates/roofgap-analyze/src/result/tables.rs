@@ -92,6 +92,27 @@ pub struct CounterRow {
     pub reason: String,
 }
 
+/// The result of one of ncu's own rules for a kernel.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct NcuRule {
+    /// Kernel name in the counters.
+    pub kernel: String,
+    /// Number of measured launches with this result.
+    pub launches: u64,
+    /// Identifier of the rule.
+    pub rule: String,
+    /// Identifier of the section.
+    pub section: String,
+    /// `optimization`, `warning` or `info`.
+    pub kind: String,
+    /// Largest estimated saving, %; `None` without an estimate.
+    pub speedup_pct: Option<f64>,
+    /// Base of the estimate: `kernel` (its duration) or `part` (the part that the rule is about).
+    pub speedup_of: Option<String>,
+    /// Text of the rule.
+    pub text: String,
+}
+
 /// A finding: evidence, an upper bound on the saving, and an action.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[non_exhaustive]

@@ -365,8 +365,9 @@ impl Contexts {
             };
             let around: Vec<u32> = match room {
                 true => ranges
-                    .open(opened, link.forward_end)
+                    .open(opened, link.forward_end, usize::MAX)
                     .into_iter()
+                    .flatten()
                     .copied()
                     .collect(),
                 false => Vec::new(),

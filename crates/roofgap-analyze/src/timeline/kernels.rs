@@ -21,27 +21,41 @@ pub(crate) fn table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &m
     }
     let mut kernels: Vec<Kernel> = durations
         .into_iter()
-        .map(|(name, device, mut list)| {
-            let (total_ns, calls) = (list.iter().sum::<i64>(), list.len() as u64);
-            let text = trace.names.get(name);
-            let (short_name, family) = naming.of(text);
-            Kernel {
-                name: text.to_owned(),
-                short_name,
-                family,
-                device: trace.devices.get(device.index()).map(|d| d.number),
-                total_ns,
-                calls,
-                mean_ns: divide(total_ns, calls as i64),
-                min_ns: list.iter().min().copied(),
-                max_ns: list.iter().max().copied(),
-                median_ns: median(&mut list),
-                counters: None,
-            }
+        .map(|(name, device, list)| {
+            let device = trace.devices.get(device.index()).map(|d| d.number);
+            row(trace.names.get(name), device, list, naming)
         })
         .collect();
     sort(&mut kernels);
     kernels
+}
+
+/// Builds the table of kernels from the durations of each on a device, most time first.
+pub(crate) fn from_durations(groups: Vec<(&str, u32, Vec<i64>)>, naming: &mut Naming) -> Vec<Kernel> {
+    let groups = groups.into_iter();
+    let mut kernels: Vec<Kernel> = groups
+        .map(|(name, device, list)| row(name, Some(device), list, naming))
+        .collect();
+    sort(&mut kernels);
+    kernels
+}
+
+fn row(name: &str, device: Option<u32>, mut durations: Vec<i64>, naming: &mut Naming) -> Kernel {
+    let (total_ns, calls) = (durations.iter().sum::<i64>(), durations.len() as u64);
+    let (short_name, family) = naming.of(name);
+    Kernel {
+        name: name.to_owned(),
+        short_name,
+        family,
+        device,
+        total_ns,
+        calls,
+        mean_ns: divide(total_ns, calls as i64),
+        min_ns: durations.iter().min().copied(),
+        max_ns: durations.iter().max().copied(),
+        median_ns: median(&mut durations),
+        counters: None,
+    }
 }
 
 /// Numbers the pairs of name and device as they come. Both are positions in tables, so tables find them without hashing.

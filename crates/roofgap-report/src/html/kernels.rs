@@ -3,9 +3,10 @@
 use super::class;
 use super::markup::{absent, visible};
 use crate::view::kernels::{self, KernelStages};
+use crate::view::measured;
 use crate::view::numbers::count;
 use crate::view::provenance::missing;
-use crate::view::table::cut;
+use crate::view::table::{capitalized, cut};
 use maud::{Markup, html};
 use roofgap_analyze::{About, Analysis, Kernel};
 use serde::Serialize;
@@ -13,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows shown without scripts.
 const FIRST: usize = 25;
+/// The most rows of measured kernels, and of ncu's rules.
+const MEASURED: usize = 50;
 /// The most rows of a scope; `metrics.json` has the others.
 const MOST: usize = 3000;
 /// The longest full name, in characters.
@@ -146,6 +149,26 @@ const KEYS: [(&str, &str); 11] = [
     ("bound", "Bound"),
 ];
 
+/// Names what the launches of the table are a part of.
+fn scope(analysis: &Analysis) -> &'static str {
+    if measured::alone(analysis) {
+        "measured by ncu"
+    } else {
+        "in the whole trace"
+    }
+}
+
+/// Renders the first results of ncu's own rules.
+fn rules(analysis: &Analysis) -> Markup {
+    html! {
+        @if !analysis.ncu_rules.is_empty() {
+            h3 { "Rules of ncu" }
+            (measured::rules(analysis, MEASURED).html())
+            @if let Some(more) = measured::more_rules(analysis, MEASURED) { p.hint { (more) "." } }
+        }
+    }
+}
+
 /// Renders the table with its first rows, or why there is none.
 pub(super) fn table(analysis: &Analysis) -> Markup {
     if analysis.kernels.is_empty() {
@@ -154,6 +177,13 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
     let shown = &analysis.kernels[..analysis.kernels.len().min(FIRST)];
     let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&kernels::PAGE);
     html! {
+        @if measured::alone(analysis) {
+            p { (capitalized(&measured::summary(analysis))) ". " (measured::OF_LARGEST) }
+            (measured::table(analysis, MEASURED).html())
+            h3 { "Verdicts" }
+            ul { @for line in measured::verdicts(analysis, MEASURED) { li { (cut(&line, 600)) } } }
+            h3 { "All kernels" }
+        }
         form #kernel-tools.tools role="search" hidden {
             label { "Search " input #kernel-search type="search" placeholder="part of a name" autocomplete="off" spellcheck="false"; }
             label { "Stage " select #kernel-stage {} }
@@ -175,7 +205,8 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
         } }
         p #kernel-more {
             (count(analysis.kernels.len() as u64)) " kernels, " (count(analysis.totals.kernel_count))
-            " launches in the whole trace; without scripts the first " (shown.len()) " are shown."
+            " launches " (scope(analysis)) "; without scripts the first " (shown.len()) " are shown."
         }
+        (rules(analysis))
     }
 }

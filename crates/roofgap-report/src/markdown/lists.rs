@@ -1,7 +1,9 @@
 //! `kernels.md` and `operators.md`.
 
+use super::sections;
 use crate::bundle::Bundle;
 use crate::view::kernels::{MARKDOWN, operators as operator_table, table};
+use crate::view::measured;
 use crate::view::numbers::{count, ms};
 use crate::view::provenance::missing;
 use crate::view::table::{cut, escape, escape_line, escape_long};
@@ -23,6 +25,10 @@ pub fn kernels(bundle: Bundle<'_>) -> String {
     let mut out = format!("# Kernels: {}\n\n", escape(&bundle.context.title));
     if analysis.kernels.is_empty() {
         let _ = writeln!(out, "{}", escape_line(&missing(analysis, &About::Kernels)));
+        return out;
+    }
+    if measured::alone(analysis) {
+        out.push_str(&sections::measured_kernels(analysis, KERNELS));
         return out;
     }
     let _ = writeln!(

@@ -7,6 +7,7 @@ use crate::view::kernels::{MARKDOWN, counters as counter_table, table};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::utilisation::work;
+use crate::view::{headline, measured};
 use roofgap_analyze::{About, Analysis};
 use std::fmt::Write;
 
@@ -20,8 +21,14 @@ pub fn report(bundle: Bundle<'_>) -> String {
     let mut section = |title: &str, body: &str| {
         let _ = write!(out, "\n## {title}\n\n{body}");
     };
+    if let Some(headline) = headline::headline(analysis) {
+        section("Summary", &format!("{}\n", escape_line(&headline)));
+    }
     section("Findings", &sections::findings(analysis, usize::MAX, true));
     section("Stages", &sections::stages(analysis, true));
+    if !analysis.stages.is_empty() {
+        section("Per run", &sections::rates(analysis));
+    }
     if let Some(requests) = &analysis.requests {
         section("Requests", &sections::requests(requests));
     }
@@ -58,7 +65,16 @@ pub fn report(bundle: Bundle<'_>) -> String {
             );
         }
     }
+    if measured::alone(analysis) {
+        section(
+            "Kernels measured by ncu",
+            &sections::measured_kernels(analysis, usize::MAX),
+        );
+    }
     section("Counters", &counters(analysis));
+    if !analysis.ncu_rules.is_empty() {
+        section("Rules of ncu", &sections::ncu_rules(analysis, TOP));
+    }
     section("Operators", &sections::operators(analysis, TOP));
     section("Environment", &sections::environment(bundle));
     section("Aggregates", &provenance::aggregates(analysis).markdown());

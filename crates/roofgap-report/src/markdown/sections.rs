@@ -4,8 +4,10 @@ use crate::bundle::Bundle;
 use crate::view;
 use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
-use crate::view::table::{escape, escape_line};
-use crate::view::{findings as findings_view, stages as stages_view, utilisation as utilisation_view};
+use crate::view::table::{capitalized, escape, escape_line};
+use crate::view::{
+    findings as findings_view, headline, measured, stages as stages_view, utilisation as utilisation_view,
+};
 use roofgap_analyze::{About, Analysis, RequestStats, verdict};
 use std::fmt::Write;
 
@@ -24,6 +26,9 @@ const STAGES: [&str; 9] = [
 
 /// Columns of the table of idle time by cause.
 const IDLE: [&str; 5] = ["stage", "idle: launch ms", "sync ms", "copy ms", "other ms"];
+
+/// Columns of the table of ncu's rules.
+const RULES: [&str; 5] = ["kernel", "launches", "rule", "kind", "estimated saving"];
 
 /// The most ranges listed for a capture without stages.
 const RANGES: usize = 30;
@@ -71,6 +76,15 @@ pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
     out
 }
 
+/// Renders mean, standard deviation and token rates of each stage, and the time to first token.
+pub(super) fn rates(analysis: &Analysis) -> String {
+    let mut out = headline::rates(analysis).markdown();
+    if let Some(line) = headline::per_run(analysis) {
+        let _ = write!(out, "\n{}.\n", escape_line(&capitalized(&line)));
+    }
+    out
+}
+
 /// Renders MFU and MBU of each stage, and why some are missing.
 pub(super) fn utilisation(analysis: &Analysis) -> String {
     let table = utilisation_view::table(analysis);
@@ -107,6 +121,38 @@ pub(super) fn findings(analysis: &Analysis, most: usize, evidence: bool) -> Stri
             let _ = writeln!(out, "   - evidence: {}", escape_line(&list));
         }
         let _ = writeln!(out, "   - {}", escape_line(&finding.action));
+    }
+    out
+}
+
+/// Renders the kernels that ncu measured without a timeline: the table and a verdict for each.
+pub(super) fn measured_kernels(analysis: &Analysis, most: usize) -> String {
+    if analysis.kernels.is_empty() {
+        return format!("{}\n", escape_line(&missing(analysis, &About::Kernels)));
+    }
+    let mut out = format!("{}.\n\n", escape_line(&capitalized(&measured::summary(analysis))));
+    out.push_str(&measured::table(analysis, most).markdown());
+    let more = analysis.kernels.len().saturating_sub(most);
+    if more > 0 {
+        let _ = writeln!(out, "\n{more} more are in `metrics.json`.");
+    }
+    let _ = writeln!(out, "\n{}\n", measured::OF_LARGEST);
+    for line in measured::verdicts(analysis, most) {
+        let _ = writeln!(out, "- {}", escape_line(&line));
+    }
+    out
+}
+
+/// Renders the first results of ncu's own rules.
+pub(super) fn ncu_rules(analysis: &Analysis, most: usize) -> String {
+    let mut out = measured::rules(analysis, most).pick(&RULES).markdown();
+    out.push('\n');
+    for rule in analysis.ncu_rules.iter().take(most) {
+        let text: Vec<&str> = rule.text.split_whitespace().collect();
+        let _ = writeln!(out, "- {}: {}", escape(&rule.rule), escape_line(&text.join(" ")));
+    }
+    if let Some(more) = measured::more_rules(analysis, most) {
+        let _ = writeln!(out, "\n{more}.");
     }
     out
 }

@@ -10,7 +10,7 @@ pub(crate) const SAVINGS_OVERLAP: &str =
 
 /// States the upper bound on the time a finding saves.
 pub(crate) fn saving(finding: &Finding) -> String {
-    let stage = finding.stage.as_deref().unwrap_or("the whole capture");
+    let stage = finding.stage.as_deref().unwrap_or("the measured launches");
     format!(
         "saves at most {} ms ({:.1} % of {stage})",
         ms(finding.bound_ns),

@@ -2,8 +2,10 @@
 //!
 //! - `numbers`: quantities formatted for people
 //! - `table`: a table and its text, Markdown and HTML forms
+//! - `headline`: the first lines, with time per token and the numbers of one run
 //! - `kernels`: tables of kernels, operators and counters
 //! - `gpu_work`: copies, whole graphs, communication and ranks
+//! - `measured`: launches that ncu measured without a timeline, and ncu's own rules
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
@@ -12,7 +14,9 @@
 
 pub(crate) mod findings;
 pub(crate) mod gpu_work;
+pub(crate) mod headline;
 pub(crate) mod kernels;
+pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
 pub(crate) mod requests;

@@ -6,6 +6,7 @@ mod fixtures;
 mod gpu_work;
 mod hostile;
 mod html;
+mod measured;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod schema;

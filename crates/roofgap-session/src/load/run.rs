@@ -89,6 +89,7 @@ pub(crate) fn load(
         })
     });
     let options = Options {
+        model_name: None,
         stages,
         counters: counters.into_iter().collect(),
         model,

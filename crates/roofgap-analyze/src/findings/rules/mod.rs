@@ -23,6 +23,16 @@ use crate::result::Finding;
 /// Looks at a stage and adds what it finds.
 pub(super) type Rule = fn(&View<'_>, &mut Vec<Finding>);
 
+/// The rules that judge measured launches without a timeline.
+pub(super) const OF_COUNTERS: [Rule; 6] = [
+    small::small_kernels,
+    memory::at_the_roof,
+    memory::far_from_the_roof,
+    tensor::tensor_cores_idle,
+    occupancy::low_occupancy,
+    advice::ncu_rules,
+];
+
 /// Every rule.
 pub(super) const ALL: [Rule; 17] = [
     launch::launch_bound,
