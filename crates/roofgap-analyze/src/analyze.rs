@@ -55,7 +55,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         activity: &activity,
     };
     let program = options.account.as_ref();
-    let mut naming = Naming::default();
+    let mut naming = Naming::of_trace(trace);
     let mut reasons = Vec::new();
 
     let summary_only = trace.ops.is_empty() && !trace.kernel_totals.is_empty();

@@ -19,6 +19,7 @@ use evidence::StageEvidence;
 
 use crate::counters::Measured;
 use crate::model::Architecture;
+use crate::names::ShortNames;
 use crate::result::{Analysis, Finding, Stage};
 
 /// Inputs of the rules.
@@ -40,6 +41,7 @@ pub(crate) struct View<'a> {
     pub(crate) inputs: Inputs<'a>,
     pub(crate) stage: &'a Stage,
     pub(crate) evidence: Option<&'a StageEvidence>,
+    pub(crate) short_names: &'a ShortNames,
 }
 
 impl<'a> View<'a> {
@@ -55,6 +57,7 @@ impl<'a> View<'a> {
 /// Runs every rule on every stage and ranks the findings by their bound; profiler overhead comes last.
 pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let short_names = ShortNames::of(inputs.analysis);
     for stage in inputs.analysis.stages.iter().filter(|stage| stage.wall_ns > 0) {
         let evidence = inputs
             .evidence
@@ -64,6 +67,7 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
             inputs,
             stage,
             evidence,
+            short_names: &short_names,
         };
         for rule in rules::ALL {
             rule(&view, &mut findings);
