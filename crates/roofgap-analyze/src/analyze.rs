@@ -63,7 +63,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         copies: &copies,
     };
     let program = options.account.as_ref();
-    let mut naming = Naming::default();
+    let mut naming = Naming::of_trace(trace);
     let mut reasons = Vec::new();
 
     let from = kernel_origin(trace, options);
@@ -74,7 +74,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
             let kernels = match from {
                 KernelOrigin::Timeline => kernels::table(trace, 0..trace.ops.len(), &mut naming),
                 KernelOrigin::Summary => kernels::from_totals(trace, &mut naming),
-                KernelOrigin::Counters => counters::alone::kernels(&counter_sets, &mut naming),
+                KernelOrigin::Counters => counters::alone::kernels(&counter_sets),
             };
             (kernels, meter.stages(&mut naming))
         },

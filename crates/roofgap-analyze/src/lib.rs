@@ -45,7 +45,7 @@ mod verdict;
 
 pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};
-pub use names::{Family, family, is_communication, short_name};
+pub use names::{Family, ShortNames, family, is_communication, short_name};
 pub use result::*;
 pub use stages::{
     Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError, StageIndex,

@@ -3,7 +3,9 @@
 use super::comparison::{KernelChange, KernelSide, KernelStatus, MatchedBy};
 use super::noise::{self, DEVIATIONS, Floors};
 use super::pairing::{self, Group, Pair};
+use crate::names::distinct_short_names;
 use crate::result::Kernel;
+use rustc_hash::FxHashMap;
 
 /// Kernels of both sides by instance, largest change first.
 pub(super) fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), floors: &Floors) -> Vec<KernelChange> {
@@ -18,6 +20,7 @@ pub(super) fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), floors: &F
             Pair::Added(h) => single(&h, true),
         })
         .collect();
+    name_apart(&mut changes);
     changes.sort_by(|a, b| {
         b.delta_ns
             .unsigned_abs()
@@ -25,6 +28,35 @@ pub(super) fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), floors: &F
             .then_with(|| a.short_name.cmp(&b.short_name))
     });
     changes
+}
+
+/// Names kernels apart that are different and have the same short name on their own sides.
+fn name_apart(changes: &mut [KernelChange]) {
+    let mut seen: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
+    for (at, change) in changes.iter().enumerate() {
+        seen.entry(&change.short_name).or_default().push(at);
+    }
+    let taken = seen.keys().map(|name| (*name).to_owned()).collect();
+    let shared: Vec<usize> = seen
+        .into_values()
+        .filter(|list| list.len() > 1)
+        .flatten()
+        .collect();
+    let full_name = |at: &usize| {
+        let change = changes.get(*at)?;
+        let side = change.head.as_ref().or(change.base.as_ref())?;
+        Some(side.name.as_str())
+    };
+    let found = distinct_short_names(shared.iter().filter_map(full_name), taken);
+    let renamed: Vec<(usize, String)> = shared
+        .iter()
+        .filter_map(|at| Some((*at, found.get(full_name(at)?)?.clone())))
+        .collect();
+    for (at, short_name) in renamed {
+        if let Some(change) = changes.get_mut(at) {
+            change.short_name = short_name;
+        }
+    }
 }
 
 /// Noise of the sum of all kernels: they move apart from one another.

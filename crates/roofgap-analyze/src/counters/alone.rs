@@ -39,7 +39,7 @@ pub(crate) fn devices(sets: &[CounterSet]) -> Vec<Device> {
 }
 
 /// Groups the launches with a duration by kernel and device, most time first.
-pub(crate) fn kernels(sets: &[CounterSet], naming: &mut Naming) -> Vec<Kernel> {
+pub(crate) fn kernels(sets: &[CounterSet]) -> Vec<Kernel> {
     let mut forms: FxHashMap<&str, String> = FxHashMap::default();
     let mut at: FxHashMap<(String, u32), usize> = FxHashMap::default();
     let mut groups: Vec<(&str, u32, Vec<i64>)> = Vec::new();
@@ -60,7 +60,8 @@ pub(crate) fn kernels(sets: &[CounterSet], naming: &mut Naming) -> Vec<Kernel> {
             }
         }
     }
-    from_durations(groups, naming)
+    let mut naming = Naming::of_names(groups.iter().map(|(name, ..)| *name));
+    from_durations(groups, &mut naming)
 }
 
 /// Puts beside each kernel the row of its launch shape with the most time.

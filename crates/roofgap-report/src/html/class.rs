@@ -3,7 +3,7 @@
 use roofgap_trace::{CallClass, OpKind};
 
 /// All classes, which the page refers to by position. Kernel families come first.
-pub(super) const CLASSES: [&str; 21] = [
+pub(super) const CLASSES: [&str; 23] = [
     "gemm",
     "gemv",
     "attention",
@@ -16,6 +16,8 @@ pub(super) const CLASSES: [&str; 21] = [
     "embedding",
     "sampling",
     "communication",
+    "quantization",
+    "convolution",
     "other",
     "memcpy",
     "memset",

@@ -7,7 +7,7 @@ use crate::view::provenance::missing;
 use crate::view::table::cut;
 use maud::{Markup, html};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
-use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, family, short_name};
+use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, ShortNames, family};
 use std::collections::{HashMap, HashSet};
 
 const WIDTH: f64 = 900.0;
@@ -29,6 +29,7 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
         return absent(&format!("No roofline: {why}."));
     }
     let roofs = Roofs::of(analysis);
+    let short_names = ShortNames::of(analysis);
     let scale = Scale::of(&dots, &roofs);
     let longest = dots.iter().map(|d| d.ns).max().unwrap_or(1).max(1) as f64;
     let mut families: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
@@ -39,7 +40,7 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
             svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
                 (axes(&scale))
                 (roofs.draw(&scale))
-                @for dot in &dots { (dot.draw(&scale, longest)) }
+                @for dot in &dots { (dot.draw(&scale, longest, &short_names)) }
             }
         }
         ul.legend { @for name in families { li { i class={ "f-" (class::css(name)) } {} (name) } } }
@@ -296,11 +297,11 @@ fn tick(value: f64) -> String {
 }
 
 impl Dot<'_> {
-    fn draw(&self, scale: &Scale, longest: f64) -> Markup {
+    fn draw(&self, scale: &Scale, longest: f64, short_names: &ShortNames) -> Markup {
         let (x, y) = scale.at(self.intensity, self.flops_per_s);
         let radius = 3.5 + 16.0 * (self.ns.max(0) as f64 / longest).sqrt();
         let row = self.row;
-        let short = short_name(&row.kernel);
+        let short = short_names.get(&row.kernel);
         let label = format!(
             "{}\n{}, {}\n{:.2} FLOP/B, {}FLOP/s\n{} in its stage",
             cut(&short, 120),

@@ -2,7 +2,7 @@
 
 use super::column::{Column, Values};
 use parquet::data_type::ByteArray;
-use roofgap_analyze::{Analysis, CounterRow, NO_CALL, StageIndex, family, short_name};
+use roofgap_analyze::{Analysis, CounterRow, NO_CALL, ShortNames, StageIndex, family};
 use roofgap_trace::{CallClass, MemoryKind, NameId, OpKind, ProcessId, RangeStyle, ThreadId, Trace};
 use std::ops::Range;
 
@@ -32,6 +32,7 @@ impl<'a> Tables<'a> {
                 .collect()
         };
         let kernels: Vec<u32> = pick(false);
+        let short_names = ShortNames::of(analysis);
         let mut short = vec![None; trace.names.len()];
         for &row in &kernels {
             let Some(&id) = trace.ops.name.get(row as usize) else {
@@ -39,7 +40,7 @@ impl<'a> Tables<'a> {
             };
             if let Some(slot @ None) = short.get_mut(id.index()) {
                 let name = trace.names.get(id);
-                *slot = Some((text(&short_name(name)), text(family(name).as_str())));
+                *slot = Some((text(&short_names.get(name)), text(family(name).as_str())));
             }
         }
         Self {

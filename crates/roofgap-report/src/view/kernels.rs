@@ -3,7 +3,7 @@
 use super::numbers::{NONE, or_none, percent, si, us};
 use super::stages::joined;
 use super::table::Table;
-use roofgap_analyze::{Analysis, CounterRow, Kernel, Operator, short_name};
+use roofgap_analyze::{Analysis, CounterRow, Kernel, Operator, ShortNames};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -132,8 +132,9 @@ pub(crate) fn operators(analysis: &Analysis, most: usize) -> Table {
 /// Builds the table of the first counter rows. A report picks its columns.
 pub(crate) fn counters(analysis: &Analysis, most: usize) -> Table {
     let dims = |d: [u32; 3]| format!("{}x{}x{}", d[0], d[1], d[2]);
+    let short_names = ShortNames::of(analysis);
     Table::of(&analysis.counters[..analysis.counters.len().min(most)])
-        .text("kernel", |r: &CounterRow| short_name(&r.kernel))
+        .text("kernel", |r: &CounterRow| short_names.get(&r.kernel))
         .text("stage", |r| r.stage.clone().unwrap_or_else(|| NONE.into()))
         .text("grid", move |r| dims(r.grid))
         .text("block", move |r| dims(r.block))

@@ -4,6 +4,7 @@ use super::document::Header;
 use super::rows::{Rows, ThreadKey};
 use super::sequence::Sequences;
 use crate::model::MOST_DEVICES;
+use crate::native::demangle;
 use crate::{
     Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, Process, ProcessId,
     Range, RangeStyle, Thread, ThreadId, Trace,
@@ -138,7 +139,7 @@ impl<'t> Merge<'t> {
                 kind: row.kind,
                 start: row.start,
                 end: row.end,
-                name: names.get(row.name, self.trace),
+                name: names.get_demangled(row.name, self.trace),
                 device: DeviceId(device as u16),
                 stream: row.stream,
                 process: ProcessId::default(),
@@ -396,6 +397,17 @@ impl BlockNames<'_> {
             Some(id) => *id.get_or_insert_with(|| trace.names.intern(text())),
             None => trace.names.intern(text()),
         }
+    }
+
+    /// Returns the id of a kernel name. The profiler leaves some names mangled; nsys never does.
+    fn get_demangled(&mut self, name: u32, trace: &mut Trace) -> NameId {
+        let known = self.ids.get(name as usize).copied().flatten();
+        let text = self.rows.names.get(name as usize).map_or("", |n| n);
+        let readable = if known.is_none() { demangle(text) } else { None };
+        if let (Some(slot), Some(readable)) = (self.ids.get_mut(name as usize), readable) {
+            *slot = Some(trace.names.intern(&readable));
+        }
+        self.get(name, trace)
     }
 }
 

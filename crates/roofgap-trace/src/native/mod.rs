@@ -5,6 +5,7 @@ mod demangle;
 mod identity;
 mod reader;
 
+pub(crate) use demangle::demangle;
 pub(crate) use reader::READER;
 pub use reader::kernel_names;
 

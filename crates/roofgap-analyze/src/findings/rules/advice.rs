@@ -3,7 +3,6 @@
 use crate::counters::{Advice, Measured};
 use crate::findings::View;
 use crate::findings::builder::{FindingBuilder, ms};
-use crate::names::short_name;
 use crate::result::Finding;
 
 /// ncu's rules with an estimate for the whole kernel, for kernels of this stage. The bound is that estimate applied to the
@@ -35,7 +34,7 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
         }
     }
     for (measured, advice, percent, saves) in said {
-        let name = short_name(&measured.row.kernel);
+        let name = view.short_names.get(&measured.row.kernel);
         let title = format!(
             "ncu's rule {} for {name} in {}: up to {percent:.0} %, {} in all",
             advice.rule,

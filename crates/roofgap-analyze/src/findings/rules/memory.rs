@@ -3,7 +3,6 @@
 use crate::counters::{Bound, Measured};
 use crate::findings::View;
 use crate::findings::builder::{FindingBuilder, ms};
-use crate::names::short_name;
 use crate::result::{Finding, Stage};
 
 /// Share of the bandwidth, in %, from which on a stage without counters is at the memory roof.
@@ -26,7 +25,7 @@ pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Findi
         .collect();
     if let Some((largest, total_ns)) = largest(&kernels) {
         let reached = largest.reached_pct.unwrap_or_default();
-        let name = short_name(&largest.row.kernel);
+        let name = view.short_names.get(&largest.row.kernel);
         let title = format!(
             "{} of {} run at the memory roof, {name} at {reached:.0} % of DRAM bandwidth: {}",
             count(kernels.len()),
@@ -65,7 +64,7 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
             .iter()
             .map(|row| row.timeline_total_ns as f64 * (1.0 - dram(row) / 100.0))
             .sum();
-        let name = short_name(&largest.row.kernel);
+        let name = view.short_names.get(&largest.row.kernel);
         let title = format!(
             "{} of {} wait for memory far from its roof, {name} at {:.0} % of DRAM bandwidth",
             count(kernels.len()),

@@ -6,7 +6,6 @@ use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::collect::{blocks_of, threads_of};
 use crate::findings::evidence::ShapeUse;
 use crate::findings::occupancy::{Limit, occupancy};
-use crate::names::short_name;
 use crate::result::Finding;
 
 /// Occupancy, in %, below which latency is hardly hidden.
@@ -48,7 +47,7 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
             shape.shared_bytes,
         );
         let Some(possible) = possible else { continue };
-        let name = short_name(&row.kernel);
+        let name = view.short_names.get(&row.kernel);
         let title = format!(
             "{name} of {} reaches {achieved:.0} % occupancy, limited by {}",
             stage.name,

@@ -43,7 +43,7 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
     if share < LEAST_KERNEL_PCT {
         return;
     }
-    let short = crate::names::short_name(name);
+    let short = view.short_names.get(name);
     let title = format!(
         "{} of {} kernels of {} have fewer blocks than the GPU has multiprocessors ({sms}): {share:.0} % of kernel time",
         count(calls),

@@ -8,7 +8,7 @@ use crate::html::markup::visible;
 use crate::html::pack::Packer;
 use crate::view::numbers::{count, time};
 use crate::view::table::cut;
-use roofgap_analyze::{NO_CALL, Span, short_name};
+use roofgap_analyze::{NO_CALL, ShortNames, Span};
 use roofgap_trace::{NameId, Ns, Trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ pub(in crate::html) fn timeline(bundle: Bundle<'_>) -> Result<Timeline, NoTimeli
     ) else {
         return Err(NoTimeline::NoEvents);
     };
-    let mut builder = Builder::new(trace, &bundle.stages.launches().call_of_op, first);
+    let mut builder = Builder::new(bundle, trace, first);
     let ranges = |row: u32| {
         trace
             .ranges
@@ -143,11 +143,12 @@ struct Builder<'a> {
     /// Number of the block of a call plus one, by row of the calls.
     block_of_call: Vec<u32>,
     call_of_op: &'a [u32],
+    short_names: ShortNames,
     notes: Vec<String>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(trace: &'a Trace, call_of_op: &'a [u32], first: Ns) -> Self {
+    fn new(bundle: Bundle<'a>, trace: &'a Trace, first: Ns) -> Self {
         Self {
             trace,
             first,
@@ -157,7 +158,8 @@ impl<'a> Builder<'a> {
             known: BTreeMap::new(),
             kernels: vec![NO_NAME; trace.names.len()],
             block_of_call: vec![0; trace.calls.len()],
-            call_of_op,
+            call_of_op: &bundle.stages.launches().call_of_op,
+            short_names: ShortNames::of(bundle.analysis),
             notes: Vec::new(),
         }
     }
@@ -190,7 +192,8 @@ impl<'a> Builder<'a> {
             return known;
         }
         let class = class::of_op(kind, self.trace.names.get(id));
-        let at = self.intern(id, class, |text| cut(&short_name(text), 160));
+        let short = self.short_names.get(self.trace.names.get(id));
+        let at = self.intern(id, class, |_| cut(&short, 160));
         if let Some(slot) = self.kernels.get_mut(id.index()) {
             *slot = at;
         }

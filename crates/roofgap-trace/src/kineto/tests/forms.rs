@@ -325,3 +325,19 @@ fn backward_operators_find_their_forward_operators() {
         assert_eq!((tid(link.thread), tid(link.forward_thread)), (9, 7));
     }
 }
+
+#[test]
+fn mangled_kernels_are_called_as_nsys_calls_them() {
+    let kernel = |name: &str, ts: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {ts}, "dur": 1.5,
+                "args": {{"device": 0, "stream": 7, "correlation": {ts}}}}}"#
+        )
+    };
+    let names = ["_Z3addPfS_i", "_Z3addPfS_i", "_Znot understood", "plain"];
+    let events: Vec<String> = (1..).zip(names).map(|(ts, name)| kernel(name, ts)).collect();
+    let trace = read_text(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(","))).unwrap();
+    let found: Vec<&str> = trace.ops.name.iter().map(|&name| trace.names.get(name)).collect();
+    let add = "add(float *, float *, int)";
+    assert_eq!(found, [add, add, "_Znot understood", "plain"]);
+}
