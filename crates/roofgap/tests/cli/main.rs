@@ -13,3 +13,4 @@ mod profile;
 mod readme;
 mod runs;
 mod support;
+mod trust;
