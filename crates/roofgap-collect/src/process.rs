@@ -37,13 +37,13 @@ pub(crate) fn all() -> Vec<Process> {
         .collect()
 }
 
-/// Returns true when the initial environment of a process has this `NAME=VALUE`.
-pub(crate) fn has_variable(pid: i32, assignment: &str) -> bool {
+/// Returns true when an assignment in the initial environment of a process begins with `start`, such as `NAME=VALUE`.
+pub(crate) fn has_variable(pid: i32, start: &str) -> bool {
     let environment =
         std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap_or_default();
     environment
         .split(|byte| *byte == 0)
-        .any(|entry| entry == assignment.as_bytes())
+        .any(|entry| entry.starts_with(start.as_bytes()))
 }
 
 fn parse(stat: &str) -> Option<Process> {

@@ -17,6 +17,7 @@ use roofgap_collect::command::CommandLine;
 fn quick() -> StopPlan {
     StopPlan {
         interrupt: Duration::from_millis(300),
+        report: Duration::ZERO,
         terminate: Duration::from_millis(300),
         settle: Duration::from_millis(200),
     }
@@ -299,6 +300,7 @@ fn a_second_request_does_not_wait() {
     let mut job = stand.job(&command);
     job.stop = StopPlan {
         interrupt: Duration::from_secs(1000),
+        report: Duration::ZERO,
         terminate: Duration::from_secs(1000),
         settle: Duration::ZERO,
     };
@@ -334,6 +336,32 @@ fn a_watcher_that_has_seen_enough_ends_the_program_but_not_its_profiler() {
         "{outcome:?}"
     );
     assert!(outcome.stdout.tail.ends_with("report\n"));
+}
+
+#[test]
+fn a_program_that_ignores_signals_is_killed_and_its_profiler_writes_the_report() {
+    let stand = Stand::new();
+    let command = stand.bash(
+        "trap 'true' INT; bash -c 'trap \"\" INT TERM; echo ready; while :; do sleep 0.05; done' & program=$!; \
+         while kill -0 $program 2>/dev/null; do wait $program; done; echo report",
+    );
+    let mut job = stand.job(&command);
+    // Longer than any test may take, so that only a kill of the program alone ends it.
+    job.stop.report = Duration::from_secs(100_000);
+    let cancel = Cancel::new();
+    job.cancel = cancel.clone();
+    let outcome = run(job, &mut |tick| {
+        if tick.output_bytes > 0 && !cancel.is_requested() {
+            cancel.request();
+        }
+    })
+    .unwrap();
+    assert_eq!(
+        (outcome.ended.clone(), outcome.code),
+        (EndReason::Cancelled, Some(0)),
+        "{outcome:?}"
+    );
+    assert!(outcome.stdout.tail.ends_with("report\n"), "{outcome:?}");
 }
 
 #[test]

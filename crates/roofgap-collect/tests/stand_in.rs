@@ -71,6 +71,7 @@ impl Stage {
         job.budget.time = Some(Duration::from_secs(60));
         job.stop = StopPlan {
             interrupt: Duration::from_secs(5),
+            report: Duration::ZERO,
             terminate: Duration::from_secs(1),
             settle: Duration::from_millis(500),
         };

@@ -63,6 +63,14 @@ pub(crate) enum Command {
     Man,
     /// Print the JSON Schema of the analysis
     Schema,
+    /// Kill the descendants of a process when it dies
+    #[command(hide = true)]
+    Guard {
+        /// Process id
+        pid: i32,
+        /// Start time, clock ticks since boot
+        start: u64,
+    },
 }
 
 /// Output format of an answer.

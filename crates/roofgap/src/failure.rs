@@ -78,7 +78,9 @@ impl Failure {
     /// Returns the exit status that the failure ends with.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Stdout(_) | Self::Signals(_) | Self::Json(_) | Self::Panic => Exit::Bug,
+            Self::Signals(_) | Self::Json(_) | Self::Panic => Exit::Bug,
+            // As on a full disk: the work is done, its answer is incomplete.
+            Self::Stdout(_) => Exit::Partial,
             Self::Runs(error) => error.exit(),
             Self::Input(error) => error.exit(),
             Self::Load(error) => match error {

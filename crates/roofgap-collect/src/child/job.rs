@@ -167,7 +167,7 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
     let settle = if job.cancel.is_forced() {
         Duration::ZERO
     } else {
-        job.stop.settle
+        job.stop.settle_after(ended != EndReason::Exited)
     };
     let leftovers = tree.end_leftovers(settle, job.stop.terminate);
     let wait_error = |source| ChildError::Wait {

@@ -6,9 +6,11 @@
 //! - `budget`: limits on time and disk space
 //! - `shutdown`: cancellation and the interrupt, terminate, kill sequence
 //! - `process_tree`: finding and signalling all descendants
+//! - `guardian`: a process that kills the children when this one dies
 //! - `probe`: a short query to a tool, answered in memory
 
 mod budget;
+mod guardian;
 mod job;
 mod outcome;
 mod output;
@@ -17,6 +19,7 @@ mod process_tree;
 mod shutdown;
 
 pub use budget::{Budget, DiskBudget, free_bytes};
+pub use guardian::{Guardian, guard};
 pub use job::{ChildError, Job, Progress, Watch, Watcher, run};
 pub use outcome::{CapturedOutput, EndReason, Leftover, Outcome, Usage};
 pub use output::OutputTarget;

@@ -58,6 +58,7 @@ pub fn probe(command: &CommandLine, limit: Duration) -> Result<ProbeOutput, Chil
     };
     job.stop = StopPlan {
         interrupt: Duration::ZERO,
+        report: Duration::ZERO,
         terminate: Duration::from_secs(1),
         settle: Duration::from_millis(200),
     };

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
+use super::guardian;
 use super::outcome::Leftover;
 use crate::process::{self, Process};
 
 /// Environment variable that marks every descendant of a child, even outside its process group.
-const MARK: &str = "ROOFGAP_CHILD";
+pub(super) const MARK: &str = "ROOFGAP_CHILD";
 
 /// Leaders of the running trees. A reparented orphan names no tree, so a tree claims it only while it is the only one.
 static RUNNING: Mutex<Vec<i32>> = Mutex::new(Vec::new());
@@ -28,8 +29,13 @@ fn running() -> MutexGuard<'static, Vec<i32>> {
 fn mark() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let me = process::of(own_pid()).map_or(0, |process| process.start);
-    format!("{}-{me}-{count}", own_pid())
+    let start = process::of(own_pid()).map_or(0, |process| process.start);
+    format!("{}{count}-", mark_prefix(own_pid(), start))
+}
+
+/// Returns the beginning of all marks of the process `pid`, which started at `start`.
+pub(super) fn mark_prefix(pid: i32, start: u64) -> String {
+    format!("{pid}-{start}-")
 }
 
 /// Makes orphaned descendants children of this process instead of init, so that they can be seen and reaped.
@@ -53,6 +59,7 @@ impl ProcessTree {
     /// Starts a child, which must lead its own process group.
     pub(super) fn start(command: &mut Command) -> io::Result<(Child, Self)> {
         let mark = mark();
+        guardian::ensure();
         // Locked while spawning, or another thread could take the new child for an orphan.
         let mut leaders = running();
         let child = spawn(command.env(MARK, &mark))?;
@@ -142,12 +149,16 @@ impl ProcessTree {
     fn alive(&self) -> Vec<Process> {
         let me = own_pid();
         let own_group = rustix::process::getpgrp().as_raw_nonzero().get();
+        let guardian = guardian::pid();
         let leaders = running();
         // No descendant is older than the child.
         let younger: Vec<Process> = process::all()
             .into_iter()
             .filter(|process| {
-                process.start >= self.since && process.pid != me && !leaders.contains(&process.pid)
+                process.start >= self.since
+                    && process.pid != me
+                    && Some(process.pid) != guardian
+                    && !leaders.contains(&process.pid)
             })
             .collect();
         let only_tree = leaders.len() == 1;
@@ -159,17 +170,7 @@ impl ProcessTree {
                 tree.insert(process.pid);
             }
         }
-        loop {
-            let before = tree.len();
-            for process in &younger {
-                if tree.contains(&process.parent) {
-                    tree.insert(process.pid);
-                }
-            }
-            if tree.len() == before {
-                break;
-            }
-        }
+        add_descendants(&mut tree, &younger);
         let mut alive = Vec::new();
         for process in younger.into_iter().filter(|process| tree.contains(&process.pid)) {
             if !process.is_zombie() {
@@ -190,6 +191,21 @@ impl Drop for ProcessTree {
     }
 }
 
+/// Adds the descendants of the processes in `tree`.
+pub(super) fn add_descendants(tree: &mut HashSet<i32>, processes: &[Process]) {
+    loop {
+        let before = tree.len();
+        for process in processes {
+            if tree.contains(&process.parent) {
+                tree.insert(process.pid);
+            }
+        }
+        if tree.len() == before {
+            return;
+        }
+    }
+}
+
 /// Starts a program. Retries on ETXTBSY: a file written a moment ago may be open in a process that another thread just
 /// forked.
 fn spawn(command: &mut Command) -> io::Result<Child> {
@@ -204,7 +220,7 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-fn own_pid() -> i32 {
+pub(super) fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
@@ -222,13 +238,19 @@ fn is_profiler(pid: i32) -> bool {
     ["ncu", "nsys", "TreeLauncher"]
         .iter()
         .any(|part| name.starts_with(part))
-        || ["nsight-compute", "nsightcompute", "nsight-systems"]
-            .iter()
-            .any(|part| folder.contains(part))
+        || [
+            "nsight-compute",
+            "nsightcompute",
+            "nsight-systems",
+            "target-linux-",
+            "host-linux-",
+        ]
+        .iter()
+        .any(|part| folder.contains(part))
 }
 
 /// Signals exactly this process: opens a pidfd and compares start times, so that a reused process id is never hit.
-fn send(target: &Process, signal: Signal) {
+pub(super) fn send(target: &Process, signal: Signal) {
     let Some(pid) = Pid::from_raw(target.pid) else {
         return;
     };

@@ -48,8 +48,11 @@ impl Cancel {
 /// Grace periods of the steps that stop a child. A step of zero length is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopPlan {
-    /// Time after SIGINT. A profiler stops recording and writes its report in this time.
+    /// Time after SIGINT.
     pub interrupt: Duration,
+    /// Time for a profiler to write its report after the program behind it was killed; zero for a child without a
+    /// profiler.
+    pub report: Duration,
     /// Time after SIGTERM.
     pub terminate: Duration,
     /// Time for the child's own children to exit after the child itself.
@@ -60,6 +63,7 @@ impl Default for StopPlan {
     fn default() -> Self {
         StopPlan {
             interrupt: Duration::from_secs(10),
+            report: Duration::ZERO,
             terminate: Duration::from_secs(5),
             settle: Duration::from_secs(2),
         }
@@ -70,8 +74,28 @@ impl StopPlan {
     /// Returns the plan for a profiler, which writes a large report after an interrupt.
     pub fn for_profiler() -> Self {
         StopPlan {
-            interrupt: Duration::from_secs(60),
+            report: Duration::from_secs(60),
             ..StopPlan::default()
+        }
+    }
+
+    /// Returns this plan with shares of `grace`, within which a child ends whatever it does with signals. Only a profiler
+    /// that writes its report takes longer.
+    #[must_use]
+    pub fn within(self, grace: Duration) -> Self {
+        StopPlan {
+            interrupt: grace / 2,
+            terminate: grace / 6,
+            ..self
+        }
+    }
+
+    /// Returns the time for the children of a child that was stopped, or that ended by itself, to exit.
+    pub(super) fn settle_after(&self, stopped: bool) -> Duration {
+        if stopped {
+            self.settle.min(self.terminate)
+        } else {
+            self.settle
         }
     }
 }
@@ -142,6 +166,7 @@ impl Shutdown {
             }
             self.current = self.remaining.pop().unwrap_or(KILL);
             self.since = now;
+            self.signalled.clear();
             self.send(tree);
         } else if self.current.target == Target::Program {
             // Repeated for processes of the program that started since.
@@ -169,6 +194,7 @@ fn steps(plan: &StopPlan, program_first: bool) -> Vec<Step> {
     let mut steps = vec![
         KILL,
         step(Target::Group, Signal::TERM, plan.terminate),
+        step(Target::Program, Signal::KILL, plan.report),
         step(Target::Group, Signal::INT, plan.interrupt),
     ];
     if program_first {
@@ -191,6 +217,31 @@ mod tests {
     }
 
     #[test]
+    fn a_program_behind_a_profiler_is_killed_before_the_profiler_is_terminated() {
+        assert_eq!(
+            order(&StopPlan::for_profiler(), false),
+            [
+                (Target::Group, Signal::INT),
+                (Target::Program, Signal::KILL),
+                (Target::Group, Signal::TERM),
+                (Target::Tree, Signal::KILL),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stop_takes_no_longer_than_its_grace() {
+        let grace = Duration::from_secs(12);
+        let plan = StopPlan::default().within(grace);
+        let steps = plan.interrupt + plan.report + plan.terminate;
+        assert!(
+            steps + plan.settle_after(true) + plan.terminate <= grace,
+            "{plan:?}"
+        );
+        assert_eq!(plan.settle_after(false), StopPlan::default().settle);
+    }
+
+    #[test]
     fn interrupt_then_terminate_then_kill() {
         let plan = StopPlan::default();
         let all = [
@@ -209,6 +260,7 @@ mod tests {
         let none = Duration::ZERO;
         let plan = StopPlan {
             interrupt: none,
+            report: none,
             terminate: none,
             settle: none,
         };

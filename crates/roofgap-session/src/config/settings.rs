@@ -77,7 +77,7 @@ pub struct Run {
     pub counter_budget: Span,
     /// Time limit of the program in a phase.
     pub timeout: Span,
-    /// Time between a request to stop and a kill.
+    /// Time between a request to stop and a kill. A profiler gets more time to write its report.
     pub grace: Span,
     /// Free disk space below which a session warns.
     pub min_free_bytes: Size,

@@ -216,19 +216,11 @@ impl PhaseContext<'_> {
     }
 }
 
-/// Chooses the grace periods of a stop: the configured ones for the program, longer ones for a profiler.
+/// Chooses the grace periods of a stop: all within the configured one, and time for a profiler to write its report.
 fn stop_plan(is_profiler: bool, grace: Duration) -> StopPlan {
     if is_profiler {
-        let patient = StopPlan::for_profiler();
-        StopPlan {
-            interrupt: patient.interrupt.max(grace),
-            ..patient
-        }
+        StopPlan::for_profiler().within(grace)
     } else {
-        StopPlan {
-            interrupt: grace,
-            terminate: grace,
-            ..StopPlan::default()
-        }
+        StopPlan::default().within(grace)
     }
 }

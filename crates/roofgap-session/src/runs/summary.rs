@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::artifacts::files;
 use super::error::RunsError;
 use crate::run_dir::environment::Environment;
-use crate::run_dir::{Layout, PhaseRecord, RunRef, SessionRecord, SessionState, locate};
+use crate::run_dir::{Layout, PhaseRecord, PhaseStatus, RunRef, SessionRecord, SessionState, locate};
 
 /// Summary of a run for a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -80,7 +80,7 @@ pub struct RunDetails {
 pub struct PhaseSummary {
     /// Name.
     pub name: &'static str,
-    /// Status.
+    /// Status: that of the record, `killed` or `not reached` where the session was killed.
     pub status: &'static str,
     /// Reason, where the status is not ok.
     pub why: Option<String>,
@@ -90,6 +90,9 @@ pub struct PhaseSummary {
     pub wall_ns: Option<u64>,
 }
 
+/// Status of a run whose session was killed.
+const ABANDONED: &str = "abandoned";
+
 /// Lists the runs below `base`, oldest first.
 pub fn list(base: &Path) -> Result<Vec<RunSummary>, RunsError> {
     locate::all(base)?.iter().map(|run| Ok(summary(run)?.0)).collect()
@@ -98,9 +101,14 @@ pub fn list(base: &Path) -> Result<Vec<RunSummary>, RunsError> {
 /// Shows one run.
 pub fn show(run: &RunRef) -> Result<RunDetails, RunsError> {
     let (summary, record, metrics, files) = summary(run)?;
+    let killed = summary.status == ABANDONED;
     let phase = |phase: &PhaseRecord| PhaseSummary {
         name: phase.name.as_str(),
-        status: phase.status.word(),
+        status: match &phase.status {
+            PhaseStatus::Running if killed => "killed",
+            PhaseStatus::Pending if killed => "not reached",
+            status => status.word(),
+        },
         why: phase.status.why().map(str::to_owned),
         tool: phase.tool.clone(),
         wall_ns: phase.wall_ns,
@@ -135,8 +143,10 @@ fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, 
     };
     let status = match (run_state(&run.path), record.as_ref().map(|record| record.state)) {
         (RunState::UnderWay, _) => "under_way",
+        // Killed before its first record.
+        (_, None) if !run.path.join("session.json").exists() => ABANDONED,
         (_, None) => "unreadable",
-        (RunState::Abandoned, _) | (_, Some(SessionState::Running)) => "abandoned",
+        (RunState::Abandoned, _) | (_, Some(SessionState::Running)) => ABANDONED,
         (_, Some(SessionState::Done)) => "done",
         (_, Some(SessionState::Partial)) => "partial",
         (_, Some(SessionState::Failed)) => "failed",

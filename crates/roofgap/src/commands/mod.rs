@@ -16,12 +16,23 @@ mod workload;
 use crate::args::{Command, Format};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_collect::child::{Guardian, guard};
+use roofgap_collect::command::CommandLine;
 use roofgap_session::exit::Exit;
 use serde::Serialize;
 
+/// This program, even after its file was replaced.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// Runs a command.
 pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> {
+    // Whatever a command starts dies with this process.
+    let _guardian = Guardian::install(CommandLine::new(THIS_PROGRAM).arg("guard"));
     match command {
+        Command::Guard { pid, start } => {
+            guard(pid, start, &std::io::stdin());
+            Ok(Exit::Done)
+        }
         Command::Profile(args) => profile::run(args, printer),
         Command::Report(args) => report::run(args, printer),
         Command::Compare(args) => compare::run(args, printer),

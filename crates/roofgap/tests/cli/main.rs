@@ -15,3 +15,4 @@ mod readme;
 mod runs;
 mod server;
 mod support;
+mod trust;

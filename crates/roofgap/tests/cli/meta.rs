@@ -140,7 +140,7 @@ fn a_closed_pipe_is_not_a_failure() {
 fn a_full_disk_is_an_error_and_not_a_panic() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let run: Run = roofgap(["schema"]).stdout(full()).output().unwrap().into();
-    assert_eq!(run.status, Some(1));
+    assert_eq!(run.status, Some(3));
     assert!(
         run.stderr.starts_with("error: cannot write to standard output"),
         "{}",
