@@ -109,6 +109,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         overhead: options.overhead.clone(),
         workload: program.map(account::workload),
         engine: engine(trace, &index),
+        stage1: program.and_then(|account| account.stage1.clone()),
         reasons,
         ..Analysis::default()
     };

@@ -3,7 +3,7 @@
 use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::table::plain;
-use crate::view::{findings, kernels, stages};
+use crate::view::{findings, kernels, stage1, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
@@ -45,8 +45,8 @@ impl TextOptions {
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 6] =
-        [head, stages, findings, kernels, counters, losses];
+    let sections: [fn(&Analysis, TextOptions, &mut String); 7] =
+        [head, stages, findings, kernels, counters, stage1_figures, losses];
     for section in sections {
         section(analysis, options, &mut out);
     }
@@ -196,6 +196,14 @@ fn counters(analysis: &Analysis, options: TextOptions, out: &mut String) {
     ];
     out.push_str(&table.pick(&columns).text());
     more(analysis.counters.len(), options.kernels, out);
+}
+
+fn stage1_figures(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    if let Some(figures) = &analysis.stage1 {
+        heading("Stage 1, beside one instance of each stage", options, out);
+        out.push_str(&stage1::times(analysis, figures).text());
+        out.push_str(&stage1::rates(figures).text());
+    }
 }
 
 fn losses(analysis: &Analysis, options: TextOptions, out: &mut String) {

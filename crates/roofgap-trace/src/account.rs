@@ -6,7 +6,7 @@ use std::path::Path;
 
 pub use roofgap_wire::account::{
     Account, AccountError, DeviceFacts, MeasuredPeak, ModelFacts, NoteTime, OperatorTime, Repeat, SCHEMA,
-    StageTime, TokenCounts,
+    Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time, StageTime, Statistic, TokenCounts,
 };
 
 pub(crate) const READER: Reader = Reader {

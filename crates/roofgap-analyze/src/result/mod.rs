@@ -16,6 +16,7 @@ pub use stage::{
 pub use tables::{CounterRow, Finding, Kernel, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
+use roofgap_trace::account::Stage1Figures;
 use serde::{Deserialize, Serialize};
 
 /// The name of the schema.
@@ -59,6 +60,9 @@ pub struct Analysis {
     /// Serving engine, where its step names were found.
     #[serde(default)]
     pub engine: Option<EngineInfo>,
+    /// Figures of the Stage 1 runner that ran the model.
+    #[serde(default)]
+    pub stage1: Option<Stage1Figures>,
     /// Reasons for values that are null or empty.
     #[serde(default)]
     pub reasons: Vec<Reason>,

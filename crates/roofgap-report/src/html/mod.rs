@@ -22,6 +22,7 @@ mod timeline;
 
 use crate::bundle::Bundle;
 use crate::view::provenance::missing;
+use crate::view::stage1 as view;
 use crate::view::table::cut;
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -74,6 +75,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (section("roofline", "Roofline", roofline::roofline(analysis)))
             (section("kernels", "Kernels", kernels::table(analysis)))
             (section("operators", "Operators", operators(analysis)))
+            @if let Some(content) = stage1(analysis) { (section("stage1", "Stage 1", content)) }
             (section("provenance", "Provenance", provenance::provenance(bundle)))
         }
     };
@@ -141,6 +143,20 @@ fn timeline_view(missing: Option<&str>) -> Markup {
             ul #timeline-notes.hint {}
         }
     }
+}
+
+/// Renders the figures of a Stage 1 runner, if one ran the model.
+fn stage1(analysis: &Analysis) -> Option<Markup> {
+    let figures = analysis.stage1.as_ref()?;
+    Some(html! {
+        p.hint { "As the Stage 1 runner wrote them to " (figures.path) ", beside one instance of each stage in the timeline." }
+        (view::times(analysis, figures).html())
+        (view::rates(figures).html())
+        @if !figures.operators.is_empty() {
+            p.hint { (view::OPERATOR_TIMES) }
+            (view::operators(figures, OPERATORS).html())
+        }
+    })
 }
 
 fn operators(analysis: &Analysis) -> Markup {

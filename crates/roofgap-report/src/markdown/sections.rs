@@ -4,7 +4,9 @@ use crate::bundle::Bundle;
 use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
-use crate::view::{findings as findings_view, stages as stages_view, utilisation as utilisation_view};
+use crate::view::{
+    findings as findings_view, stage1 as stage1_view, stages as stages_view, utilisation as utilisation_view,
+};
 use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
 
@@ -117,4 +119,20 @@ pub(super) fn operators(analysis: &Analysis, most: usize) -> String {
     } else {
         operator_table(analysis, most).markdown()
     }
+}
+
+/// Renders the figures of a Stage 1 runner, if one ran the model.
+pub(super) fn stage1(analysis: &Analysis, most: usize) -> Option<String> {
+    let figures = analysis.stage1.as_ref()?;
+    let mut out = format!(
+        "As the Stage 1 runner wrote them to {}, beside one instance of each stage in the timeline.\n\n{}\n{}",
+        escape_line(&figures.path),
+        stage1_view::times(analysis, figures).markdown(),
+        stage1_view::rates(figures).markdown()
+    );
+    if !figures.operators.is_empty() {
+        let table = stage1_view::operators(figures, most).markdown();
+        let _ = write!(out, "\n{}\n\n{table}", stage1_view::OPERATOR_TIMES);
+    }
+    Some(out)
 }

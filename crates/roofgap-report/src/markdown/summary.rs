@@ -36,6 +36,9 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
     let aggregates = provenance::aggregates(analysis).markdown();
     section("Aggregates", &format!("{WHOLE}{aggregates}"));
     section("Per-Stage Timings", &sections::stages(analysis, false));
+    if let Some(body) = sections::stage1(analysis, TOP) {
+        section("Stage 1", &body);
+    }
     section("MFU", &sections::utilisation(analysis));
     section("Top Operators", &sections::operators(analysis, TOP));
     section("Top Kernels", &kernels(analysis));

@@ -3,6 +3,7 @@
 //! - `numbers`: quantities formatted for people
 //! - `table`: a table and its text, Markdown and HTML forms
 //! - `kernels`: tables of kernels, operators and counters
+//! - `stage1`: figures of a Stage 1 runner beside those of the profiled run
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
@@ -12,6 +13,7 @@ pub(crate) mod findings;
 pub(crate) mod kernels;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
+pub(crate) mod stage1;
 pub(crate) mod stages;
 pub(crate) mod table;
 pub(crate) mod utilisation;
