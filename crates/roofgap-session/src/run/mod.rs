@@ -4,6 +4,7 @@
 //! - [`answer`]: the result of a session as JSON;
 //! - [`mod@dry_run`]: the commands of a session without running them;
 //! - `context`: the context of the phases and the description of their commands;
+//! - `manifest`: the inputs of a session;
 //! - `program`, `tools`, [`native`], `environment`: the profiled program, the profilers and the machine;
 //! - [`phases`]: one file or folder per phase;
 //! - [`error`]: the error types.
@@ -17,6 +18,7 @@ pub mod props;
 
 mod context;
 mod environment;
+mod manifest;
 mod program;
 mod tools;
 
@@ -70,6 +72,7 @@ pub fn profile(
         cancel,
         events,
         program_failures: Vec::new(),
+        module_config: None,
     };
     let end = run_phases(&mut context, props, &stages, python.as_ref());
     // The reports show whatever was recorded, however the session ended.

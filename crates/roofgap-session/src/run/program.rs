@@ -36,6 +36,7 @@ enum Kind {
     Hydra {
         module: HydraModule,
         outputs: PathBuf,
+        annotation: Option<Annotation>,
     },
     Command(UserCommand),
 }
@@ -72,6 +73,10 @@ impl Program {
         files: &ProgramFiles,
     ) -> Result<Self, ProgramError> {
         let workload = &config.workload;
+        let annotation = || {
+            let scripts = files.scripts.as_ref().filter(|_| workload.annotate)?;
+            Some(Annotation::from_env(&scripts.annotate, workload.annotate_sync))
+        };
         let kind = match workload.kind {
             WorkloadKind::Embedded => Kind::Embedded {
                 executable: executable.to_owned(),
@@ -93,19 +98,16 @@ impl Program {
                         .ok_or(ProgramError::Unset("workload.module is not set"))?,
                     mode: config.run.mode.as_str().to_owned(),
                     manifest: config.inputs.manifest.clone().map(absolute),
-                    light_overrides: HydraModule::default_light_overrides(),
+                    light_overrides: Vec::new(),
                     overrides: workload.overrides.clone(),
                 },
                 outputs: layout.program_outputs(),
+                annotation: annotation(),
             },
-            WorkloadKind::Command => {
-                let scripts = files.scripts.as_ref().filter(|_| workload.annotate);
-                Kind::Command(UserCommand {
-                    words: workload.program.iter().map(OsString::from).collect(),
-                    annotation: scripts
-                        .map(|scripts| Annotation::from_env(&scripts.annotate, workload.annotate_sync)),
-                })
-            }
+            WorkloadKind::Command => Kind::Command(UserCommand {
+                words: workload.program.iter().map(OsString::from).collect(),
+                annotation: annotation(),
+            }),
         };
         Ok(Program {
             kind,
@@ -140,7 +142,17 @@ impl Program {
                 }
                 Ok(driver.command(&setting))
             }
-            Kind::Hydra { module, outputs } => Ok(module.command(&outputs.join(phase.as_str()), &setting)),
+            Kind::Hydra {
+                module,
+                outputs,
+                annotation,
+            } => {
+                let line = module.command(&outputs.join(phase.as_str()), &setting);
+                Ok(match annotation {
+                    Some(annotation) => annotation.apply(line),
+                    None => line,
+                })
+            }
             Kind::Command(command) => command
                 .command(&setting)
                 .ok_or(ProgramError::Unset("no program was given")),
@@ -161,7 +173,7 @@ impl Program {
     pub(crate) fn hydra(&mut self) -> Option<(&mut HydraModule, PathBuf, ProgramContext)> {
         let setting = self.setting(Phase::Baseline, &self.run_dir.join("unused.json"));
         match &mut self.kind {
-            Kind::Hydra { module, outputs } => Some((module, outputs.join("check"), setting)),
+            Kind::Hydra { module, outputs, .. } => Some((module, outputs.join("check"), setting)),
             _ => None,
         }
     }
