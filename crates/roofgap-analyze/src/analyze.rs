@@ -126,6 +126,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         graphs,
         communication,
         ranks: ranks::table(trace),
+        stage1: program.and_then(|account| account.stage1.clone()),
         reasons,
         ..Analysis::default()
     };

@@ -67,7 +67,7 @@ def parser():
         "--image", metavar="made|none|FILE", default="auto", help="a generated image, none, or a file (default: made if the model takes images)"
     )
     data.add_argument("--image-size", type=positive, metavar="PIXELS", help="side of a generated image (default: that of the model)")
-    data.add_argument("--manifest", metavar="FILE", help="YAML list of images and prompts, repeated to fill the batch")
+    data.add_argument("--manifest", metavar="FILE", help="YAML list of images and prompts; each repeat uses the next ones")
 
     out = top.add_argument_group("output")
     out.add_argument(
@@ -198,7 +198,7 @@ def run(args):
         report(f"building the model on {device}")
         model = hf_model.build(torch, transformers, args, settings, device)
         report(f"{sum(p.numel() for p in model.parameters()):,} parameters; preparing the input")
-        inputs = hf_model.inputs(torch, transformers, args, model, device)
+        inputs = hf_model.all_inputs(torch, transformers, args, model, device)
         account = hf_loop.measure(torch, args, model, inputs, device)
     except torch.cuda.OutOfMemoryError as error:
         total = torch.cuda.get_device_properties(device).total_memory / 2**30

@@ -8,7 +8,7 @@ from hf_common import EXIT_FAILED, DriverError, one_line, report
 
 
 def measure(torch, args, model, inputs, device):
-    """Runs warm-ups and repeats; returns the account."""
+    """Runs warm-ups and repeats, each with the next of the inputs in turn; returns the account."""
     ranges = probe.Ranges(torch)
     loop = Loop(torch, args, model, inputs, device, ranges)
     account = probe.new_account()
@@ -17,8 +17,19 @@ def measure(torch, args, model, inputs, device):
     account["model"]["name"] = args.name or account["model"]["name"]
     account["model"]["revision"] = args.revision or account["model"]["revision"]
     account["device"] = probe.device_facts(torch, device)
-    account["tokens"] = {"prompt": inputs.prompt, "generated": args.new_tokens, "batch": args.batch, "vision": inputs.vision}
-    account["notes"] = list(inputs.notes)
+    account["tokens"] = {
+        "prompt": mean([each.prompt for each in inputs]),
+        "generated": args.new_tokens,
+        "batch": args.batch,
+        "vision": mean([each.vision for each in inputs]),
+    }
+    account["notes"] = list(dict.fromkeys(note for each in inputs for note in each.notes))
+    lengths = sorted({each.prompt for each in inputs})
+    if len(lengths) > 1:
+        account["notes"].append(f"prompts have {lengths[0]} to {lengths[-1]} tokens; the account has their mean")
+    runs = 1 if args.profile_operators else args.repeats
+    if len(inputs) > runs:
+        account["notes"].append(f"{runs} of {len(inputs)} batches of the manifest were used")
     if not args.model:
         account["notes"].insert(0, f"random weights (seed {args.seed}): the tokens are meaningless, only their cost counts")
     if ranges.note:
@@ -33,25 +44,27 @@ def measure(torch, args, model, inputs, device):
     with torch.inference_mode():
         for number in range(args.warmup):
             ranges.push("warmup", probe.LLM)
-            stages, tokens = loop.once()
+            stages, tokens = loop.once(number)
             ranges.pop(probe.LLM)
             account["repeats"].append({"warmup": True, "stages": stages})
-            hashes.append(probe.token_hash(tokens))
+            hashes.append((loop.turn, probe.token_hash(tokens)))
             report(describe(f"warm-up {number + 1} of {args.warmup}", stages))
         if args.profile_operators:
             stages, tokens, account["operators"] = profiled(torch, args, loop, device)
             account["repeats"].append({"warmup": False, "stages": stages})
-            hashes.append(probe.token_hash(tokens))
+            hashes.append((loop.turn, probe.token_hash(tokens)))
             account["notes"].append("operators come from one repeat under torch.profiler, which adds overhead")
         else:
             for number in range(args.repeats):
-                stages, tokens = loop.once()
+                stages, tokens = loop.once(number)
                 account["repeats"].append({"warmup": False, "stages": stages})
-                hashes.append(probe.token_hash(tokens))
+                hashes.append((loop.turn, probe.token_hash(tokens)))
                 report(describe(f"repeat {number + 1} of {args.repeats}", stages))
-    account["token_hash"] = hashes[-1]
-    if len(set(hashes)) > 1:
-        account["notes"].append(f"repeats produced {len(set(hashes))} different outputs; the hash is that of the last")
+    account["token_hash"] = hashes[-1][1]
+    outputs, turns = len(set(hashes)), len({turn for turn, _ in hashes})
+    if outputs > turns:
+        of = "" if turns == 1 else f" from {turns} inputs"
+        account["notes"].append(f"repeats produced {outputs} different outputs{of}; the hash is that of the last")
     return account
 
 
@@ -59,26 +72,38 @@ def describe(what, stages):
     return what + ": " + ", ".join(f"{stage['name']} {stage['wall_ns'] / 1e6:.1f} ms" for stage in stages)
 
 
+def mean(values):
+    """Returns the mean as an integer; None if one is unknown."""
+    return None if None in values else round(sum(values) / len(values))
+
+
 class Loop:
-    """Repeated generation from one prompt."""
+    """Repeated generation, each time from the next of the inputs."""
 
     def __init__(self, torch, args, model, inputs, device, ranges):
         self.torch = torch
         self.args = args
         self.model = model
-        self.inputs = inputs
+        self.all_inputs = inputs
+        self.inputs = inputs[0]
+        self.turn = 0
         self.device = device
         self.ranges = ranges
         self.clock = probe.Clock(torch, device.type == "cuda")
         self.notes = probe.VisionNotes(model, ranges, self.clock)
         takes = inspect.signature(model.forward).parameters
         self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-        self.static = static_cache(model, inputs.prompt + args.new_tokens) if args.compile or args.cuda_graphs else None
+        longest = max(each.prompt for each in inputs)
+        if args.cuda_graphs and any(each.prompt != longest for each in inputs):
+            raise DriverError(EXIT_FAILED, "--cuda-graphs: the prompts of the manifest have different lengths; use prompts of the same length")
+        self.static = static_cache(model, longest + args.new_tokens) if args.compile or args.cuda_graphs else None
         self.forward = torch.compile(model.forward) if args.compile else model
         self.graph = None
 
-    def once(self):
-        """Runs prefill and decode; returns the stages and the tokens of each sequence."""
+    def once(self, number=0):
+        """Runs prefill and decode of repeat `number`; returns the stages and the tokens of each sequence."""
+        self.turn = number % len(self.all_inputs)
+        self.inputs = self.all_inputs[self.turn]
         torch, clock, ranges = self.torch, self.clock, self.ranges
         cache = self.static
         if cache is not None:

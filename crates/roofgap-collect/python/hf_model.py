@@ -115,8 +115,17 @@ class Inputs:
         self.notes = notes
 
 
-def inputs(torch, transformers, args, model, device):
-    """Prepares token ids and pixels: from the processor of the model if there is input for it, else generated from the seed."""
+def all_inputs(torch, transformers, args, model, device):
+    """Prepares the inputs of the repeats, in turn, so that every item of the manifest is used."""
+    items = len(read_manifest(args.manifest)) if args.manifest else 1
+    return [inputs(torch, transformers, args, model, device, first) for first in range(0, items, args.batch)]
+
+
+def inputs(torch, transformers, args, model, device, first=0):
+    """Prepares token ids and pixels: from the processor of the model if there is input for it, else generated from the seed.
+
+    A batch begins with the item number `first`.
+    """
     items = read_manifest(args.manifest) if args.manifest else []
     if args.prompt is not None or args.image not in ("auto", "made", "none"):
         items.append({"prompt": args.prompt, "image": None if args.image in ("auto", "made", "none") else args.image})
@@ -126,11 +135,19 @@ def inputs(torch, transformers, args, model, device):
         takes_images = False
     elif args.image == "made" and not takes_images:
         raise DriverError(EXIT_USAGE, f"--image made: {type(model).__name__} takes no image")
-    batch = [items[i % len(items)] for i in range(args.batch)] if items else []
+    batch = [items[(first + i) % len(items)] for i in range(args.batch)] if items else []
+    if args.manifest and not takes_images and any(item["image"] for item in batch):
+        raise DriverError(EXIT_USAGE, f"manifest {args.manifest}: {type(model).__name__} takes no image")
     if batch and args.model:
         processed = with_processor(torch, transformers, args, model, batch, takes_images, device, image_token)
         if processed is not None:
             return processed
+    if args.manifest and any(item["prompt"] for item in batch):
+        raise DriverError(
+            EXIT_USAGE,
+            f"manifest {args.manifest}: its prompts would not be used: {source_of(args)} has no tokenizer; "
+            "set model.target to a folder with one, or remove the prompts",
+        )
     return generated(torch, args, model, batch, takes_images, device, image_token)
 
 

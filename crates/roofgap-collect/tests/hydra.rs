@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_collect::child::probe;
-use roofgap_collect::program::{HydraModule, Phase, ProgramContext};
+use roofgap_collect::program::{AcceptedOverrides, HydraError, HydraModule, Phase, ProgramContext};
 
 const APP: &str = r#"
 import json, os
@@ -35,7 +35,7 @@ fn module(folder: &Path, python: PathBuf) -> (HydraModule, ProgramContext) {
         module: "app".to_owned(),
         mode: "deep".to_owned(),
         manifest: None,
-        light_overrides: HydraModule::default_light_overrides(),
+        light_overrides: Vec::new(),
         overrides: vec!["device=cpu".to_owned()],
     };
     let context = ProgramContext {
@@ -56,6 +56,16 @@ fn python() -> PathBuf {
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Injects the overrides of a profiled run over two inputs.
+fn inject(
+    hydra: &mut HydraModule,
+    output: &Path,
+    context: &ProgramContext,
+) -> Result<AcceptedOverrides, HydraError> {
+    let own = hydra.own_config(output, context, LIMIT)?;
+    hydra.inject_light_overrides(&own, 2, output, context, LIMIT)
+}
+
 #[test]
 #[ignore = "needs hydra-core: set ROOFGAP_TEST_HYDRA"]
 fn real_hydra_module_with_all_groups() {
@@ -66,7 +76,7 @@ fn real_hydra_module_with_all_groups() {
             ("app.py", APP),
             (
                 "conf/config.yaml",
-                "defaults:\n  - runners: stage1.default\n  - _self_\ndevice: cuda:0\npipeline:\n  torch_profiler: {enable: true}\n  \
+                "defaults:\n  - runners: stage1.default\n  - _self_\ndevice: cuda:0\nrepeats: 3\npipeline:\n  torch_profiler: {enable: true}\n  \
                  static_analysis: {enable: true}\n",
             ),
             ("conf/runners/stage1.default.yaml", "name: default\n"),
@@ -90,10 +100,8 @@ fn real_hydra_module_with_all_groups() {
         "",
     ] {
         hydra.manifest = Some(odd.into());
-        assert_eq!(
-            hydra.drop_rejected_overrides(&output, &context, LIMIT).unwrap(),
-            Vec::<String>::new()
-        );
+        let accepted = inject(&mut hydra, &output, &context).unwrap();
+        assert_eq!((accepted.dropped.len(), accepted.profilers_on.len()), (0, 0));
         let answer = probe(&hydra.command(&folder.path().join("plain"), &context), LIMIT).unwrap();
         assert!(answer.success, "{odd}: {}", answer.text());
         let result: serde_json::Value = serde_json::from_str(answer.stdout.lines().last().unwrap()).unwrap();
@@ -101,6 +109,8 @@ fn real_hydra_module_with_all_groups() {
         assert_eq!(result["cfg"]["runners"]["name"], "no-static");
         assert_eq!(result["cfg"]["run"]["mode"], "deep");
         assert_eq!(result["cfg"]["pipeline"]["torch_profiler"]["enable"], false);
+        assert_eq!(result["cfg"]["pipeline"]["static_analysis"]["enable"], false);
+        assert_eq!(result["cfg"]["repeats"], 2);
         assert_eq!(result["phase"], "timeline");
         assert_eq!(
             result["cwd"],
@@ -125,11 +135,9 @@ fn real_hydra_module_without_the_groups() {
     );
     let (mut hydra, context) = module(folder.path(), python());
     let output = folder.path().join("out");
-    let mut dropped = hydra.drop_rejected_overrides(&output, &context, LIMIT).unwrap();
-    dropped.sort();
-    let mut all = HydraModule::default_light_overrides();
-    all.sort();
-    assert_eq!(dropped, all);
+    let accepted = inject(&mut hydra, &output, &context).unwrap();
+    assert_eq!(accepted.dropped, ["runners=stage1.no-static"]);
+    assert_eq!(hydra.light_overrides, ["+torch_profiler.enabled=false"]);
     assert!(probe(&hydra.command(&output, &context), LIMIT).unwrap().success);
 }
 
@@ -143,8 +151,7 @@ fn real_hydra_reports_a_wrong_override_of_the_user() {
     );
     let (mut hydra, context) = module(folder.path(), python());
     hydra.overrides = vec!["devise=cpu".to_owned()];
-    let error = hydra
-        .drop_rejected_overrides(&folder.path().join("out"), &context, LIMIT)
+    let error = inject(&mut hydra, &folder.path().join("out"), &context)
         .unwrap_err()
         .to_string();
     assert!(error.contains("devise") && error.contains("--cfg job"), "{error}");
@@ -167,7 +174,7 @@ fn real_hydra_module_with_its_own_mode_and_manifest() {
     let (mut hydra, context) = module(folder.path(), python());
     hydra.manifest = Some("/data/pages.yaml".into());
     let output = folder.path().join("out");
-    let dropped = hydra.drop_rejected_overrides(&output, &context, LIMIT).unwrap();
+    let dropped = inject(&mut hydra, &output, &context).unwrap().dropped;
     assert!(
         dropped.iter().any(|text| text.contains("its own run.mode")),
         "{dropped:?}"
@@ -177,4 +184,60 @@ fn real_hydra_module_with_its_own_mode_and_manifest() {
     let result: serde_json::Value = serde_json::from_str(answer.stdout.trim()).unwrap();
     assert_eq!(result["cfg"]["run"]["mode"], "fast");
     assert_eq!(result["cfg"]["inputs"]["manifest"], "/data/pages.yaml");
+}
+
+const STRICT_APP: &str = r#"
+from enum import Enum
+from dataclasses import dataclass, field
+import hydra
+from hydra.core.config_store import ConfigStore
+
+class Level(Enum):
+    full = 1
+    little = 2
+
+@dataclass
+class Profiling:
+    enabled: Level = Level.full
+    activities: list[str] = field(default_factory=lambda: ["cpu", "cuda"])
+    warmup_rounds: int = 2
+
+@dataclass
+class Config:
+    device: str = "cuda:0"
+    runners: str = "two"
+    profiling: Profiling = field(default_factory=Profiling)
+
+ConfigStore.instance().store(name="config", node=Config)
+
+@hydra.main(version_base=None, config_name="config")
+def main(cfg):
+    pass
+
+main()
+"#;
+
+/// A schema rejects the switch, so the profiler is made lighter and is reported. A key that has the name of a group keeps its value.
+#[test]
+#[ignore = "needs hydra-core: set ROOFGAP_TEST_HYDRA"]
+fn real_hydra_module_with_a_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), &[("app.py", STRICT_APP)]);
+    let (mut hydra, context) = module(folder.path(), python());
+    let output = folder.path().join("out");
+    let accepted = inject(&mut hydra, &output, &context).unwrap();
+    assert_eq!(accepted.profilers_on, ["profiling"]);
+    assert_eq!(accepted.config.get("runners"), Some("two"));
+    assert!(
+        accepted.dropped.contains(&"profiling.enabled=false".to_owned()),
+        "{accepted:?}"
+    );
+    assert!(
+        hydra
+            .light_overrides
+            .contains(&"profiling.activities=[cpu]".to_owned()),
+        "{hydra:?}"
+    );
+    assert_eq!(accepted.config.get("profiling.warmup_rounds"), Some("0"));
+    assert!(probe(&hydra.command(&output, &context), LIMIT).unwrap().success);
 }

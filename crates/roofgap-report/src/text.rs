@@ -4,7 +4,7 @@ use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::requests_text;
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, headline, kernels, measured, stages};
+use crate::view::{findings, gpu_work, headline, kernels, measured, stage1, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
@@ -46,7 +46,7 @@ impl TextOptions {
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 11] = [
+    let sections: [fn(&Analysis, TextOptions, &mut String); 12] = [
         head,
         stages,
         requests,
@@ -57,6 +57,7 @@ pub fn render(analysis: &Analysis, options: TextOptions) -> String {
         communication,
         counters,
         rules,
+        stage1_figures,
         losses,
     ];
     for section in sections {
@@ -330,6 +331,14 @@ fn counters(analysis: &Analysis, options: TextOptions, out: &mut String) {
     ];
     out.push_str(&table.pick(&columns).text());
     more(analysis.counters.len(), options.kernels, out);
+}
+
+fn stage1_figures(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    if let Some(figures) = &analysis.stage1 {
+        heading("Stage 1, beside one instance of each stage", options, out);
+        out.push_str(&stage1::times(analysis, figures).text());
+        out.push_str(&stage1::rates(figures).text());
+    }
 }
 
 fn losses(analysis: &Analysis, options: TextOptions, out: &mut String) {

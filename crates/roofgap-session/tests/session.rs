@@ -177,6 +177,8 @@ fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
     let plain = bench.path("plain");
     std::fs::write(&plain, "no program").unwrap();
     let manifest = format!("inputs.manifest='{}'", plain.display());
+    let long = bench.script("long.yaml", "[a, b, c, d, e]");
+    let long = format!("inputs.manifest='{}'", long.display());
     let python = |name: &str, packages: &str| {
         let text = format!("#!/bin/sh\ncat <<'JSON'\n{packages}\nJSON\n");
         format!("workload.python='{}'", bench.script(name, &text).display())
@@ -199,6 +201,16 @@ fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
             "no-such-python",
         ),
         (&[], &[manifest.as_str()], "the embedded model reads no inputs"),
+        (
+            &["true"],
+            &[manifest.as_str()],
+            "the program after -- does not read",
+        ),
+        (
+            &[],
+            &["model=llama3_8b", torch.as_str(), long.as_str()],
+            "has 5 items, but workload.repeats=3 with workload.batch=1 uses 3; set workload.repeats=5",
+        ),
         (
             &[],
             &[
@@ -228,6 +240,22 @@ fn the_output_of_a_stage1_runner_is_the_baseline() {
     let folder = bench.path("stage1/torch_profiler");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("metrics.json"), STAGE1_METRICS).unwrap();
+    std::fs::write(
+        folder.join("operators.md"),
+        "|op_name|total_time_ms|cuda_time_ms|calls|mean_ms|\n| :---: | :---: | :---: | :---: | :---: |\n|aten::mm|12.500|30.000|8|1.562500|\n",
+    )
+    .unwrap();
+    std::fs::write(
+        folder.join("assumptions.md"),
+        "- Batch size: 1\n- Model path: /models/deepseek-ocr\n",
+    )
+    .unwrap();
+    std::fs::create_dir_all(bench.path("stage1/static_analysis")).unwrap();
+    std::fs::write(
+        bench.path("stage1/static_analysis/static_compute.json"),
+        r#"{"metadata": {"seq_len": 281}, "total": {"params": 3336106240}}"#,
+    )
+    .unwrap();
     let stage1 = format!("stage1.run_dir='{}'", bench.path("stage1").display());
     let outcome = bench.run(&[], &[&stage1]);
     assert_eq!(*status(&outcome, PhaseName::Baseline), PhaseStatus::Ok);
@@ -239,10 +267,23 @@ fn the_output_of_a_stage1_runner_is_the_baseline() {
     assert_eq!(stages[1]["name"], "decode");
     assert_eq!(stages[1]["wall_ns"], 1_500_000_000);
     assert_eq!(account["tokens"]["generated"], 64);
+    assert_eq!(account["tokens"]["prompt"], 281);
+    assert_eq!(account["model"]["name"], "deepseek-ocr");
+    assert_eq!(account["model"]["parameters"], 3_336_106_240_u64);
     assert!(
         account["notes"][1].as_str().unwrap().contains("d_model 1280"),
         "{account}"
     );
+    let figures = &support::json(&outcome, "metrics.json")["stage1"];
+    assert_eq!(figures["times"][1]["std_ns"], 30_000_000);
+    assert_eq!(
+        figures["mfu"].as_array().unwrap().len(),
+        3,
+        "0 stands for not computed: {figures}"
+    );
+    assert_eq!(figures["operators"][0]["calls"], 8);
+    let report = std::fs::read_to_string(outcome.run_dir.join("report.md")).unwrap();
+    assert!(report.contains("| aten::mm "), "{report}");
 
     std::fs::write(folder.join("metrics.json"), r#"{"aggregates": {}}"#).unwrap();
     let error = profile(&bench.props(&[], &[&stage1]), &Cancel::new(), &mut |_| {}).unwrap_err();

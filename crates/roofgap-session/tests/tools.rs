@@ -114,6 +114,70 @@ fn counters_can_be_limited_to_a_stage() {
 }
 
 #[test]
+fn a_report_of_one_stage_has_the_name_of_that_stage() {
+    let bench = Bench::new();
+    let both = bench.watched(&["+workload.env.STANDIN_LAUNCHES=5"]);
+    // An ncu that returns the launches of decode only, as the real one does when it is limited to them.
+    let path = stand_in("ncu");
+    let (_, path) = path.split_once('=').unwrap();
+    let text = format!(
+        "#!/bin/sh\nexport STANDIN_NCU_RAW='{}'\nexec {path} \"$@\"\n",
+        both.run_dir.join("ncu/decode_raw.csv").display()
+    );
+    let ncu = format!(
+        "profiling.ncu.path='{}'",
+        bench.script("decode_ncu", &text).display()
+    );
+    let outcome = bench.watched(&[
+        "+workload.env.STANDIN_LAUNCHES=5",
+        "profiling.ncu.nvtx_include=decode",
+        &ncu,
+    ]);
+    assert_eq!(*status(&outcome, PhaseName::Counters), PhaseStatus::Ok);
+    assert!(outcome.run_dir.join("ncu/decode.ncu-rep").exists());
+    assert!(!outcome.run_dir.join("ncu/prefill_raw.csv").exists());
+    let counters = json(&outcome, "metrics.json")["counters"].clone();
+    let stages: Vec<&str> = counters
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["stage"].as_str().unwrap())
+        .collect();
+    assert!(
+        !stages.is_empty() && stages.iter().all(|stage| *stage == "decode"),
+        "{stages:?}"
+    );
+}
+
+#[test]
+fn a_section_that_matches_nothing_is_a_warning() {
+    let bench = Bench::new();
+    bench.script("bin/nvidia-smi", NVIDIA_SMI);
+    let program = bench.script("program", MODEL);
+    let overrides = [
+        stand_in("nsys"),
+        stand_in("ncu"),
+        "profiling.ncu.sections=[LaunchStats, '.*SpeedOfLite.*']".to_owned(),
+    ];
+    let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+    let mut warnings = Vec::new();
+    let props = bench.props(&[program.to_str().unwrap()], &overrides);
+    let outcome = profile(&props, &Cancel::new(), &mut |event| {
+        if let Event::Warning(text) = event {
+            warnings.push(text.to_owned());
+        }
+    })
+    .unwrap();
+    assert_eq!(*status(&outcome, PhaseName::Counters), PhaseStatus::Ok);
+    assert!(
+        warnings
+            .iter()
+            .any(|line| line == "--section .*SpeedOfLite.*: matches no section of this ncu"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
 fn the_reports_of_a_run_can_be_written_again() {
     let bench = Bench::new();
     let outcome = bench.watched(&[]);

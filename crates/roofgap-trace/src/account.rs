@@ -6,7 +6,8 @@ use std::path::Path;
 
 pub use roofgap_wire::account::{
     Account, AccountError, DeviceFacts, MeasuredPeak, ModelFacts, NoteTime, OperatorTime, Percentiles,
-    Repeat, RequestFailure, RequestStats, SCHEMA, StageTime, TokenCounts,
+    Repeat, RequestFailure, RequestStats, SCHEMA, Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time,
+    StageTime, Statistic, TokenCounts,
 };
 
 pub(crate) const READER: Reader = Reader {

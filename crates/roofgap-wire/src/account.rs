@@ -44,6 +44,9 @@ pub struct Account {
     /// Remarks for the reader.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Figures of the Stage 1 runner that ran the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage1: Option<Stage1Figures>,
 }
 
 /// The model that ran.
@@ -156,6 +159,68 @@ pub struct MeasuredPeak {
     pub bytes_per_s: Option<f64>,
     /// Method of measurement.
     pub how: String,
+}
+
+/// Figures of a Stage 1 runner (`llm_profile_runner`), as it wrote them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stage1Figures {
+    /// Output folder of the runner.
+    pub path: String,
+    /// Times of the stages and of the vision parts of prefill.
+    pub times: Vec<Stage1Time>,
+    /// Generated tokens of a run.
+    pub tokens: Option<Statistic>,
+    /// Decode throughput, tokens per second.
+    pub tokens_per_s: Option<Statistic>,
+    /// MFU as the runner computed it.
+    pub mfu: Vec<Stage1Mfu>,
+    /// Peak that the runner assumed for its MFU, TFLOP/s.
+    pub peak_tflops: Option<f64>,
+    /// Operators of its torch.profiler run, in its order.
+    pub operators: Vec<Stage1Operator>,
+}
+
+/// Mean and standard deviation over the runs of a Stage 1 runner.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Statistic {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub std: f64,
+}
+
+/// Time of a stage over the runs of a Stage 1 runner.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stage1Time {
+    /// Name, such as `prefill` or `sam`.
+    pub name: String,
+    /// Mean, ns.
+    pub mean_ns: i64,
+    /// Standard deviation, ns.
+    pub std_ns: i64,
+}
+
+/// MFU of a stage as a Stage 1 runner computed it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Stage1Mfu {
+    /// Stage, or `model` for all of them.
+    pub name: String,
+    /// MFU, %.
+    pub pct: f64,
+}
+
+/// Operator of a Stage 1 runner. The runner adds the self time and the total time of an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stage1Operator {
+    /// Name, such as `aten::mm`.
+    pub name: String,
+    /// Number of calls.
+    pub calls: u64,
+    /// Sum of self and total CPU time, ns.
+    pub cpu_ns: i64,
+    /// Sum of self and total GPU time, ns.
+    pub gpu_ns: i64,
 }
 
 /// Reason a text is not an account.

@@ -183,6 +183,7 @@ fn work(
                 stages: vec![pass.prefill, pass.decode],
             })
             .collect(),
+        stage1: None,
     })
 }
 

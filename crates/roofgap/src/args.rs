@@ -220,6 +220,9 @@ pub(crate) struct Profile {
     /// Check everything and print the commands without running them
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Output format; json prints the run, its state, what is missing and the paths of its files
+    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "dry_run")]
+    pub(crate) format: Format,
     /// Program to profile and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<String>,

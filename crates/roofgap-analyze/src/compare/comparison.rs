@@ -333,7 +333,7 @@ pub enum GateVerdict {
     Held,
     /// At least one broke.
     Broken,
-    /// None broke, and at least one could not be judged.
+    /// None broke, and a number that at least one of them compares is missing.
     NotMeasured,
 }
 

@@ -25,6 +25,7 @@ pub use utilisation::{Mbu, Mfu, Term, Whole};
 
 pub use roofgap_trace::account::{Percentiles, RequestFailure, RequestStats};
 
+use roofgap_trace::account::Stage1Figures;
 use serde::{Deserialize, Serialize};
 
 /// The name of the schema.
@@ -89,6 +90,9 @@ pub struct Analysis {
     /// Ranks of a distributed job.
     #[serde(default)]
     pub ranks: Vec<RankInfo>,
+    /// Figures of the Stage 1 runner that ran the model.
+    #[serde(default)]
+    pub stage1: Option<Stage1Figures>,
     /// Reasons for values that are null or empty.
     #[serde(default)]
     pub reasons: Vec<Reason>,

@@ -190,6 +190,37 @@ class ManifestTest(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
 
 
+    def test_every_item_is_used_in_turn(self):
+        path = os.path.join(self.folder.name, "manifest.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("- page.png\n- {image: page.png, prompt: B}\n- {image: page.png, prompt: C}\n")
+        args = types.SimpleNamespace(manifest=path, batch=2, prompt=None, image="auto", model=self.folder.name)
+        model = types.SimpleNamespace(config=types.SimpleNamespace(image_token_id=1, vision_config={}))
+        with mock.patch.object(hf_model, "with_processor", lambda torch, transformers, args, model, batch, *rest: batch):
+            batches = hf_model.all_inputs(None, None, args, model, None)
+            self.assertEqual([[item["prompt"] for item in batch] for batch in batches], [[None, "B"], ["C", None]])
+        model.config.vision_config = None
+        with self.assertRaises(hf_common.DriverError) as caught:
+            hf_model.all_inputs(None, None, args, model, None)
+        self.assertIn("takes no image", str(caught.exception))
+
+    def test_prompts_without_a_tokenizer_are_refused(self):
+        path = os.path.join(self.folder.name, "manifest.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("- What is this?\n")
+        args = types.SimpleNamespace(manifest=path, batch=1, prompt=None, image="auto", model=None, config_json="c.json", model_type=None)
+        model = types.SimpleNamespace(config=types.SimpleNamespace())
+        with self.assertRaises(hf_common.DriverError) as caught:
+            hf_model.all_inputs(None, None, args, model, None)
+        self.assertIn("prompts would not be used", str(caught.exception))
+
+
+class TurnTest(unittest.TestCase):
+    def test_the_mean_of_known_numbers(self):
+        self.assertEqual(hf_loop.mean([10, 13]), 12)
+        self.assertIsNone(hf_loop.mean([10, None]))
+
+
 class Event:
     def __init__(self, name, start, end, own, total, device="CPU", own_gpu=0.0, gpu=0.0):
         self.name = name

@@ -218,10 +218,12 @@ impl NcuProfile {
             }
         }
         for section in &self.sections {
-            if section.starts_with("regex:") || lists(&ncu.sections, section) {
-                line = line.args(["--section", section]);
-            } else {
-                left_out.push(format!("--section {section}: not supported by this ncu"));
+            let found = matching_sections(section, &ncu.sections);
+            if found.is_empty() {
+                left_out.push(format!("--section {section}: matches no section of this ncu"));
+            }
+            for name in found {
+                line = line.args(["--section", name]);
             }
         }
         if self.metrics.is_empty() {
@@ -229,6 +231,36 @@ impl NcuProfile {
         } else {
             line.arg("--metrics").arg(self.metrics.join(","))
         }
+    }
+}
+
+/// Finds the sections that a name or a pattern selects. A pattern has `.*` or `*` for any text, with `regex:` before it or not. Other
+/// regular expressions, and all where the sections are unknown, are left to ncu.
+fn matching_sections<'a>(section: &'a str, known: &'a [String]) -> Vec<&'a str> {
+    let pattern = section.strip_prefix("regex:");
+    let wildcards = pattern.unwrap_or(section).replace(".*", "*");
+    let is_plain = wildcards
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '*'));
+    if known.is_empty() || (pattern.is_some() && !is_plain) {
+        return vec![section];
+    }
+    known
+        .iter()
+        .map(String::as_str)
+        .filter(|name| matches_wildcards(&wildcards, name))
+        .collect()
+}
+
+/// Returns true where `*` of the pattern can stand for the rest of the text.
+fn matches_wildcards(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
+            let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+            ends.into_iter()
+                .any(|at| rest.get(at..).is_some_and(|rest| matches_wildcards(after, rest)))
+        }),
     }
 }
 
@@ -269,7 +301,8 @@ mod tests {
             sections: vec![
                 "SpeedOfLight".to_owned(),
                 ".*Roofline.*".to_owned(),
-                "regex:Mem.*".to_owned(),
+                "regex:Occ.*".to_owned(),
+                "regex:Mem[a-z]+".to_owned(),
             ],
             metrics: vec![
                 "gpu__time_duration.sum".to_owned(),
@@ -288,13 +321,32 @@ mod tests {
              --cache-control all --replay-mode kernel --graph-profiling node --nvtx --nvtx-include LLM@prefill/ \
              --nvtx-include LLM@decode_all/ --nvtx-exclude LLM@warmup/ --kernel-name-base mangled \
              --kernel-name 'regex:^(_Z4burnPf|nvjet_a\\.b)$' --filter-mode per-launch-config --launch-count 1 \
-             --section SpeedOfLight --section 'regex:Mem.*' --metrics gpu__time_duration.sum,dram__bytes_read.sum \
+             --section SpeedOfLight --section Occupancy --section 'regex:Mem[a-z]+' --metrics gpu__time_duration.sum,dram__bytes_read.sum \
              --null-stdin python3 x.py"
         );
         assert_eq!(
             planned.left_out,
-            ["--section .*Roofline.*: not supported by this ncu"]
+            ["--section .*Roofline.*: matches no section of this ncu"]
         );
+    }
+
+    #[test]
+    fn sections_by_pattern() {
+        let known = ["SpeedOfLight", "SpeedOfLight_RooflineChart", "Occupancy"].map(str::to_owned);
+        for (pattern, found) in [
+            ("SpeedOfLight", &["SpeedOfLight"] as &[&str]),
+            (
+                ".*SpeedOfLight.*",
+                &["SpeedOfLight", "SpeedOfLight_RooflineChart"],
+            ),
+            ("*Chart", &["SpeedOfLight_RooflineChart"]),
+            ("regex:.*ccup.*", &["Occupancy"]),
+            ("Chart", &[]),
+            ("regex:(a|b)", &["regex:(a|b)"]),
+        ] {
+            assert_eq!(matching_sections(pattern, &known), found, "{pattern}");
+        }
+        assert_eq!(matching_sections("Anything", &[]), ["Anything"]);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::context::ProgramContext;
-use crate::child::{ChildError, probe};
+use super::hydra_config::ComposedConfig;
+use crate::child::{ChildError, ProbeOutput, probe};
 use crate::command::CommandLine;
 
 /// A Hydra module and its overrides.
@@ -18,23 +19,40 @@ pub struct HydraModule {
     pub mode: String,
     /// Value for `+inputs.manifest`, if there is one.
     pub manifest: Option<PathBuf>,
-    /// Overrides that turn off measurements of the module; see [`HydraModule::default_light_overrides`].
+    /// Overrides that turn off measurements of the module; see [`HydraModule::inject_light_overrides`].
     pub light_overrides: Vec<String>,
     /// Overrides of the user. They come last and win.
     pub overrides: Vec<String>,
 }
 
+/// Choice of a group that turns off the static analysis of the Stage 1 runner.
+const NO_STATIC: &str = "runners=stage1.no-static";
+
+/// Keys of the Stage 1 runner that its documents turn off when it is profiled.
+const OUTPUTS: [&str; 2] = ["outputs.save_predictions", "outputs.visualization.enable"];
+
+/// Keys that limit the inputs of one run, in the order of the runner's versions.
+const INPUT_LIMITS: [&str; 2] = ["repeats", "dataset.sampling.num_samples_per_epoch"];
+
+/// Sections of torch.profiler that the documents name. Both have the switch `enabled`, even where it is not in the file.
+const PROFILERS: [&str; 2] = ["torch_profiler", "profiling"];
+
+/// Overrides for a torch.profiler that cannot be turned off, below its section.
+const LIGHTER: [(&str, &str); 6] = [
+    ("activities", "[cpu]"),
+    ("record_shapes", "false"),
+    ("profile_memory", "false"),
+    ("with_stack", "false"),
+    ("warmup_rounds", "0"),
+    ("rep_max_new_tokens", "16"),
+];
+
 impl HydraModule {
-    /// Returns the overrides that turn off static analysis and torch.profiler in a stage 1 runner. A second profiler
-    /// would block the counters that nsys and ncu need.
-    pub fn default_light_overrides() -> Vec<String> {
-        [
-            "runners=stage1.no-static",
-            "pipeline.torch_profiler.enable=false",
-            "pipeline.static_analysis.enable=false",
-        ]
-        .map(str::to_owned)
-        .to_vec()
+    /// Sets a key of the module, unless the user sets it.
+    pub fn set(&mut self, name: &str, value: &str) {
+        if !self.overrides.iter().any(|text| key(text) == name) {
+            self.overrides.insert(0, assign(name, value));
+        }
     }
 
     /// Builds `python -m MODULE ...` with the outputs of the module in `output`.
@@ -42,49 +60,126 @@ impl HydraModule {
         context.apply(self.line(output).env("PYTHONUNBUFFERED", "1"))
     }
 
-    /// Asks the module, without running it, which injected overrides it accepts. Drops the others and returns them: not
-    /// every module has a runner group or a profiler.
-    pub fn drop_rejected_overrides(
-        &mut self,
+    /// Asks the module for its configuration under the overrides of the user, without running it.
+    pub fn own_config(
+        &self,
         output: &Path,
         context: &ProgramContext,
         limit: Duration,
-    ) -> Result<Vec<String>, HydraError> {
+    ) -> Result<ComposedConfig, HydraError> {
+        let bare = HydraModule {
+            mode: String::new(),
+            manifest: None,
+            light_overrides: Vec::new(),
+            ..self.clone()
+        };
+        let answer = bare.probe(output, context, limit)?;
+        if answer.output.success {
+            return Ok(ComposedConfig::parse(&answer.output.stdout));
+        }
+        Err(answer.rejected())
+    }
+
+    /// Chooses the overrides for a profiled run: one pass over `inputs` inputs, no reports, and no torch.profiler, which would
+    /// block the counters that nsys and ncu need.
+    ///
+    /// Torch.profiler is turned off by the switch that the documents name. A section elsewhere, which that switch would leave
+    /// on, is turned off by its own switch.
+    fn lighten(&mut self, own: &ComposedConfig, inputs: usize) {
+        let mut light = vec![NO_STATIC.to_owned()];
+        let outputs = OUTPUTS.into_iter().filter(|key| own.has(key));
+        light.extend(outputs.map(|key| format!("{key}=false")));
+        let limit = INPUT_LIMITS.into_iter().find(|key| own.has(key));
+        light.extend(limit.map(|key| format!("{key}={inputs}")));
+        for switch in own.reports_on() {
+            if !light.iter().any(|text| key(text) == switch) {
+                light.push(format!("{switch}=false"));
+            }
+        }
+        let profilers = own.profilers_on();
+        if profilers.is_empty() && !PROFILERS.iter().any(|section| own.has(section)) {
+            light.push(set_or_add(own, "torch_profiler.enabled", "false"));
+        }
+        for section in profilers {
+            let documented = PROFILERS.contains(&section.key.as_str());
+            let switch = match section.switch {
+                Some(switch) => Some(switch),
+                None => documented.then(|| format!("{}.enabled", section.key)),
+            };
+            light.extend(switch.map(|switch| set_or_add(own, &switch, "false")));
+        }
+        self.light_overrides = light;
+    }
+
+    /// Injects the overrides for a profiled run over `inputs` inputs into a module with the configuration `own`. Asks the module,
+    /// without running it, which of them it accepts, and drops the others: not every module has a runner group or a profiler.
+    /// A torch.profiler whose switch is rejected is made lighter instead.
+    pub fn inject_light_overrides(
+        &mut self,
+        own: &ComposedConfig,
+        inputs: usize,
+        output: &Path,
+        context: &ProgramContext,
+        limit: Duration,
+    ) -> Result<AcceptedOverrides, HydraError> {
+        self.lighten(own, inputs);
         let mut dropped = Vec::new();
         loop {
-            let line = context.apply(self.line(output).args(["--cfg", "job"]));
-            let output = probe(&line, limit)?;
-            if output.success {
-                return Ok(dropped);
+            let answer = self.probe(output, context, limit)?;
+            if answer.output.success {
+                let config = ComposedConfig::parse(&answer.output.stdout);
+                // A module without that group, but with a key of its name, takes the choice as a text.
+                let group = self.light_overrides.iter().position(|text| text == NO_STATIC);
+                if let Some(group) = group
+                    && config.get("runners") == Some("stage1.no-static")
+                {
+                    dropped.push(self.light_overrides.remove(group));
+                    continue;
+                }
+                let on = config.profilers_on().into_iter().map(|section| section.key);
+                return Ok(AcceptedOverrides {
+                    dropped,
+                    profilers_on: on.collect(),
+                    config,
+                });
             }
-            let text = output.text();
+            let text = answer.output.text();
             if self.drop_existing_key(&text, &mut dropped) {
                 continue;
             }
             let Some(rejected) = self.rejected_override(&text) else {
-                return Err(HydraError::Rejected {
-                    command: line.to_string(),
-                    ended: output.ended,
-                    output: last_lines(&text, 12),
-                });
+                return Err(answer.rejected());
             };
-            dropped.push(self.light_overrides.remove(rejected));
+            let rejected = self.light_overrides.remove(rejected);
+            self.light_overrides.extend(lighter_profiler(own, &rejected));
+            dropped.push(rejected);
         }
+    }
+
+    fn probe(&self, output: &Path, context: &ProgramContext, limit: Duration) -> Result<Answer, HydraError> {
+        let line = context.apply(self.line(output).args(["--cfg", "job"]));
+        let output = probe(&line, limit)?;
+        Ok(Answer { line, output })
     }
 
     /// Handles a key that cannot be added because the module has it: drops the mode, sets the requested manifest.
     fn drop_existing_key(&mut self, error: &str, dropped: &mut Vec<String>) -> bool {
-        if !self.mode.is_empty() && error.contains("already at 'run.mode'") {
+        if !self.mode.is_empty() && (error.contains("'run.mode'") || error.contains("override +run.mode=")) {
             let mode = std::mem::take(&mut self.mode);
-            dropped.push(format!("+run.mode={mode} (the module has its own run.mode)"));
+            let why = if error.contains("already at") {
+                " (the module has its own run.mode)"
+            } else {
+                ""
+            };
+            dropped.push(format!("+run.mode={mode}{why}"));
             return true;
         }
         if let Some(manifest) = &self.manifest
             && error.contains("already at 'inputs.manifest'")
         {
-            let set = assign("inputs.manifest", &manifest.to_string_lossy());
+            let manifest = manifest.to_string_lossy().into_owned();
             self.manifest = None;
-            self.overrides.insert(0, set);
+            self.set("inputs.manifest", &manifest);
             return true;
         }
         false
@@ -92,20 +187,24 @@ impl HydraModule {
 
     /// Finds the injected override that an error names.
     fn rejected_override(&self, error: &str) -> Option<usize> {
-        self.light_overrides.iter().position(|text| {
+        let named = |text: &String| {
             let key = key(text);
             // Hydra names the missing group, the missing option, or the key that is not in the configuration.
             error.contains(&format!("'{key}'"))
                 || error.contains(&format!("'{key}="))
-                || error.contains(&format!("full_key: {key}"))
+                || error.contains(&format!("'{key}@"))
+                || error.contains(&format!("full_key: {key}\n"))
                 || error.contains(&format!("{key}/"))
-                || key.rsplit_once('.').is_some_and(|(parent, leaf)| {
-                    error.contains(&format!("Key '{leaf}'"))
-                        || parent
-                            .split('.')
-                            .any(|part| error.contains(&format!("Key '{part}'")))
-                })
-        })
+        };
+        let part_named = |text: &String| {
+            key(text).rsplit_once('.').is_some_and(|(parent, leaf)| {
+                let mut parts = parent.split('.').chain([leaf]);
+                parts.any(|part| error.contains(&format!("Key '{part}'")))
+            })
+        };
+        let light = &self.light_overrides;
+        let whole = light.iter().position(named);
+        whole.or_else(|| light.iter().position(part_named))
     }
 
     fn line(&self, output: &Path) -> CommandLine {
@@ -127,6 +226,52 @@ impl HydraModule {
             .args(own)
             .args(self.overrides.iter().map(String::as_str))
     }
+}
+
+/// Answer of a module to `--cfg job`.
+struct Answer {
+    line: CommandLine,
+    output: ProbeOutput,
+}
+
+impl Answer {
+    fn rejected(&self) -> HydraError {
+        HydraError::Rejected {
+            command: self.line.to_string(),
+            ended: self.output.ended.clone(),
+            output: last_lines(&self.output.text(), 12),
+        }
+    }
+}
+
+/// Result of [`HydraModule::inject_light_overrides`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptedOverrides {
+    /// Overrides that the module rejected.
+    pub dropped: Vec<String>,
+    /// Keys of the sections of torch.profiler that stay on.
+    pub profilers_on: Vec<String>,
+    /// Configuration of the module under the accepted overrides.
+    pub config: ComposedConfig,
+}
+
+/// Sets a key that exists, or adds it.
+fn set_or_add(config: &ComposedConfig, key: &str, value: &str) -> String {
+    let add = if config.has(key) { "" } else { "+" };
+    format!("{add}{key}={value}")
+}
+
+/// Lists the overrides that make torch.profiler lighter, where the documented switch of a section was rejected.
+fn lighter_profiler(own: &ComposedConfig, rejected: &str) -> Vec<String> {
+    let section = key(rejected).strip_suffix(".enabled");
+    let is_documented = |section: &&str| PROFILERS.contains(section) && own.has(section);
+    let Some(section) = section.filter(is_documented) else {
+        return Vec::new();
+    };
+    // The documents write `profiling=@profiling/torch/torch-profiler.min`, which Hydra takes as a text for the section.
+    let mut all = vec![format!("profiling/torch@{section}=torch-profiler.min")];
+    all.extend(LIGHTER.map(|(name, value)| set_or_add(own, &format!("{section}.{name}"), value)));
+    all
 }
 
 /// Failure to configure a Hydra module.
@@ -206,13 +351,20 @@ mod tests {
             module: "app.runner".into(),
             mode: "deep".into(),
             manifest: Some("/data/in puts.yaml".into()),
-            light_overrides: HydraModule::default_light_overrides(),
+            light_overrides: vec!["runners=stage1.no-static".to_owned()],
             overrides: vec!["device=cuda:0".to_owned()],
         }
     }
 
+    /// Returns the overrides chosen for a module with this configuration.
+    fn light(yaml: &str) -> Vec<String> {
+        let mut module = module();
+        module.lighten(&ComposedConfig::parse(yaml), 2);
+        module.light_overrides
+    }
+
     #[test]
-    fn outputs_go_into_the_run_and_profilers_are_off() {
+    fn outputs_go_into_the_run() {
         assert_eq!(
             module()
                 .command(Path::new("/runs/1/baseline/out"), &example())
@@ -226,10 +378,78 @@ mod tests {
                 "+run.mode=deep",
                 "+inputs.manifest='/data/in puts.yaml'",
                 "runners=stage1.no-static",
-                "pipeline.torch_profiler.enable=false",
-                "pipeline.static_analysis.enable=false",
                 "device=cuda:0",
             ]
+        );
+    }
+
+    #[test]
+    fn documented_keys_of_a_stage_1_runner_are_set() {
+        let first = "repeats: 3\noutputs:\n  save_predictions: true\n  visualization:\n    enable: true\n\
+                     torch_profiler:\n  enabled: true\n  activities:\n  - cpu\n";
+        assert_eq!(
+            light(first),
+            [
+                "runners=stage1.no-static",
+                "outputs.save_predictions=false",
+                "outputs.visualization.enable=false",
+                "repeats=2",
+                "torch_profiler.enabled=false",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_documented_switch_that_is_not_in_the_file_is_added() {
+        assert_eq!(
+            light("profiling:\n  activities:\n  - cpu\n"),
+            ["runners=stage1.no-static", "+profiling.enabled=false"]
+        );
+        // A module without any section of torch.profiler may still read the switch.
+        assert_eq!(
+            light("device: cuda:0\n"),
+            ["runners=stage1.no-static", "+torch_profiler.enabled=false"]
+        );
+        assert_eq!(
+            light("torch_profiler:\n  enabled: false\n"),
+            ["runners=stage1.no-static"]
+        );
+    }
+
+    #[test]
+    fn a_profiler_elsewhere_is_turned_off_by_its_own_switch() {
+        let later = "dataset:\n  sampling:\n    num_samples_per_epoch: null\npipeline:\n  static_analysis:\n    enable: true\n  \
+                     torch_profiler:\n    enabled: true\n    activities:\n    - cpu\n    enable: ${pipeline.torch_profiler.enabled}\n";
+        assert_eq!(
+            light(later),
+            [
+                "runners=stage1.no-static",
+                "dataset.sampling.num_samples_per_epoch=2",
+                "pipeline.static_analysis.enable=false",
+                "pipeline.torch_profiler.enable=false",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_profiler_that_cannot_be_turned_off_is_made_lighter() {
+        let own = ComposedConfig::parse("profiling:\n  activities:\n  - cpu\n");
+        let lighter = lighter_profiler(&own, "+profiling.enabled=false");
+        assert_eq!(
+            lighter,
+            [
+                "profiling/torch@profiling=torch-profiler.min",
+                "profiling.activities=[cpu]",
+                "+profiling.record_shapes=false",
+                "+profiling.profile_memory=false",
+                "+profiling.with_stack=false",
+                "+profiling.warmup_rounds=0",
+                "+profiling.rep_max_new_tokens=16",
+            ]
+        );
+        assert_eq!(
+            lighter_profiler(&own, "+torch_profiler.enabled=false"),
+            Vec::<String>::new()
         );
     }
 

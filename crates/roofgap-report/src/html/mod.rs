@@ -90,6 +90,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
                 (section(&name.to_lowercase(), name, html! { p.hint { (meaning) } (table.html()) }))
             }
             (section("operators", "Operators", operators(analysis)))
+            @if let Some(content) = stage1(analysis) { (section("stage1", "Stage 1", content)) }
             (section("provenance", "Provenance", provenance::provenance(bundle)))
         }
     };
@@ -168,6 +169,20 @@ fn requests_view(requests: &RequestStats) -> Markup {
         (view::requests::table(requests).html())
         @for line in view::requests::sentences(requests) { p { (line) } }
     }
+}
+
+/// Renders the figures of a Stage 1 runner, if one ran the model.
+fn stage1(analysis: &Analysis) -> Option<Markup> {
+    let figures = analysis.stage1.as_ref()?;
+    Some(html! {
+        p.hint { "As the Stage 1 runner wrote them to " (figures.path) ", beside one instance of each stage in the timeline." }
+        (view::stage1::times(analysis, figures).html())
+        (view::stage1::rates(figures).html())
+        @if !figures.operators.is_empty() {
+            p.hint { (view::stage1::OPERATOR_TIMES) }
+            (view::stage1::operators(figures, OPERATORS).html())
+        }
+    })
 }
 
 fn operators(analysis: &Analysis) -> Markup {

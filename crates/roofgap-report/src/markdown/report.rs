@@ -78,6 +78,9 @@ pub fn report(bundle: Bundle<'_>) -> String {
     section("Operators", &sections::operators(analysis, TOP));
     section("Environment", &sections::environment(bundle));
     section("Aggregates", &provenance::aggregates(analysis).markdown());
+    if let Some(body) = sections::stage1(analysis, TOP) {
+        section("Stage 1", &body);
+    }
     section("Profiler overhead", &overhead(analysis));
     if !bundle.context.phases.is_empty() {
         section("Phases", &provenance::phases(bundle).markdown());

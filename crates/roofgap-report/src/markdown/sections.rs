@@ -6,7 +6,8 @@ use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{
-    findings as findings_view, headline, measured, stages as stages_view, utilisation as utilisation_view,
+    findings as findings_view, headline, measured, stage1 as stage1_view, stages as stages_view,
+    utilisation as utilisation_view,
 };
 use roofgap_analyze::{About, Analysis, RequestStats, verdict};
 use std::fmt::Write;
@@ -174,4 +175,20 @@ pub(super) fn requests(requests: &RequestStats) -> String {
     }
     out.push('\n');
     out
+}
+
+/// Renders the figures of a Stage 1 runner, if one ran the model.
+pub(super) fn stage1(analysis: &Analysis, most: usize) -> Option<String> {
+    let figures = analysis.stage1.as_ref()?;
+    let mut out = format!(
+        "As the Stage 1 runner wrote them to {}, beside one instance of each stage in the timeline.\n\n{}\n{}",
+        escape_line(&figures.path),
+        stage1_view::times(analysis, figures).markdown(),
+        stage1_view::rates(figures).markdown()
+    );
+    if !figures.operators.is_empty() {
+        let table = stage1_view::operators(figures, most).markdown();
+        let _ = write!(out, "\n{}\n\n{table}", stage1_view::OPERATOR_TIMES);
+    }
+    Some(out)
 }

@@ -43,6 +43,9 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
     if !analysis.stages.is_empty() {
         section("Per Run", &sections::rates(analysis));
     }
+    if let Some(body) = sections::stage1(analysis, TOP) {
+        section("Stage 1", &body);
+    }
     section("MFU", &sections::utilisation(analysis));
     section("Top Operators", &sections::operators(analysis, TOP));
     section("Top Kernels", &kernels(analysis));

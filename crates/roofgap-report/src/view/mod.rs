@@ -6,6 +6,7 @@
 //! - `kernels`: tables of kernels, operators and counters
 //! - `gpu_work`: copies, whole graphs, communication and ranks
 //! - `measured`: launches that ncu measured without a timeline, and ncu's own rules
+//! - `stage1`: figures of a Stage 1 runner beside those of the profiled run
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
@@ -20,6 +21,7 @@ pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
 pub(crate) mod requests;
+pub(crate) mod stage1;
 pub(crate) mod stages;
 pub(crate) mod table;
 pub(crate) mod utilisation;

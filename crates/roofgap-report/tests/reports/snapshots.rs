@@ -98,3 +98,42 @@ fn the_same_input_gives_the_same_bytes() {
     let bytes = || files(fixture(&["h200/llama4.sqlite.gz"]).bundle());
     assert_eq!(bytes(), bytes());
 }
+
+/// The means of a Stage 1 runner stand beside one instance of each stage in every report.
+#[test]
+fn stage_1_figures_stand_beside_the_profiled_run() {
+    use roofgap_trace::account::{Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time, Statistic};
+    let mut case = made(PLAIN);
+    let time = |name: &str, mean_ns, std_ns| Stage1Time {
+        name: name.into(),
+        mean_ns,
+        std_ns,
+    };
+    case.analysis.stage1 = Some(Stage1Figures {
+        path: "/out/<b>".into(),
+        times: vec![time("decode", 44_000_000, 1_000_000), time("sam", 2_000_000, 0)],
+        tokens: Some(Statistic { mean: 64.0, std: 0.5 }),
+        tokens_per_s: Some(Statistic { mean: 42.7, std: 0.9 }),
+        mfu: vec![Stage1Mfu {
+            name: "model".into(),
+            pct: 10.0,
+        }],
+        peak_tflops: Some(989.0),
+        operators: vec![Stage1Operator {
+            name: "aten::mm".into(),
+            calls: 12,
+            cpu_ns: 3_000_000,
+            gpu_ns: 7_500_000,
+        }],
+    });
+    let schema: serde_json::Value = serde_json::from_str(json::SCHEMA).unwrap();
+    let document = serde_json::from_str(&json::pretty(&case.analysis)).unwrap();
+    assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&document));
+    let report = markdown::report(case.bundle());
+    let (_, section) = report.split_once("\n## Stage 1\n\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    insta::assert_snapshot!("stage1_section", section);
+    assert!(markdown::stakeholder_summary(case.bundle()).contains("| tokens/s "));
+    assert!(html::page(case.bundle()).contains("aten::mm"));
+    assert!(text::render(&case.analysis, text::TextOptions::default()).contains("tokens/s"));
+}

@@ -7,6 +7,7 @@ use roofgap_collect::child::{
     self, Budget, Cancel, ChildError, DiskBudget, EndReason, Job, Outcome, OutputTarget, StopPlan, Watcher,
 };
 use roofgap_collect::command::CommandLine;
+use roofgap_collect::program::ComposedConfig;
 use roofgap_collect::rundir::RunDir;
 
 use super::props::Event;
@@ -23,6 +24,8 @@ pub(crate) struct PhaseContext<'a> {
     pub(crate) events: &'a mut dyn FnMut(Event<'_>),
     /// Failures of the program under a profiler that still wrote its output, with the phase.
     pub(crate) program_failures: Vec<String>,
+    /// Configuration of a Hydra module as it runs.
+    pub(crate) module_config: Option<ComposedConfig>,
 }
 
 /// A command of a phase, described before it runs. A session runs it, `--dry-run` prints it.

@@ -8,6 +8,7 @@ use super::phases::{baseline, counters, operators, preflight, timeline};
 use super::program::{Program, ProgramFiles};
 use super::props::ProfileProps;
 use super::tools::{GpuFacts, Tools};
+use crate::config::settings::WorkloadKind;
 use crate::load::run::stages;
 use crate::run_dir::{Layout, PhaseName};
 
@@ -36,6 +37,10 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, SessionError> {
     dry_run
         .remarks
         .extend(no_gpu.map(|error| (PhaseName::Preflight, error.to_string())));
+    if config.workload.kind == WorkloadKind::Hydra {
+        let note = "the module is asked for its configuration when the session runs; overrides that turn off its own measurements are added then";
+        dry_run.remarks.push((PhaseName::Preflight, note.to_owned()));
+    }
     let mut commands = Vec::new();
     if requested.baseline {
         commands.push(baseline::command(config, &layout, &program)?);

@@ -81,6 +81,33 @@ pub enum ProgramError {
         path.display()
     )]
     ManifestUnused { path: PathBuf },
+    /// A command reads its own arguments.
+    #[error(
+        "the program after -- does not read {}; give it its inputs as arguments, or remove inputs.manifest",
+        path.display()
+    )]
+    ManifestOfCommand { path: PathBuf },
+    /// A Hydra module has no key for the inputs.
+    #[error(
+        "the module would not use every item of {}: {why}; give it its inputs with workload.overrides, or remove inputs.manifest",
+        path.display()
+    )]
+    ManifestOfModule { path: PathBuf, why: &'static str },
+    /// The manifest has more items than a session runs.
+    #[error(
+        "{} has {items} items, but workload.repeats={repeats} with workload.batch={batch} uses {}; set workload.repeats={needed}",
+        path.display(), repeats.saturating_mul(*batch)
+    )]
+    ManifestTooLong {
+        path: PathBuf,
+        items: usize,
+        repeats: usize,
+        batch: usize,
+        needed: usize,
+    },
+    /// The manifest is malformed.
+    #[error("inputs.manifest: {}: {why}", path.display())]
+    Manifest { path: PathBuf, why: String },
     /// `stage1.run_dir` is not usable.
     #[error("stage1.run_dir: {}: {why}", path.display())]
     Stage1 { path: PathBuf, why: String },

@@ -1,12 +1,15 @@
 //! One profiling session: [`profile`] runs the phases in order and returns the exit status.
 //!
 //! - [`props`]: input, events and result of a session;
+//! - [`answer`]: the result of a session as JSON;
 //! - [`mod@dry_run`]: the commands of a session without running them;
 //! - `context`: the context of the phases and the description of their commands;
+//! - `manifest`: the inputs of a session;
 //! - `program`, `tools`, [`native`], `environment`: the profiled program, the profilers and the machine;
 //! - [`phases`]: one file or folder per phase;
 //! - [`error`]: the error types.
 
+pub mod answer;
 pub mod dry_run;
 pub mod error;
 pub mod native;
@@ -15,6 +18,7 @@ pub mod props;
 
 mod context;
 mod environment;
+mod manifest;
 mod program;
 mod tools;
 
@@ -26,6 +30,7 @@ use roofgap_collect::clock;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::rundir::RunDir;
 
+pub use answer::ProfileAnswer;
 pub use dry_run::{DryRun, dry_run};
 pub use error::{ProgramError, SessionError};
 pub use native::{NativeLibrary, NativeUnavailable};
@@ -35,7 +40,8 @@ pub use props::{Event, Outcome, ProfileProps};
 use crate::exit::Exit;
 use crate::load::run::stages;
 use crate::run_dir::record::SCHEMA;
-use crate::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, SessionRecord, SessionState};
+use crate::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, RunRef, SessionRecord, SessionState};
+use crate::runs::{prune, text};
 use context::PhaseContext;
 use environment::PythonResult;
 use phases::{baseline, counters, operators, preflight, report, requested::Requested, select, timeline};
@@ -66,10 +72,12 @@ pub fn profile(
         cancel,
         events,
         program_failures: Vec::new(),
+        module_config: None,
     };
     let end = run_phases(&mut context, props, &stages, python.as_ref());
     // The reports show whatever was recorded, however the session ended.
     report::run(&mut context);
+    warn_about_size(&mut context);
     let (exit, missing) = conclude(&context, end);
     context.record.session_ends(exit, missing);
     Ok(Outcome {
@@ -77,6 +85,27 @@ pub fn profile(
         exit,
         record: context.record.into_record(),
     })
+}
+
+/// Warns about a run over `retention.max_run_bytes`, with what `runs prune` would do about it.
+fn warn_about_size(context: &mut PhaseContext<'_>) {
+    let cap = context.config.retention.max_run_bytes.0;
+    let run = RunRef {
+        id: context.run_dir.id().to_string(),
+        path: context.run_dir.path().to_owned(),
+    };
+    // A run whose files cannot be listed has told so in its phases.
+    let Ok(plan) = prune::plan::of_run(&run, false, cap) else {
+        return;
+    };
+    if plan.bytes > cap {
+        let command = format!(
+            "roofgap runs prune artifacts.stage2_dir='{}' retention.max_run_bytes={cap}",
+            context.config.artifacts.stage2_dir.display()
+        );
+        let warning = text::over_cap(&plan, cap, &command);
+        context.warn(PhaseName::Report, warning);
+    }
 }
 
 /// Reason to stop before the last phase.

@@ -36,6 +36,7 @@ enum Kind {
     Hydra {
         module: HydraModule,
         outputs: PathBuf,
+        annotation: Option<Annotation>,
     },
     Command(UserCommand),
     /// `roofgap load` with the server after `--`.
@@ -78,6 +79,10 @@ impl Program {
         files: &ProgramFiles,
     ) -> Result<Self, ProgramError> {
         let workload = &config.workload;
+        let annotation = || {
+            let scripts = files.scripts.as_ref().filter(|_| workload.annotate)?;
+            Some(Annotation::from_env(&scripts.annotate, workload.annotate_sync))
+        };
         let kind = match workload.kind {
             WorkloadKind::Embedded => Kind::Embedded {
                 executable: executable.to_owned(),
@@ -99,19 +104,20 @@ impl Program {
                         .ok_or(ProgramError::Unset("workload.module is not set"))?,
                     mode: config.run.mode.as_str().to_owned(),
                     manifest: config.inputs.manifest.clone().map(absolute),
-                    light_overrides: HydraModule::default_light_overrides(),
+                    light_overrides: Vec::new(),
                     overrides: workload.overrides.clone(),
                 },
                 outputs: layout.program_outputs(),
+                annotation: annotation(),
             },
             WorkloadKind::Command => Kind::Command(UserCommand {
                 words: workload.program.iter().map(OsString::from).collect(),
-                annotation: annotation(config, files),
+                annotation: annotation(),
             }),
             WorkloadKind::Server => Kind::Server {
                 executable: executable.to_owned(),
                 config: Box::new(config.clone()),
-                annotation: annotation(config, files),
+                annotation: annotation(),
             },
         };
         Ok(Program {
@@ -147,7 +153,17 @@ impl Program {
                 }
                 Ok(driver.command(&setting))
             }
-            Kind::Hydra { module, outputs } => Ok(module.command(&outputs.join(phase.as_str()), &setting)),
+            Kind::Hydra {
+                module,
+                outputs,
+                annotation,
+            } => {
+                let line = module.command(&outputs.join(phase.as_str()), &setting);
+                Ok(match annotation {
+                    Some(annotation) => annotation.apply(line),
+                    None => line,
+                })
+            }
             Kind::Command(command) => command
                 .command(&setting)
                 .ok_or(ProgramError::Unset("no program was given")),
@@ -181,19 +197,10 @@ impl Program {
     pub(crate) fn hydra(&mut self) -> Option<(&mut HydraModule, PathBuf, ProgramContext)> {
         let setting = self.setting(Phase::Baseline, &self.run_dir.join("unused.json"));
         match &mut self.kind {
-            Kind::Hydra { module, outputs } => Some((module, outputs.join("check"), setting)),
+            Kind::Hydra { module, outputs, .. } => Some((module, outputs.join("check"), setting)),
             _ => None,
         }
     }
-}
-
-/// Returns the annotation of Python, where it is wanted.
-fn annotation(config: &Config, files: &ProgramFiles) -> Option<Annotation> {
-    let scripts = files.scripts.as_ref().filter(|_| config.workload.annotate)?;
-    Some(Annotation::from_env(
-        &scripts.annotate,
-        config.workload.annotate_sync,
-    ))
 }
 
 /// Builds `roofgap load OPTION... -- SERVER ARG...`. Under ncu, which replays every kernel, one round of short requests is enough.

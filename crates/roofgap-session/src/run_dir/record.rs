@@ -48,6 +48,7 @@ pub struct SessionRecord {
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
     /// Running, or killed before it ended.
+    #[serde(rename = "under_way", alias = "running")]
     Running,
     /// Every requested result is present.
     Done,

@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::file::hash_file;
-use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
 
 use super::error::RunsError;
-use crate::run_dir::RunRef;
+use super::summary::status;
+use crate::run_dir::{RunRef, SessionRecord};
 
 /// Schema of the list.
 pub const SCHEMA: &str = "roofgap.artifacts/1";
@@ -24,8 +24,8 @@ pub struct ArtifactList {
     pub run_id: String,
     /// Folder.
     pub path: PathBuf,
-    /// State of the run directory.
-    pub state: RunState,
+    /// State of the run: `done`, `partial`, `failed`, `interrupted`, `under_way`, `abandoned` or `unreadable`.
+    pub state: &'static str,
     /// Files by path.
     pub artifacts: Vec<Artifact>,
     /// Disk usage, bytes. A file with two names counts once.
@@ -114,7 +114,7 @@ pub fn artifacts(run: &RunRef) -> Result<ArtifactList, RunsError> {
         schema: SCHEMA,
         run_id: run.id.clone(),
         path: run.path.clone(),
-        state: run_state(&run.path),
+        state: status(&run.path, SessionRecord::read(&run.path).ok().as_ref()),
         bytes,
         artifacts: found
             .into_iter()
@@ -186,6 +186,6 @@ mod tests {
         assert_eq!(list.bytes, 2 + 3 + 4);
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(list.artifacts[1].sha256.as_deref(), Some(abc));
-        assert_eq!(list.state, RunState::Ended);
+        assert_eq!(list.state, "unreadable", "it has no record");
     }
 }

@@ -141,17 +141,7 @@ fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, 
         Ok(record) => (Some(record), None),
         Err(error) => (None, Some(error.to_string())),
     };
-    let status = match (run_state(&run.path), record.as_ref().map(|record| record.state)) {
-        (RunState::UnderWay, _) => "under_way",
-        // Killed before its first record.
-        (_, None) if !run.path.join("session.json").exists() => ABANDONED,
-        (_, None) => "unreadable",
-        (RunState::Abandoned, _) | (_, Some(SessionState::Running)) => ABANDONED,
-        (_, Some(SessionState::Done)) => "done",
-        (_, Some(SessionState::Partial)) => "partial",
-        (_, Some(SessionState::Failed)) => "failed",
-        (_, Some(SessionState::Interrupted)) => "interrupted",
-    };
+    let status = status(&run.path, record.as_ref());
     let stage = |stage: &StageTotal| {
         let instances = i64::try_from(stage.instances.max(1)).unwrap_or(1);
         StageLine {
@@ -180,6 +170,21 @@ fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, 
         problem,
     };
     Ok((summary, record, metrics, files.len()))
+}
+
+/// Returns the status of a run as one word, the same in every answer.
+pub(super) fn status(folder: &Path, record: Option<&SessionRecord>) -> &'static str {
+    match (run_state(folder), record.map(|record| record.state)) {
+        (RunState::UnderWay, _) => "under_way",
+        // Killed before its first record.
+        (_, None) if !folder.join("session.json").exists() => ABANDONED,
+        (_, None) => "unreadable",
+        (RunState::Abandoned, _) | (_, Some(SessionState::Running)) => ABANDONED,
+        (_, Some(SessionState::Done)) => "done",
+        (_, Some(SessionState::Partial)) => "partial",
+        (_, Some(SessionState::Failed)) => "failed",
+        (_, Some(SessionState::Interrupted)) => "interrupted",
+    }
 }
 
 /// Names the GPUs of the trace, else the device of the program, else the GPUs of the machine.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use roofgap_report::{columns, size, time};
 
 use super::artifacts::ArtifactList;
-use super::prune::{Action, PruneOutcome, PrunePlan};
+use super::prune::{Action, PruneOutcome, PrunePlan, RunPlan};
 use super::scrub::ScrubOutcome;
 use super::summary::{RunDetails, RunSummary, StageLine};
 
@@ -51,6 +51,54 @@ pub fn list(runs: &[RunSummary]) -> String {
         ["run", "status", "model", "device", "mode", "stages", "size>"],
         runs.iter().map(row),
     )
+}
+
+/// The most files that a warning names.
+const NAMED_FILES: usize = 3;
+
+/// Says that a run is over the cap, and what `command` would do to prune it.
+pub(crate) fn over_cap(plan: &RunPlan, cap: u64, command: &str) -> String {
+    let mut line = format!(
+        "the run has {}, more than retention.max_run_bytes ({})",
+        size(plan.bytes),
+        size(cap)
+    );
+    if plan.steps.is_empty() {
+        let _ = write!(
+            line,
+            "; `{command}` would free nothing, because its files cannot be regenerated"
+        );
+        return line;
+    }
+    let mut files: Vec<String> = Vec::new();
+    for (action, verb) in [(Action::Compress, "compress"), (Action::Drop, "delete")] {
+        let steps = plan.steps.iter().filter(|step| step.action == action);
+        let names: Vec<String> = steps.map(|step| step.path.display().to_string()).collect();
+        if let Some(shown) = names
+            .get(..names.len().min(NAMED_FILES))
+            .filter(|shown| !shown.is_empty())
+        {
+            let more = match names.len() - shown.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            files.push(format!("{verb} {}{more}", shown.join(", ")));
+        }
+    }
+    let _ = write!(
+        line,
+        "; `{command}` would {} and free about {}",
+        files.join(", "),
+        size(plan.wins_bytes)
+    );
+    if plan.over_cap_bytes > 0 {
+        let _ = write!(
+            line,
+            "; {} over the limit would remain",
+            size(plan.over_cap_bytes)
+        );
+    }
+    line
 }
 
 /// Renders one run.

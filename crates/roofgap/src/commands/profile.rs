@@ -1,13 +1,13 @@
 //! `roofgap profile`: runs a session.
 
 use super::signals::cancel_on_signal;
-use crate::args::Profile;
+use crate::args::{Format, Profile};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_report::text;
 use roofgap_session::config::compose;
 use roofgap_session::exit::Exit;
-use roofgap_session::run::{Event, ProfileProps, dry_run, profile};
+use roofgap_session::run::{Event, ProfileAnswer, ProfileProps, dry_run, profile};
 use roofgap_session::run_dir::PhaseStatus;
 use std::path::PathBuf;
 
@@ -30,6 +30,14 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     let outcome = profile(&props, &cancel_on_signal()?, &mut |event| {
         print_event(&event, printer)
     })?;
+    for missing in &outcome.record.missing {
+        printer.warning(&format_args!("missing: {missing}"));
+    }
+    if args.format == Format::Json {
+        let answer = serde_json::to_string_pretty(&ProfileAnswer::of(&outcome))?;
+        printer.document(&format!("{answer}\n"))?;
+        return Ok(outcome.exit);
+    }
     if let Ok(rendered) = roofgap_collect::file::read_document(&outcome.run_dir.join("metrics.json"))
         && let Ok(analysis) = serde_json::from_slice(&rendered)
     {
@@ -38,9 +46,6 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
             ..text::TextOptions::default()
         };
         printer.text(&text::render(&analysis, look))?;
-    }
-    for missing in &outcome.record.missing {
-        printer.warning(&format_args!("missing: {missing}"));
     }
     printer.text(&format!("\nbundle: {}\n", outcome.run_dir.display()))?;
     Ok(outcome.exit)

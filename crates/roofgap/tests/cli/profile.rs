@@ -183,6 +183,62 @@ fn the_embedded_model_leaves_a_whole_bundle() {
 }
 
 #[test]
+fn the_result_of_a_session_is_json_on_request() {
+    let runs = Runs::new();
+    let run = runs.profile(&["--format", "json", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(run.status, Some(4), "{}", run.stderr);
+    let run_dir = runs.one();
+    let answer: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(answer["schema"], "roofgap.profile/1");
+    assert_eq!(answer["run_id"], run_dir.file_name().unwrap().to_str().unwrap());
+    assert_eq!(answer["path"], run_dir.to_str().unwrap());
+    assert_eq!(
+        (&answer["state"], &answer["exit_status"]),
+        (&"failed".into(), &4.into())
+    );
+    assert!(
+        answer["missing"][0].as_str().unwrap().starts_with("baseline: "),
+        "{answer}"
+    );
+    let files = answer["files"].as_object().unwrap();
+    assert_eq!(files.len(), BUNDLE.len(), "{files:?}");
+    for path in files.values() {
+        assert!(Path::new(path.as_str().unwrap()).is_file(), "{path}");
+    }
+    // The same word everywhere.
+    let base = runs.0.path().to_str().unwrap();
+    for (command, field) in [("show", "status"), ("artifacts", "state")] {
+        let run = ok(["runs", command, "latest", "--dir", base, "--format", "json"]);
+        let found: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(found[field], "failed", "{command}");
+    }
+    assert_eq!(json(run_dir.join("session.json"))["state"], "failed");
+}
+
+#[test]
+fn a_run_over_the_size_limit_says_what_pruning_would_do() {
+    let runs = Runs::new();
+    let fill = "i=0; while [ $i -lt 3000 ]; do echo line $i of a log; i=$((i+1)); done";
+    let run = runs.profile(&[
+        "retention.max_run_bytes=20kB",
+        "runner=unwatched",
+        "--",
+        "sh",
+        "-c",
+        fill,
+    ]);
+    let warning = run
+        .stderr
+        .lines()
+        .find(|line| line.contains("more than retention.max_run_bytes"))
+        .unwrap_or_else(|| panic!("no warning in {}", run.stderr));
+    assert!(
+        warning.contains("would compress baseline/program.out.log") && warning.contains("free about"),
+        "{warning}"
+    );
+}
+
+#[test]
 fn a_program_that_fails_is_status_4() {
     let runs = Runs::new();
     let run = runs.profile(&["--", "sh", "-c", "echo no such weights >&2; exit 7"]);

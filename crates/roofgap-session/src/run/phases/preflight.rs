@@ -1,12 +1,13 @@
 //! Checks the program, tools, GPU and disk space before anything runs, and records the environment and the inputs.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
 use roofgap_collect::file::{FileHash, hash_file, read_text};
-use roofgap_collect::program::Scripts;
+use roofgap_collect::program::{ComposedConfig, HydraModule, Scripts};
 
 use super::requested::Requested;
 use super::stage1;
@@ -16,6 +17,7 @@ use crate::config::{Config, model, read_yaml, write_yaml};
 use crate::run::context::PhaseContext;
 use crate::run::environment::{Environment, PythonResult, python_of};
 use crate::run::error::{AttemptError, EMBEDDED_INSTEAD, ProgramError};
+use crate::run::manifest::Manifest;
 use crate::run::program::{Program, ProgramFiles};
 use crate::run::props::ProfileProps;
 use crate::run::tools::{GpuFacts, Tools};
@@ -80,10 +82,10 @@ fn attempt(
     let environment = Environment::gather(props, needed, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
     context.note_output(PHASE, written);
-    write_inputs(context);
+    write_inputs(context, &[]);
     let files = write_program_files(context)?;
     let mut program = Program::of(context.config, &props.executable, &context.layout, &files)?;
-    drop_refused_overrides(context, &mut program)?;
+    configure_module(context, &mut program)?;
     Ok((tools, program))
 }
 
@@ -116,10 +118,14 @@ fn warn_about_tools(context: &mut PhaseContext<'_>, tools: &Tools, requested: Re
     }
 }
 
-/// Writes `inputs.yaml`: the input files with size and hash.
-fn write_inputs(context: &mut PhaseContext<'_>) {
+/// Writes `inputs.yaml`: the input files of the configuration and those that the program says it read, with size and hash.
+pub(super) fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf]) {
     let mut items = Vec::new();
-    for path in input_files(context.config) {
+    let mut files = input_files(context.config);
+    files.extend(read_by_program.iter().cloned());
+    let mut known = HashSet::new();
+    files.retain(|path| known.insert(path.clone()));
+    for path in files {
         match hash_file(&path) {
             Ok(file) => items.push(input_node(&path, &file)),
             Err(error) => {
@@ -206,11 +212,7 @@ fn check_files(config: &Config) -> Result<(), ProgramError> {
             });
         }
     }
-    if let Some(path) = &config.inputs.manifest
-        && config.workload.kind == WorkloadKind::Embedded
-    {
-        return Err(ProgramError::ManifestUnused { path: path.clone() });
-    }
+    check_manifest(config)?;
     match &config.stage1.run_dir {
         Some(folder) => stage1::read(folder).map(|_| ()),
         None => Ok(()),
@@ -282,16 +284,96 @@ fn check_gpu(props: &ProfileProps) -> Result<(), ProgramError> {
     })
 }
 
-/// Drops the overrides that a Hydra module refuses.
-fn drop_refused_overrides(context: &mut PhaseContext<'_>, program: &mut Program) -> Result<(), ProgramError> {
+/// Checks that the program uses every item of the manifest. A Hydra module is asked later.
+fn check_manifest(config: &Config) -> Result<(), ProgramError> {
+    let Some(path) = config.inputs.manifest.clone() else {
+        return Ok(());
+    };
+    match config.workload.kind {
+        WorkloadKind::Embedded => Err(ProgramError::ManifestUnused { path }),
+        WorkloadKind::Command | WorkloadKind::Server => Err(ProgramError::ManifestOfCommand { path }),
+        WorkloadKind::Hydra => Ok(()),
+        WorkloadKind::Hf => {
+            let items = Manifest::read(&path)?.items.len();
+            let (repeats, batch) = (config.workload.repeats as usize, config.workload.batch as usize);
+            if items <= repeats.saturating_mul(batch) {
+                return Ok(());
+            }
+            Err(ProgramError::ManifestTooLong {
+                path,
+                items,
+                repeats,
+                batch,
+                needed: items.div_ceil(batch.max(1)),
+            })
+        }
+    }
+}
+
+/// Time limit of a question to a Hydra module, which imports its libraries first.
+const MODULE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Configures a Hydra module for all phases: gives it the manifest, and turns off its own measurements where it accepts that.
+fn configure_module(context: &mut PhaseContext<'_>, program: &mut Program) -> Result<(), ProgramError> {
     let Some((module, output, setting)) = program.hydra() else {
         return Ok(());
     };
-    for text in module.drop_rejected_overrides(&output, &setting, Duration::from_secs(120))? {
+    let own = module.own_config(&output, &setting, MODULE_LIMIT)?;
+    let inputs = match &context.config.inputs.manifest {
+        Some(path) => give_manifest(context, module, &own, path)?,
+        None => 1,
+    };
+    let accepted = module.inject_light_overrides(&own, inputs, &output, &setting, MODULE_LIMIT)?;
+    for text in accepted.dropped {
         let note = format!("the module does not accept {text}; it was left out");
         context.record.note(PHASE, note);
     }
+    for section in accepted.profilers_on {
+        let warning = format!(
+            "torch.profiler of the module stays on ({section}): its times include that, and it can block nsys and ncu; turn it off with workload.overrides"
+        );
+        context.warn(PHASE, warning);
+    }
+    context.module_config = Some(accepted.config);
     Ok(())
+}
+
+/// Gives the manifest to a module that has a key for it, or its images to a Stage 1 runner as a list of files. Returns the number
+/// of inputs.
+fn give_manifest(
+    context: &PhaseContext<'_>,
+    module: &mut HydraModule,
+    own: &ComposedConfig,
+    path: &Path,
+) -> Result<usize, ProgramError> {
+    /// Key of the Stage 1 runner: a file with one image a line.
+    const FILE_LIST: &str = "dataset.subset_filelist";
+    let unused = |why| ProgramError::ManifestOfModule {
+        path: path.to_owned(),
+        why,
+    };
+    if own.has("inputs.manifest") {
+        // The format is that of the module.
+        return Ok(Manifest::read(path).map_or(1, |manifest| manifest.items.len()));
+    }
+    if !own.has(FILE_LIST) {
+        return Err(unused(
+            "it has neither inputs.manifest nor dataset.subset_filelist in its configuration",
+        ));
+    }
+    let manifest = Manifest::read(path)?;
+    let images = manifest
+        .images_only()
+        .ok_or_else(|| unused("it takes a list of images, and some items have a prompt"))?;
+    let list: String = images
+        .iter()
+        .map(|image| format!("{}\n", image.display()))
+        .collect();
+    context.run_dir.folder("program")?;
+    let file = context.run_dir.write("program/inputs.txt", list.as_bytes())?;
+    module.manifest = None;
+    module.set(FILE_LIST, &file.to_string_lossy());
+    Ok(images.len())
 }
 
 /// Writes the files that the program needs.
@@ -300,8 +382,8 @@ fn write_program_files(context: &PhaseContext<'_>) -> Result<ProgramFiles, Progr
     let mut files = ProgramFiles::default();
     let needs_scripts = match config.workload.kind {
         WorkloadKind::Hf => true,
-        WorkloadKind::Command | WorkloadKind::Server => config.workload.annotate,
-        WorkloadKind::Embedded | WorkloadKind::Hydra => false,
+        WorkloadKind::Command | WorkloadKind::Server | WorkloadKind::Hydra => config.workload.annotate,
+        WorkloadKind::Embedded => false,
     };
     if needs_scripts {
         let folder = context.layout.scripts();

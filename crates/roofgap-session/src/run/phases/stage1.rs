@@ -47,7 +47,7 @@ pub(crate) fn read(folder: &Path) -> Result<Stage1, ProgramError> {
     let path = folder.join("metrics.json");
     if !path.is_file() {
         let why = format!(
-            "no account ({}) and no metrics.json, neither there nor in torch_profiler",
+            "no account ({}) and no metrics.json, neither there nor in torch_profiler or stage1",
             ACCOUNTS.join(", ")
         );
         return Err(unusable(folder, why));

@@ -128,7 +128,8 @@ fn left_alone(run: &RunRef, why: &str) -> Result<RunPlan, RunsError> {
     })
 }
 
-fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, RunsError> {
+/// Plans the steps for one run; `old` for a run that is not among the latest.
+pub(crate) fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, RunsError> {
     let found = files(&run.path)?;
     let bytes: u64 = found.iter().map(|file| file.own_bytes).sum();
     let mut steps: Vec<PruneStep> = found.iter().filter_map(left_behind).collect();
