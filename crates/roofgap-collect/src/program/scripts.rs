@@ -11,6 +11,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("hf_common.py", include_str!("../../python/hf_common.py")),
     ("hf_model.py", include_str!("../../python/hf_model.py")),
     ("hf_loop.py", include_str!("../../python/hf_loop.py")),
+    (
+        "hf_deepseek_ocr.py",
+        include_str!("../../python/hf_deepseek_ocr.py"),
+    ),
     ("roofgap_probe.py", include_str!("../../python/roofgap_probe.py")),
     (
         "annotate/sitecustomize.py",
