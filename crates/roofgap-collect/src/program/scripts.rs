@@ -24,6 +24,23 @@ const SCRIPTS: &[(&str, &str)] = &[
         "annotate/roofgap_annotate.py",
         include_str!("../../python/annotate/roofgap_annotate.py"),
     ),
+    (
+        "adapters/roofgap_steps.py",
+        include_str!("../../python/adapters/roofgap_steps.py"),
+    ),
+    ("adapters/vllm.py", include_str!("../../python/adapters/vllm.py")),
+    (
+        "adapters/sglang.py",
+        include_str!("../../python/adapters/sglang.py"),
+    ),
+    (
+        "adapters/tensorrt_llm.py",
+        include_str!("../../python/adapters/tensorrt_llm.py"),
+    ),
+    (
+        "adapters/transformers_batching.py",
+        include_str!("../../python/adapters/transformers_batching.py"),
+    ),
 ];
 
 /// Paths of the written scripts.
