@@ -5,8 +5,8 @@ use crate::{ReadError, SourceFormat};
 use std::path::Path;
 
 pub use roofgap_wire::account::{
-    Account, AccountError, DeviceFacts, MeasuredPeak, ModelFacts, NoteTime, OperatorTime, Repeat, SCHEMA,
-    StageTime, TokenCounts,
+    Account, AccountError, DeviceFacts, EngineFacts, MeasuredPeak, ModelFacts, NoteTime, OperatorTime,
+    Repeat, SCHEMA, StageTime, TokenCounts,
 };
 
 pub(crate) const READER: Reader = Reader {
