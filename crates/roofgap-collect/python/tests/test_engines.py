@@ -53,9 +53,12 @@ class EnginesTest(ProgramCase):
         self.assertEqual(self.lines(), ["warmup", "/", "warmup", "/"])
 
     def test_vllm_names_the_steps_itself_while_its_profiler_runs(self):
-        self.run_program(MIXED.replace("step =", "worker.profiler = type('P', (), {'is_running': True})()\nstep ="))
-        self.assertFalse(os.path.exists(self.log))
-        self.assertEqual(self.account["engine"]["name"], "vLLM")
+        for profiler in ("{'is_running': True}", "{}"):
+            self.run_program(MIXED.replace("step =", f"worker.profiler = type('P', (), {profiler})()\nstep ="))
+            self.assertFalse(os.path.exists(self.log))
+            self.assertEqual(self.account["engine"]["name"], "vLLM")
+        self.run_program(MIXED.replace("step =", "worker.profiler = type('P', (), {'is_running': False})()\nstep ="))
+        self.assertEqual(len(self.lines()), 2)
 
     def test_the_account_of_vllm(self):
         self.run_program(MIXED)
