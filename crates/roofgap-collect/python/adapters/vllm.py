@@ -47,11 +47,14 @@ def patch(module, load):
 
 def name_of(shared, output):
     """Returns the name of a step. A request without output tokens still reads its prompt, also in parts."""
-    cached = output.scheduled_cached_reqs
-    new = {request.req_id for request in output.scheduled_new_reqs}
-    if hasattr(cached, "num_output_tokens"):
-        new.update(request for request, tokens in zip(cached.req_ids, cached.num_output_tokens) if tokens == 0)
-    return shared.step_name("execute", *shared.count((request in new, tokens) for request, tokens in output.num_scheduled_tokens.items()))
+    tokens, cached = output.num_scheduled_tokens, output.scheduled_cached_reqs
+    reading = [request.req_id for request in output.scheduled_new_reqs]
+    # A large batch mostly generates; it is not walked through request by request.
+    if 0 in cached.num_output_tokens:
+        reading += [request for request, outputs in zip(cached.req_ids, cached.num_output_tokens) if outputs == 0]
+    context = sum(tokens[request] for request in reading)
+    generating = len(tokens) - len(reading), output.total_num_scheduled_tokens - context
+    return shared.step_name("execute", (len(reading), context), generating)
 
 
 def describe(shared, probe, account, worker):
