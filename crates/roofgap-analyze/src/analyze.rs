@@ -120,7 +120,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         operators,
         ranges,
         overhead: options.overhead.clone(),
-        engine: engine(trace, &index),
+        engine: engine(trace, &index, program),
         requests: program.and_then(|account| account.requests.clone()),
         copies: copies.table(0..trace.ops.len()),
         graphs,
@@ -286,18 +286,22 @@ fn no_stages(trace: &Trace, from: KernelOrigin) -> String {
     }
 }
 
-/// Describes the serving engine whose step names were found.
-fn engine(trace: &Trace, index: &StageIndex) -> Option<EngineInfo> {
+/// Describes the serving engine: by the names of its steps, else by the account of the program.
+fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Option<EngineInfo> {
+    let own = program.and_then(|account| account.engine.as_ref());
+    let own_name = own.and_then(|engine| engine.name.as_deref());
     let kineto = |source: &roofgap_trace::Source| source.format == SourceFormat::Kineto;
+    let (name, told_by) = match index.engine() {
+        Some(engine) if trace.sources.iter().any(kineto) => (engine.name(), "annotation"),
+        Some(engine) => (engine.name(), "range"),
+        None => (own_name?, "account"),
+    };
+    let own = own.filter(|_| own_name == Some(name));
     Some(EngineInfo {
-        name: index.engine()?.name().to_owned(),
-        version: None,
-        told_by: if trace.sources.iter().any(kineto) {
-            "annotation"
-        } else {
-            "range"
-        }
-        .to_owned(),
+        name: name.to_owned(),
+        version: own.and_then(|engine| engine.version.clone()),
+        parallelism: own.and_then(|engine| engine.parallelism.clone()),
+        told_by: told_by.to_owned(),
     })
 }
 

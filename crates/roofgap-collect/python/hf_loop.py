@@ -32,6 +32,8 @@ def measure(torch, args, model, inputs, device):
         account["notes"].append(f"{runs} of {len(inputs)} batches of the manifest were used")
     if not args.model:
         account["notes"].insert(0, f"random weights (seed {args.seed}): the tokens are meaningless, only their cost counts")
+    if type(model).__module__.startswith("transformers_modules"):
+        account["notes"].insert(0, "the model ran through the Python code in its own folder")
     if ranges.note:
         account["notes"].append(ranges.note)
     if device.type == "cuda" and (args.compile or args.cuda_graphs):

@@ -3,57 +3,107 @@
 import json
 import os
 
-from hf_common import DTYPES, EXIT_FAILED, EXIT_NO_MODEL, EXIT_USAGE, DriverError, one_line
+import hf_deepseek_ocr
+from hf_common import DTYPES, EXIT_FAILED, EXIT_NO_MODEL, EXIT_USAGE, DriverError, one_line, report
 
 
 def build(torch, transformers, args, settings, device):
     """Builds the model on its device."""
-    config = configuration(transformers, args, settings)
-    dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else own_dtype(torch, config)
-    kind = model_class(transformers, config, args.task)
     options = {}
     if args.attention:
         options["attn_implementation"] = args.attention
     if args.experts:
         options["experts_implementation"] = args.experts
     torch.manual_seed(args.seed)
-    try:
+    found = None if args.model else given_configuration(args, settings)
+    if found is not None and hf_deepseek_ocr.matches(found):
+        report("random weights of the DeepSeek-OCR architecture, from classes of transformers")
+        dtype = getattr(torch, DTYPES[args.dtype or found.get("torch_dtype", "bfloat16")])
+        return built(torch, args, lambda: hf_deepseek_ocr.build(torch, transformers, found, dtype, device, options))
+    config = configuration(transformers, args, settings, found)
+    dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else own_dtype(torch, config)
+    kind = model_class(transformers, config, args.task)
+
+    def make():
         if args.model:
-            model = kind.from_pretrained(
+            if getattr(config, "auto_map", None) and args.trust_remote_code:
+                report(f"running the Python code of the model folder {args.model}")
+            return kind.from_pretrained(
                 args.model, config=config, dtype=dtype, local_files_only=True, trust_remote_code=args.trust_remote_code, **options
             ).to(device)
-        else:
-            with torch.device(device):
-                model = kind.from_config(config, dtype=dtype, trust_remote_code=args.trust_remote_code, **options)
-    except torch.cuda.OutOfMemoryError:
+        with torch.device(device):
+            return kind.from_config(config, dtype=dtype, trust_remote_code=args.trust_remote_code, **options)
+
+    return built(torch, args, make)
+
+
+def built(torch, args, make):
+    """Returns the model that `make` builds, ready for inference."""
+    try:
+        return make().eval().requires_grad_(False)
+    except (torch.cuda.OutOfMemoryError, DriverError):
         raise
     except Exception as error:
-        raise DriverError(EXIT_NO_MODEL, f"cannot build {source_of(args)}: {one_line(error)}") from error
-    return model.eval().requires_grad_(False)
+        raise not_built("cannot build", args, error) from error
 
 
-def configuration(transformers, args, settings):
-    """Returns the configuration with the settings of the user."""
+def not_built(what, args, error):
+    """Returns the failure of a model, with the remedy where the Python code of its folder needs other packages."""
+    if args.model and args.trust_remote_code and isinstance(error, ImportError):
+        return DriverError(
+            EXIT_NO_MODEL,
+            f"the Python code of {args.model} does not run with these packages: {one_line(error)}; set workload.python to an interpreter "
+            "with the versions its README names, or leave model.target out for random weights",
+        )
+    return DriverError(EXIT_NO_MODEL, f"{what} {source_of(args)}: {one_line(error)}")
+
+
+def given_configuration(args, settings):
+    """Returns the configuration for random weights as a dictionary, with the settings of the user."""
+    try:
+        found = {"model_type": args.model_type}
+        if args.config_json:
+            with open(args.config_json, encoding="utf-8") as file:
+                found = json.load(file)
+        overlay(found, settings)
+        if not found.get("model_type"):
+            raise ValueError("it has no model_type")
+        return found
+    except Exception as error:
+        raise DriverError(EXIT_NO_MODEL, f"no such model: {source_of(args)}: {one_line(error)}") from error
+
+
+def configuration(transformers, args, settings, found):
+    """Returns the configuration of a model folder, or `found`, as an object of transformers."""
     auto = transformers.AutoConfig
     try:
         if args.model:
+            needs_code(transformers, args)
             config = auto.from_pretrained(args.model, local_files_only=True, trust_remote_code=args.trust_remote_code)
             if not settings:
                 return config
             found = config.to_dict()
-        elif args.config_json:
-            with open(args.config_json, encoding="utf-8") as file:
-                found = json.load(file)
-        else:
-            found = {"model_type": args.model_type}
-        overlay(found, settings)
-        kind = found.pop("model_type", None)
-        if not kind:
-            raise ValueError("it has no model_type")
+            overlay(found, settings)
         complete(found)
+        kind = found.pop("model_type")
         return auto.for_model(kind, **found)
+    except DriverError:
+        raise
     except Exception as error:
-        raise DriverError(EXIT_NO_MODEL, f"no such model: {source_of(args)}: {one_line(error)}") from error
+        raise not_built("no such model:", args, error) from error
+
+
+def needs_code(transformers, args):
+    """Fails if the model folder needs its own Python code and that is not allowed; transformers would ask on the terminal."""
+    with open(os.path.join(args.model, "config.json"), encoding="utf-8") as file:
+        found = json.load(file)
+    known = found.get("model_type") in transformers.CONFIG_MAPPING
+    if found.get("auto_map") and not known and not args.trust_remote_code:
+        raise DriverError(
+            EXIT_NO_MODEL,
+            f"{args.model} needs the Python code in its folder (model type {found.get('model_type')}): "
+            "read it, then set model.trust_remote_code=true (--trust-remote-code)",
+        )
 
 
 def overlay(base, settings):
@@ -96,6 +146,9 @@ def model_class(transformers, config, task):
     for auto, mapping in order:
         if type(config) in mapping or auto.__name__ in remote:
             return auto
+    if "AutoModel" in remote:
+        # DeepSeek-OCR names its generating class only here.
+        return transformers.AutoModel
     raise DriverError(
         EXIT_NO_MODEL, f"no such model: transformers {transformers.__version__} has no {task} model for type {config.model_type}"
     )
@@ -130,6 +183,8 @@ def inputs(torch, transformers, args, model, device, first=0):
     if args.prompt is not None or args.image not in ("auto", "made", "none"):
         items.append({"prompt": args.prompt, "image": None if args.image in ("auto", "made", "none") else args.image})
     image_token = getattr(model.config, "image_token_id", getattr(model.config, "image_token_index", None))
+    if image_token is None and hf_deepseek_ocr.runs_own_code(model):
+        image_token = hf_deepseek_ocr.IMAGE_TOKEN
     takes_images = image_token is not None and getattr(model.config, "vision_config", None) is not None
     if args.image in ("none",):
         takes_images = False
@@ -229,8 +284,9 @@ def generated(torch, args, model, batch, takes_images, device, image_token):
     """Generates input from the seed: random token ids, and pixels of a generated image or of the given images."""
     notes = ["the prompt consists of random tokens"]
     if any(item["prompt"] for item in batch):
-        notes.append("the given prompt was not used: the model folder has no tokenizer")
-    text = model.config.get_text_config()
+        missing = "processor for images and text" if takes_images else "tokenizer"
+        notes.append(f"the given prompt was not used: the model folder has no {missing}")
+    text = model.config if hf_deepseek_ocr.runs_own_code(model) else model.config.get_text_config()
     generator = torch.Generator().manual_seed(args.seed)
     ids = torch.randint(0, text.vocab_size, (args.batch, args.prompt_tokens), generator=generator)
     arguments = {}
@@ -239,13 +295,15 @@ def generated(torch, args, model, batch, takes_images, device, image_token):
         # No random token may equal the image token.
         ids[ids == image_token] = (image_token + 1) % text.vocab_size
         size = args.image_size or image_size(model.config.vision_config)
-        arguments["pixel_values"] = pixels(torch, args, batch, size, generator).to(device, next(model.parameters()).dtype)
-        vision = image_tokens(torch, model, arguments["pixel_values"], args.batch)
+        images = pixels(torch, args, batch, size, generator).to(device, next(model.parameters()).dtype)
+        own_code = hf_deepseek_ocr.runs_own_code(model)
+        vision = hf_deepseek_ocr.vision_tokens(size) if own_code else image_tokens(torch, model, images, args.batch)
         # The answer continues from at least one text token.
         if vision + 1 > args.prompt_tokens:
             notes.append(f"the prompt is {vision + 1} tokens, not {args.prompt_tokens}: the image alone takes {vision}")
             ids = torch.cat([ids, ids.new_zeros(args.batch, vision + 1 - args.prompt_tokens)], dim=1)
         ids[:, :vision] = image_token
+        arguments = hf_deepseek_ocr.own_code_arguments(torch, ids, images, vision) if own_code else {"pixel_values": images}
         notes.append(f"the image is {size} x {size} pixels, {'generated' if not any(i['image'] for i in batch) else 'resized'}")
     arguments["input_ids"] = ids.to(device)
     return Inputs(arguments, ids.shape[1], vision, notes)
@@ -253,6 +311,8 @@ def generated(torch, args, model, batch, takes_images, device, image_token):
 
 def image_size(vision):
     """Returns the image side of a vision configuration, from wherever it is stored."""
+    if isinstance(vision, dict) and isinstance(vision.get("image_size"), int):
+        return vision["image_size"]
     for part in (vision, getattr(vision, "sam_config", None), getattr(vision, "encoder_config", None)):
         size = getattr(part, "image_size", None)
         if isinstance(size, (list, tuple)):

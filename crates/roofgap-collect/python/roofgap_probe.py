@@ -17,6 +17,8 @@ _PARTS = (
     ("vision_encoder", ("vision_encoder",)),
     ("projector", ("projector", "multi_modal_projector", "mm_projector", "connector", "merger")),
 )
+# Learned vectors that stand between image tokens in the prompt.
+_SEPARATORS = ("image_newline", "view_sep")
 _TOWERS = ("vision_tower", "vision_model", "visual", "image_encoder", "vision_backbone")
 
 
@@ -270,7 +272,7 @@ def active_parameters(model, config):
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))
     total = 0
     for path, parameter in model.named_parameters():
-        if id(parameter) in seen or "vision" in path:
+        if id(parameter) in seen or "vision" in path or any(name in path for name in _SEPARATORS):
             continue
         # A tied table is also the head, which every token uses.
         if "embed" in path and not tied:

@@ -427,3 +427,30 @@ fn many_at_once_do_not_end_one_another() {
         assert_eq!(outcome.leftovers.len(), 1);
     }
 }
+
+#[test]
+fn processes_with_the_cuda_driver_are_seen() {
+    if std::process::Command::new("python3")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        return;
+    }
+    let stand = Stand::new();
+    std::fs::write(stand.path().join("libcuda.so.1"), vec![0u8; 4096]).unwrap();
+    std::fs::write(stand.path().join("libcudart.so.12"), vec![0u8; 4096]).unwrap();
+    let map = |library: &str| {
+        format!(
+            "python3 -c \"import mmap, time; m = mmap.mmap(open('{library}').fileno(), 0, prot=1); time.sleep(2)\""
+        )
+    };
+    // In a child of the child; the runtime alone uses no GPU.
+    let outcome = stand.run(&format!(
+        "({} & echo $! > user; wait) & {} & wait",
+        map("libcuda.so.1"),
+        map("libcudart.so.12")
+    ));
+    let found: Vec<i32> = outcome.gpu_processes.iter().map(|process| process.pid).collect();
+    assert_eq!(found, [stand.pid("user")], "{}", outcome.stderr.tail);
+}

@@ -95,11 +95,7 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
         let _ = writeln!(out, "rank: {}", gpu_work::rank(rank));
     }
     if let Some(engine) = &analysis.engine {
-        let _ = writeln!(
-            out,
-            "engine: {}, by the {} of its steps",
-            engine.name, engine.told_by
-        );
+        let _ = writeln!(out, "engine: {}", plain(&provenance::engine(engine)));
     }
     let totals = &analysis.totals;
     if measured::alone(analysis) {

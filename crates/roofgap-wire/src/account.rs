@@ -3,6 +3,8 @@
 //! A program writes it to the path in `ROOFGAP_WORKLOAD_JSON`. Programs of any language write accounts, so every field
 //! but the schema is optional.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 mod requests;
@@ -20,6 +22,9 @@ pub struct Account {
     /// The model.
     #[serde(default)]
     pub model: Option<ModelFacts>,
+    /// The serving engine that ran it.
+    #[serde(default)]
+    pub engine: Option<EngineFacts>,
     /// Tokens of one repeat.
     #[serde(default)]
     pub tokens: Option<TokenCounts>,
@@ -67,6 +72,18 @@ pub struct ModelFacts {
     pub weights: Option<String>,
     /// Architecture in the form of a Hugging Face `config.json`.
     pub config: Option<serde_json::Value>,
+}
+
+/// The serving engine that ran a model.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EngineFacts {
+    /// Name, such as `vLLM`.
+    pub name: Option<String>,
+    /// Version.
+    pub version: Option<String>,
+    /// Number of parts by kind of parallelism: `tensor`, `pipeline`, `data`, `expert`.
+    pub parallelism: Option<BTreeMap<String, u64>>,
 }
 
 /// Tokens of one repeat.
@@ -313,6 +330,17 @@ mod tests {
     #[test]
     fn only_the_schema_is_required() {
         let account = Account::from_json(br#"{"schema": "roofgap.workload/1"}"#).unwrap();
+        assert_eq!(Account::from_json(&account.to_json().unwrap()).unwrap(), account);
+    }
+
+    #[test]
+    fn an_engine_describes_itself() {
+        let text = br#"{"schema": "roofgap.workload/1", "tokens": null,
+            "engine": {"name": "vLLM", "version": "0.26.0", "parallelism": {"tensor": 2, "pipeline": 1}}}"#;
+        let account = Account::from_json(text).unwrap();
+        let engine = account.engine.clone().unwrap();
+        assert_eq!(engine.version.as_deref(), Some("0.26.0"));
+        assert_eq!(engine.parallelism.unwrap()["tensor"], 2);
         assert_eq!(Account::from_json(&account.to_json().unwrap()).unwrap(), account);
     }
 

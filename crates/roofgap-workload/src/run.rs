@@ -170,6 +170,7 @@ fn work(
             kind: Some("cpu".to_owned()),
             name: Some(format!("{}, {threads} threads", cpu_name())),
         }),
+        engine: None,
         operators: exec.operators(),
         token_hash: passes.first().map(|pass| hash(&pass.tokens)),
         requests: None,

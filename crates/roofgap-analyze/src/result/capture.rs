@@ -1,5 +1,7 @@
 //! The capture: files, devices, sums, losses, ranges and the workload.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// An input file.
@@ -137,8 +139,11 @@ pub struct WorkloadInfo {
 pub struct EngineInfo {
     /// Engine name.
     pub name: String,
-    /// Version; `None` where the capture does not have it.
+    /// Version; `None` without an account of the program that has it.
     pub version: Option<String>,
-    /// Evidence: `range` (NVTX) or `annotation` (PyTorch profiler).
+    /// Number of parts by kind of parallelism (`tensor`, `pipeline`, `data`, `expert`); `None` without such an account.
+    #[serde(default)]
+    pub parallelism: Option<BTreeMap<String, u64>>,
+    /// Evidence: `range` (NVTX), `annotation` (PyTorch profiler) or `account` (the program's own account, without named steps).
     pub told_by: String,
 }

@@ -12,6 +12,8 @@ pub enum Engine {
     Sglang,
     /// TensorRT-LLM with its PyTorch executor.
     TensorRtLlm,
+    /// Continuous batching of transformers.
+    Transformers,
 }
 
 impl Engine {
@@ -21,6 +23,7 @@ impl Engine {
             Self::Vllm => "vLLM",
             Self::Sglang => "SGLang",
             Self::TensorRtLlm => "TensorRT-LLM",
+            Self::Transformers => "transformers",
         }
     }
 }
@@ -100,6 +103,12 @@ pub const GRAMMARS: &[Grammar] = &[
         seen: "TensorRT-LLM 0.20 to 1.2",
         parse: tensorrt_llm,
     },
+    Grammar {
+        engine: Engine::Transformers,
+        example: "transformers_context_3(14)_generation_5(5)",
+        seen: "the annotation of this project, transformers 5.17",
+        parse: transformers,
+    },
 ];
 
 impl EngineStep {
@@ -175,7 +184,17 @@ fn vllm(name: &str) -> Option<(Scheduled, Scheduled)> {
             rest
         }
     };
-    let (context, rest) = vllm_phase(rest)?;
+    vllm_phases(rest)
+}
+
+/// Reads `transformers_context_N(T)_generation_M(T)`.
+fn transformers(name: &str) -> Option<(Scheduled, Scheduled)> {
+    vllm_phases(name.strip_prefix("transformers_context_")?)
+}
+
+/// Reads `N(...)_generation_M(...)`.
+fn vllm_phases(text: &str) -> Option<(Scheduled, Scheduled)> {
+    let (context, rest) = vllm_phase(text)?;
     let (generation, rest) = vllm_phase(rest.strip_prefix("_generation_")?)?;
     rest.is_empty().then_some((context, generation))
 }

@@ -351,6 +351,7 @@ def patch_models(module):
         return found.forward(self, functools.partial(original, self), arguments, keywords)
 
     kind.__call__ = __call__
+    _patch_compiled_call(kind)
 
 
 @functools.lru_cache(maxsize=None)
@@ -363,7 +364,7 @@ def generates(kind):
 
 
 def patch_generation(module):
-    """Annotates `generate` and the compiled forward pass it may use."""
+    """Annotates `generate`."""
     kind = module.GenerationMixin
     generate = kind.generate
 
@@ -372,7 +373,12 @@ def patch_generation(module):
         return recorder().generate(self, generate, arguments, keywords)
 
     kind.generate = annotated
-    compiled = getattr(kind, "get_compiled_call", None)
+    _patch_compiled_call(kind)
+
+
+def _patch_compiled_call(kind):
+    """Annotates the compiled forward pass that `generate` uses for decode with a static cache, on the class that defines it."""
+    compiled = vars(kind).get("get_compiled_call")
     if compiled is None:
         return
 

@@ -1,4 +1,4 @@
-"""Annotates the stages of transformers and vLLM in every Python process with this folder on its PYTHONPATH.
+"""Annotates transformers and serving engines in every Python process with this folder on its PYTHONPATH.
 
 Nothing is imported or changed until the program imports one of them, and errors in this file never reach the program. An existing
 sitecustomize of the user still runs. `ROOFGAP_ANNOTATE=0` turns the annotation off.
@@ -10,25 +10,18 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_ROOT = os.path.dirname(_HERE)
+# Files that are loaded by name, once.
+_FILES = {
+    "roofgap_annotate": os.path.join(_HERE, "roofgap_annotate.py"),
+    "roofgap_probe": os.path.join(_ROOT, "roofgap_probe.py"),
+    "roofgap_steps": os.path.join(_ROOT, "adapters", "roofgap_steps.py"),
+}
 
 
-def _after_transformers(module):
-    _annotate().patch_models(module)
-
-
-def _after_generation(module):
-    _annotate().patch_generation(module)
-
-
-def _before_vllm():
-    # Turns on the NVTX scopes of vLLM, which reads the variable on first use. A value set by the user stays.
-    os.environ.setdefault("VLLM_NVTX_SCOPES_FOR_PROFILING", "1")
-
-
-def _annotate():
-    name = "roofgap_annotate"
+def _load(name, path=None):
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, name + ".py"))
+        spec = importlib.util.spec_from_file_location(name, path or _FILES[name])
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
@@ -39,8 +32,38 @@ def _annotate():
     return sys.modules[name]
 
 
+def _after_transformers(module):
+    _load("roofgap_annotate").patch_models(module)
+
+
+def _after_generation(module):
+    _load("roofgap_annotate").patch_generation(module)
+
+
+def _adapter(engine):
+    """Returns the function that annotates an engine with `adapters/ENGINE.py`."""
+
+    def after(module):
+        _load(f"roofgap_adapter_{engine}", os.path.join(_ROOT, "adapters", engine + ".py")).patch(module, _load)
+
+    return after
+
+
+def _before_vllm():
+    # Turns on the NVTX scopes of vLLM, which reads the variable on first use and then needs the package. A value set by the user stays.
+    if os.environ.get("ROOFGAP_PHASE") != "baseline" and importlib.util.find_spec("nvtx") is not None:
+        os.environ.setdefault("VLLM_NVTX_SCOPES_FOR_PROFILING", "1")
+
+
 _BEFORE = {"vllm": _before_vllm}
-_AFTER = {"transformers.modeling_utils": _after_transformers, "transformers.generation.utils": _after_generation}
+_AFTER = {
+    "transformers.modeling_utils": _after_transformers,
+    "transformers.generation.utils": _after_generation,
+    "transformers.generation.continuous_batching.continuous_api": _adapter("transformers_batching"),
+    "vllm.v1.worker.gpu_worker": _adapter("vllm"),
+    "sglang.srt.managers.scheduler": _adapter("sglang"),
+    "tensorrt_llm._torch.pyexecutor.py_executor": _adapter("tensorrt_llm"),
+}
 
 
 class _Loader:

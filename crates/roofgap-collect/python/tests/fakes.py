@@ -68,7 +68,7 @@ PACKAGES = {
         def push_range(message, domain=None): _log(f"{domain}@{message}" if domain else message)
         def pop_range(domain=None): _log("/" + (domain or "default"))
     """,
-    "transformers/__init__.py": "",
+    "transformers/__init__.py": "__version__ = '5.17.0'\n",
     "transformers/modeling_utils.py": """
         class Parameter:
             dtype = "torch.float32"
@@ -85,6 +85,8 @@ PACKAGES = {
             def parameters(self): return [Parameter(), Parameter()]
             def named_parameters(self): return [("a.weight", Parameter()), ("embed_tokens.weight", Parameter())]
             def named_modules(self): return [("", self)]
+            # With a static cache, `generate` decodes through this and not through `__call__`.
+            def get_compiled_call(self, config): return self.forward
             @classmethod
             def can_generate(cls): return hasattr(cls, "generate")
     """,
@@ -98,8 +100,9 @@ PACKAGES = {
             def generate(self, ids, steps=3):
                 rows = list(ids.rows[0])
                 self(input_ids=ids)
+                forward = self.get_compiled_call(None) if getattr(self, "static_cache", False) else self
                 for step in range(steps):
-                    self(input_ids=Ids([[step]]), past_key_values=[1])
+                    forward(input_ids=Ids([[step]]), past_key_values=[1])
                     rows.append(step)
                 return Ids([rows])
     """,
@@ -120,10 +123,10 @@ PACKAGES = {
 }
 
 
-def write_packages(folder):
-    """Puts the stand-ins into a folder."""
-    for path, text in PACKAGES.items():
+def write_packages(folder, packages=None):
+    """Puts stand-ins into a folder."""
+    for path, text in (packages or PACKAGES).items():
         target = os.path.join(folder, path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "w", encoding="utf-8") as file:
-            file.write(textwrap.dedent(text))
+            file.write(textwrap.dedent(text).lstrip("\n"))

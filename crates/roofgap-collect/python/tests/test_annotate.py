@@ -1,16 +1,11 @@
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import unittest
 
-FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, FOLDER)
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tests.fakes import write_packages  # noqa: E402
+from tests.program import ProgramCase  # noqa: E402
 
-ANNOTATE = os.path.join(FOLDER, "annotate")
 GENERATE = """
 from transformers.models import Model, Ids
 model = Model()
@@ -19,36 +14,7 @@ print(model.generate(Ids([[7, 8, 9]]), steps=2).rows)
 STEPS = "LLM@decode_all LLM@decode_step /LLM LLM@decode_step /LLM /LLM"
 
 
-class AnnotateTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.packages = os.path.join(self.folder, "packages")
-        write_packages(self.packages)
-        self.log = os.path.join(self.folder, "nvtx.log")
-        self.account_path = os.path.join(self.folder, "workload.json")
-
-    def run_program(self, program, path=(), **environment):
-        """Runs a program under the annotation; what it wrote to NVTX is left in `ranges`, its account in `account`."""
-        environment = {
-            "PATH": os.environ.get("PATH", ""),
-            "PYTHONPATH": os.pathsep.join([ANNOTATE, *path, self.packages]),
-            "ROOFGAP_WORKLOAD_JSON": self.account_path,
-            "ROOFGAP_ANNOTATE_DEBUG": "1",
-            "FAKE_NVTX_LOG": self.log,
-            **environment,
-        }
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
-        self.ranges, self.account = "", None
-        if os.path.exists(self.log):
-            with open(self.log, encoding="utf-8") as file:
-                self.ranges = " ".join(file.read().split("\n")).strip()
-        if os.path.exists(self.account_path):
-            with open(self.account_path, encoding="utf-8") as file:
-                self.account = json.load(file)
-        return done
-
+class AnnotateTest(ProgramCase):
     def test_generate_is_one_prefill_and_one_decode(self):
         done = self.run_program(GENERATE)
         self.assertEqual((done.stdout, done.stderr), ("[[7, 8, 9, 0, 1]]\n", ""))
@@ -142,9 +108,22 @@ class AnnotateTest(unittest.TestCase):
         self.assertTrue(any("no NVTX ranges" in note for note in self.account["notes"]))
 
     def test_vllm_gets_its_own_switch_unless_the_user_set_it(self):
-        program = "import os, vllm\nprint(os.environ['VLLM_NVTX_SCOPES_FOR_PROFILING'])"
+        program = "import os, vllm\nprint(os.environ.get('VLLM_NVTX_SCOPES_FOR_PROFILING'))"
         self.assertEqual(self.run_program(program).stdout, "1\n")
         self.assertEqual(self.run_program(program, VLLM_NVTX_SCOPES_FOR_PROFILING="0").stdout, "0\n")
+        self.assertEqual(self.run_program(program, ROOFGAP_PHASE="baseline").stdout, "None\n", "nobody reads ranges")
+        os.remove(os.path.join(self.packages, "nvtx", "__init__.py"))
+        os.rmdir(os.path.join(self.packages, "nvtx"))
+        self.assertEqual(self.run_program(program).stdout, "None\n", "vLLM would fail without the package")
+
+    def test_a_compiled_decode_is_annotated(self):
+        self.run_program(
+            "from transformers.models import Model, Ids\n"
+            "model = Model()\n"
+            "model.static_cache = True\n"
+            "print(model.generate(Ids([[7, 8, 9]]), steps=2).rows)\n"
+        )
+        self.assertEqual(self.ranges, f"LLM@prefill /LLM {STEPS}")
 
     def test_modules_keep_their_own_loader(self):
         done = self.run_program(

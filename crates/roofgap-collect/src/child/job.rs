@@ -14,6 +14,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions};
 use wait4::Wait4;
 
 use super::budget::Budget;
+use super::gpu_use::GpuUse;
 use super::outcome::{CapturedOutput, EndReason, Outcome, Usage, ns};
 use super::output::{self, Flow, Log, OutputTarget};
 use super::process_tree::{self, ProcessTree};
@@ -158,8 +159,13 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
         .map(|pipe| spawn_drain(pipe, stderr_log, &flow, &watch, &events));
     spawn_waiter(tree.leader(), events);
 
+    let mut gpu_use = GpuUse::new(start);
+    let mut observe = |tick: Progress| {
+        gpu_use.observe(&tree, start + tick.elapsed);
+        progress(tick);
+    };
     let (ended, exit) =
-        supervise(&job, &tree, &received, start, &flow, progress).ok_or_else(|| ChildError::Stuck {
+        supervise(&job, &tree, &received, start, &flow, &mut observe).ok_or_else(|| ChildError::Stuck {
             program: program.clone(),
             pid,
         })?;
@@ -194,6 +200,7 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
         stdout,
         stderr,
         leftovers,
+        gpu_processes: gpu_use.into_found(),
     })
 }
 

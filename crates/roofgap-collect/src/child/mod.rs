@@ -4,12 +4,14 @@
 //! - `outcome`: exit status, resource usage and output of a finished child
 //! - `output`: draining stdout and stderr into files of bounded size
 //! - `budget`: limits on time and disk space
+//! - `gpu_use`: processes that load the CUDA driver
 //! - `shutdown`: cancellation and the interrupt, terminate, kill sequence
 //! - `process_tree`: finding and signalling all descendants
 //! - `guardian`: a process that kills the children when this one dies
 //! - `probe`: a short query to a tool, answered in memory
 
 mod budget;
+mod gpu_use;
 mod guardian;
 mod job;
 mod outcome;
@@ -19,6 +21,7 @@ mod process_tree;
 mod shutdown;
 
 pub use budget::{Budget, DiskBudget, free_bytes};
+pub use gpu_use::GpuProcess;
 pub use guardian::{Guardian, guard};
 pub use job::{ChildError, Job, Progress, Watch, Watcher, run};
 pub use outcome::{CapturedOutput, EndReason, Leftover, Outcome, Usage};

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::gpu_use::GpuProcess;
+
 /// Reason why a child ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
@@ -88,6 +90,10 @@ pub struct Outcome {
     pub stderr: CapturedOutput,
     /// Processes that outlived the child.
     pub leftovers: Vec<Leftover>,
+    /// Processes of the program that were seen with the CUDA driver loaded. One that lived for less than a few seconds may be
+    /// missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpu_processes: Vec<GpuProcess>,
 }
 
 impl Outcome {

@@ -106,6 +106,14 @@ impl ProcessTree {
         }
     }
 
+    /// Lists the processes of the program: the child and its descendants, without a profiler and its helpers.
+    pub(super) fn program(&self) -> Vec<Process> {
+        let mut processes = self.alive();
+        processes.extend(process::of(self.leader));
+        processes.retain(|process| !is_profiler(process.pid));
+        processes
+    }
+
     /// Ends the processes that outlive the child, and returns them.
     pub(super) fn end_leftovers(&self, settle: Duration, terminate: Duration) -> Vec<Leftover> {
         if self.wait_until_gone(settle) {

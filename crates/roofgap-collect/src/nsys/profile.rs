@@ -102,6 +102,10 @@ impl NsysProfile {
         if help.has("--cuda-event-trace") {
             line = line.option("--cuda-event-trace", if self.events { "true" } else { "false" });
         }
+        // Serving engines work in children made by fork without exec.
+        if help.has("--trace-fork-before-exec") {
+            line = line.option("--trace-fork-before-exec", "true");
+        }
         if let Some(capture) = &self.capture_range {
             line = line
                 .option("--capture-range", "nvtx")
@@ -156,7 +160,7 @@ mod tests {
     use std::path::Path;
 
     const OLD: &str = "\t--cuda-graph-trace=\n\n\t-t, --trace=\n\n\t   'cuda', 'nvtx', 'cublas', 'osrt'\n";
-    const NEW: &str = "\t--cuda-graph-trace=\n\n\t--cuda-event-trace=\n\n\t-t, --trace=\n\n\t   'cuda', 'cuda-hw', 'nvtx', 'osrt'\n";
+    const NEW: &str = "\t--cuda-graph-trace=\n\n\t--cuda-event-trace=\n\n\t--trace-fork-before-exec=\n\n\t-t, --trace=\n\n\t   'cuda', 'cuda-hw', 'nvtx', 'osrt'\n";
 
     fn program() -> CommandLine {
         CommandLine::new("python3")
@@ -188,6 +192,7 @@ mod tests {
             .command
             .to_string();
         assert!(line.contains("--trace=cuda,nvtx,osrt "), "{line}");
+        assert!(line.contains(" --trace-fork-before-exec=true "), "{line}");
         assert!(
             line.contains("--cuda-graph-trace=graph --cuda-event-trace=false"),
             "{line}"

@@ -11,6 +11,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("hf_common.py", include_str!("../../python/hf_common.py")),
     ("hf_model.py", include_str!("../../python/hf_model.py")),
     ("hf_loop.py", include_str!("../../python/hf_loop.py")),
+    (
+        "hf_deepseek_ocr.py",
+        include_str!("../../python/hf_deepseek_ocr.py"),
+    ),
     ("roofgap_probe.py", include_str!("../../python/roofgap_probe.py")),
     (
         "annotate/sitecustomize.py",
@@ -19,6 +23,23 @@ const SCRIPTS: &[(&str, &str)] = &[
     (
         "annotate/roofgap_annotate.py",
         include_str!("../../python/annotate/roofgap_annotate.py"),
+    ),
+    (
+        "adapters/roofgap_steps.py",
+        include_str!("../../python/adapters/roofgap_steps.py"),
+    ),
+    ("adapters/vllm.py", include_str!("../../python/adapters/vllm.py")),
+    (
+        "adapters/sglang.py",
+        include_str!("../../python/adapters/sglang.py"),
+    ),
+    (
+        "adapters/tensorrt_llm.py",
+        include_str!("../../python/adapters/tensorrt_llm.py"),
+    ),
+    (
+        "adapters/transformers_batching.py",
+        include_str!("../../python/adapters/transformers_batching.py"),
     ),
 ];
 

@@ -6,7 +6,7 @@ use super::table::Table;
 use crate::bundle::{Bundle, PhaseLine};
 use roofgap_analyze::WorkloadInfo;
 use roofgap_analyze::{
-    About, Analysis, DeviceInfo, LossInfo, Overhead, RangeInfo, Reason, SourceInfo, Stage,
+    About, Analysis, DeviceInfo, EngineInfo, LossInfo, Overhead, RangeInfo, Reason, SourceInfo, Stage,
 };
 
 /// Measured time over unprofiled time above which a tool distorts its own measurement.
@@ -57,6 +57,23 @@ pub(crate) fn model(workload: &WorkloadInfo) -> String {
     facts.join(", ")
 }
 
+/// Lists the facts of a serving engine: name, version, parallelism above one, and the evidence for it.
+pub(crate) fn engine(engine: &EngineInfo) -> String {
+    let version = engine.version.as_ref().map(|version| format!(" {version}"));
+    let mut facts = vec![format!("{}{}", engine.name, version.unwrap_or_default())];
+    let split = engine
+        .parallelism
+        .iter()
+        .flatten()
+        .filter(|(_, parts)| **parts > 1);
+    facts.extend(split.map(|(kind, parts)| format!("{kind} parallel {parts}")));
+    facts.push(match engine.told_by.as_str() {
+        "account" => "by the account of the program".to_owned(),
+        told_by => format!("by the {told_by} of its steps"),
+    });
+    facts.join(", ")
+}
+
 /// Builds the table of environment, devices, model and inputs.
 pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
     let mut table = Table::new(&["name", "value"]);
@@ -86,6 +103,9 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
         for (name, value) in facts {
             table.rows.extend(value.map(|value| vec![name.to_owned(), value]));
         }
+    }
+    if let Some(found) = &bundle.analysis.engine {
+        table.row(["engine".to_owned(), engine(found)]);
     }
     for source in &bundle.analysis.sources {
         let version = source.tool_version.as_deref().unwrap_or("unknown version");

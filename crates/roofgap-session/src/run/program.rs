@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::{
     Annotation, HfDriver, HfModel, HydraModule, OperatorOutputs, Phase, ProgramContext, Scripts, UserCommand,
-    embedded_command,
+    embedded_command, serving_engine,
 };
 
 use super::error::ProgramError;
@@ -180,6 +180,14 @@ impl Program {
                     .command(&setting)
                     .ok_or(ProgramError::Unset("no server was given"))
             }
+        }
+    }
+
+    /// Returns the serving engine that the command starts, where it names one.
+    pub(crate) fn serving_engine(&self) -> Option<&'static str> {
+        match &self.kind {
+            Kind::Command(command) => serving_engine(&command.words),
+            _ => None,
         }
     }
 

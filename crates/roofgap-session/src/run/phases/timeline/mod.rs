@@ -2,24 +2,29 @@
 //! by range afterwards.
 //!
 //! - `nsys`: records and exports with nsys;
-//! - `native`: records with the native collector.
+//! - `native`: records with the native collector;
+//! - `completeness`: checks that a recording holds the GPU work of the program.
 
+mod completeness;
 mod native;
 mod nsys;
 
 use std::path::PathBuf;
 
+use roofgap_collect::child::Outcome;
 use roofgap_trace::Input;
 
 use super::requested::Requested;
 use crate::config::Config;
 use crate::config::settings::{Mode, TimelineTool};
+use crate::load::accounts::account_at;
 use crate::load::capture::read_each;
 use crate::run::context::{PhaseContext, PhaseDescription};
 use crate::run::error::{AttemptError, ProgramError};
 use crate::run::program::Program;
 use crate::run::tools::Tools;
 use crate::run_dir::{Layout, PhaseName, PhaseStatus};
+use completeness::Completeness;
 
 const PHASE: PhaseName = PhaseName::Timeline;
 
@@ -51,12 +56,24 @@ impl Recorder {
     }
 }
 
-/// Lists the recorders in the order of attempts.
-fn order(wanted: TimelineTool, mode: Mode) -> [Recorder; 2] {
+/// Lists the recorders in the order of attempts. A serving engine ends its processes before nsys has all of their records; the
+/// native collector runs inside each of them.
+fn order(wanted: TimelineTool, mode: Mode, is_engine: bool) -> [Recorder; 2] {
     match (wanted, mode) {
-        (TimelineTool::Nsys, _) | (TimelineTool::Auto, Mode::Deep) => [Recorder::Nsys, Recorder::Native],
-        (TimelineTool::Native, _) | (TimelineTool::Auto, Mode::Light) => [Recorder::Native, Recorder::Nsys],
+        (TimelineTool::Auto, Mode::Deep) if !is_engine => [Recorder::Nsys, Recorder::Native],
+        (TimelineTool::Nsys, _) => [Recorder::Nsys, Recorder::Native],
+        (TimelineTool::Native | TimelineTool::Auto, _) => [Recorder::Native, Recorder::Nsys],
     }
+}
+
+/// Returns the serving engine of several processes that the command or the baseline's account names.
+fn serving_engine(layout: &Layout, program: &Program) -> Option<String> {
+    let by_account = || account_at(layout.baseline_account())?.engine?.name;
+    let by_command = program.serving_engine().map(str::to_owned);
+    // Continuous batching of transformers stays in the process of the program.
+    by_command
+        .or_else(by_account)
+        .filter(|engine| engine != "transformers")
 }
 
 /// Describes the commands of the first usable recorder.
@@ -67,7 +84,8 @@ pub(crate) fn describe(
     program: &Program,
 ) -> Result<PhaseDescription, ProgramError> {
     let mut described = PhaseDescription::default();
-    for recorder in order(config.profiling.timeline, config.run.mode) {
+    let is_engine = program.serving_engine().is_some();
+    for recorder in order(config.profiling.timeline, config.run.mode, is_engine) {
         match (recorder, &tools.nsys, &tools.native) {
             (Recorder::Nsys, Ok(nsys), _) => {
                 let commands = nsys::commands(config, layout, nsys, program, nsys::Gating::Configured)?;
@@ -107,7 +125,15 @@ pub(crate) fn run(
     context.begin(PHASE);
     let mut failures: Vec<(Recorder, AttemptError)> = Vec::new();
     let mut attempted = false;
-    for recorder in order(config.profiling.timeline, config.run.mode) {
+    let engine = serving_engine(&context.layout, program);
+    let (wanted, mode) = (config.profiling.timeline, config.run.mode);
+    let recorders = order(wanted, mode, engine.is_some());
+    if let Some(engine) = engine.filter(|_| recorders != order(wanted, mode, false)) {
+        let note =
+            format!("{engine} runs in several processes, so the native collector is tried before nsys");
+        context.record.note(PHASE, note);
+    }
+    for recorder in recorders {
         if context.is_cancelled() {
             break;
         }
@@ -193,6 +219,25 @@ fn failed(cancelled: bool, attempted: bool, failures: &[(Recorder, AttemptError)
     }
 }
 
+/// Reads a recording and checks that it holds the GPU work of the program, whose run ended as `outcome`.
+fn read_complete(
+    context: &mut PhaseContext<'_>,
+    paths: &[PathBuf],
+    outcome: &Outcome,
+    account: PathBuf,
+) -> Result<Input, AttemptError> {
+    let input = read(context, paths)?;
+    let account = account_at(account);
+    match completeness::check(&input.trace, &outcome.gpu_processes, account.as_ref()) {
+        Completeness::Complete => Ok(input),
+        Completeness::MissingProcesses(note) => {
+            context.record.note(PHASE, note);
+            Ok(input)
+        }
+        Completeness::NoGpuWork(why) => Err(AttemptError::new(why)),
+    }
+}
+
 /// Reads a recording. Unreadable files are noted; an empty recording is an error.
 fn read(context: &mut PhaseContext<'_>, paths: &[PathBuf]) -> Result<Input, AttemptError> {
     let mut unreadable = Vec::new();
@@ -218,9 +263,17 @@ mod tests {
 
     #[test]
     fn light_mode_prefers_the_native_collector_and_a_named_tool_comes_first() {
-        assert_eq!(order(TimelineTool::Auto, Mode::Deep)[0], Recorder::Nsys);
-        assert_eq!(order(TimelineTool::Auto, Mode::Light)[0], Recorder::Native);
-        assert_eq!(order(TimelineTool::Nsys, Mode::Light)[0], Recorder::Nsys);
-        assert_eq!(order(TimelineTool::Native, Mode::Deep)[0], Recorder::Native);
+        let first = |wanted, mode| order(wanted, mode, false)[0];
+        assert_eq!(first(TimelineTool::Auto, Mode::Deep), Recorder::Nsys);
+        assert_eq!(first(TimelineTool::Auto, Mode::Light), Recorder::Native);
+        assert_eq!(first(TimelineTool::Nsys, Mode::Light), Recorder::Nsys);
+        assert_eq!(first(TimelineTool::Native, Mode::Deep), Recorder::Native);
+    }
+
+    #[test]
+    fn an_engine_is_recorded_by_the_native_collector_unless_nsys_is_named() {
+        let first = |wanted| order(wanted, Mode::Deep, true)[0];
+        assert_eq!(first(TimelineTool::Auto), Recorder::Native);
+        assert_eq!(first(TimelineTool::Nsys), Recorder::Nsys);
     }
 }

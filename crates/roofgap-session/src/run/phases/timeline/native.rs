@@ -7,7 +7,7 @@ use roofgap_collect::nsys::GraphTrace;
 use roofgap_collect::program::Phase;
 use roofgap_trace::Input;
 
-use super::{PHASE, read};
+use super::{PHASE, read_complete};
 use crate::config::Config;
 use crate::config::settings::Mode;
 use crate::run::context::{PhaseCommand, PhaseContext};
@@ -70,7 +70,7 @@ pub(super) fn record(
     let account = context.layout.native_account();
     stage1_runner::write_account(context, PHASE, Phase::Timeline, &account);
     context.output(PHASE, &account);
-    read(context, &captures)
+    read_complete(context, &captures, &outcome, account)
 }
 
 /// Writes the library and checks its hash.

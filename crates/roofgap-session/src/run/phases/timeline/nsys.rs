@@ -10,7 +10,7 @@ use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Nsys;
 use roofgap_trace::{Input, range_name};
 
-use super::{PHASE, read};
+use super::{PHASE, read, read_complete};
 use crate::config::Config;
 use crate::config::settings::RangeEnd;
 use crate::run::context::{PhaseCommand, PhaseContext};
@@ -166,7 +166,11 @@ fn run(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Input,
     if context.config.profiling.nsys.stats {
         summarise(context, commands)?;
     }
-    read(context, &[sqlite])
+    if commands.profile.capture_range.is_some() {
+        // What lies outside the range was left out on request.
+        return read(context, &[sqlite]);
+    }
+    read_complete(context, &[sqlite], &outcome, account)
 }
 
 /// Exports the report. An incomplete export is removed.

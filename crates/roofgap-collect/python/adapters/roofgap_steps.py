@@ -1,0 +1,170 @@
+"""Step ranges and the account of a serving engine, shared by the adapters.
+
+An adapter wraps the method of its engine that runs one step. The name of the range says how many requests and tokens were scheduled, in a
+form that the analysis reads. Errors in an adapter never reach the engine.
+"""
+
+import importlib.metadata
+import os
+import sys
+import threading
+import time
+
+# Only a run without a profiler has nobody who reads ranges.
+LABELS = os.environ.get("ROOFGAP_PHASE") != "baseline"
+_STARTED = time.time()
+
+
+def step_name(prefix, context, generation):
+    """Returns the name of a step from (requests, tokens) that read their prompt and that generate."""
+    return f"{prefix}_context_{context[0]}({context[1]})_generation_{generation[0]}({generation[1]})"
+
+
+def count(scheduled):
+    """Sums (is context, tokens) of requests into (requests, tokens) of both kinds."""
+    sums = {True: [0, 0], False: [0, 0]}
+    for is_context, tokens in scheduled:
+        sums[is_context][0] += 1
+        sums[is_context][1] += tokens
+    return tuple(sums[True]), tuple(sums[False])
+
+
+class Steps:
+    """Open step of the current thread. Step names vary without end, so they are pushed as plain text and never registered."""
+
+    def __init__(self):
+        self._nvtx = None
+        self._open = threading.local()
+
+    def begin(self, name):
+        """Opens a step; ends the one before, if it is still open."""
+        self.end()
+        if name is None or not LABELS:
+            return
+        self._push(name)
+        self._open.step = True
+
+    def end(self):
+        if getattr(self._open, "step", False):
+            self._open.step = False
+            self._pop()
+
+    def around(self, name, call, *arguments, **keywords):
+        """Calls a function inside a range of its own."""
+        if not LABELS:
+            return call(*arguments, **keywords)
+        self._push(name)
+        try:
+            return call(*arguments, **keywords)
+        finally:
+            self._pop()
+
+    def _push(self, name):
+        if self._nvtx is None:
+            torch = sys.modules.get("torch")
+            self._nvtx = torch.cuda.nvtx if torch is not None else _Silent
+        ignoring_errors(self._nvtx.range_push, name)
+
+    def _pop(self):
+        ignoring_errors(self._nvtx.range_pop)
+
+
+class _Silent:
+    @staticmethod
+    def range_push(_name):
+        pass
+
+    @staticmethod
+    def range_pop():
+        pass
+
+
+def warm_up(steps, kind, *methods):
+    """Puts methods that prepare an engine (compilation, graph capture, trial batches) into a `warmup` range."""
+    for name in methods:
+        original = getattr(kind, name, None)
+        if original is not None:
+            setattr(kind, name, _in_warmup(steps, original))
+
+
+def _in_warmup(steps, original):
+    def wrapped(*arguments, **keywords):
+        return steps.around("warmup", original, *arguments, **keywords)
+
+    for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
+        setattr(wrapped, attribute, getattr(original, attribute, None))
+    wrapped.__wrapped__ = original
+    return wrapped
+
+
+def name_or_none(name_of, *arguments):
+    """Returns the name of a step; None where the engine is not as expected."""
+    return ignoring_errors(name_of, *arguments) if LABELS else None
+
+
+class Account:
+    """The account of an engine, written once by its first rank, unless the program writes its own."""
+
+    def __init__(self, load, engine, package):
+        self._load = load
+        self._engine = engine
+        self._package = package
+        self._written = False
+
+    def write(self, describe, source):
+        """Writes the account at the first step. `describe` fills in model, device and parallelism from `source`; it returns false in
+        other ranks than the first."""
+        if not self._written:
+            self._written = True
+            path = os.environ.get("ROOFGAP_WORKLOAD_JSON")
+            if path:
+                ignoring_errors(self._write, path, describe, source)
+
+    def _write(self, path, describe, source):
+        if os.path.exists(path) and os.path.getmtime(path) >= _STARTED - 1:
+            return
+        probe = self._load("roofgap_probe")
+        account = probe.new_account()
+        account["tokens"] = None
+        account["engine"] = {"name": self._engine, "version": self._version(), "parallelism": None}
+        account["notes"].append(f"steps were annotated automatically, by what {self._engine} scheduled for each")
+        if describe(probe, account, source):
+            probe.write_account(account, path)
+
+    def _version(self):
+        module = sys.modules.get(self._package)
+        found = getattr(module, "__version__", None)
+        return found if isinstance(found, str) else ignoring_errors(importlib.metadata.version, self._package)
+
+
+def describe_config(probe, account, name, config, dtype, weights):
+    """Fills in the current device, and the model from its Hugging Face configuration."""
+    describe_device(probe, account)
+    account["model"].update(
+        name=str(name),
+        dtype=probe.dtype_name(dtype) if dtype is not None else "unknown",
+        weights=weights,
+        config=probe.tidy(config.to_dict()) if hasattr(config, "to_dict") else None,
+    )
+
+
+def count_parameters(model, world):
+    """Returns the number of parameters; None where this process has only a part of the model."""
+    return sum(parameter.numel() for parameter in model.parameters()) if world == 1 else None
+
+
+def describe_device(probe, account):
+    """Fills in the current device."""
+    torch = sys.modules.get("torch")
+    cuda = torch is not None and torch.cuda.is_available()
+    account["device"] = probe.device_facts(torch, f"cuda:{torch.cuda.current_device()}" if cuda else "cpu")
+
+
+def ignoring_errors(call, *arguments):
+    """Calls a function; returns None if it fails. ROOFGAP_ANNOTATE_DEBUG=1 prints the error."""
+    try:
+        return call(*arguments)
+    except Exception as error:
+        if os.environ.get("ROOFGAP_ANNOTATE_DEBUG"):
+            print(f"roofgap: annotation failed: {type(error).__name__}: {error}", file=sys.stderr)
+        return None

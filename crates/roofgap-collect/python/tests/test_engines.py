@@ -1,0 +1,174 @@
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from tests import engines  # noqa: E402
+from tests.fakes import write_packages  # noqa: E402
+from tests.program import ProgramCase  # noqa: E402
+
+MIXED = """
+from vllm.v1.worker.gpu_worker import Worker, scheduled
+worker = Worker()
+step = scheduled(new=["a"], cached={"b": 0, "c": 5}, tokens={"a": 100, "b": 28, "c": 1})
+print(worker.execute_model(step), worker.sample_tokens("grammar"))
+"""
+
+
+class EnginesTest(ProgramCase):
+    def setUp(self):
+        super().setUp()
+        for packages in (engines.TORCH, engines.VLLM, engines.SGLANG, engines.TENSORRT_LLM, engines.BATCHING):
+            write_packages(self.packages, packages)
+
+    def lines(self):
+        with open(self.log, encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def test_a_step_of_vllm_is_one_range_that_ends_after_sampling(self):
+        done = self.run_program(MIXED)
+        self.assertEqual((done.stdout, done.stderr), ("None ('sampled', 'grammar')\n", ""))
+        # `b` has no output yet: the next part of its prompt.
+        self.assertEqual(self.lines(), ["execute_context_2(128)_generation_1(1)", "/"])
+
+    def test_a_step_of_vllm_without_sampling_ends_by_itself(self):
+        self.run_program(
+            "from vllm.v1.worker.gpu_worker import Worker, scheduled\n"
+            "worker = Worker()\n"
+            "worker.execute_model(scheduled(cached={'a': 3}, tokens={'a': 1}, output='done'))\n"
+            "worker.execute_model(scheduled(cached={'a': 4}, tokens={'a': 1}))\n"
+            "worker.execute_model(scheduled(tokens={}))\n"
+        )
+        step = ["execute_context_0(0)_generation_1(1)", "/"]
+        self.assertEqual(self.lines(), step + step, "a step whose sampling never came ends before the next; nothing scheduled is no step")
+
+    def test_warm_up_of_vllm_is_named(self):
+        done = self.run_program(
+            "from vllm.v1.worker.gpu_worker import Worker\n"
+            "worker = Worker()\n"
+            "print(worker.determine_available_memory(), worker.compile_or_warm_up_model())\n"
+        )
+        self.assertEqual(done.stdout, "memory compiled\n")
+        self.assertEqual(self.lines(), ["warmup", "/", "warmup", "/"])
+
+    def test_vllm_names_the_steps_itself_while_its_profiler_runs(self):
+        for profiler in ("{'is_running': True}", "{}"):
+            self.run_program(MIXED.replace("step =", f"worker.profiler = type('P', (), {profiler})()\nstep ="))
+            self.assertFalse(os.path.exists(self.log))
+            self.assertEqual(self.account["engine"]["name"], "vLLM")
+        self.run_program(MIXED.replace("step =", "worker.profiler = type('P', (), {'is_running': False})()\nstep ="))
+        self.assertEqual(len(self.lines()), 2)
+
+    def test_the_account_of_vllm(self):
+        self.run_program(MIXED)
+        account = self.account
+        self.assertEqual(
+            account["engine"], {"name": "vLLM", "version": "0.26.0", "parallelism": {"tensor": 1, "pipeline": 1, "data": 1}}
+        )
+        model = account["model"]
+        self.assertEqual((model["name"], model["dtype"], model["weights"], model["parameters"]), ("Qwen/Qwen3-1.7B", "bf16", "random", 14))
+        self.assertEqual(model["config"], {"model_type": "qwen3", "hidden_size": 8})
+        self.assertEqual((account["tokens"], account["repeats"]), (None, []))
+        self.assertEqual(account["device"], {"kind": "cuda", "name": "Fake GPU"})
+
+    def test_only_the_first_rank_writes_an_account_and_a_part_of_a_model_is_not_counted(self):
+        self.run_program(MIXED.replace("Worker()", "Worker(rank=1, tensor_parallel_size=2)"))
+        self.assertIsNone(self.account)
+        self.run_program(MIXED.replace("Worker()", "Worker(tensor_parallel_size=2)"))
+        self.assertEqual(self.account["engine"]["parallelism"]["tensor"], 2)
+        self.assertIsNone(self.account["model"]["parameters"])
+
+    def test_without_a_profiler_there_are_no_ranges_but_an_account(self):
+        done = self.run_program(MIXED, ROOFGAP_PHASE="baseline")
+        self.assertEqual(done.stdout, "None ('sampled', 'grammar')\n")
+        self.assertFalse(os.path.exists(self.log))
+        self.assertEqual(self.account["engine"]["version"], "0.26.0")
+
+    def test_an_error_of_the_engine_passes_through_and_its_step_is_closed(self):
+        done = self.run_program(
+            "from vllm.v1.worker.gpu_worker import Worker, scheduled\n"
+            "worker = Worker()\n"
+            "try: worker.execute_model(scheduled(new=['a'], tokens={'a': 3}, output=ValueError('its own')))\n"
+            "except ValueError as error: print('caught', error)\n"
+        )
+        self.assertEqual((done.stdout, done.stderr), ("caught its own\n", ""))
+        self.assertEqual(self.lines(), ["execute_context_1(3)_generation_0(0)", "/"])
+
+    def test_an_engine_of_another_shape_still_runs(self):
+        done = self.run_program(MIXED.replace("print(", "del step.scheduled_new_reqs, worker.vllm_config\nprint("), ROOFGAP_ANNOTATE_DEBUG="")
+        self.assertEqual((done.stdout, done.stderr), ("None ('sampled', 'grammar')\n", ""))
+        self.assertIsNone(self.account)
+
+    def test_batches_of_sglang(self):
+        done = self.run_program(
+            "from sglang.srt.managers.scheduler import Scheduler, ForwardMode, batch\n"
+            "scheduler = Scheduler()\n"
+            "for found in (batch(ForwardMode.EXTEND, [1, 2], 300), batch(ForwardMode.DECODE, [1, 2, 3]),\n"
+            "              batch(ForwardMode.MIXED, [1, 2, 3], 52, [2, 3]), batch(ForwardMode.IDLE, [])):\n"
+            "    print(scheduler.run_batch(found))\n"
+        )
+        self.assertEqual(done.stdout, "('ran', 2)\n('ran', 3)\n('ran', 3)\n('ran', 0)\n")
+        names = [line for line in self.lines() if line != "/"]
+        self.assertEqual(
+            names,
+            ["step[EXTEND bs=2 toks=300]", "step[DECODE bs=3]", "step[MIXED bs=3 c=1 g=2 c_sq=50 g_sq=2]", "step[IDLE bs=0]"],
+        )
+        self.assertEqual(
+            self.account["engine"],
+            {"name": "SGLang", "version": "0.5.16", "parallelism": {"tensor": 2, "pipeline": 1, "data": 1, "expert": 2}},
+        )
+        self.assertEqual(self.account["model"]["weights"], "local")
+
+    def test_another_rank_of_sglang_writes_no_account(self):
+        self.run_program(
+            "from sglang.srt.managers.scheduler import Scheduler, ForwardMode, batch\n"
+            "Scheduler(tp_rank=1).run_batch(batch(ForwardMode.DECODE, [1]))\n"
+        )
+        self.assertIsNone(self.account)
+
+    def test_steps_of_tensorrt_llm_get_their_tokens(self):
+        done = self.run_program(
+            "from tensorrt_llm._torch.pyexecutor.py_executor import PyExecutor, scheduled\n"
+            "print(PyExecutor()._forward_step(scheduled([8, 4], 3)))\n"
+        )
+        self.assertEqual((done.stdout, done.stderr), ("logits\n", ""))
+        self.assertEqual(self.lines(), ["[Executor] _forward_step: 2 ctx reqs, 12 ctx tokens, 3 gen reqs", "/"])
+        self.assertEqual(self.account["engine"]["parallelism"], {"tensor": 1, "pipeline": 1})
+        self.assertEqual(self.account["model"]["parameters"], 14)
+
+    def test_tensorrt_llm_that_names_tokens_is_not_named_twice(self):
+        path = os.path.join(self.packages, "tensorrt_llm/_torch/pyexecutor/py_executor.py")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace("class PyExecutor", "class OlderExecutor").replace("NewerExecutor(PyExecutor)", "PyExecutor(OlderExecutor)"))
+        self.run_program(
+            "from tensorrt_llm._torch.pyexecutor.py_executor import PyExecutor, scheduled\nPyExecutor()._forward_step(scheduled([8], 0))\n"
+        )
+        self.assertEqual(self.lines(), ["[Executor] _forward_step 1: 1 ctx reqs, 8 ctx tokens, 0 gen reqs", "/"])
+
+    def test_steps_of_continuous_batching(self):
+        done = self.run_program(
+            "import torch\n"
+            "from transformers.generation.continuous_batching.continuous_api import ContinuousBatchProcessor, request\n"
+            "from transformers.models import Model, Ids\n"
+            "model = Model()\n"
+            "model.ids = Ids([[1, 2, 3]])\n"
+            "processor = ContinuousBatchProcessor()\n"
+            "processor.warmup(model)\n"
+            # The rest of a prompt in one token; a whole prompt; a request that generates.
+            "processor.inputs_and_outputs.prepare_batch_tensors([request(9, 8, 1), request(6, 0, 6), request(9, 9, 1)])\n"
+            "processor._generation_step(model)\n"
+        )
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(self.lines(), ["warmup", "/", "transformers_context_2(7)_generation_1(1)", "/"])
+        self.assertEqual((self.account["engine"]["version"], self.account["repeats"]), ("5.17.0", []))
+
+    def test_nothing_happens_without_an_engine(self):
+        done = self.run_program("import sys, torch, vllm\nprint(sorted(n for n in sys.modules if 'roofgap' in n))")
+        self.assertEqual(done.stdout, "[]\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,65 @@
+//! Processes of a child that load the CUDA driver, for the check that a recording holds all of them.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::process_tree::ProcessTree;
+
+/// A process that loaded the CUDA driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GpuProcess {
+    /// Process id.
+    pub pid: i32,
+    /// Process name, as in `/proc/PID/stat`.
+    pub name: String,
+}
+
+/// Time from the start to the first look.
+const FIRST: Duration = Duration::from_millis(300);
+/// Longest time between two looks. Each reads the list of all processes.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Looks at the processes of a child from time to time.
+pub(super) struct GpuUse {
+    start: Instant,
+    due: Instant,
+    found: Vec<GpuProcess>,
+}
+
+impl GpuUse {
+    pub(super) fn new(start: Instant) -> Self {
+        GpuUse {
+            start,
+            due: start + FIRST,
+            found: Vec::new(),
+        }
+    }
+
+    /// Adds the processes that loaded the driver since the last look, if it is time for one.
+    pub(super) fn observe(&mut self, tree: &ProcessTree, now: Instant) {
+        if now < self.due {
+            return;
+        }
+        self.due = now + now.duration_since(self.start).clamp(FIRST, LONGEST);
+        for process in tree.program() {
+            let known = self.found.iter().any(|found| found.pid == process.pid);
+            if !known && loads_driver(process.pid) {
+                self.found.push(GpuProcess {
+                    pid: process.pid,
+                    name: process.name,
+                });
+            }
+        }
+    }
+
+    pub(super) fn into_found(self) -> Vec<GpuProcess> {
+        self.found
+    }
+}
+
+/// Returns true when `libcuda.so` is mapped into a process.
+fn loads_driver(pid: i32) -> bool {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    String::from_utf8_lossy(&maps).contains("/libcuda.so")
+}

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""A plain vLLM program: several rounds of requests with random prompts; prints its own figures as one line of JSON."""
+
+import json
+import os
+import random
+import shutil
+import tempfile
+import time
+
+number = lambda name, default: int(os.environ.get(name, default))  # noqa: E731
+
+
+def main():
+    from vllm import LLM, SamplingParams
+
+    requests, prompt, tokens, rounds = number("REQUESTS", 16), number("PROMPT", 128), number("TOKENS", 64), number("ROUNDS", 2)
+    folder = tempfile.mkdtemp()
+    config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../crates/roofgap-analyze/presets/qwen3_1_7b.json")
+    shutil.copy(config, os.path.join(folder, "config.json"))
+    llm = LLM(
+        model=folder,
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        enforce_eager=os.environ.get("EAGER") == "1",
+        enable_prefix_caching=False,
+        max_model_len=2048,
+        gpu_memory_utilization=0.3,
+        seed=0,
+    )
+    choice = random.Random(0)
+    sampling = SamplingParams(max_tokens=tokens, ignore_eos=True, detokenize=False, temperature=0.0)
+    seconds, generated = [], 0
+    for _ in range(rounds):
+        batch = [{"prompt_token_ids": [choice.randrange(1000, 100000) for _ in range(prompt)]} for _ in range(requests)]
+        began = time.perf_counter()
+        outputs = llm.generate(batch, sampling, use_tqdm=False)
+        seconds.append(time.perf_counter() - began)
+        generated += sum(len(output.outputs[0].token_ids) for output in outputs)
+    figures = {
+        "requests": requests * rounds,
+        "prompt_tokens": requests * prompt * rounds,
+        "generated_tokens": generated,
+        "seconds": seconds,
+        "tokens_per_s": [requests * tokens / second for second in seconds],
+    }
+    print("FIGURES " + json.dumps(figures), flush=True)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
