@@ -75,6 +75,15 @@ mod tests {
     use super::FreeLines;
     use proptest::prelude::*;
 
+    #[test]
+    fn many_lines_at_once_take_no_search_through_all() {
+        let mut lines = FreeLines::default();
+        // With so many lines, a search through all of them for each item would take minutes.
+        for item in 0..300_000 {
+            assert_eq!(lines.assign(item, i64::MAX - 1), item as usize);
+        }
+    }
+
     proptest! {
         #[test]
         fn the_first_free_line_is_taken(items in prop::collection::vec((0i64..6, 0i64..60), 0..200)) {

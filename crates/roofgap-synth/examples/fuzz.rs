@@ -3,7 +3,7 @@
 //! `fuzz [--seconds N] [--from NUMBER] [--only NUMBER] [--keep DIR]`. Each input has a number, which makes it again.
 //! Run it under `ulimit -v`, so that an input that takes too much memory fails too.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "../fuzz/mod.rs"]
 mod fuzz;

@@ -1,6 +1,6 @@
 //! A fixed number of damaged inputs of every format. `cargo run -p roofgap-synth --example fuzz` runs more of them.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "../fuzz/mod.rs"]
 mod fuzz;

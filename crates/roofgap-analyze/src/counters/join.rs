@@ -162,32 +162,16 @@ struct Match<'a> {
 
 impl<'a> Match<'a> {
     fn find(group: &Group<'_>, timeline: &'a Timeline, stage: Option<&str>) -> Self {
-        let named: Vec<&TimelineKernel> = timeline.named(&group.key.kernel).collect();
-        // Two kernels may share a canonical name; the one that is called the same is meant then.
-        let spelled = group
-            .samples
-            .first()
-            .map_or("", |(_, _, launch)| launch.kernel.as_str());
-        let exact: Vec<&TimelineKernel> = named
-            .iter()
-            .copied()
-            .filter(|kernel| kernel.name == spelled)
-            .collect();
-        let named = if exact.is_empty() { named } else { exact };
-        let shaped: Vec<&TimelineKernel> = named
-            .iter()
-            .copied()
-            .filter(|kernel| kernel.shape.is_some() && kernel.shape == group.key.shape)
-            .collect();
+        let sample = group.samples.first();
+        let spelled = sample.map_or("", |(_, _, launch)| launch.kernel.as_str());
+        let find = |shape| timeline.find(spelled, &group.key.kernel, shape);
+        let shaped = group.key.shape.and_then(|shape| find(Some(shape)));
+        let shaped = shaped.unwrap_or_default();
         if shaped.is_empty() {
-            let shapeless: Vec<&TimelineKernel> = named
-                .iter()
-                .copied()
-                .filter(|kernel| kernel.shape.is_none())
-                .collect();
+            let shapeless = find(None);
             return Self {
-                by_name_only: !named.is_empty(),
-                kernels: shapeless,
+                by_name_only: shapeless.is_some(),
+                kernels: shapeless.unwrap_or_default(),
             };
         }
         let staged: Vec<&TimelineKernel> = shaped

@@ -27,22 +27,41 @@ pub(crate) struct TimelineKernel {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timeline {
     pub(super) kernels: Vec<TimelineKernel>,
-    by_name: FxHashMap<String, Vec<usize>>,
+    /// Positions by the name as the timeline has it.
+    by_name: FxHashMap<String, Shapes>,
+    /// Positions by canonical name.
+    by_form: FxHashMap<String, Shapes>,
 }
+
+/// Positions of kernels by launch shape.
+type Shapes = FxHashMap<Option<([u32; 3], [u32; 3])>, Vec<usize>>;
 
 impl Timeline {
     /// Indexes kernels.
     pub(crate) fn new(kernels: Vec<TimelineKernel>) -> Self {
-        let mut by_name: FxHashMap<String, Vec<usize>> = FxHashMap::default();
-        let mut forms: FxHashMap<&str, String> = FxHashMap::default();
+        let mut by_name: FxHashMap<String, Shapes> = FxHashMap::default();
         for (index, kernel) in kernels.iter().enumerate() {
-            let form = forms
-                .entry(&kernel.name)
-                .or_insert_with(|| canonical(&kernel.name));
-            by_name.entry(form.clone()).or_default().push(index);
+            let shapes = match by_name.get_mut(&kernel.name) {
+                Some(shapes) => shapes,
+                None => by_name.entry(kernel.name.clone()).or_default(),
+            };
+            shapes.entry(kernel.shape).or_default().push(index);
         }
-        drop(forms);
-        Self { kernels, by_name }
+        let mut by_form: FxHashMap<String, Shapes> = FxHashMap::default();
+        for (name, shapes) in &by_name {
+            let own = by_form.entry(canonical(name)).or_default();
+            for (shape, positions) in shapes {
+                own.entry(*shape).or_default().extend(positions);
+            }
+        }
+        // Names come in any order; positions do not.
+        let lists = by_form.values_mut().flat_map(|shapes| shapes.values_mut());
+        lists.for_each(|positions| positions.sort_unstable());
+        Self {
+            kernels,
+            by_name,
+            by_form,
+        }
     }
 
     /// Groups the kernels of a trace; `stage_of` says in which stage the operation of a row is.
@@ -101,13 +120,17 @@ impl Timeline {
         self.kernels.is_empty()
     }
 
-    /// Those with a canonical name.
-    pub(super) fn named(&self, form: &str) -> impl Iterator<Item = &TimelineKernel> {
-        self.by_name
-            .get(form)
-            .into_iter()
-            .flatten()
-            .filter_map(|index| self.kernels.get(*index))
+    /// Finds the kernels by name and launch shape. Two kernels may share a canonical name; the one that is spelled the same is meant
+    /// then. `None` if the timeline does not have the name.
+    pub(super) fn find(
+        &self,
+        spelled: &str,
+        form: &str,
+        shape: Option<([u32; 3], [u32; 3])>,
+    ) -> Option<Vec<&TimelineKernel>> {
+        let shapes = self.by_name.get(spelled).or_else(|| self.by_form.get(form))?;
+        let positions = shapes.get(&shape).into_iter().flatten();
+        Some(positions.filter_map(|at| self.kernels.get(*at)).collect())
     }
 }
 

@@ -154,3 +154,25 @@ pub(crate) fn counters(analysis: &Analysis, most: usize) -> Table {
         .text("reason", |r| r.reason.clone())
         .build()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_a_name_are_added_up() {
+        let kernel = |name: String, total_ns| Kernel {
+            short_name: name,
+            total_ns,
+            ..Kernel::default()
+        };
+        // With so many names, a search through all of them for each would take minutes.
+        let names = (0..300_000).map(|at| kernel(format!("kernel {at}"), 1));
+        let mut analysis = Analysis::default();
+        analysis.kernels.extend(names);
+        analysis.kernels.push(kernel("kernel 7".to_owned(), 5));
+        let (kernels, whole) = by_time(&analysis);
+        assert_eq!((kernels.len(), whole), (300_000, 300_005));
+        assert_eq!(kernels.first(), Some(&("kernel 7", 6)));
+    }
+}

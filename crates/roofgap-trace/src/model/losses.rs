@@ -81,7 +81,7 @@ losses! {
     CaptureCut, "capture_cut", Error, "the capture ends in the middle; what came after is not there";
     EndMissing, "capture_without_end", Warning, "captures without an end: the program was killed or skipped its exit handlers (_exit, exec); what it did after the last flush is not there";
     UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
-    CounterMalformed, "counter_malformed", Warning, "counter rows that could not be read; left out";
+    CounterMalformed, "counter_malformed", Warning, "counter rows and values that could not be read; left out";
     CounterUnmatched, "counter_unmatched", Info, "counter rows whose kernel and launch shape are not in the timeline; shown without a ratio";
 }
 

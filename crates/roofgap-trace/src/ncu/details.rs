@@ -102,7 +102,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
 
 fn close(set: &mut CounterSet, launch: Option<LaunchCounters>) {
     if let Some(mut launch) = launch {
-        launch.seal();
+        set.losses.add(LossKind::CounterMalformed, launch.seal());
         set.launches.push(launch);
     }
 }

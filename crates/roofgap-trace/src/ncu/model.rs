@@ -279,9 +279,23 @@ impl CounterSet {
     }
 }
 
+/// Values that a counter can have. No counter of ncu is negative, and sums of larger values are not finite.
+const POSSIBLE: std::ops::RangeInclusive<f64> = 0.0..=1e24;
+
 impl LaunchCounters {
-    /// Sorts what the readers pushed; the first value of a metric stays.
-    pub(super) fn seal(&mut self) {
+    /// Sorts what the readers pushed; the first value of a metric stays. Returns the number of values that no counter can have; they
+    /// are missing then.
+    pub(super) fn seal(&mut self) -> u64 {
+        let before = self.metrics.len();
+        let missing = &mut self.missing;
+        self.metrics.retain(|metric| {
+            let possible = POSSIBLE.contains(&metric.value);
+            if !possible {
+                missing.push(metric.id);
+            }
+            possible
+        });
+        let impossible = before - self.metrics.len();
         self.texts.sort_by_key(|(id, _)| *id);
         self.texts.dedup_by_key(|(id, _)| *id);
         self.metrics.sort_by_key(|metric| metric.id);
@@ -289,6 +303,7 @@ impl LaunchCounters {
         self.metrics.shrink_to_fit();
         self.missing.sort();
         self.missing.dedup();
+        impossible as u64
     }
 
     fn take_in(&mut self, other: Self) {

@@ -79,7 +79,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
                 }
             }
         }
-        launch.seal();
+        set.losses.add(LossKind::CounterMalformed, launch.seal());
         set.launches.push(launch);
     }
     if set.launches.is_empty() {

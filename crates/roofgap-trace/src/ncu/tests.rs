@@ -436,3 +436,24 @@ fn the_device_describes_itself() {
         (Some((9, 0)), None)
     );
 }
+
+#[test]
+fn a_value_that_no_counter_has_is_missing() {
+    let name = "sm__throughput.avg.pct_of_peak_sustained_elapsed";
+    for (value, possible) in [("42.5", true), ("-1", false), ("1e300", false)] {
+        let page = format!(
+            "\"ID\",\"Process ID\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"{name}\"\n\
+             \"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"%\"\n\
+             \"0\",\"1\",\"k\",\"1\",\"7\",\"(1, 1, 1)\",\"(1, 1, 1)\",\"0\",\"9.0\",\"{value}\"\n"
+        );
+        let set = raw::read(page.as_bytes()).unwrap();
+        let found = set.value(&set.launches[0], name, Unit::PERCENT);
+        assert_eq!(found, possible.then_some(42.5), "{value}");
+        assert_eq!(
+            set.losses.count(LossKind::CounterMalformed),
+            u64::from(!possible),
+            "{value}"
+        );
+        assert_eq!(set.launches[0].missing.len(), usize::from(!possible));
+    }
+}

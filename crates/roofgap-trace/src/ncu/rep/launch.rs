@@ -49,7 +49,7 @@ impl Report {
             .flatten()
             .find(|n| !n.is_empty())
             .unwrap_or_default();
-        launch.seal();
+        self.set.losses.add(LossKind::CounterMalformed, launch.seal());
         let number = |name: &str| {
             self.set
                 .quantity(&launch, name)
