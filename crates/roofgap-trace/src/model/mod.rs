@@ -8,6 +8,7 @@ mod ops;
 mod order;
 mod ranges;
 mod trace;
+mod windows;
 
 pub use calls::{Call, CallClass, Calls, CpuOps};
 pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
@@ -17,3 +18,4 @@ pub use ranges::{Mark, Range, RangeStyle, Ranges};
 #[cfg(feature = "kineto")]
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, Source, SourceFormat, Thread, Trace, range_name};
+pub use windows::RecordedWindows;

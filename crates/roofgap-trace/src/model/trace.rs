@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Calls, CpuOps, DeviceId, GpuOps, Losses, NameId, Names, Ns, ProcessId, Ranges, ThreadId};
+use super::{
+    Calls, CpuOps, DeviceId, GpuOps, Losses, NameId, Names, Ns, ProcessId, Ranges, RecordedWindows, ThreadId,
+};
 
 macro_rules! source_formats {
     ($($(#[$doc:meta])* $variant:ident, $name:literal, timeline: $timeline:literal;)*) => {
@@ -157,6 +159,8 @@ pub struct Trace {
     pub cpu_ops: CpuOps,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
+    /// Recorded windows of the processes that were not recorded all the time.
+    pub recorded: Vec<RecordedWindows>,
     /// Declared losses.
     pub losses: Losses,
 }
@@ -231,6 +235,14 @@ impl Trace {
             ranges.sort();
             cpu_ops.sort();
         });
+    }
+
+    /// Returns the window of a process that holds a time span as a whole: `Some(0)` for a process that was recorded all the time.
+    pub fn window_of(&self, process: ProcessId, start: Ns, end: Ns) -> Option<usize> {
+        match self.recorded.iter().find(|recorded| recorded.process == process) {
+            Some(recorded) => recorded.window_of(start, end),
+            None => Some(0),
+        }
     }
 
     /// Returns the first and the last time in the trace.
