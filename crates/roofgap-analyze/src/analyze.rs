@@ -97,6 +97,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         reasons.push(Reason::new(About::Stages, no_stages(trace, summary_only)));
     }
     reasons.extend(operator_reason);
+    let coverage = coverage(trace, &stages);
     let mut analysis = Analysis {
         schema: SCHEMA.into(),
         sources: sources(trace),
@@ -109,6 +110,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         overhead: options.overhead.clone(),
         workload: program.map(account::workload),
         engine: engine(trace, &index),
+        coverage,
         reasons,
         ..Analysis::default()
     };
@@ -198,6 +200,27 @@ fn engine(trace: &Trace, index: &StageIndex) -> Option<EngineInfo> {
             "range"
         }
         .to_owned(),
+    })
+}
+
+/// Sums up the recorded part of a trace with gaps.
+fn coverage(trace: &Trace, stages: &[Stage]) -> Option<Coverage> {
+    if trace.recorded.is_empty() {
+        return None;
+    }
+    let with_steps = |stage: &&Stage| stage.steps.is_some();
+    let has_steps = stages.iter().any(|stage| with_steps(&stage));
+    let sum = |count: fn(&Stage, &Steps) -> u64| {
+        let counts = stages
+            .iter()
+            .filter_map(|stage| Some(count(stage, stage.steps.as_ref()?)));
+        has_steps.then(|| counts.sum())
+    };
+    Some(Coverage {
+        recorded_steps: sum(|_, steps| steps.count),
+        all_steps: sum(|stage, steps| stage.coverage.as_ref().map_or(steps.count, |part| part.all)),
+        recorded_ns: trace.recorded.iter().map(|recorded| recorded.recorded_ns()).sum(),
+        all_ns: trace.recorded.iter().map(|recorded| recorded.all_ns()).sum(),
     })
 }
 

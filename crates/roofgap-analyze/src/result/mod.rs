@@ -3,12 +3,14 @@
 //! Times are integer nanoseconds, sizes are bytes, percentages run from 0 to 100. A value that was not measured is `None`.
 
 mod capture;
+mod coverage;
 mod reason;
 mod stage;
 mod tables;
 mod utilisation;
 
 pub use capture::{DeviceInfo, EngineInfo, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo};
+pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use reason::{About, Reason};
 pub use stage::{
     CpuSteps, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageKind, StageOrigin, Steps,
@@ -59,6 +61,9 @@ pub struct Analysis {
     /// Serving engine, where its step names were found.
     #[serde(default)]
     pub engine: Option<EngineInfo>,
+    /// The recorded part; `None` where everything was recorded.
+    #[serde(default)]
+    pub coverage: Option<Coverage>,
     /// Reasons for values that are null or empty.
     #[serde(default)]
     pub reasons: Vec<Reason>,

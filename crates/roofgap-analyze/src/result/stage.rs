@@ -1,6 +1,6 @@
 //! The numbers of one stage.
 
-use super::{Kernel, Mbu, Mfu};
+use super::{Kernel, Mbu, Mfu, StageCoverage};
 use serde::{Deserialize, Serialize};
 
 /// The kind of a stage.
@@ -126,6 +126,9 @@ pub struct Stage {
     /// GPU work of other ranges and threads in its time; `None` where there is none.
     #[serde(default)]
     pub foreign: Option<ForeignWork>,
+    /// The recorded part, of which all other numbers are; `None` where all of it was recorded.
+    #[serde(default)]
+    pub coverage: Option<StageCoverage>,
 }
 
 impl Stage {

@@ -45,6 +45,7 @@ impl StepPeriods {
         let works = StepWork::of(trace, index, sequence);
         let process =
             |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
+        let window = |span: &Span| trace.window_of(process(span)?, span.start, span.end);
         let instance = |span: &Span| {
             let after = spans
                 .instances
@@ -71,7 +72,9 @@ impl StepPeriods {
             };
             let later = sequence.iter().enumerate().skip(at + 1);
             let mut following = later.filter_map(|(at, next)| {
-                let follows = process(next) == process(step) && (engine || instance(next) == instance(step));
+                let follows = process(next) == process(step)
+                    && (engine || instance(next) == instance(step))
+                    && window(next) == window(step);
                 works
                     .chunk(at)
                     .get(device)
