@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use roofgap_analyze::compare::{CompareOptions, Side, SideFacts, compare};
 use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, analyze};
 use roofgap_trace::{LossKind, Ns, RecordedWindows, Trace};
 use std::path::PathBuf;
@@ -135,6 +136,20 @@ fn recorded_steps_have_the_numbers_of_the_whole_capture() {
             .any(|loss| loss.id == "recorded_in_windows")
     );
     assert!(full.analysis.coverage.is_none() && all.coverage.is_none());
+    // A part does not compare with the whole.
+    let facts = SideFacts::default();
+    let side = |analysis| Side {
+        analysis,
+        facts: &facts,
+    };
+    let comparison = compare(
+        side(&full.analysis),
+        side(&part.analysis),
+        &CompareOptions::default(),
+    );
+    let mut differences = comparison.differences.iter();
+    assert!(differences.any(|difference| difference.what == "decode.coverage"));
+    assert!(comparison.is_incomparable());
 }
 
 #[test]

@@ -986,3 +986,15 @@ fn a_long_program_is_accounted_for_in_flat_memory() {
     assert_eq!(capture.edges.len(), 11);
     assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
 }
+
+#[test]
+fn serial_records_give_way_to_a_second_stream() {
+    let settings = [("ROOFGAP_NATIVE_KERNELS", "auto")];
+    let run = run_until("serve", &settings, |capture| {
+        capture.losses.contains_key("cupti.serial_kernels")
+    });
+    assert!(run.status.success());
+    let capture = run.capture();
+    assert_eq!(capture.kernels.len(), 10);
+    assert_eq!(capture.losses.len(), 1, "{:?}", capture.losses);
+}

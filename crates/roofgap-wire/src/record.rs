@@ -93,7 +93,8 @@ records! {
         /// Version as `cuptiGetVersion` returns it.
         version: u32,
         /// Bit flags: 1 only selected calls are recorded, 2 copies and sets are on, 4 graphs are recorded as whole
-        /// launches, 8 calls are recorded through callbacks.
+        /// launches, 8 calls are recorded through callbacks, 16 kernels are
+        /// recorded one at a time.
         options: u32,
         /// Path of the library.
         path: Text<'a>,

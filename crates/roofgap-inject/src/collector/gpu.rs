@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::calls::Selection;
-use super::options::{Buffers, Calls};
+use super::options::{Buffers, Calls, Kernels};
 use super::pool::Pool;
 use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, SERIAL_KERNELS, Session, WHOLE_GRAPHS};
 use super::{calls, now, thread};
@@ -91,7 +91,8 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     if session.options.whole_graphs {
         options |= WHOLE_GRAPHS;
     }
-    if session.options.serial_kernels {
+    let serial = session.options.kernels != Kernels::Concurrent;
+    if serial {
         options |= SERIAL_KERNELS;
     }
     let calls = session.options.calls;
@@ -112,6 +113,7 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     };
     // Fails only if another thread has begun, which the switch prevents.
     let _ = session.begin_gpu(Gpu {
+        serial: AtomicBool::new(serial),
         kinds: kinds(session),
         selected,
         entry_only: calls == Calls::Launches,
@@ -160,13 +162,17 @@ fn set_attributes(session: &Session, api: &Api, buffers: &Buffers) {
     }
 }
 
-/// Returns the kinds of activity to record, with their names.
+/// Returns the kind of kernel records, with its name.
+fn kernel_kind(gpu: &Gpu) -> (u32, &'static str) {
+    match gpu.serial.load(Ordering::Relaxed) {
+        true => (sys::KIND_KERNEL, "kernels, one at a time"),
+        false => (sys::KIND_CONCURRENT_KERNEL, "kernels"),
+    }
+}
+
+/// Returns the kinds of activity to record beside kernels, with their names.
 fn kinds(session: &Session) -> Vec<(u32, &'static str)> {
-    let kernel = match session.options.serial_kernels {
-        true => sys::KIND_KERNEL,
-        false => sys::KIND_CONCURRENT_KERNEL,
-    };
-    let mut kinds = vec![(kernel, "kernels")];
+    let mut kinds = Vec::new();
     if session.options.waits {
         kinds.push((sys::KIND_SYNCHRONIZATION, "waits"));
     }
@@ -209,6 +215,7 @@ pub(crate) fn enable(session: &Session, gpu: &Gpu) {
         kinds.extend(ALL_CALLS);
     }
     kinds.extend(&gpu.kinds);
+    kinds.push(kernel_kind(gpu));
     let refused: Vec<String> = kinds
         .iter()
         .filter_map(|(kind, name)| {
@@ -223,10 +230,29 @@ pub(crate) fn enable(session: &Session, gpu: &Gpu) {
     }
 }
 
+/// Records kernels of several streams as they overlap, from now on. `armed`: GPU work is recorded now.
+pub(crate) fn overlap_kernels(session: &Session, gpu: &Gpu, armed: bool) {
+    let (serial, _) = kernel_kind(gpu);
+    if !gpu.serial.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    let detail = "kernels of several streams did not overlap until the second stream was seen";
+    session.note("cupti.serial_kernels", 1, detail);
+    if armed {
+        let changed = gpu
+            .api
+            .disable(serial)
+            .and_then(|()| gpu.api.enable(kernel_kind(gpu).0));
+        if let Err(failure) = changed {
+            session.note("cupti.kind_refused", 1, &format!("kernels: {failure}"));
+        }
+    }
+}
+
 /// Stops recording GPU work, calls last.
 pub(crate) fn disable(session: &Session, gpu: &Gpu) {
     let mut refused = Vec::new();
-    for (kind, name) in &gpu.kinds {
+    for (kind, name) in [kernel_kind(gpu)].iter().chain(&gpu.kinds) {
         if let Err(failure) = gpu.api.disable(*kind) {
             refused.push(format!("{name}: {failure}"));
         }

@@ -31,10 +31,21 @@ pub(crate) struct Options {
     pub(crate) control: Option<PathBuf>,
     /// `ROOFGAP_NATIVE_DUTY` and `ROOFGAP_NATIVE_DUTY_MS`: records a part of the steps or of the time.
     pub(crate) duty: Option<Duty>,
-    /// `ROOFGAP_NATIVE_KERNELS`: `serial` records kernels with CUPTI's serial kind, under which no two kernels overlap.
-    pub(crate) serial_kernels: bool,
+    /// `ROOFGAP_NATIVE_KERNELS`: kind of CUPTI's kernel records.
+    pub(crate) kernels: Kernels,
     /// Settings of CUPTI's buffers.
     pub(crate) buffers: Buffers,
+}
+
+/// Kind of CUPTI's kernel records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernels {
+    /// `concurrent`: kernels may overlap.
+    Concurrent,
+    /// `serial`: CUPTI keeps kernels from overlapping.
+    Serial,
+    /// `auto`: serial until kernels of a second stream are seen.
+    Auto,
 }
 
 /// State of CUPTI while a recording that starts dormant waits for its first request.
@@ -147,7 +158,11 @@ impl Options {
                 .ok()
                 .filter(|&every| every > 1)
                 .map(|every| Duty { every, window }),
-            serial_kernels: text("ROOFGAP_NATIVE_KERNELS").as_deref() == Some("serial"),
+            kernels: match text("ROOFGAP_NATIVE_KERNELS").as_deref() {
+                Some("serial") => Kernels::Serial,
+                Some("auto") => Kernels::Auto,
+                _ => Kernels::Concurrent,
+            },
             buffers: Buffers {
                 // At least one page, and whole pages, so that every buffer is aligned.
                 size: kib(number("ROOFGAP_NATIVE_BUFFER_KB", BUFFER_KB).clamp(4, 1 << 20)) & !0xfff,
@@ -190,7 +205,8 @@ mod tests {
             (None, None, None)
         );
         assert_eq!((options.buffers.size, options.buffers.count), (2 << 20, 96));
-        assert!(options.buffers.zeroed && !options.serial_kernels);
+        assert!(options.buffers.zeroed);
+        assert_eq!(options.kernels, Kernels::Concurrent);
     }
 
     #[test]
@@ -229,7 +245,7 @@ mod tests {
             ("ROOFGAP_NATIVE_PINNED", "1"),
         ])
         .unwrap();
-        assert!(options.serial_kernels);
+        assert_eq!(options.kernels, Kernels::Serial);
         assert_eq!(options.calls, Calls::Launches);
         let expected = Buffers {
             size: 4 << 10,

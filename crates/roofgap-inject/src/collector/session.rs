@@ -62,7 +62,9 @@ pub(crate) struct Gpu {
     pub(crate) options: u32,
     /// Clocks at the start.
     pub(crate) clocks: Option<ClockPair>,
-    /// Kinds of activity to record, with their names.
+    /// True while kernels are recorded with CUPTI's serial kind.
+    pub(crate) serial: AtomicBool,
+    /// Kinds of activity to record beside kernels, with their names.
     pub(crate) kinds: Vec<(u32, &'static str)>,
     /// Calls to record: domain, number and name; empty where CUPTI records all or none.
     pub(crate) selected: Vec<(u32, u32, &'static [u8])>,

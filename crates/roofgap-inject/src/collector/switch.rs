@@ -200,6 +200,14 @@ impl Session {
         Ok(())
     }
 
+    /// Records kernels of several streams as they overlap, from now on.
+    pub(crate) fn overlap_kernels(&'static self) {
+        let _state = self.switch.lock();
+        if let Some(gpu) = self.gpu() {
+            gpu::overlap_kernels(self, gpu, self.switch.is_armed());
+        }
+    }
+
     fn begin_window(&'static self, state: &mut State, cause: WindowCause) -> Result<(), Refused> {
         if self.switch.ended.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed) {
             return Err(Refused::Ended);

@@ -64,6 +64,10 @@ pub(crate) struct Transcoder {
     next_shape: u32,
     devices_used: Vec<u32>,
     devices_asked: usize,
+    /// Stream of the first kernel.
+    first_stream: Option<u32>,
+    /// True once kernels of a second stream were seen.
+    pub(crate) several_streams: bool,
     /// Number of kernels without times.
     pub(crate) untimed: u64,
     /// Number of records of an unexpected kind.
@@ -178,6 +182,7 @@ impl Transcoder {
         }
         let shape = self.shape(record, frame);
         let stream_id = self.stream_id(record.device, record.context, record.stream, frame);
+        self.several_streams |= *self.first_stream.get_or_insert(stream_id) != stream_id;
         frame.put(&Record::Kernel(Kernel {
             shape,
             stream_id,

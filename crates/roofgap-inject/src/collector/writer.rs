@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::names::Seen;
+use super::options::Kernels;
 use super::output::Output;
 use super::session::{self, Session};
 use super::transcode::Transcoder;
@@ -234,6 +235,12 @@ impl Writer {
             }
         });
         self.transcoder.describe_devices(&mut self.frame);
+        if self.session.options.kernels == Kernels::Auto
+            && self.transcoder.several_streams
+            && gpu.serial.load(Ordering::Relaxed)
+        {
+            self.session.overlap_kernels();
+        }
         if buffers > 0 {
             self.dropped += gpu.api.dropped();
             self.frame.put(&Record::Flush(Flush { at: now() }));

@@ -299,7 +299,7 @@ void standin_launch(const char *name, uint32_t grid, int driver) {
         put64(at + 24, start + 3000);
         put32(at + 40, 0);
         put32(at + 44, 1);
-        put32(at + 48, 7);
+        put32(at + 48, strcmp(name, "kernel_c") ? 7 : 8);
         put32(at + 52, grid), put32(at + 56, 1), put32(at + 60, 1);
         put32(at + 64, 128), put32(at + 68, 1), put32(at + 72, 1);
         put32(at + 76, 1024);

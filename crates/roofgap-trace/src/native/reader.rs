@@ -432,6 +432,7 @@ fn loss_kind(id: &str) -> Option<LossKind> {
         }
         "cupti.kind_refused" => LossKind::KindNotRecorded,
         "cupti.foreign_buffer" => LossKind::ToolDropped,
+        "cupti.serial_kernels" => LossKind::ToolWarning,
         "cupti.last_flush" | "cupti.no_flush" => LossKind::CaptureCut,
         "process.forked" => LossKind::ForkNotRecorded,
         _ => return None,
