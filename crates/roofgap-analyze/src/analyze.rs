@@ -110,6 +110,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     } else {
         own_devices
     };
+    let coverage = coverage(trace, &stages);
     let mut analysis = Analysis {
         schema: SCHEMA.into(),
         sources: sources(trace),
@@ -127,6 +128,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         communication,
         ranks: ranks::table(trace),
         stage1: program.and_then(|account| account.stage1.clone()),
+        coverage,
         reasons,
         ..Analysis::default()
     };
@@ -302,6 +304,27 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
         version: own.and_then(|engine| engine.version.clone()),
         parallelism: own.and_then(|engine| engine.parallelism.clone()),
         told_by: told_by.to_owned(),
+    })
+}
+
+/// Sums up the recorded part of a trace with gaps.
+fn coverage(trace: &Trace, stages: &[Stage]) -> Option<Coverage> {
+    if trace.recorded.is_empty() {
+        return None;
+    }
+    let with_steps = |stage: &&Stage| stage.steps.is_some();
+    let has_steps = stages.iter().any(|stage| with_steps(&stage));
+    let sum = |count: fn(&Stage, &Steps) -> u64| {
+        let counts = stages
+            .iter()
+            .filter_map(|stage| Some(count(stage, stage.steps.as_ref()?)));
+        has_steps.then(|| counts.sum())
+    };
+    Some(Coverage {
+        recorded_steps: sum(|_, steps| steps.count),
+        all_steps: sum(|stage, steps| stage.coverage.as_ref().map_or(steps.count, |part| part.all)),
+        recorded_ns: trace.recorded.iter().map(|recorded| recorded.recorded_ns()).sum(),
+        all_ns: trace.recorded.iter().map(|recorded| recorded.all_ns()).sum(),
     })
 }
 

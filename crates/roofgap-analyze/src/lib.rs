@@ -48,8 +48,8 @@ pub use analyze::{Analyzed, Options, analyze};
 pub use names::{Family, ShortNames, family, is_communication, short_name};
 pub use result::*;
 pub use stages::{
-    Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError, StageIndex,
-    StageRule, StageSet, StageSpans,
+    AllOfStage, Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError,
+    StageIndex, StageRule, StageSet, StageSpans,
 };
 pub use timeline::{Contexts, IntervalSet, Launches, NO_CALL};
 pub use verdict::{Verdict, verdict};

@@ -1,9 +1,9 @@
-//! The entry points for the CUDA driver and for NVTX. Either may be called first, and neither lets a panic through.
+//! The entry points for the CUDA driver, for NVTX and for the program itself. None lets a panic through.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::collector::{gpu, session, thread, writer};
+use crate::collector::{session, thread, writer};
 use crate::nvtx::attach;
 
 /// Starts the recording; called by the CUDA driver of a program with `CUDA_INJECTION64_PATH`. Always returns success, so
@@ -15,7 +15,7 @@ pub extern "C" fn InitializeInjection() -> c_int {
             && session.gpu().is_none()
         {
             thread::register();
-            gpu::start(session);
+            session.start_gpu();
         }
     });
     1
@@ -36,4 +36,32 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
         session::start(writer::run).is_some() && unsafe { attach::attach(get_table) }
     }));
     c_int::from(attached.unwrap_or(false))
+}
+
+/// Begins to record GPU work. Returns 0, or 1 if nothing is recorded in this process, or 2 if CUPTI or CUDA is not available.
+/// A program calls it, as Python does through `ctypes`.
+#[unsafe(no_mangle)]
+pub extern "C" fn roofgap_arm() -> c_int {
+    control(|session| if session.request().is_ok() { 0 } else { 2 })
+}
+
+/// Stops recording GPU work. Returns 0, or 1 if nothing is recorded in this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn roofgap_disarm() -> c_int {
+    control(|session| {
+        session.withdraw();
+        0
+    })
+}
+
+/// Writes the records of finished GPU work. Returns 0 once they are written, 1 if nothing is recorded in this process, or 2 if
+/// that takes too long.
+#[unsafe(no_mangle)]
+pub extern "C" fn roofgap_flush() -> c_int {
+    control(|session| if session.flush_now() { 0 } else { 2 })
+}
+
+fn control(run: impl FnOnce(&'static session::Session) -> c_int) -> c_int {
+    let done = catch_unwind(AssertUnwindSafe(|| session::current().map(run)));
+    done.ok().flatten().unwrap_or(1)
 }

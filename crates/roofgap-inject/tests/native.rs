@@ -1,6 +1,7 @@
 //! The library inside a program: loaded as the driver and NVTX load it, fed by a stand-in CUPTI, ended in every way.
 
 #![cfg(target_os = "linux")]
+#![allow(unsafe_code, reason = "asks for the user")]
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -17,7 +18,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use roofgap_wire::{
-    CutReason, EndKind, Ending, EventKind, HEADER_LEN, Message, Reader, Record, Status, note_path,
+    CutReason, EndKind, Ending, EventKind, HEADER_LEN, Message, Reader, Record, Status, WindowCause,
+    note_path, older_segment,
 };
 
 /// Builds the programs that the tests run, once.
@@ -149,6 +151,17 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Returns the names of the kernels of a capture, each once, in the order of their first launch.
+fn kernel_names(capture: &Capture) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for kernel in &capture.kernels {
+        if !names.contains(&kernel.0.as_str()) {
+            names.push(&kernel.0);
+        }
+    }
+    names
+}
+
 /// Returns true once the work that precedes every scenario is in the capture.
 fn has_work(capture: &Capture) -> bool {
     capture.kernels.len() == 10 && capture.ranges == RANGES
@@ -172,6 +185,8 @@ impl Run {
 struct Capture {
     /// Kernel name, grid, whether a driver call launched it, graph node.
     kernels: Vec<(String, u32, bool, u64)>,
+    /// Kernels whose call is not in the capture.
+    without_call: usize,
     calls: Vec<String>,
     copies: Vec<(u8, u64)>,
     sets: Vec<u64>,
@@ -187,6 +202,9 @@ struct Capture {
     threads: Vec<u32>,
     losses: BTreeMap<String, (u64, String)>,
     malformed: usize,
+    /// Edges of the recorded windows: where one begins, and the cause.
+    edges: Vec<(bool, WindowCause)>,
+    version: u16,
     status: Option<Status>,
     ending: Option<Ending>,
 }
@@ -195,6 +213,7 @@ fn read(path: &Path) -> Capture {
     let mut reader = Reader::open(BufReader::new(File::open(path).unwrap())).unwrap();
     let mut capture = Capture {
         status: reader.header().status,
+        version: reader.header().version,
         ..Capture::default()
     };
     let (mut texts, mut shapes, mut call_names) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -244,21 +263,32 @@ fn read(path: &Path) -> Capture {
                 }
                 Record::NvtxPop(pop) => {
                     let range = stacks.get_mut(&(pop.tid, pop.domain)).and_then(Vec::pop);
-                    capture.ranges.push(range.expect("a pop has its push"));
+                    // Only a file that begins in the middle has a pop without its push.
+                    let begins_late = capture.edges.first() == Some(&(true, WindowCause::Begin));
+                    assert!(range.is_some() || begins_late, "a pop has its push");
+                    capture.ranges.extend(range);
                 }
                 Record::NvtxEnd(_) => capture.ended += 1,
                 Record::Loss(loss) => {
                     let value = (loss.count, loss.detail.to_str().into_owned());
                     capture.losses.insert(loss.id.to_str().into_owned(), value);
                 }
+                Record::Window(window) => {
+                    let cause = WindowCause::from_u8(window.cause);
+                    capture.edges.push((window.on == 1, cause));
+                }
                 Record::Malformed(_) | Record::Unknown(_) => capture.malformed += 1,
                 _ => {}
             }
         }
     }
+    capture.without_call = kernels
+        .iter()
+        .filter(|kernel| !launches.contains_key(&kernel.2))
+        .count();
     capture.kernels = kernels
         .into_iter()
-        .map(|(name, grid, id, node)| (name, grid, launches[&id], node))
+        .map(|(name, grid, id, node)| (name, grid, launches.get(&id).copied().unwrap_or(false), node))
         .collect();
     capture.open = stacks.into_values().flatten().collect();
     capture.ending = reader.ending();
@@ -606,4 +636,365 @@ fn many_launches_lose_nothing() {
     assert_eq!((capture.kernels.len(), capture.calls.len()), (100_000, 100_000));
     assert_eq!(capture.ranges.len(), 2_000);
     assert!(capture.losses.is_empty(), "{:?}", capture.losses);
+}
+
+#[test]
+fn a_continuous_capture_suits_older_readers() {
+    let run = run("exit", &[]);
+    let capture = run.capture();
+    assert_eq!((capture.version, capture.edges.len()), (1, 0));
+    assert_eq!(capture.without_call, 0);
+}
+
+#[test]
+fn only_the_armed_windows_are_recorded() {
+    for dormant in ["1", "lazy"] {
+        let built = built();
+        for cupti in [&built.cupti, &built.old_cupti] {
+            let cupti = cupti.to_str().unwrap();
+            let run = run(
+                "windows",
+                &[("ROOFGAP_NATIVE_DORMANT", dormant), ("CUPTI_LIBRARY", cupti)],
+            );
+            assert!(run.status.success(), "{dormant}: {:?} {}", run.status, run.stderr);
+            let capture = run.capture();
+            assert_eq!(kernel_names(&capture), ["kernel_seen"]);
+            assert_eq!((capture.kernels.len(), capture.without_call), (6, 0));
+            assert_eq!(capture.copies.len(), 4);
+            assert_eq!(
+                capture.ranges,
+                ["LLM@decode_all"],
+                "ranges are recorded all the time"
+            );
+            let (on, off) = ((true, WindowCause::Request), (false, WindowCause::Request));
+            assert_eq!(
+                capture.edges,
+                [(false, WindowCause::Begin), on, off, on, off],
+                "{dormant}"
+            );
+            assert_eq!(capture.version, 2);
+            assert_eq!(capture.devices, ["Stand-in H200"]);
+            assert!(capture.losses.is_empty(), "{:?}", capture.losses);
+        }
+    }
+}
+
+#[test]
+fn a_recording_that_is_turned_off_says_when_it_began() {
+    let run = run_until("serve", &[("ROOFGAP_NATIVE_MAX_S", "1")], |capture| {
+        !capture.edges.is_empty()
+    });
+    assert!(run.status.success(), "{:?}", run.status);
+    let capture = run.capture();
+    assert_eq!(
+        capture.edges,
+        [(true, WindowCause::Begin), (false, WindowCause::Limit)]
+    );
+    assert!(has_work(&capture));
+    assert_eq!(capture.version, 2);
+}
+
+#[test]
+fn cupti_is_loaded_on_the_first_request() {
+    let run = run("lazy", &[("ROOFGAP_NATIVE_DORMANT", "lazy")]);
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    assert_eq!(kernel_names(&run.capture()), ["kernel_seen"]);
+}
+
+#[test]
+fn one_of_n_steps_is_recorded() {
+    let run = run(
+        "steps",
+        &[("ROOFGAP_NATIVE_DUTY", "4"), ("ROOFGAP_NATIVE_DUTY_MS", "600000")],
+    );
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    let capture = run.capture();
+    let mut by_grid: BTreeMap<u32, usize> = BTreeMap::new();
+    for kernel in capture.kernels.iter().filter(|kernel| kernel.0 == "kernel_step") {
+        *by_grid.entry(kernel.1).or_default() += 1;
+    }
+    // Steps 0, 4 and 8; a grid is the number of its step plus 1.
+    assert_eq!(by_grid, BTreeMap::from([(1, 4), (5, 4), (9, 4)]));
+    assert_eq!(kernel_names(&capture), ["kernel_prefill", "kernel_step"]);
+    let steps = capture.ranges.iter().filter(|range| *range == "LLM@decode_step");
+    assert_eq!(steps.count(), 10, "every step is marked");
+    let by_steps = capture.edges.iter().filter(|edge| edge.1 == WindowCause::Steps);
+    // Off before step 1, on before 4, off before 5, on before 8, off before 9; on before the prefill unless time had armed it.
+    assert!((5..=6).contains(&by_steps.count()), "{:?}", capture.edges);
+    assert_eq!(capture.without_call, 0);
+}
+
+#[test]
+fn the_socket_controls_a_running_program() {
+    use std::io::{BufRead, Write};
+    use std::os::unix::net::UnixStream;
+
+    let built = built();
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("control");
+    let captures = folder.path().join("captures");
+    std::fs::create_dir(&captures).unwrap();
+    let mut child = Command::new(&built.program)
+        .arg("serve")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .env("CUDA_INJECTION64_PATH", &built.library)
+        .env("NVTX_INJECTION64_PATH", &built.library)
+        .env("CUPTI_LIBRARY", &built.cupti)
+        .env("ROOFGAP_NATIVE_DIR", &captures)
+        .env("ROOFGAP_NATIVE_CONTROL", &control)
+        .env("ROOFGAP_NATIVE_DORMANT", "lazy")
+        .spawn()
+        .unwrap();
+    let path = control.join(format!("{}.sock", child.id()));
+    let deadline = Instant::now() + PATIENCE;
+    let stream = loop {
+        match UnixStream::connect(&path) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let mut ask = |command: &str| {
+        (&stream).write_all(format!("{command}\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    // The program may not have started CUDA yet.
+    while ask("arm") != "ok armed" {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(ask("status").starts_with("ok armed windows=1 cupti=loaded file="));
+    assert_eq!(ask("disarm"), "ok dormant");
+    assert!(ask("status").starts_with("ok dormant windows=1 "));
+    assert_eq!(ask("flush"), "ok flushed");
+    assert!(ask("dance").starts_with("error unknown command"));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(!path.exists(), "the socket is removed");
+    let files = files(&captures);
+    let capture = read(&files[0]);
+    let on = capture.edges.iter().filter(|edge| edge.0).count();
+    assert_eq!((files.len(), on), (1, 1), "{:?}", capture.edges);
+}
+
+#[test]
+fn a_shared_folder_gets_no_socket() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = run(
+        "exit",
+        &[("ROOFGAP_NATIVE_CONTROL", folder.path().to_str().unwrap())],
+    );
+    assert!(run.status.success());
+    assert!(files(folder.path()).is_empty());
+    let capture = run.capture();
+    assert!(
+        capture.losses["control.refused"].1.contains("0700"),
+        "{:?}",
+        capture.losses
+    );
+    assert_eq!(capture.kernels.len(), 10);
+}
+
+#[test]
+fn the_other_profiler_is_named() {
+    let run = run("exit", &[("STANDIN_SUBSCRIBE", "39")]);
+    let capture = run.capture();
+    assert!(
+        capture.losses["cupti.other_profiler"]
+            .1
+            .contains("CUPTI for Monitor"),
+        "{:?}",
+        capture.losses
+    );
+}
+
+#[test]
+fn cheaper_ways_of_recording_have_the_same_kernels() {
+    let expected: Vec<(String, u32)> = {
+        let run = run("exit", &[]);
+        run.capture().kernels.into_iter().map(|k| (k.0, k.1)).collect()
+    };
+    for settings in [
+        &[("ROOFGAP_NATIVE_KERNELS", "serial")][..],
+        &[("ROOFGAP_NATIVE_CALLS", "launches")],
+        &[("ROOFGAP_NATIVE_CALLS", "none")],
+        &[("ROOFGAP_NATIVE_BUFFER_KB", "8"), ("ROOFGAP_NATIVE_BUFFERS", "4")],
+        &[("ROOFGAP_NATIVE_ZEROED", "0")],
+        &[
+            ("ROOFGAP_NATIVE_DEVICE_BUFFER_KB", "64"),
+            ("ROOFGAP_NATIVE_DEVICE_BUFFERS", "2"),
+            ("ROOFGAP_NATIVE_PINNED", "1"),
+        ],
+    ] {
+        let run = run("exit", settings);
+        assert!(run.status.success(), "{settings:?}");
+        let capture = run.capture();
+        let kernels: Vec<(String, u32)> = capture.kernels.iter().map(|k| (k.0.clone(), k.1)).collect();
+        assert_eq!(kernels, expected, "{settings:?}");
+        let calls = settings.iter().find(|pair| pair.0 == "ROOFGAP_NATIVE_CALLS");
+        match calls.map(|pair| pair.1) {
+            Some("none") => assert!(capture.calls.is_empty()),
+            Some("launches") => {
+                assert_eq!(capture.without_call, 0);
+                let waits = capture.calls.iter().filter(|name| name.contains("Synchronize"));
+                assert_eq!(waits.count(), 0);
+            }
+            _ => assert_eq!(capture.without_call, 0, "{settings:?}"),
+        }
+        assert!(capture.losses.is_empty(), "{settings:?}: {:?}", capture.losses);
+    }
+    let refused = run(
+        "exit",
+        &[("ROOFGAP_NATIVE_PINNED", "1"), ("STANDIN_REFUSE_ATTRIBUTE", "8")],
+    );
+    let capture = refused.capture();
+    assert_eq!(capture.losses["cupti.attribute_refused"].1, "pinned memory");
+    assert_eq!(capture.kernels.len(), 10);
+}
+
+#[test]
+fn only_the_last_events_are_kept() {
+    // By time, and by size: the whole capture has several MB.
+    let by_time = [("ROOFGAP_NATIVE_LAST_MS", "1")];
+    let by_size = [
+        ("ROOFGAP_NATIVE_LAST_MS", "3600000"),
+        ("ROOFGAP_NATIVE_MAX_MB", "1"),
+    ];
+    for settings in [&by_time[..], &by_size] {
+        last_events(settings);
+    }
+}
+
+fn last_events(settings: &[(&str, &str)]) {
+    let run = run("many", settings);
+    assert!(run.status.success());
+    let sizes = run.files().into_iter().map(|path| path.metadata().unwrap().len());
+    let bytes: u64 = sizes.sum();
+    // Half of the limit in each file, and the frame that exceeds it.
+    assert!(settings.len() == 1 || bytes < 2 << 20, "{bytes}");
+    let files = run.files();
+    assert_eq!(files.len(), 2, "{files:?}");
+    assert_eq!(files[1], older_segment(&files[0]));
+    let (new, old) = (read(&files[0]), read(&files[1]));
+    let kernels = new.kernels.len() + old.kernels.len();
+    assert!(kernels < 100_000, "{kernels}");
+    // Each file can be read by itself.
+    for capture in [&new, &old] {
+        assert!(capture.kernels.iter().all(|kernel| kernel.0 == "kernel_many"));
+        assert_eq!(capture.version, 2);
+        assert_eq!(capture.edges.first(), Some(&(true, WindowCause::Begin)));
+    }
+    assert_eq!(new.ending, Some(Ending::Complete { how: EndKind::Exit }));
+}
+
+/// Returns true if the tests run as root, who may change users and roots.
+fn is_root() -> bool {
+    // SAFETY: only answers.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[test]
+fn a_program_that_changes_its_user_or_its_root_is_recorded_to_the_end() {
+    if !is_root() {
+        return;
+    }
+    for how in ["setuid", "chroot"] {
+        let jail = tempfile::tempdir().unwrap();
+        let run = run_until(how, &[("JAIL", jail.path().to_str().unwrap())], has_work);
+        assert!(run.status.success(), "{how}: {:?}", run.status);
+        let capture = run.capture();
+        assert_eq!(capture.ranges.last().map(String::as_str), Some("@after"), "{how}");
+        assert_eq!(capture.kernels.len(), 11, "{how}");
+        assert_eq!(
+            capture.ending,
+            Some(Ending::Complete { how: EndKind::Exit }),
+            "{how}"
+        );
+        assert!(files(jail.path()).is_empty(), "{how}");
+    }
+}
+
+#[test]
+fn a_program_with_more_rights_than_its_user_is_not_recorded() {
+    use std::os::unix::fs::PermissionsExt;
+
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy(&built().program, &program).unwrap();
+    std::os::unix::fs::chown(&program, Some(65534), Some(65534)).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let captures = folder.path().join("captures");
+    std::fs::create_dir(&captures).unwrap();
+    std::fs::set_permissions(&captures, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let run = |program: &Path| {
+        let done = Command::new(program)
+            .arg("secure")
+            .env("CUDA_INJECTION64_PATH", &built().library)
+            .env("CUPTI_LIBRARY", &built().cupti)
+            .env("ROOFGAP_NATIVE_DIR", &captures)
+            .output()
+            .unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    // A file system that ignores the bit gives no rights, and then there is nothing to test. 99: the other user cannot read
+    // the library.
+    match run(&program).as_str() {
+        "1 1\n" | "1 99\n" => assert!(files(&captures).is_empty()),
+        other => assert!(other.starts_with("0 "), "{other}"),
+    }
+    assert_eq!(run(&built().program), "0 0\n");
+    assert_eq!(files(&captures).len(), 1);
+}
+
+#[test]
+fn a_long_program_is_accounted_for_in_flat_memory() {
+    let small = [
+        ("ROOFGAP_NATIVE_BUFFER_KB", "64"),
+        ("ROOFGAP_NATIVE_BUFFERS", "8"),
+    ];
+    let length = [
+        ("SOAK_LAUNCHES", "200000"),
+        ("SOAK_WINDOW", "20000"),
+        ("ROOFGAP_NATIVE_DORMANT", "1"),
+    ];
+    let settings: Vec<(&str, &str)> = small.into_iter().chain(length).collect();
+    let run = run("soak", &settings);
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    let mut numbers = run
+        .stdout
+        .split_whitespace()
+        .map(|word| word.parse::<i64>().unwrap());
+    let (recorded, grown) = (numbers.next().unwrap(), numbers.next().unwrap());
+    let capture = run.capture();
+    let count = |id: &str| capture.losses.get(id).map_or(0, |loss| loss.0);
+    // A kernel and its call are two records; CUPTI drops what finds no buffer, and counts it.
+    let written = capture.kernels.len() + capture.calls.len();
+    assert_eq!(written as u64 + count("cupti.dropped"), 2 * recorded as u64);
+    assert_eq!(recorded, 100_000);
+    assert!(grown < 16 << 10, "{grown} KiB");
+    assert_eq!(capture.edges.len(), 11);
+    assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
+}
+
+#[test]
+fn serial_records_give_way_to_a_second_stream() {
+    let settings = [("ROOFGAP_NATIVE_KERNELS", "auto")];
+    let run = run_until("serve", &settings, |capture| {
+        capture.losses.contains_key("cupti.serial_kernels")
+    });
+    assert!(run.status.success());
+    let capture = run.capture();
+    assert_eq!(capture.kernels.len(), 10);
+    assert_eq!(capture.losses.len(), 1, "{:?}", capture.losses);
 }

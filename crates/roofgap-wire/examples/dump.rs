@@ -49,6 +49,12 @@ struct Summary {
     /// Correlations of calls, and of kernels.
     called: HashSet<u32>,
     launched: Vec<u32>,
+    /// Kernels that are nodes of a graph.
+    graph_kernels: u64,
+    /// Function and correlation of each call.
+    each_call: Vec<(u32, u32)>,
+    /// Edges of the recorded windows: true where one begins, and its time.
+    windows: Vec<(bool, u64)>,
     ranges: BTreeMap<(u32, String), u64>,
     facts: Vec<String>,
     losses: BTreeMap<String, (u64, String)>,
@@ -60,6 +66,7 @@ impl Summary {
             Record::Kernel(kernel) => {
                 let entry = self.kernels.entry(kernel.shape).or_default();
                 entry.0 += 1;
+                self.graph_kernels += u64::from(kernel.node != 0);
                 self.launched.push(kernel.correlation);
                 entry.1 += kernel.end.saturating_sub(kernel.start);
                 "kernel"
@@ -67,6 +74,7 @@ impl Summary {
             Record::Call(call) => {
                 *self.calls.entry(call.api).or_default() += 1;
                 self.called.insert(call.correlation);
+                self.each_call.push((call.api, call.correlation));
                 "call"
             }
             Record::Memcpy(_) => "copy",
@@ -123,6 +131,10 @@ impl Summary {
                 }
                 "clocks"
             }
+            Record::Window(window) => {
+                self.windows.push((window.on == 1, window.at));
+                "window"
+            }
             Record::Malformed(_) => "malformed",
             Record::Unknown(_) => "unknown",
             _ => "other",
@@ -157,12 +169,36 @@ impl Summary {
             .iter()
             .filter(|id| !self.called.contains(id))
             .count();
+        let ran: HashSet<u32> = self.launched.iter().copied().collect();
+        let is_launch = |api: &u32| {
+            self.call_names
+                .get(api)
+                .is_some_and(|name| name.contains("LaunchKernel"))
+        };
+        let without_kernel = self
+            .each_call
+            .iter()
+            .filter(|(api, id)| is_launch(api) && !ran.contains(id))
+            .count();
+        let (mut armed_ns, mut begun) = (0, None);
+        for &(on, at) in &self.windows {
+            match (on, begun) {
+                (true, None) => begun = Some(at),
+                (false, Some(start)) => {
+                    armed_ns += at.saturating_sub(start);
+                    begun = None;
+                }
+                _ => {}
+            }
+        }
         let losses = self
             .losses
             .iter()
             .map(|(id, (count, detail))| format!("{id:?}:[{count},{detail:?}]"));
         format!(
-            "{{\"ending\":{ending:?},\"kernels_without_call\":{orphans},\"records\":{:?},\"facts\":{:?},\"calls\":{{{}}},\"ranges\":{{{}}},\"losses\":{{{}}},\"kernels\":[{}]}}",
+            "{{\"ending\":{ending:?},\"kernels_without_call\":{orphans},\"launches_without_kernel\":{without_kernel},\"graph_kernels\":{},\"window_edges\":{},\"armed_ns\":{armed_ns},\"records\":{:?},\"facts\":{:?},\"calls\":{{{}}},\"ranges\":{{{}}},\"losses\":{{{}}},\"kernels\":[{}]}}",
+            self.graph_kernels,
+            self.windows.len(),
             self.records,
             self.facts,
             list(calls),

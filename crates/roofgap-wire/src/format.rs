@@ -7,8 +7,15 @@ use std::path::{Path, PathBuf};
 /// First bytes of every capture.
 pub const MAGIC: &[u8; 6] = b"RGCAP\0";
 
-/// Format version this build writes, and the newest it reads.
-pub const VERSION: u16 = 1;
+/// Newest format version that this build reads.
+pub const VERSION: u16 = WITH_WINDOWS;
+
+/// Version of a capture that was recorded without interruption.
+pub(crate) const CONTINUOUS: u16 = 1;
+
+/// Version of a capture with [`Window`](crate::Window) records. Older readers would show the time between two windows as idle,
+/// so they must reject it.
+pub const WITH_WINDOWS: u16 = 2;
 
 /// First bytes of every frame.
 pub(crate) const FRAME_MARK: u32 = u32::from_le_bytes(*b"RGFR");
@@ -31,6 +38,15 @@ pub fn looks_like(start: &[u8]) -> bool {
 pub fn note_path(capture: &Path) -> PathBuf {
     let mut name = capture.as_os_str().to_owned();
     name.push(".log");
+    name.into()
+}
+
+/// Returns the path of the older segment of a capture that keeps only the last seconds. The collector renames a full capture
+/// to it and goes on in a new file; ids mean the same in both.
+#[must_use]
+pub fn older_segment(capture: &Path) -> PathBuf {
+    let mut name = capture.as_os_str().to_owned();
+    name.push(".old");
     name.into()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The status is in the header, because on a full disk bytes can be overwritten but not appended.
 
-use crate::format::{MAGIC, VERSION, WireError, looks_like};
+use crate::format::{CONTINUOUS, MAGIC, VERSION, WireError, looks_like};
 
 /// Length of the header, bytes.
 pub const HEADER_LEN: usize = 64;
@@ -113,7 +113,7 @@ impl Header {
     #[must_use]
     pub fn new(pid: u32, opened_ns: u64, start_ticks: u64) -> Self {
         Self {
-            version: VERSION,
+            version: CONTINUOUS,
             pid,
             opened_ns,
             start_ticks,
@@ -216,10 +216,10 @@ mod tests {
     #[test]
     fn a_newer_version_is_rejected() {
         let mut bytes = Header::new(1, 2, 3).encode();
-        bytes[6] = 2;
+        bytes[6] = 3;
         assert!(matches!(
             Header::decode(&bytes),
-            Err(WireError::Version { found: 2 })
+            Err(WireError::Version { found: 3 })
         ));
     }
 

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Fields may be appended to a record and tags may be added without a new version: a reader takes the fields it knows
-//! and skips unknown tags. Any other change needs a new version, which older readers reject.
+//! and skips unknown tags. Any other change needs a new version, which older readers reject. Version 2 marks a capture with
+//! [`Window`] records, outside of which GPU work was not recorded; the collector writes version 1 until it needs one.
 //! Names, launch shapes and streams are written before the first record that refers to them, so a file truncated at any
 //! byte reads up to its last whole frame.
 //!
@@ -47,7 +48,7 @@ mod reader;
 mod record;
 
 pub use field::Text;
-pub use format::{MAGIC, VERSION, WireError, looks_like, note_path};
+pub use format::{MAGIC, VERSION, WITH_WINDOWS, WireError, looks_like, note_path, older_segment};
 pub use frame::{FrameBuilder, MAX_RAW};
 pub use head::{HEAD_MAX, RecordHead};
 pub use header::{HEADER_LEN, Header, Status, StopCode};
@@ -56,5 +57,5 @@ pub use reader::{CutReason, EndKind, Ending, Reader, Records};
 pub use record::{
     Call, CallName, Category, ClockPair, Cupti, Device, Domain, End, Flush, GraphLaunch, Kernel, LaunchShape,
     Loss, Memcpy, Memset, NvtxEnd, NvtxPop, Process, Record, Registered, StreamEntry, Synchronization,
-    TextEntry, Thread, ThreadName,
+    TextEntry, Thread, ThreadName, Window, WindowCause,
 };

@@ -93,7 +93,8 @@ records! {
         /// Version as `cuptiGetVersion` returns it.
         version: u32,
         /// Bit flags: 1 only selected calls are recorded, 2 copies and sets are on, 4 graphs are recorded as whole
-        /// launches, 8 calls are recorded through callbacks.
+        /// launches, 8 calls are recorded through callbacks, 16 kernels are
+        /// recorded one at a time.
         options: u32,
         /// Path of the library.
         path: Text<'a>,
@@ -363,5 +364,56 @@ records! {
         how: u8,
         /// Time, ns.
         at: u64,
+    }
+    /// An edge of a recorded window. GPU work launched between an edge with `on` 1 and the next with `on` 0 is recorded, other
+    /// GPU work is not. A capture without this record is one window.
+    25 Window {
+        /// 1 where recording begins, 0 where it ends.
+        on: u8,
+        /// Cause, a [`WindowCause`].
+        cause: u8,
+        /// Time, ns: after recording began, or before it ended.
+        at: u64,
+    }
+}
+
+/// Cause of an edge of a recorded window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowCause {
+    /// The state at the begin of a file.
+    Begin,
+    /// A request: a command, or a call of the program.
+    Request,
+    /// The duty cycle, by steps.
+    Steps,
+    /// The duty cycle, by time.
+    Time,
+    /// A limit of the recording.
+    Limit,
+    /// A cause unknown to this version.
+    Other(u8),
+}
+
+impl WindowCause {
+    const ALL: [Self; 5] = [Self::Begin, Self::Request, Self::Steps, Self::Time, Self::Limit];
+
+    /// Returns the number in [`Window`].
+    #[must_use]
+    pub fn to_u8(self) -> u8 {
+        match self {
+            Self::Begin => 0,
+            Self::Request => 1,
+            Self::Steps => 2,
+            Self::Time => 3,
+            Self::Limit => 4,
+            Self::Other(cause) => cause,
+        }
+    }
+
+    /// Returns the cause of a number in [`Window`].
+    #[must_use]
+    pub fn from_u8(number: u8) -> Self {
+        let known = Self::ALL.into_iter().find(|cause| cause.to_u8() == number);
+        known.unwrap_or(Self::Other(number))
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use roofgap_wire::{
     Call, CutReason, End, EndKind, Ending, EventKind, FrameBuilder, HEADER_LEN, Header, Kernel, LaunchShape,
     Loss, Message, NvtxEvent, NvtxPop, Process, Reader, Record, Status, StopCode, StreamEntry, Text,
-    TextEntry, WireError,
+    TextEntry, WITH_WINDOWS, Window, WindowCause, WireError,
 };
 
 /// A capture of `frames` frames with a few records each, and an end when asked for.
@@ -230,6 +230,34 @@ fn unknown_tags_and_longer_records_are_taken() {
         )
     );
     assert_eq!(seen[2], "Malformed(19)");
+}
+
+#[test]
+fn windows_round_trip_and_raise_the_version() {
+    let window = |on, cause: WindowCause, at| {
+        Record::Window(Window {
+            on,
+            cause: cause.to_u8(),
+            at,
+        })
+    };
+    let edges = [
+        window(1, WindowCause::Begin, 5),
+        window(0, WindowCause::Request, 9),
+    ];
+    let mut frame = FrameBuilder::new();
+    edges.iter().for_each(|edge| frame.put(edge));
+    let mut header = Header::new(1, 2, 3);
+    assert_eq!(header.version, 1, "a capture without windows suits every reader");
+    header.version = WITH_WINDOWS;
+    let mut bytes = header.encode().to_vec();
+    bytes.extend_from_slice(frame.close());
+    assert_eq!(Reader::open(&bytes[..]).unwrap().header().version, 2);
+    let expected: Vec<String> = edges.iter().map(|edge| format!("{edge:?}")).collect();
+    assert_eq!(read(&bytes).unwrap().0, expected);
+    for number in 0..=255 {
+        assert_eq!(WindowCause::from_u8(number).to_u8(), number);
+    }
 }
 
 proptest! {

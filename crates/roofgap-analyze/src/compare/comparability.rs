@@ -140,6 +140,19 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
                 meaning: "the stage has a different number of steps: compare by step".into(),
             });
         }
+        if stage.coverage.is_some() != other.coverage.is_some() {
+            let part = |s: &crate::result::Stage| match &s.coverage {
+                Some(part) => format!("{} of {}", part.recorded, part.all),
+                None => "all".to_owned(),
+            };
+            found.list.push(Difference {
+                what: format!("{}.coverage", stage.name),
+                weight: Weight::Incomparable,
+                base: Some(part(stage)),
+                head: Some(part(other)),
+                meaning: "one side was recorded in part: its numbers are those of the recorded steps".into(),
+            });
+        }
         if stage.from != other.from {
             found.list.push(Difference {
                 what: format!("{}.from", stage.name),

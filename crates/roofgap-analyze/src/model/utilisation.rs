@@ -152,6 +152,13 @@ pub(crate) fn add_utilisation(
             missing(&[&no_mfu, &no_mbu], ONE_OF_SEVERAL);
             continue;
         }
+        if stage.coverage.is_some() {
+            missing(
+                &[&no_mfu, &no_mbu],
+                "only a part of its steps was recorded; the work of that part is not known",
+            );
+            continue;
+        }
         let steps = stage.steps.as_ref().map(|s| s.count);
         let known = model.map_err(|why| why.to_string()).and_then(|model| {
             let gpu = gpu.map_err(|why| why.to_string())?;

@@ -3,6 +3,7 @@
 //! Times are integer nanoseconds, sizes are bytes, percentages run from 0 to 100. A value that was not measured is `None`.
 
 mod capture;
+mod coverage;
 mod gpu_work;
 mod per_run;
 mod reason;
@@ -13,6 +14,7 @@ mod utilisation;
 pub use capture::{
     DeviceInfo, EngineInfo, KernelOrigin, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo,
 };
+pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
@@ -93,6 +95,9 @@ pub struct Analysis {
     /// Figures of the Stage 1 runner that ran the model.
     #[serde(default)]
     pub stage1: Option<Stage1Figures>,
+    /// The recorded part; `None` where everything was recorded.
+    #[serde(default)]
+    pub coverage: Option<Coverage>,
     /// Reasons for values that are null or empty.
     #[serde(default)]
     pub reasons: Vec<Reason>,

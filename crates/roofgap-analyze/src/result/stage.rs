@@ -1,6 +1,6 @@
 //! The numbers of one stage.
 
-use super::{CopyRow, GraphRow, Kernel, Mbu, Mfu};
+use super::{CopyRow, GraphRow, Kernel, Mbu, Mfu, StageCoverage};
 use serde::{Deserialize, Serialize};
 
 /// The kind of a stage.
@@ -138,6 +138,9 @@ pub struct Stage {
     /// Graphs that were recorded as one operation, by total time.
     #[serde(default)]
     pub graphs: Vec<GraphRow>,
+    /// The recorded part, of which all other numbers are; `None` where all of it was recorded.
+    #[serde(default)]
+    pub coverage: Option<StageCoverage>,
 }
 
 impl Stage {

@@ -1,7 +1,7 @@
 //! The steps of a serving engine among the ranges of a trace, as stages.
 
 use super::engines::{Engine, EngineStep, is_graph_capture};
-use super::instances::Warmup;
+use super::instances::{AllOfStage, Warmup, all_of, is_recorded};
 use crate::result::StageKind;
 use crate::timeline::IntervalSet;
 use roofgap_trace::{NameId, Range, ThreadId, Trace};
@@ -15,6 +15,23 @@ pub(super) struct EngineStage {
     pub(super) rows: Vec<u32>,
     /// The step of each row.
     pub(super) steps: Vec<EngineStep>,
+    /// Extent with the steps that were not recorded; `None` if all were.
+    pub(super) all: Option<AllOfStage>,
+}
+
+impl EngineStage {
+    /// Leaves only the steps that were recorded as a whole.
+    fn keep_recorded(&mut self, trace: &Trace) {
+        let recorded: Vec<bool> = self.rows.iter().map(|row| is_recorded(trace, *row)).collect();
+        if recorded.iter().all(|recorded| *recorded) {
+            return;
+        }
+        self.all = Some(all_of(trace, &self.rows));
+        let mut keep = recorded.iter();
+        self.rows.retain(|_| keep.next().is_some_and(|keep| *keep));
+        let mut keep = recorded.iter();
+        self.steps.retain(|_| keep.next().is_some_and(|keep| *keep));
+    }
 }
 
 /// All steps of an engine, by kind.
@@ -81,6 +98,7 @@ impl EngineSteps {
                     kind,
                     rows: Vec::new(),
                     steps: Vec::new(),
+                    all: None,
                 });
                 found.stages.len() - 1
             });
@@ -88,6 +106,12 @@ impl EngineSteps {
                 stage.rows.push(row);
                 stage.steps.push(step);
             }
+        }
+        if !trace.recorded.is_empty() {
+            found
+                .stages
+                .iter_mut()
+                .for_each(|stage| stage.keep_recorded(trace));
         }
         found
     }

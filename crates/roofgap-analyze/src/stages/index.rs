@@ -2,12 +2,12 @@
 
 use super::engine_steps::EngineSteps;
 use super::engines::{Engine, EngineStep, is_profiler_step};
-use super::instances::{StageRanges, Warmup};
+use super::instances::{AllOfStage, StageRanges, Warmup};
 use super::rule::{StageRule, StageSet};
 use crate::result::StageKind;
 use crate::timeline::{Contexts, Launches};
-use roofgap_trace::{Ns, Trace, range_name};
-use rustc_hash::FxHashSet;
+use roofgap_trace::{Ns, ProcessId, Trace, range_name};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Marks a context outside of every instance, or outside of every stage.
 const NOWHERE: u32 = u32::MAX;
@@ -53,6 +53,8 @@ struct IndexedStage {
     engine_steps: Vec<EngineStep>,
     /// Holds every operation, launched in a known context or not.
     whole: bool,
+    /// Extent with the part that was not recorded; `None` if all was.
+    all: Option<AllOfStage>,
     /// Position of the instance for each context, or [`NOWHERE`].
     instance_of_context: Vec<u32>,
 }
@@ -68,6 +70,8 @@ pub struct StageIndex {
     /// All engine steps of all stages, in the order of start.
     engine_spans: Vec<Span>,
     engine: Option<Engine>,
+    /// Position of the recorded window of each operation, for the stage that holds the whole trace; empty without gaps.
+    window_of_op: Vec<u32>,
 }
 
 /// A stage of the set that does not occur in the trace.
@@ -95,9 +99,12 @@ impl StageIndex {
         };
         let mut absent = Vec::new();
         for (position, rule) in set.stages.iter().enumerate() {
-            let found = StageRanges::find(trace, rule, &warmup, set);
+            let mut found = StageRanges::find(trace, rule, &warmup, set);
+            let all = found.keep_recorded(trace);
             if found.instances.is_empty() {
-                let why = if found.in_warmup > 0 {
+                let why = if let Some(all) = all {
+                    not_recorded(all)
+                } else if found.in_warmup > 0 {
                     format!("all {} matching ranges are inside a warm-up", found.in_warmup)
                 } else if rule.requested {
                     no_match(trace, rule)
@@ -123,10 +130,11 @@ impl StageIndex {
                 spans,
                 engine_steps: Vec::new(),
                 whole: false,
+                all,
             });
         }
         if index.stages.is_empty() {
-            index.add_engine_stages(trace, &warmup);
+            index.add_engine_stages(trace, &warmup, &mut absent);
         }
         if index.stages.is_empty() && set.stages.iter().all(|rule| !rule.requested) {
             index.add_whole_trace(trace);
@@ -139,10 +147,17 @@ impl StageIndex {
     }
 
     /// Adds the stages that the step names of a serving engine give.
-    fn add_engine_stages(&mut self, trace: &Trace, warmup: &Warmup) {
+    fn add_engine_stages(&mut self, trace: &Trace, warmup: &Warmup, absent: &mut Vec<AbsentStage>) {
         let found = EngineSteps::find(trace, warmup);
         self.engine = found.engine;
         for (position, stage) in found.stages.into_iter().enumerate() {
+            if let (true, Some(all)) = (stage.rows.is_empty(), stage.all) {
+                absent.push(AbsentStage {
+                    name: stage.name.to_owned(),
+                    why: not_recorded(all),
+                });
+                continue;
+            }
             let instances = spans(trace, &stage.rows);
             self.engine_spans.extend(&instances);
             self.stages.push(IndexedStage {
@@ -157,6 +172,7 @@ impl StageIndex {
                 },
                 engine_steps: stage.steps,
                 whole: false,
+                all: stage.all,
             });
         }
         self.engine_spans.sort_by_key(|span| (span.start, span.range));
@@ -179,23 +195,69 @@ impl StageIndex {
             .filter(is_step)
             .map(|row| row as u32)
             .collect();
+        let mut instances = vec![Span {
+            start,
+            end,
+            range: None,
+        }];
+        if !trace.recorded.is_empty() {
+            (instances, self.window_of_op) = self.recorded_windows(trace);
+        }
         self.stages.push(IndexedStage {
             name: "all".to_owned(),
             kind: StageKind::Whole,
             rule: 0,
             instance_of_context: Vec::new(),
             spans: StageSpans {
-                instances: vec![Span {
-                    start,
-                    end,
-                    range: None,
-                }],
+                instances,
                 steps: spans(trace, &steps),
                 notes: Vec::new(),
             },
             engine_steps: Vec::new(),
             whole: true,
+            all: None,
         });
+    }
+
+    /// Returns the recorded windows that have operations, and for each operation the position of the window in which it was launched.
+    fn recorded_windows(&self, trace: &Trace) -> (Vec<Span>, Vec<u32>) {
+        let (ops, calls) = (&trace.ops, &trace.calls);
+        let mut windows: Vec<Span> = Vec::new();
+        let mut of_op = Vec::with_capacity(ops.len());
+        let mut known: FxHashMap<(ProcessId, usize), u32> = FxHashMap::default();
+        for op in 0..ops.len() {
+            let call = self.launches.call_of_op.get(op).copied();
+            let at = call.and_then(|call| calls.start.get(call as usize)).copied();
+            let (process, at) = (ops.process[op], at.unwrap_or(ops.start[op]));
+            let recorded = trace.recorded.iter().find(|recorded| recorded.process == process);
+            // What was launched at an edge of a window counts to the window before it.
+            let (window, (start, end)) = match recorded {
+                Some(recorded) => {
+                    let after = recorded.windows.partition_point(|window| window.0 <= at);
+                    let window = after.saturating_sub(1);
+                    let span = recorded.windows.get(window).copied();
+                    (window, span.unwrap_or((ops.start[op], ops.end[op])))
+                }
+                None => (0, (ops.start[op], ops.end[op])),
+            };
+            let position = *known.entry((process, window)).or_insert_with(|| {
+                windows.push(Span {
+                    start,
+                    end,
+                    range: None,
+                });
+                windows.len() as u32 - 1
+            });
+            if let Some(span) = windows.get_mut(position as usize).filter(|_| recorded.is_none()) {
+                *span = Span {
+                    start: span.start.min(start),
+                    end: span.end.max(end),
+                    range: None,
+                };
+            }
+            of_op.push(position);
+        }
+        (windows, of_op)
     }
 
     fn first_stages(&self) -> Vec<u32> {
@@ -244,6 +306,11 @@ impl StageIndex {
             .map_or(StageKind::Custom, |stage| stage.kind)
     }
 
+    /// Returns the extent of a stage with the part that was not recorded; `None` if all of it was recorded.
+    pub fn all_of(&self, stage: usize) -> Option<AllOfStage> {
+        self.stages.get(stage)?.all
+    }
+
     /// Returns the engine step of each instance of a stage; empty for a stage that is not made of engine steps.
     pub fn engine_steps(&self, stage: usize) -> &[EngineStep] {
         self.stages.get(stage).map_or(&[], |stage| &stage.engine_steps)
@@ -286,7 +353,7 @@ impl StageIndex {
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
         if self.stages.get(stage)?.whole {
-            return Some(0);
+            return Some(self.window_of_op.get(op).map_or(0, |at| *at as usize));
         }
         self.instance_of_context(stage, self.context_of_op(op))
     }
@@ -379,6 +446,14 @@ fn spans(trace: &Trace, rows: &[u32]) -> Vec<Span> {
         })
     };
     rows.iter().filter_map(span).collect()
+}
+
+/// Explains why a stage has no numbers although its ranges were found.
+fn not_recorded(all: AllOfStage) -> String {
+    format!(
+        "its ranges are there ({} steps or instances), and none of them lies in a recorded window",
+        all.count
+    )
 }
 
 /// Explains why a requested stage matches nothing, with the range names that exist.

@@ -2,7 +2,7 @@
 
 use super::rule::{Pattern, StageRule, StageSet};
 use crate::timeline::IntervalSet;
-use roofgap_trace::{NameId, Range, ThreadId, Trace};
+use roofgap_trace::{NameId, Ns, Range, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Ranges found for one stage. All lists hold rows of `Trace::ranges`, in the order of their start.
@@ -65,7 +65,49 @@ impl Warmup {
     }
 }
 
+/// The extent of a stage that was not recorded as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllOfStage {
+    /// Number of its steps, or of its instances where it has none.
+    pub count: u64,
+    /// Their CPU time, ns.
+    pub wall_ns: Ns,
+}
+
+/// Tells whether a range lies in a recorded window of its process.
+pub(super) fn is_recorded(trace: &Trace, row: u32) -> bool {
+    let range = trace.ranges.rows.get(row as usize);
+    range.is_some_and(|range| trace.window_of(range.process, range.start, range.end).is_some())
+}
+
+/// Sums up ranges before those that were not recorded are left out.
+pub(super) fn all_of(trace: &Trace, rows: &[u32]) -> AllOfStage {
+    let ranges = rows.iter().filter_map(|row| trace.ranges.rows.get(*row as usize));
+    AllOfStage {
+        count: rows.len() as u64,
+        wall_ns: ranges.map(|range| range.end - range.start).sum(),
+    }
+}
+
 impl StageRanges {
+    /// Leaves only what was recorded as a whole. The recorded steps of a stage with gaps are its instances. Returns the extent
+    /// before that; `None` if nothing was left out.
+    pub(super) fn keep_recorded(&mut self, trace: &Trace) -> Option<AllOfStage> {
+        if trace.recorded.is_empty() || self.instances.iter().all(|row| is_recorded(trace, *row)) {
+            return None;
+        }
+        let of_steps = !self.steps.is_empty();
+        let all = all_of(trace, if of_steps { &self.steps } else { &self.instances });
+        self.steps.retain(|row| is_recorded(trace, *row));
+        self.notes.retain(|row| is_recorded(trace, *row));
+        if of_steps {
+            self.instances.clone_from(&self.steps);
+        } else {
+            self.instances.retain(|row| is_recorded(trace, *row));
+        }
+        Some(all)
+    }
+
     /// Finds the ranges of one stage.
     pub(super) fn find(trace: &Trace, rule: &StageRule, warmup: &Warmup, set: &StageSet) -> Self {
         let mut found = Self::default();

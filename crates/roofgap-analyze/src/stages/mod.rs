@@ -8,4 +8,5 @@ mod rule;
 
 pub use engines::{Engine, EngineStep, GRAMMARS, Grammar, Scheduled};
 pub use index::{Span, StageIndex, StageSpans};
+pub use instances::AllOfStage;
 pub use rule::{NamedPlace, Pattern, StageError, StageRule, StageSet};

@@ -6,7 +6,9 @@ use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::step_periods::{StepPeriods, sample_deviation};
 use super::{NO_CALL, graphs, kernels, steps};
 use crate::names::Naming;
-use crate::result::{ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageOrigin, Steps};
+use crate::result::{
+    Estimate, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageCoverage, StageOrigin, Steps,
+};
 use crate::stages::{EngineStep, Scheduled, Span, StageIndex};
 use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
@@ -139,6 +141,7 @@ impl StageMeter<'_> {
             foreign,
             copies: self.copies.table(members.iter().map(|&op| op as usize)),
             graphs: graphs::table(trace, members.iter().map(|&op| op as usize)),
+            coverage: self.coverage(stage, &members),
         }
     }
 
@@ -164,6 +167,25 @@ impl StageMeter<'_> {
             covered.map_or(0, |covered| covered.overlap(*from, *to))
         };
         all - rests.iter().map(own).sum::<Ns>()
+    }
+
+    /// Estimates the numbers of a stage that was recorded in part.
+    fn coverage(&self, stage: usize, members: &[u32]) -> Option<StageCoverage> {
+        let all = self.index.all_of(stage)?;
+        let ops = &self.trace.ops;
+        let mut each = vec![0; self.index.spans(stage).instances.len()];
+        for op in members.iter().map(|&op| op as usize) {
+            let at = self.index.instance_of(stage, op);
+            if let (OpKind::Kernel, Some(sum)) = (ops.kind[op], at.and_then(|at| each.get_mut(at))) {
+                *sum += ops.duration(op);
+            }
+        }
+        Some(StageCoverage {
+            recorded: each.len() as u64,
+            all: all.count,
+            wall_ns: all.wall_ns,
+            kernel_ns: Estimate::of_sum(&each, all.count).filter(|_| !ops.is_empty()),
+        })
     }
 
     /// Describes the GPU work of other ranges and threads in the times of a stage.

@@ -46,6 +46,7 @@ impl StepPeriods {
         let works = StepWork::of(trace, index, stage, sequence);
         let process =
             |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
+        let window = |span: &Span| trace.window_of(process(span)?, span.start, span.end);
         let instance = |span: &Span| match engine {
             true => 0,
             false => spans
@@ -53,7 +54,7 @@ impl StepPeriods {
                 .partition_point(|instance| instance.start <= span.start)
                 .saturating_sub(1),
         };
-        let followers = works.followers(sequence, |span| (process(span), instance(span)));
+        let followers = works.followers(sequence, |span| (process(span), instance(span), window(span)));
         let period = |step: &Span| {
             let at = sequence
                 .binary_search_by_key(&(step.start, step.range), |span| (span.start, span.range))

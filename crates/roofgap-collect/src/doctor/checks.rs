@@ -252,6 +252,20 @@ fn counters(facts: &SystemFacts) -> Check {
 
 fn cupti(facts: &SystemFacts) -> Check {
     match facts.cupti.first() {
+        Some(path) if !facts.cupti_users.is_empty() => {
+            let users = facts.cupti_users.iter();
+            let users: Vec<String> = users.map(|(name, user)| format!("{user} ({name})")).collect();
+            Check::warn(
+                "cupti",
+                format!(
+                    "{}; the environment announces another user of CUPTI: {}",
+                    path.display(),
+                    users.join(", ")
+                ),
+                "CUPTI serves one profiler per process: beside another one, the native collector records ranges and no GPU work, and \
+                 declares that loss; it replaces the value of CUDA_INJECTION64_PATH. Unset the variables, or use profiling.timeline=nsys",
+            )
+        }
         Some(path) => Check::ok("cupti", path.display().to_string()),
         None => Check::absent(
             "cupti",
@@ -388,6 +402,7 @@ mod tests {
             visible_devices: None,
             counters: CounterAccess::Unknown,
             cupti: Vec::new(),
+            cupti_users: Vec::new(),
             disk: Disk {
                 folder: "runs".into(),
                 free_bytes: Some(10_500_000_000),
@@ -543,5 +558,22 @@ mod tests {
         for id in ["driver", "nsys", "ncu", "counters", "cupti", "python", "disk"] {
             assert!(checks.iter().any(|check| check.id == id), "{id}");
         }
+    }
+
+    #[test]
+    fn another_user_of_cupti_is_named() {
+        let mut facts = full();
+        facts.cupti_users = vec![("NSYS_PROFILING_SESSION_ID", "Nsight Systems")];
+        let check = cupti(&facts);
+        assert_eq!(check.status, Status::Warn);
+        assert!(
+            check
+                .found
+                .ends_with("Nsight Systems (NSYS_PROFILING_SESSION_ID)"),
+            "{}",
+            check.found
+        );
+        facts.cupti_users.clear();
+        assert_eq!(cupti(&facts).status, Status::Ok);
     }
 }

@@ -64,6 +64,8 @@ pub struct SystemFacts {
     pub counters: CounterAccess,
     /// Paths of CUPTI libraries.
     pub cupti: Vec<PathBuf>,
+    /// Variables of the environment that announce another user of CUPTI, and the name of that user.
+    pub cupti_users: Vec<(&'static str, &'static str)>,
     /// Disk of the run folder.
     pub disk: Disk,
     /// Python of the workload.
@@ -92,6 +94,7 @@ impl SystemFacts {
             visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
             counters: CounterAccess::current(),
             cupti,
+            cupti_users: cupti_users(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())),
             disk: Disk::query(&props.folder),
             python,
         }
@@ -117,6 +120,16 @@ impl Disk {
             }),
         }
     }
+}
+
+/// Returns the users of CUPTI that the set variables announce.
+fn cupti_users(is_set: impl Fn(&str) -> bool) -> Vec<(&'static str, &'static str)> {
+    const USERS: [(&str, &str); 3] = [
+        ("NSYS_PROFILING_SESSION_ID", "Nsight Systems"),
+        ("CUDA_INJECTION64_PATH", "a tool that the CUDA driver loads"),
+        ("KINETO_USE_DAEMON", "the PyTorch profiler under its daemon"),
+    ];
+    USERS.into_iter().filter(|(name, _)| is_set(name)).collect()
 }
 
 /// Finds CUPTI, which the native collector needs, in the folders of a library path and in install folders below `root`.
@@ -163,5 +176,15 @@ mod tests {
         std::os::unix::fs::symlink("libcupti.so.2025.3.1", folder.join("libcupti.so.13")).unwrap();
         assert_eq!(find_cupti(root.path(), std::slice::from_ref(&folder)).len(), 1);
         assert_eq!(find_cupti(&root.path().join("usr"), &[]), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn users_of_cupti_are_announced_by_the_environment() {
+        assert!(cupti_users(|_| false).is_empty());
+        let found = cupti_users(|name| name == "KINETO_USE_DAEMON");
+        assert_eq!(
+            found,
+            [("KINETO_USE_DAEMON", "the PyTorch profiler under its daemon")]
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! A program makes ten times as many other calls, and recording them is the largest part of the overhead. Calls are
 //! selected by name, so that new versions of CUPTI need no new list.
 
-use crate::cupti::{Api, Subscriber, sys};
+use crate::cupti::{Api, sys};
 
 /// Upper bound of function numbers in any version.
 const NUMBERS: u32 = 2_000;
@@ -11,8 +11,17 @@ const NUMBERS: u32 = 2_000;
 /// Bit that marks calls of the driver API.
 pub(crate) const DRIVER: u32 = 1 << 31;
 
-/// Returns true if the call of this name launches, copies, sets or waits.
-pub(crate) fn wanted(name: &[u8]) -> bool {
+/// Calls to record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// Calls that launch, copy, set or wait.
+    All,
+    /// Calls that launch, copy or set.
+    Launches,
+}
+
+/// Returns true if the call of this name is in a selection.
+pub(crate) fn wanted(name: &[u8], selection: Selection) -> bool {
     let name = name.strip_prefix(b"__").unwrap_or(name);
     let Some(rest) = name
         .strip_prefix(b"cuda")
@@ -27,17 +36,18 @@ pub(crate) fn wanted(name: &[u8]) -> bool {
         || begins("GraphLaunch")
         || begins("Memcpy")
         || begins("Memset")
-        || begins("StreamWait")
-        || says("Synchronize")
+        || selection == Selection::All && (begins("StreamWait") || says("Synchronize"))
 }
 
 /// Returns the selected calls: domain, number, name.
-pub(crate) fn all_wanted(api: &Api) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
+pub(crate) fn selected(api: &Api, selection: Selection) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
     [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER]
         .into_iter()
         .flat_map(move |domain| {
             (1..NUMBERS).filter_map(move |number| {
-                let name = api.call_name(domain, number).filter(|name| wanted(name))?;
+                let name = api
+                    .call_name(domain, number)
+                    .filter(|name| wanted(name, selection))?;
                 Some((domain, number, name))
             })
         })
@@ -52,18 +62,13 @@ pub(crate) fn key(domain: u32, number: u32) -> u32 {
     }
 }
 
-/// Enables activity records of the selected calls; returns the number of calls that CUPTI accepted.
-pub(crate) fn choose(api: &Api) -> usize {
-    all_wanted(api)
-        .filter(|&(domain, number, _)| api.enable_call(domain, number))
-        .count()
-}
-
-/// Enables callbacks of the selected calls; returns the number of calls that CUPTI accepted.
-pub(crate) fn choose_callbacks(api: &Api, subscriber: &Subscriber) -> usize {
-    all_wanted(api)
-        .filter(|&(domain, number, _)| api.enable_callback(subscriber, domain, number))
-        .count()
+/// Returns domain and number of a call in the capture.
+pub(crate) fn split(key: u32) -> (u32, u32) {
+    if key & DRIVER != 0 {
+        (sys::DOMAIN_DRIVER, key & !DRIVER)
+    } else {
+        (sys::DOMAIN_RUNTIME, key)
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +96,9 @@ mod tests {
             "cudaStreamWaitEvent_v3020",
             "cudaLaunchCooperativeKernel_v9000",
         ] {
-            assert!(wanted(name.as_bytes()), "{name}");
+            assert!(wanted(name.as_bytes(), Selection::All), "{name}");
+            let waits = name.contains("Synchronize") || name.contains("Wait");
+            assert_eq!(wanted(name.as_bytes(), Selection::Launches), !waits, "{name}");
         }
     }
 
@@ -109,7 +116,7 @@ mod tests {
             "INVALID",
             "",
         ] {
-            assert!(!wanted(name.as_bytes()), "{name}");
+            assert!(!wanted(name.as_bytes(), Selection::All), "{name}");
         }
     }
 }

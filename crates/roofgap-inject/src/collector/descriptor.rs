@@ -8,6 +8,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Distance from the limit of descriptors.
 const BELOW_LIMIT: u64 = 64;
@@ -24,6 +25,39 @@ pub(crate) struct Descriptor {
     number: RawFd,
     device: u64,
     inode: u64,
+}
+
+/// A descriptor that the writer replaces and a forked child closes. A child that is made in between keeps it open, which
+/// does no harm.
+#[derive(Debug)]
+pub(crate) struct SharedDescriptor {
+    number: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+impl SharedDescriptor {
+    pub(crate) fn new(descriptor: Descriptor) -> Self {
+        Self {
+            number: AtomicI32::new(descriptor.number),
+            device: AtomicU64::new(descriptor.device),
+            inode: AtomicU64::new(descriptor.inode),
+        }
+    }
+
+    pub(crate) fn set(&self, descriptor: Descriptor) {
+        self.number.store(descriptor.number, Ordering::Relaxed);
+        self.device.store(descriptor.device, Ordering::Relaxed);
+        self.inode.store(descriptor.inode, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Descriptor {
+        Descriptor {
+            number: self.number.load(Ordering::Relaxed),
+            device: self.device.load(Ordering::Relaxed),
+            inode: self.inode.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Descriptor {

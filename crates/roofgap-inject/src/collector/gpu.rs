@@ -2,11 +2,13 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::options::Calls;
-use super::pool::{self, Pool};
-use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, Session, WHOLE_GRAPHS};
+use super::calls::Selection;
+use super::options::{Buffers, Calls, Kernels};
+use super::pool::Pool;
+use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, SERIAL_KERNELS, Session, WHOLE_GRAPHS};
 use super::{calls, now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
@@ -14,9 +16,10 @@ use crate::cupti::{Api, Failure, Subscriber, sys};
 /// Number of libraries to try.
 const TRIES: usize = 4;
 
-/// Finds CUPTI and starts recording. Failures are noted as losses.
+/// Finds CUPTI and sets it up; it records nothing yet. Failures are noted as losses.
 pub(crate) fn start(session: &'static Session) {
-    let candidates = Surroundings::here().candidates();
+    let surroundings = Surroundings::here();
+    let candidates = surroundings.candidates();
     let (mut id, mut failures) = ("cupti.missing", Vec::new());
     for path in candidates.iter().take(TRIES) {
         let opened = Api::open(path).and_then(|api| {
@@ -29,8 +32,9 @@ pub(crate) fn start(session: &'static Session) {
                 code: sys::MULTIPLE_SUBSCRIBERS,
                 ..
             }) => {
-                let detail = "another profiler is attached to this program, and CUPTI serves one";
-                return session.note("cupti.other_profiler", 1, detail);
+                let name = other_profiler(path, &surroundings.maps);
+                let detail = format!("{name} is attached to this program, and CUPTI serves one profiler");
+                return session.note("cupti.other_profiler", 1, &detail);
             }
             // A CUPTI newer than the driver refuses; an older one beside it may not.
             Err(failure) => {
@@ -44,12 +48,41 @@ pub(crate) fn start(session: &'static Session) {
     session.note(id, 1, &failures.join("; "));
 }
 
+/// Parts of library paths by which a profiler is known, and its name.
+const PROFILERS: [(&str, &str); 5] = [
+    ("libToolsInjection", "Nsight Systems"),
+    ("nsight-systems", "Nsight Systems"),
+    ("nsight-compute", "Nsight Compute"),
+    ("libdcgm", "DCGM"),
+    ("libkineto", "the PyTorch profiler"),
+];
+
+/// Names the profiler that keeps us out: by CUPTI's word, else by the libraries of the program.
+fn other_profiler(cupti: &Path, maps: &str) -> String {
+    let named = Api::open(cupti)
+        .ok()
+        .and_then(|api| api.other_subscriber(on_call));
+    let loaded = || {
+        let known = PROFILERS.iter().find(|(part, _)| maps.contains(part));
+        known.map(|(_, name)| (*name).to_owned())
+    };
+    named
+        .or_else(loaded)
+        .unwrap_or_else(|| "another profiler".to_owned())
+}
+
 fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
-    let Some(pool) = Pool::new() else {
+    let buffers = &session.options.buffers;
+    let Some(pool) = Pool::new(buffers.size, buffers.count) else {
         session.note("cupti.no_memory", 1, "the system gave no memory for buffers");
         return;
     };
-    api.promise_zeroed_buffers();
+    set_attributes(session, &api, buffers);
+    if let Err(failure) = api.register(requested, completed) {
+        session.note("cupti.refused", 1, &failure.to_string());
+        return;
+    }
+    api.leave_out_queries();
     let clocks = session::clocks(&api);
     let mut options = 0;
     if session.options.copies {
@@ -58,32 +91,88 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     if session.options.whole_graphs {
         options |= WHOLE_GRAPHS;
     }
-    options |= match session.options.calls {
+    let serial = session.options.kernels != Kernels::Concurrent;
+    if serial {
+        options |= SERIAL_KERNELS;
+    }
+    let calls = session.options.calls;
+    options |= match calls {
         Calls::Best | Calls::Activity if api.can_choose_calls() => CALLS_CHOSEN,
-        Calls::Best | Calls::Callbacks if api.can_call_back() => CALLS_CHOSEN | CALLBACKS,
+        Calls::Best | Calls::Callbacks | Calls::Launches if api.can_call_back() => CALLS_CHOSEN | CALLBACKS,
+        Calls::None => CALLS_CHOSEN,
         _ => 0,
     };
-    let Ok(gpu) = session.begin_gpu(Gpu {
+    let selection = match calls {
+        Calls::Launches => Selection::Launches,
+        _ => Selection::All,
+    };
+    let selected = match calls {
+        Calls::None => Vec::new(),
+        _ if options & CALLS_CHOSEN == 0 => Vec::new(),
+        _ => calls::selected(&api, selection).collect(),
+    };
+    // Fails only if another thread has begun, which the switch prevents.
+    let _ = session.begin_gpu(Gpu {
+        serial: AtomicBool::new(serial),
+        kinds: kinds(session),
+        selected,
+        entry_only: calls == Calls::Launches,
+        devices_told: AtomicBool::new(false),
         api,
         subscriber,
         pool,
         options,
         clocks,
-    }) else {
-        return;
-    };
-    if let Err(failure) = gpu.api.register(requested, completed) {
-        session.note("cupti.refused", 1, &failure.to_string());
-        return;
-    }
-    enable(session, gpu);
+    });
 }
 
-fn enable(session: &Session, gpu: &Gpu) {
-    let mut kinds = vec![
-        (sys::KIND_DEVICE, "devices"),
-        (sys::KIND_CONCURRENT_KERNEL, "kernels"),
-    ];
+/// Sets the attributes of buffers, before the first kind is enabled. A refused one is noted.
+fn set_attributes(session: &Session, api: &Api, buffers: &Buffers) {
+    let mut refused = Vec::new();
+    let mut check = |done: bool, name: &'static str| {
+        if !done {
+            refused.push(name);
+        }
+    };
+    if buffers.zeroed {
+        // Older versions clear the buffers themselves, which is slower and as correct.
+        api.set_flag(sys::ATTR_ZEROED_BUFFERS, true);
+    }
+    if let Some(size) = buffers.device_size {
+        check(
+            api.set_size(sys::ATTR_DEVICE_BUFFER_SIZE, size),
+            "device buffer size",
+        );
+    }
+    if let Some(count) = buffers.device_count {
+        check(
+            api.set_size(sys::ATTR_DEVICE_BUFFER_COUNT, count),
+            "device buffer count",
+        );
+    }
+    if let Some(pinned) = buffers.pinned {
+        check(api.set_flag(sys::ATTR_HOST_PINNED, pinned), "pinned memory");
+    }
+    if !refused.is_empty() {
+        session.note(
+            "cupti.attribute_refused",
+            refused.len() as u64,
+            &refused.join(", "),
+        );
+    }
+}
+
+/// Returns the kind of kernel records, with its name.
+fn kernel_kind(gpu: &Gpu) -> (u32, &'static str) {
+    match gpu.serial.load(Ordering::Relaxed) {
+        true => (sys::KIND_KERNEL, "kernels, one at a time"),
+        false => (sys::KIND_CONCURRENT_KERNEL, "kernels"),
+    }
+}
+
+/// Returns the kinds of activity to record beside kernels, with their names.
+fn kinds(session: &Session) -> Vec<(u32, &'static str)> {
+    let mut kinds = Vec::new();
     if session.options.waits {
         kinds.push((sys::KIND_SYNCHRONIZATION, "waits"));
     }
@@ -97,18 +186,36 @@ fn enable(session: &Session, gpu: &Gpu) {
     if session.options.whole_graphs {
         kinds.push((sys::KIND_GRAPH_TRACE, "graph launches"));
     }
-    gpu.api.leave_out_queries();
-    let chosen = match gpu.options {
-        options if options & CALLBACKS != 0 => calls::choose_callbacks(&gpu.api, &gpu.subscriber),
-        options if options & CALLS_CHOSEN != 0 => calls::choose(&gpu.api),
-        _ => 0,
+    kinds
+}
+
+/// Kinds that record every call.
+const ALL_CALLS: [(u32, &str); 2] = [
+    (sys::KIND_RUNTIME, "runtime calls"),
+    (sys::KIND_DRIVER, "driver calls"),
+];
+
+/// Turns the selected calls on or off; returns the number of calls that CUPTI accepted.
+fn set_calls(gpu: &Gpu, on: bool) -> usize {
+    let set = |&(domain, number, _): &(u32, u32, &[u8])| match gpu.options & CALLBACKS {
+        0 => gpu.api.set_call(domain, number, on),
+        _ => gpu.api.set_callback(&gpu.subscriber, domain, number, on),
     };
-    if chosen == 0 {
-        kinds.extend([
-            (sys::KIND_RUNTIME, "runtime calls"),
-            (sys::KIND_DRIVER, "driver calls"),
-        ]);
+    gpu.selected.iter().filter(|call| set(call)).count()
+}
+
+/// Begins to record GPU work. Calls come first, so that every kernel has its call.
+pub(crate) fn enable(session: &Session, gpu: &Gpu) {
+    let all_calls = set_calls(gpu, true) == 0 && session.options.calls != Calls::None;
+    let mut kinds: Vec<(u32, &str)> = Vec::new();
+    if !gpu.devices_told.swap(true, Ordering::Relaxed) {
+        kinds.push((sys::KIND_DEVICE, "devices"));
     }
+    if all_calls {
+        kinds.extend(ALL_CALLS);
+    }
+    kinds.extend(&gpu.kinds);
+    kinds.push(kernel_kind(gpu));
     let refused: Vec<String> = kinds
         .iter()
         .filter_map(|(kind, name)| {
@@ -120,6 +227,44 @@ fn enable(session: &Session, gpu: &Gpu) {
         .collect();
     if !refused.is_empty() {
         session.note("cupti.kind_refused", refused.len() as u64, &refused.join("; "));
+    }
+}
+
+/// Records kernels of several streams as they overlap, from now on. `armed`: GPU work is recorded now.
+pub(crate) fn overlap_kernels(session: &Session, gpu: &Gpu, armed: bool) {
+    let (serial, _) = kernel_kind(gpu);
+    if !gpu.serial.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    let detail = "kernels of several streams did not overlap until the second stream was seen";
+    session.note("cupti.serial_kernels", 1, detail);
+    if armed {
+        let changed = gpu
+            .api
+            .disable(serial)
+            .and_then(|()| gpu.api.enable(kernel_kind(gpu).0));
+        if let Err(failure) = changed {
+            session.note("cupti.kind_refused", 1, &format!("kernels: {failure}"));
+        }
+    }
+}
+
+/// Stops recording GPU work, calls last.
+pub(crate) fn disable(session: &Session, gpu: &Gpu) {
+    let mut refused = Vec::new();
+    for (kind, name) in [kernel_kind(gpu)].iter().chain(&gpu.kinds) {
+        if let Err(failure) = gpu.api.disable(*kind) {
+            refused.push(format!("{name}: {failure}"));
+        }
+    }
+    if set_calls(gpu, false) == 0 {
+        for (kind, _) in ALL_CALLS {
+            // Refused where it was not enabled.
+            let _ = gpu.api.disable(kind);
+        }
+    }
+    if !refused.is_empty() {
+        session.note("cupti.disable_refused", refused.len() as u64, &refused.join("; "));
     }
 }
 
@@ -135,7 +280,18 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
             return;
         };
         let runtime = domain == sys::DOMAIN_RUNTIME;
+        let entry_only = session::current()
+            .and_then(Session::gpu)
+            .is_some_and(|gpu| gpu.entry_only);
         match data.site {
+            sys::SITE_ENTER if entry_only => {
+                thread::enter(runtime, calls::key(domain, number), data.correlation);
+            }
+            sys::SITE_EXIT if entry_only => {
+                if runtime {
+                    thread::enter_runtime(0);
+                }
+            }
             sys::SITE_ENTER => {
                 if runtime {
                     thread::enter_runtime(data.correlation);
@@ -172,8 +328,7 @@ unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: 
     let taken = found.ok().flatten();
     // SAFETY: CUPTI gives three places to write to; no buffer means that it drops the records and counts them.
     unsafe {
-        *buffer = taken.unwrap_or(std::ptr::null_mut());
-        *size = if taken.is_some() { pool::SIZE } else { 0 };
+        (*buffer, *size) = taken.unwrap_or((std::ptr::null_mut(), 0));
         *records = 0;
     }
 }
@@ -182,8 +337,12 @@ unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records: 
 unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, _: usize, valid: usize) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         if let Some(session) = session::owner_of_buffers()
-            && session.gpu().is_some_and(|gpu| gpu.pool.complete(buffer, valid))
+            && let Some(gpu) = session.gpu()
         {
+            if !gpu.pool.complete(buffer, valid) {
+                // Another user of CUPTI gave out this buffer, so it replaced our functions for a while.
+                session.counters.foreign_buffer.fetch_add(1, Ordering::Relaxed);
+            }
             session.wake();
         }
     }));

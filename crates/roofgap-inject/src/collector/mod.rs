@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `session` | the recording of one process: start, fork, end |
 //! | `options` | settings from the environment |
+//! | `switch` | recording of GPU work, on and off |
+//! | `duty` | the duty cycle: a part of the steps or of the time |
+//! | `control` | the control socket |
 //! | `thread` | per-thread state |
 //! | `ring` | byte ring from one thread to the writer |
 //! | `names` | domains, registered strings and other names |
@@ -20,8 +23,10 @@
 //! (its ring) and the registration of a name.
 
 pub(crate) mod calls;
+pub(crate) mod control;
 pub(crate) mod descriptor;
 pub(crate) mod device;
+pub(crate) mod duty;
 pub(crate) mod gpu;
 pub(crate) mod names;
 pub(crate) mod options;
@@ -29,6 +34,7 @@ pub(crate) mod output;
 pub(crate) mod pool;
 pub(crate) mod ring;
 pub(crate) mod session;
+pub(crate) mod switch;
 pub(crate) mod thread;
 pub(crate) mod transcode;
 pub(crate) mod writer;

@@ -6,6 +6,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use super::duty;
 use roofgap_wire::{Category, Domain, Record, Registered, Text, ThreadName};
 
 static HEAD: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
@@ -37,6 +38,7 @@ pub(crate) fn add_domain(name: &[u8]) -> u32 {
 /// Adds a registered string and returns its id.
 pub(crate) fn add_string(domain: u32, text: &[u8]) -> u32 {
     let id = NEXT_STRING.fetch_add(1, Ordering::Relaxed);
+    duty::register(id, text);
     add(Named::String { id, domain }, text);
     id
 }

@@ -21,6 +21,64 @@ pub(crate) struct Options {
     pub(crate) flush_every: Option<Duration>,
     /// `ROOFGAP_NATIVE_MAX_MB`: size limit of the file.
     pub(crate) limit: u64,
+    /// `ROOFGAP_NATIVE_MAX_S`: time limit of a window, after which GPU work is not recorded until the next request.
+    pub(crate) armed_limit: Option<Duration>,
+    /// `ROOFGAP_NATIVE_LAST_MS`: keeps only the last events, between this time and twice of it.
+    pub(crate) keep_last: Option<Duration>,
+    /// `ROOFGAP_NATIVE_DORMANT`: records no GPU work until it is requested.
+    pub(crate) dormant: Option<Dormant>,
+    /// `ROOFGAP_NATIVE_CONTROL`: private folder of the control sockets, one per process.
+    pub(crate) control: Option<PathBuf>,
+    /// `ROOFGAP_NATIVE_DUTY` and `ROOFGAP_NATIVE_DUTY_MS`: records a part of the steps or of the time.
+    pub(crate) duty: Option<Duty>,
+    /// `ROOFGAP_NATIVE_KERNELS`: kind of CUPTI's kernel records.
+    pub(crate) kernels: Kernels,
+    /// Settings of CUPTI's buffers.
+    pub(crate) buffers: Buffers,
+}
+
+/// Kind of CUPTI's kernel records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernels {
+    /// `concurrent`: kernels may overlap.
+    Concurrent,
+    /// `serial`: CUPTI keeps kernels from overlapping.
+    Serial,
+    /// `auto`: serial until kernels of a second stream are seen.
+    Auto,
+}
+
+/// State of CUPTI while a recording that starts dormant waits for its first request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dormant {
+    /// `1`: CUPTI is loaded and subscribed, and records nothing.
+    Loaded,
+    /// `lazy`: CUPTI is loaded on the first request.
+    Lazy,
+}
+
+/// A duty cycle: one of `every` steps, or of `every` windows of time where the program has no step ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Duty {
+    pub(crate) every: u32,
+    pub(crate) window: Duration,
+}
+
+/// Settings of CUPTI's buffers; `None` is CUPTI's default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Buffers {
+    /// `ROOFGAP_NATIVE_BUFFER_KB`: length of a buffer for records, bytes.
+    pub(crate) size: usize,
+    /// `ROOFGAP_NATIVE_BUFFERS`: number of these buffers.
+    pub(crate) count: usize,
+    /// `ROOFGAP_NATIVE_ZEROED`: promise that these buffers are zeroed (`0` leaves it to CUPTI).
+    pub(crate) zeroed: bool,
+    /// `ROOFGAP_NATIVE_DEVICE_BUFFER_KB`: length of a buffer for times on the GPU, bytes.
+    pub(crate) device_size: Option<usize>,
+    /// `ROOFGAP_NATIVE_DEVICE_BUFFERS`: number of these buffers that are allocated with a context.
+    pub(crate) device_count: Option<usize>,
+    /// `ROOFGAP_NATIVE_PINNED`: `1` puts these buffers into pinned host memory, `0` into device memory.
+    pub(crate) pinned: Option<bool>,
 }
 
 /// Method of recording CUDA calls.
@@ -34,11 +92,24 @@ pub(crate) enum Calls {
     Callbacks,
     /// `all`: activity records of all calls.
     All,
+    /// `launches`: callbacks at the entry of calls that start GPU work. Calls have no duration, and waits are missing.
+    Launches,
+    /// `none`: no calls, so that no GPU work can be attributed to ranges.
+    None,
 }
 
 /// Default flush interval, ms: little is lost when a program is killed, and the cost is negligible.
 const FLUSH_MS: u64 = 1_000;
 const MAX_MB: u64 = 4_096;
+
+/// Default window of a duty cycle by time, ms.
+const DUTY_MS: u64 = 50;
+
+/// Default length of a buffer, KiB: about ten thousand kernels.
+const BUFFER_KB: u64 = 2_048;
+
+/// Default number of buffers. When all are full, CUPTI drops records and counts them.
+const BUFFERS: u64 = 96;
 
 impl Options {
     /// Reads the environment through `get`; `None` when nothing is to be recorded.
@@ -52,7 +123,10 @@ impl Options {
                 .and_then(|value| value.trim().parse().ok())
                 .unwrap_or(otherwise)
         };
+        let some = |name: &str| Some(number(name, 0)).filter(|&value| value > 0);
         let flush = number("ROOFGAP_NATIVE_FLUSH_MS", FLUSH_MS);
+        let kib = |value: u64| usize::try_from(value.saturating_mul(1 << 10)).unwrap_or(usize::MAX);
+        let window = Duration::from_millis(number("ROOFGAP_NATIVE_DUTY_MS", DUTY_MS).max(1));
         Some(Self {
             folder,
             copies: text("ROOFGAP_NATIVE_COPIES").as_deref() != Some("0"),
@@ -62,12 +136,46 @@ impl Options {
                 Some("activity") => Calls::Activity,
                 Some("callbacks") => Calls::Callbacks,
                 Some("all") => Calls::All,
+                Some("launches") => Calls::Launches,
+                Some("none") => Calls::None,
                 _ => Calls::Best,
             },
             flush_every: (flush > 0).then(|| Duration::from_millis(flush)),
             limit: number("ROOFGAP_NATIVE_MAX_MB", MAX_MB)
                 .max(1)
                 .saturating_mul(1 << 20),
+            armed_limit: some("ROOFGAP_NATIVE_MAX_S").map(Duration::from_secs),
+            keep_last: some("ROOFGAP_NATIVE_LAST_MS").map(Duration::from_millis),
+            dormant: match text("ROOFGAP_NATIVE_DORMANT").as_deref() {
+                Some("1") => Some(Dormant::Loaded),
+                Some("lazy") => Some(Dormant::Lazy),
+                _ => None,
+            },
+            control: get("ROOFGAP_NATIVE_CONTROL")
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from),
+            duty: u32::try_from(number("ROOFGAP_NATIVE_DUTY", 0))
+                .ok()
+                .filter(|&every| every > 1)
+                .map(|every| Duty { every, window }),
+            kernels: match text("ROOFGAP_NATIVE_KERNELS").as_deref() {
+                Some("serial") => Kernels::Serial,
+                Some("auto") => Kernels::Auto,
+                _ => Kernels::Concurrent,
+            },
+            buffers: Buffers {
+                // At least one page, and whole pages, so that every buffer is aligned.
+                size: kib(number("ROOFGAP_NATIVE_BUFFER_KB", BUFFER_KB).clamp(4, 1 << 20)) & !0xfff,
+                count: number("ROOFGAP_NATIVE_BUFFERS", BUFFERS).clamp(2, 4_096) as usize,
+                zeroed: text("ROOFGAP_NATIVE_ZEROED").as_deref() != Some("0"),
+                device_size: some("ROOFGAP_NATIVE_DEVICE_BUFFER_KB").map(kib),
+                device_count: some("ROOFGAP_NATIVE_DEVICE_BUFFERS").map(|count| count as usize),
+                pinned: match text("ROOFGAP_NATIVE_PINNED").as_deref() {
+                    Some("1") => Some(true),
+                    Some("0") => Some(false),
+                    _ => None,
+                },
+            },
         })
     }
 }
@@ -92,6 +200,62 @@ mod tests {
         assert!(options.copies && !options.whole_graphs);
         assert_eq!(options.flush_every, Some(Duration::from_secs(1)));
         assert_eq!(options.limit, 4 << 30);
+        assert_eq!(
+            (options.dormant, options.duty, options.keep_last),
+            (None, None, None)
+        );
+        assert_eq!((options.buffers.size, options.buffers.count), (2 << 20, 96));
+        assert!(options.buffers.zeroed);
+        assert_eq!(options.kernels, Kernels::Concurrent);
+    }
+
+    #[test]
+    fn a_part_of_the_program_can_be_recorded() {
+        let options = read(&[
+            ("ROOFGAP_NATIVE_DIR", "/x"),
+            ("ROOFGAP_NATIVE_DORMANT", "lazy"),
+            ("ROOFGAP_NATIVE_CONTROL", "/run/x"),
+            ("ROOFGAP_NATIVE_DUTY", "8"),
+            ("ROOFGAP_NATIVE_DUTY_MS", "20"),
+            ("ROOFGAP_NATIVE_MAX_S", "60"),
+            ("ROOFGAP_NATIVE_LAST_MS", "10000"),
+        ])
+        .unwrap();
+        let window = Duration::from_millis(20);
+        assert_eq!(options.dormant, Some(Dormant::Lazy));
+        assert_eq!(options.control, Some(PathBuf::from("/run/x")));
+        assert_eq!(options.duty, Some(Duty { every: 8, window }));
+        assert_eq!(options.armed_limit, Some(Duration::from_secs(60)));
+        assert_eq!(options.keep_last, Some(Duration::from_secs(10)));
+        let every_step = [("ROOFGAP_NATIVE_DIR", "/x"), ("ROOFGAP_NATIVE_DUTY", "1")];
+        assert_eq!(read(&every_step).unwrap().duty, None);
+    }
+
+    #[test]
+    fn the_cost_of_recording_can_be_chosen() {
+        let options = read(&[
+            ("ROOFGAP_NATIVE_DIR", "/x"),
+            ("ROOFGAP_NATIVE_KERNELS", "serial"),
+            ("ROOFGAP_NATIVE_CALLS", "launches"),
+            ("ROOFGAP_NATIVE_BUFFER_KB", "6"),
+            ("ROOFGAP_NATIVE_BUFFERS", "1"),
+            ("ROOFGAP_NATIVE_ZEROED", "0"),
+            ("ROOFGAP_NATIVE_DEVICE_BUFFER_KB", "32"),
+            ("ROOFGAP_NATIVE_DEVICE_BUFFERS", "5"),
+            ("ROOFGAP_NATIVE_PINNED", "1"),
+        ])
+        .unwrap();
+        assert_eq!(options.kernels, Kernels::Serial);
+        assert_eq!(options.calls, Calls::Launches);
+        let expected = Buffers {
+            size: 4 << 10,
+            count: 2,
+            zeroed: false,
+            device_size: Some(32 << 10),
+            device_count: Some(5),
+            pinned: Some(true),
+        };
+        assert_eq!(options.buffers, expected);
     }
 
     #[test]

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::descriptor::Descriptor;
 use super::now;
-use roofgap_wire::{HEADER_LEN, Header, Status, StopCode, note_path};
+use roofgap_wire::{HEADER_LEN, Header, Status, StopCode, WITH_WINDOWS, note_path, older_segment};
 
 /// Limit of files per process: `exec` keeps pid and start time, so each program of a chain gets a number.
 const TRIES: u32 = 1000;
 
 /// A capture being written.
 pub(crate) struct Output {
+    header: Header,
     descriptor: Descriptor,
     /// Absolute path, because the program may change its folder.
     path: PathBuf,
@@ -44,10 +45,11 @@ impl Output {
             };
             let path = folder.join(name);
             match create_new(&path) {
-                Ok(mut file) => {
-                    file.write_all(&Header::new(pid, now(), start).encode())?;
+                Ok(file) => {
+                    let header = Header::new(pid, now(), start);
                     return Ok(Self {
-                        descriptor: Descriptor::new(file)?,
+                        descriptor: begin(file, &header)?,
+                        header,
                         path,
                         length: HEADER_LEN as u64,
                         limit,
@@ -96,6 +98,68 @@ impl Output {
                 );
             }
         }
+    }
+
+    /// Marks the file as a capture with windows, which older readers reject.
+    pub(crate) fn mark_windows(&mut self) {
+        if self.header.version == WITH_WINDOWS || !matches!(self.state, State::Writing) {
+            return;
+        }
+        self.header.version = WITH_WINDOWS;
+        match self.descriptor.file(self.length) {
+            Some(file) => drop(file.write_all_at(&self.header.encode(), 0)),
+            None => self.lose(),
+        }
+    }
+
+    /// Renames the file to the older segment, in place of the one before, and goes on in a new file. Returns false if nothing
+    /// was changed.
+    pub(crate) fn rotate(&mut self) -> bool {
+        if !matches!(self.state, State::Writing) {
+            return false;
+        }
+        if self.descriptor.file(self.length).is_none() {
+            self.lose();
+            return false;
+        }
+        let is_ours = |metadata| self.descriptor.is(&metadata);
+        if !std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
+            return false;
+        }
+        let header = Header {
+            opened_ns: now(),
+            ..self.header
+        };
+        let unfinished = self.path.with_extension("rgcap.new");
+        let _ = std::fs::remove_file(&unfinished);
+        let next = create_new(&unfinished)
+            .and_then(|file| begin(file, &header))
+            .and_then(|descriptor| {
+                std::fs::rename(&self.path, older_segment(&self.path))?;
+                std::fs::rename(&unfinished, &self.path)?;
+                Ok(descriptor)
+            });
+        let Ok(descriptor) = next else { return false };
+        self.descriptor.close();
+        self.descriptor = descriptor;
+        self.header = header;
+        self.length = HEADER_LEN as u64;
+        true
+    }
+
+    /// Returns true if half of the size limit is used.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.length > self.limit / 2
+    }
+
+    /// Returns true once nothing is appended any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        !matches!(self.state, State::Writing)
+    }
+
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     fn stop(&mut self, code: StopCode, errno: u32, raw: usize) {
@@ -161,6 +225,12 @@ impl Drop for Output {
     fn drop(&mut self) {
         self.descriptor.close();
     }
+}
+
+/// Writes the header of a new file and moves its descriptor to a high number.
+fn begin(mut file: File, header: &Header) -> io::Result<Descriptor> {
+    file.write_all(&header.encode())?;
+    Descriptor::new(file)
 }
 
 /// Creates a file that does not exist yet, not even as a link.
@@ -236,6 +306,43 @@ mod tests {
         ));
         let header = *Reader::open(File::open(&path).unwrap()).unwrap().header();
         assert_eq!(header.status.unwrap().lost, 3 * 18);
+    }
+
+    #[test]
+    fn a_rotated_file_leaves_two_segments() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut output = Output::create(folder.path(), 1, 1 << 20).unwrap();
+        let path = output.path.clone();
+        output.mark_windows();
+        for round in 0..3 {
+            let mut builder = FrameBuilder::new();
+            for _ in 0..=round {
+                let bytes = frame(&mut builder);
+                output.append(&bytes, 18);
+            }
+            assert!(output.rotate());
+        }
+        let bytes = frame(&mut FrameBuilder::new());
+        output.append(&bytes, 18);
+        output.finish();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert_eq!(ending(&older_segment(&path)).0, 3);
+        assert_eq!(ending(&path).0, 1);
+        let header = |path: &Path| *Reader::open(File::open(path).unwrap()).unwrap().header();
+        let (old, new) = (header(&older_segment(&path)), header(&path));
+        assert_eq!((old.version, new.version), (WITH_WINDOWS, WITH_WINDOWS));
+        assert_eq!((old.pid, old.start_ticks), (new.pid, new.start_ticks));
+        assert!(!output.rotate(), "a finished file stays");
+    }
+
+    #[test]
+    fn a_file_that_was_moved_is_not_rotated() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut output = Output::create(folder.path(), 1, 1 << 20).unwrap();
+        std::fs::rename(&output.path, folder.path().join("moved")).unwrap();
+        std::fs::write(&output.path, "of another").unwrap();
+        assert!(!output.rotate());
+        assert_eq!(std::fs::read(&output.path).unwrap(), b"of another");
     }
 
     #[test]

@@ -8,12 +8,6 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::ring::map;
 
-/// Length of a buffer, bytes: about ten thousand kernels.
-pub(crate) const SIZE: usize = 2 << 20;
-
-/// Number of buffers. When all are full, CUPTI drops records and counts them.
-const COUNT: usize = 96;
-
 /// Number of buffers whose pages are mapped at the start, so that the first launches cause no page faults.
 const WARM: usize = 3;
 
@@ -29,7 +23,9 @@ struct Slot {
 /// The buffers.
 pub(crate) struct Pool {
     memory: *mut u8,
-    slots: [Slot; COUNT],
+    /// Length of a buffer, bytes.
+    size: usize,
+    slots: Box<[Slot]>,
 }
 
 // SAFETY: a buffer belongs to whoever moved its slot's state last, and the states are handed on with release/acquire.
@@ -38,21 +34,21 @@ unsafe impl Sync for Pool {}
 unsafe impl Send for Pool {}
 
 impl Pool {
-    pub(crate) fn new() -> Option<Self> {
-        let memory = map(SIZE * COUNT)?;
+    /// Maps `count` buffers of `size` bytes.
+    pub(crate) fn new(size: usize, count: usize) -> Option<Self> {
+        let memory = map(size.checked_mul(count)?)?;
         // SAFETY: within the mapping, which nobody else knows yet.
-        unsafe { ptr::write_bytes(memory, 0, SIZE * WARM) };
-        let slots = [const {
-            Slot {
-                state: AtomicU32::new(FREE),
-                valid: AtomicUsize::new(0),
-            }
-        }; COUNT];
-        Some(Self { memory, slots })
+        unsafe { ptr::write_bytes(memory, 0, size * WARM.min(count)) };
+        let free = || Slot {
+            state: AtomicU32::new(FREE),
+            valid: AtomicUsize::new(0),
+        };
+        let slots = std::iter::repeat_with(free).take(count).collect();
+        Some(Self { memory, size, slots })
     }
 
-    /// Takes a zeroed buffer.
-    pub(crate) fn take(&self) -> Option<*mut u8> {
+    /// Takes a zeroed buffer; returns it with its length.
+    pub(crate) fn take(&self) -> Option<(*mut u8, usize)> {
         let taken = |slot: &Slot| {
             slot.state.load(Ordering::Relaxed) == FREE
                 && slot
@@ -61,20 +57,20 @@ impl Pool {
                     .is_ok()
         };
         let at = self.slots.iter().position(taken)?;
-        // SAFETY: `at` is below COUNT.
-        Some(unsafe { self.memory.add(at * SIZE) })
+        // SAFETY: `at` is below the number of buffers.
+        Some((unsafe { self.memory.add(at * self.size) }, self.size))
     }
 
     /// Takes back a buffer with `valid` bytes of records; returns false for a foreign buffer.
     pub(crate) fn complete(&self, buffer: *const u8, valid: usize) -> bool {
         let offset = (buffer as usize).wrapping_sub(self.memory as usize);
-        if !offset.is_multiple_of(SIZE) {
+        if !offset.is_multiple_of(self.size) {
             return false;
         }
-        let Some(slot) = self.slots.get(offset / SIZE) else {
+        let Some(slot) = self.slots.get(offset / self.size) else {
             return false;
         };
-        slot.valid.store(valid.min(SIZE), Ordering::Relaxed);
+        slot.valid.store(valid.min(self.size), Ordering::Relaxed);
         slot.state.store(FULL, Ordering::Release);
         true
     }
@@ -86,12 +82,12 @@ impl Pool {
                 continue;
             }
             // SAFETY: within the mapping; the slot is full, so it is the writer's until it is free again.
-            let buffer = unsafe { self.memory.add(at * SIZE) };
+            let buffer = unsafe { self.memory.add(at * self.size) };
             let valid = slot.valid.load(Ordering::Relaxed);
             if valid > 0 {
                 read(buffer, valid);
                 // SAFETY: as above.
-                unsafe { ptr::write_bytes(buffer, 0, SIZE) };
+                unsafe { ptr::write_bytes(buffer, 0, self.size) };
             }
             slot.state.store(FREE, Ordering::Release);
         }
@@ -102,15 +98,18 @@ impl Pool {
 mod tests {
     use super::*;
 
+    const SIZE: usize = 64 << 10;
+
     #[test]
     fn every_buffer_is_given_once_and_comes_back_zeroed() {
-        let pool = Pool::new().unwrap();
+        let pool = Pool::new(SIZE, 8).unwrap();
         let mut taken = Vec::new();
-        while let Some(buffer) = pool.take() {
+        while let Some((buffer, size)) = pool.take() {
+            assert_eq!(size, SIZE);
             assert!(!taken.contains(&buffer));
             taken.push(buffer);
         }
-        assert_eq!(taken.len(), COUNT);
+        assert_eq!(taken.len(), 8);
         let first = taken[0];
         // SAFETY: the buffer was just taken.
         unsafe { ptr::write_bytes(first, 9, 100) };
@@ -118,7 +117,7 @@ mod tests {
         let mut drained = Vec::new();
         pool.drain(|buffer, valid| drained.push((buffer, valid)));
         assert_eq!(drained, [(first, 100)]);
-        assert_eq!(pool.take(), Some(first));
+        assert_eq!(pool.take(), Some((first, SIZE)));
         // SAFETY: taken again.
         assert!(
             unsafe { std::slice::from_raw_parts(first, SIZE) }
@@ -129,10 +128,10 @@ mod tests {
 
     #[test]
     fn a_strangers_buffer_is_refused() {
-        let pool = Pool::new().unwrap();
+        let pool = Pool::new(SIZE, 8).unwrap();
         let stranger = [0u8; 16];
         assert!(!pool.complete(stranger.as_ptr(), 16));
-        let inside = pool.take().unwrap().wrapping_add(8);
+        let inside = pool.take().unwrap().0.wrapping_add(8);
         assert!(!pool.complete(inside, 16));
     }
 }

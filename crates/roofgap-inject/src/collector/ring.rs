@@ -4,7 +4,9 @@
 //! returns its ring, and a later thread reuses it.
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use roofgap_wire::Thread;
 
 /// Length of a ring, bytes: about twenty thousand events. The writer is woken at half of it.
 pub(crate) const CAPACITY: usize = 1 << 20;
@@ -34,8 +36,10 @@ pub(crate) struct Ring {
     tail: AtomicUsize,
     called: AtomicBool,
     state: AtomicU8,
-    /// Thread id of the owner.
-    pub(crate) tid: AtomicU32,
+    /// Thread id and pthread handle of the owner, and the time of its first event.
+    tid: AtomicU32,
+    handle: AtomicU32,
+    since: AtomicU64,
 }
 
 // SAFETY: `bytes` is written only by the owning thread between `head` and `tail`, and read only by the writer between
@@ -55,6 +59,8 @@ impl Ring {
             called: AtomicBool::new(false),
             state: AtomicU8::new(OWNED),
             tid: AtomicU32::new(0),
+            handle: AtomicU32::new(0),
+            since: AtomicU64::new(0),
         })
     }
 
@@ -107,6 +113,22 @@ impl Ring {
             }
         }
         self.tail.store(head, Ordering::Release);
+    }
+
+    /// Sets the owner. Only the owner may call it.
+    pub(crate) fn belongs_to(&self, thread: &Thread) {
+        self.tid.store(thread.tid, Ordering::Relaxed);
+        self.handle.store(thread.handle, Ordering::Relaxed);
+        self.since.store(thread.at, Ordering::Relaxed);
+    }
+
+    /// Returns the owner, or the last one.
+    pub(crate) fn owner(&self) -> Thread {
+        Thread {
+            tid: self.tid.load(Ordering::Relaxed),
+            handle: self.handle.load(Ordering::Relaxed),
+            at: self.since.load(Ordering::Relaxed),
+        }
     }
 
     /// Marks the ring for reuse when its owner ends.

@@ -1,20 +1,24 @@
 //! The recording of one process: start, `fork` and end.
 
 use std::io;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::descriptor::Descriptor;
+use super::control::Control;
+use super::descriptor::SharedDescriptor;
+use super::duty::{Clock, Cycle};
 use super::now;
-use super::options::Options;
+use super::options::{Dormant, Options};
 use super::output::Output;
 use super::pool::Pool;
 use super::ring::Rings;
+use super::switch::Switch;
 use crate::cupti::{Api, Subscriber};
-use roofgap_wire::ClockPair;
+use roofgap_wire::{ClockPair, WindowCause};
 
 /// Current recording; null before the first, in a forked child, and after the end.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
@@ -43,6 +47,8 @@ pub(crate) struct Counters {
     pub(crate) no_buffer: AtomicU64,
     /// Failed flushes.
     pub(crate) flush_refused: AtomicU64,
+    /// Buffers that CUPTI returned to us and another user of CUPTI gave out.
+    pub(crate) foreign_buffer: AtomicU64,
     /// Forked children; they are recorded only if they start CUDA or another program.
     pub(crate) forks: AtomicU64,
 }
@@ -56,6 +62,16 @@ pub(crate) struct Gpu {
     pub(crate) options: u32,
     /// Clocks at the start.
     pub(crate) clocks: Option<ClockPair>,
+    /// True while kernels are recorded with CUPTI's serial kind.
+    pub(crate) serial: AtomicBool,
+    /// Kinds of activity to record beside kernels, with their names.
+    pub(crate) kinds: Vec<(u32, &'static str)>,
+    /// Calls to record: domain, number and name; empty where CUPTI records all or none.
+    pub(crate) selected: Vec<(u32, u32, &'static [u8])>,
+    /// True if callbacks record only the entry of a call.
+    pub(crate) entry_only: bool,
+    /// True once CUPTI has described the devices.
+    pub(crate) devices_told: AtomicBool,
 }
 
 /// Only selected calls are recorded.
@@ -66,6 +82,8 @@ pub(crate) const COPIES: u32 = 2;
 pub(crate) const WHOLE_GRAPHS: u32 = 4;
 /// Calls are recorded through callbacks.
 pub(crate) const CALLBACKS: u32 = 8;
+/// Kernels are recorded with CUPTI's serial kind.
+pub(crate) const SERIAL_KERNELS: u32 = 16;
 
 /// Reads CUPTI's clock between two readings of the capture's clock.
 pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
@@ -90,7 +108,15 @@ pub(crate) struct Session {
     pub(crate) options: Options,
     pub(crate) pid: u32,
     /// Descriptor of the output file, which a forked child inherits.
-    descriptor: Descriptor,
+    pub(crate) descriptor: SharedDescriptor,
+    /// Path of the capture.
+    pub(crate) file: PathBuf,
+    pub(crate) switch: Switch,
+    /// The duty cycle.
+    pub(crate) cycle: Option<Cycle>,
+    control: OnceLock<Control>,
+    /// Rounds of the writer.
+    pub(crate) rounds: AtomicU64,
     pub(crate) rings: Rings,
     pub(crate) counters: Counters,
     gpu: OnceLock<Gpu>,
@@ -148,9 +174,16 @@ fn begin(write: Write) -> Option<&'static Session> {
     let pid = std::process::id();
     let output = Output::create(&options.folder, pid, options.limit).ok()?;
     let session: &'static Session = Box::leak(Box::new(Session {
-        options,
         pid,
-        descriptor: output.descriptor(),
+        descriptor: SharedDescriptor::new(output.descriptor()),
+        file: output.path().to_path_buf(),
+        switch: Switch::new(options.dormant.is_none() && options.duty.is_none()),
+        cycle: options
+            .duty
+            .map(|duty| Cycle::new(duty, options.dormant.is_none())),
+        control: OnceLock::new(),
+        rounds: AtomicU64::new(0),
+        options,
         rings: Rings::new(),
         counters: Counters::default(),
         gpu: OnceLock::new(),
@@ -170,6 +203,7 @@ fn begin(write: Write) -> Option<&'static Session> {
         // SAFETY: the functions live as long as the library, which stays loaded.
         unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
     }
+    session.start_control();
     finish_at_exit();
     Some(session)
 }
@@ -195,7 +229,10 @@ extern "C" fn in_parent() {
 /// starts CUDA. Closes the inherited output file, which only the parent writes.
 extern "C" fn in_child() {
     if let Some(session) = owner_of_buffers() {
-        session.descriptor.close();
+        session.descriptor.get().close();
+        if let Some(control) = session.control.get() {
+            control.descriptor.close();
+        }
     }
     CURRENT.store(ptr::null_mut(), Ordering::Release);
     STATE.store(IDLE, Ordering::Release);
@@ -208,9 +245,10 @@ pub(crate) fn finish() {
     if session.pid != std::process::id() || session.stopping.swap(true, Ordering::AcqRel) {
         return;
     }
-    if let Some(flusher) = session.flusher.get() {
-        flusher.unpark();
+    if let Some(control) = session.control.get() {
+        control.remove();
     }
+    session.wake_flusher();
     session.wake();
     let deadline = Instant::now() + PATIENCE;
     while !session.done.load(Ordering::Acquire) && Instant::now() < deadline {
@@ -242,6 +280,57 @@ impl Session {
         self.gpu.get().ok_or(())
     }
 
+    /// Starts the control socket, where one is requested.
+    fn start_control(&'static self) {
+        let Some(folder) = &self.options.control else {
+            return;
+        };
+        let started = Control::create(folder, self.pid).and_then(|control| {
+            let _ = self.control.set(control);
+            spawn("roofgap-control", move || {
+                if let Some(control) = self.control.get() {
+                    control.serve(self);
+                }
+            })
+        });
+        if let Err(error) = started {
+            let detail = format!("no control socket in {}: {error}", folder.display());
+            self.note("control.refused", 1, &detail);
+        }
+    }
+
+    /// Notes that the program has started CUDA.
+    pub(crate) fn start_gpu(&'static self) {
+        self.cuda_started(self.options.dormant == Some(Dormant::Loaded) || self.cycle.is_some());
+    }
+
+    /// Has CUPTI deliver the records of finished work, and waits until they are written; false after 5 s.
+    pub(crate) fn flush_now(&self) -> bool {
+        if let Some(gpu) = self.gpu()
+            && gpu.api.flush(false).is_err()
+        {
+            self.counters.flush_refused.fetch_add(1, Ordering::Relaxed);
+        }
+        // The round that runs now may have begun before the flush.
+        let enough = self.rounds.load(Ordering::Acquire) + 2;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.rounds.load(Ordering::Acquire) < enough {
+            if Instant::now() > deadline {
+                return false;
+            }
+            self.wake();
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        true
+    }
+
+    /// Wakes the flush thread.
+    pub(crate) fn wake_flusher(&self) {
+        if let Some(flusher) = self.flusher.get() {
+            flusher.unpark();
+        }
+    }
+
     /// Wakes the writer.
     pub(crate) fn wake(&self) {
         if let Some(writer) = self.writer.get() {
@@ -269,19 +358,23 @@ impl Session {
     }
 }
 
-/// Flushes CUPTI at intervals, and completely at the end. It has its own thread, because a flush can block while the rings
-/// must be drained.
+/// Flushes CUPTI at intervals, and completely at the end; runs the duty cycle by time and ends windows at their limit. It has
+/// its own thread, because a flush can block while the rings must be drained.
 fn flush_loop(session: &'static Session) {
     let Some(gpu) = session.gpu() else { return };
     let pause = session.options.flush_every.unwrap_or(Duration::from_secs(3600));
     let mut next = Instant::now() + pause;
+    let mut clock = Clock::new();
     loop {
         let stopping = session.stopping.load(Ordering::Acquire);
-        if stopping || Instant::now() >= next {
+        let due = Instant::now() >= next;
+        if stopping || due && session.switch.take_flush() {
             if gpu.api.flush(stopping).is_err() {
                 session.counters.flush_refused.fetch_add(1, Ordering::Relaxed);
             }
             session.wake();
+        }
+        if due {
             next = Instant::now() + pause;
         }
         if stopping {
@@ -289,7 +382,20 @@ fn flush_loop(session: &'static Session) {
             session.wake();
             return;
         }
-        std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        let mut wake_at = next;
+        if let Some(limit) = session.options.armed_limit
+            && let Some(armed) = session.switch.armed_for()
+        {
+            if armed >= limit {
+                session.disarm(WindowCause::Limit);
+            } else {
+                wake_at = wake_at.min(Instant::now() + (limit - armed));
+            }
+        }
+        if let Some(cycle) = &session.cycle {
+            wake_at = wake_at.min(clock.turn(session, cycle));
+        }
+        std::thread::park_timeout(wake_at.saturating_duration_since(Instant::now()));
     }
 }
 

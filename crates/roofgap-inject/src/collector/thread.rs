@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
+use super::duty::{Cycle, OpenStep};
 use super::now;
 use super::ring::{Pushed, Ring};
 use super::session::{self, Session};
@@ -29,6 +30,7 @@ struct Local {
     /// Correlation id of the current runtime call; 0 for none.
     runtime: Cell<u32>,
     ranges: Cell<u32>,
+    step: OpenStep,
     busy: Cell<bool>,
     /// Domains with dropped innermost pushes, and their number. Their pops are dropped too.
     behind: Cell<[(u32, u32); BEHIND]>,
@@ -43,6 +45,7 @@ impl Local {
             handle: Cell::new(0),
             runtime: Cell::new(0),
             ranges: Cell::new(0),
+            step: Cell::new(None),
             busy: Cell::new(false),
             behind: Cell::new([(0, 0); BEHIND]),
         }
@@ -62,12 +65,12 @@ impl Local {
         self.tid.set(tid);
         self.handle.set(handle);
         if let Some(ring) = ring {
-            ring.tid.store(tid, Ordering::Relaxed);
             let thread = Thread {
                 tid,
                 handle,
                 at: now(),
             };
+            ring.belongs_to(&thread);
             ring.push(thread.encode_head().as_bytes(), &[], 0);
         }
         ring
@@ -145,6 +148,15 @@ pub(crate) struct Event<'a> {
 /// Records the begin of a push/pop range.
 pub(crate) fn push(event: &Event<'_>) {
     with(|session, local, ring| {
+        if let Some(cycle) = &session.cycle {
+            cycle.push(
+                session,
+                local.tid.get(),
+                &local.step,
+                event.domain,
+                &event.message,
+            );
+        }
         if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
             local.shift_behind(event.domain, 1);
         }
@@ -154,6 +166,9 @@ pub(crate) fn push(event: &Event<'_>) {
 /// Records the end of a push/pop range.
 pub(crate) fn pop(domain: u32) {
     with(|session, local, ring| {
+        if session.cycle.is_some() {
+            Cycle::pop(&local.step, domain);
+        }
         if local.shift_behind(domain, -1) > 0 {
             return;
         }
@@ -193,9 +208,33 @@ pub(crate) fn end(range: u64) {
     });
 }
 
-/// Notes the begin of a runtime call.
+/// Notes the begin of a runtime call, or its end with 0.
 pub(crate) fn enter_runtime(correlation: u32) {
     let _ = LOCAL.try_with(|local| local.runtime.set(correlation));
+}
+
+/// Records a call that is entered, without a duration. Driver calls that the runtime makes for the same launch are left out.
+pub(crate) fn enter(runtime: bool, api: u32, correlation: u32) {
+    with(|session, local, ring| {
+        if runtime {
+            local.runtime.set(correlation);
+        } else if local.runtime.get() == correlation {
+            return;
+        }
+        let start = now();
+        let call = Call {
+            api,
+            thread: local.handle.get(),
+            correlation,
+            result: 0,
+            start,
+            end: start,
+        };
+        settle(
+            session,
+            ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS),
+        );
+    });
 }
 
 /// Records a call that returns. Driver calls that the runtime makes for the same launch are left out.

@@ -40,6 +40,9 @@ impl Hasher for Quick {
 /// Number of records converted before the rings are drained again.
 const AT_ONCE: usize = 1024;
 
+/// Largest number of names or shapes that are kept. A program that never repeats itself then uses no more memory.
+const MOST: usize = 1 << 18;
+
 type Quickly<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
 /// Identity of a launch shape: the text id of the name, then the fields in order.
@@ -54,8 +57,17 @@ pub(crate) struct Transcoder {
     streams: Quickly<[u32; 3], u32>,
     call_names: Quickly<u32, ()>,
     devices: Vec<u32>,
+    /// Encoded descriptions of the devices.
+    device_records: Vec<u8>,
+    /// Ids given so far; they stay unique when a table is cleared.
+    next_text: u32,
+    next_shape: u32,
     devices_used: Vec<u32>,
     devices_asked: usize,
+    /// Stream of the first kernel.
+    first_stream: Option<u32>,
+    /// True once kernels of a second stream were seen.
+    pub(crate) several_streams: bool,
     /// Number of kernels without times.
     pub(crate) untimed: u64,
     /// Number of records of an unexpected kind.
@@ -170,6 +182,7 @@ impl Transcoder {
         }
         let shape = self.shape(record, frame);
         let stream_id = self.stream_id(record.device, record.context, record.stream, frame);
+        self.several_streams |= *self.first_stream.get_or_insert(stream_id) != stream_id;
         frame.put(&Record::Kernel(Kernel {
             shape,
             stream_id,
@@ -198,8 +211,13 @@ impl Transcoder {
             record.dynamic_shared,
             record.local,
         ];
-        let next = self.shapes.len() as u32;
+        if self.shapes.len() >= MOST {
+            self.shapes.clear();
+        }
+        let next_shape = &mut self.next_shape;
         *self.shapes.entry(key).or_insert_with(|| {
+            let next = *next_shape;
+            *next_shape = next.wrapping_add(1);
             frame.put(&Record::LaunchShape(LaunchShape {
                 id: next,
                 name,
@@ -227,8 +245,15 @@ impl Transcoder {
         {
             return *id;
         }
-        let next = self.texts.len() as u32;
+        if self.texts.len() >= MOST || self.by_address.len() >= MOST {
+            self.texts.clear();
+            self.by_address.clear();
+            self.shapes.clear();
+        }
+        let next_text = &mut self.next_text;
         let id = *self.texts.entry(text.into()).or_insert_with(|| {
+            let next = *next_text;
+            *next_text = next.wrapping_add(1);
             frame.put(&Record::TextEntry(TextEntry {
                 id: next,
                 text: Text(text),
@@ -291,7 +316,7 @@ impl Transcoder {
             // SAFETY: CUPTI keeps the names of devices.
             unsafe { CStr::from_ptr(record.name) }.to_bytes()
         };
-        frame.put(&Record::Device(Device {
+        let device = Record::Device(Device {
             id: record.id,
             visible: record.visible,
             source: 0,
@@ -304,7 +329,64 @@ impl Transcoder {
             bandwidth: record.bandwidth.saturating_mul(1_000),
             name: Text(name),
             uuid: Text(&record.uuid),
-        }));
+        });
+        device.encode(&mut self.device_records);
+        frame.put(&device);
+    }
+
+    /// Writes everything again that later records refer to, for a new file.
+    pub(crate) fn define_again(&mut self, api: &Api, mut put: impl FnMut(&Record<'_>)) {
+        for (text, &id) in &self.texts {
+            put(&Record::TextEntry(TextEntry { id, text: Text(text) }));
+        }
+        for (key, &id) in &self.shapes {
+            let [
+                name,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                registers,
+                static_shared,
+                dynamic_shared,
+                local,
+            ] = *key;
+            put(&Record::LaunchShape(LaunchShape {
+                id,
+                name,
+                grid: [gx, gy, gz],
+                block: [bx, by, bz],
+                registers,
+                static_shared,
+                dynamic_shared,
+                local,
+            }));
+        }
+        for (&[device, context, stream], &id) in &self.streams {
+            put(&Record::StreamEntry(StreamEntry {
+                id,
+                device,
+                context,
+                stream,
+            }));
+        }
+        for &number in self.call_names.keys() {
+            let (domain, plain) = calls::split(number);
+            if let Some(name) = api.call_name(domain, plain) {
+                put(&Record::CallName(CallName {
+                    api: number,
+                    name: Text(name),
+                }));
+            }
+        }
+        self.devices_asked = 0;
+    }
+
+    /// Returns the encoded descriptions of the devices that CUPTI gave.
+    pub(crate) fn device_records(&self) -> &[u8] {
+        &self.device_records
     }
 
     /// Describes the devices in use through the driver. CUPTI describes all devices of the machine by its own numbers, while

@@ -5,11 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::names::Seen;
+use super::options::Kernels;
 use super::output::Output;
 use super::session::{self, Session};
 use super::transcode::Transcoder;
 use super::{calls, now};
-use roofgap_wire::{CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName};
+use roofgap_wire::{
+    CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName, Window, WindowCause,
+};
 
 /// Sleep of the writer between rounds.
 const TICK: Duration = Duration::from_millis(50);
@@ -31,6 +34,10 @@ struct Writer {
     events: Vec<u8>,
     gpu_told: bool,
     dropped: u64,
+    /// Begin of the segment.
+    segment: Instant,
+    /// True while a new segment begins.
+    rotating: bool,
 }
 
 #[derive(Default)]
@@ -53,6 +60,8 @@ pub(crate) fn run(session: &'static Session, output: Output) {
         events: Vec::new(),
         gpu_told: false,
         dropped: 0,
+        segment: Instant::now(),
+        rotating: false,
     };
     writer.introduce();
     let mut stop_by = None;
@@ -62,6 +71,22 @@ pub(crate) fn run(session: &'static Session, output: Output) {
         let flushed = session.flushed.load(Ordering::Acquire);
         writer.gather();
         writer.close();
+        session.rounds.fetch_add(1, Ordering::Release);
+        if writer.output.has_ended() {
+            // What would not be written need not be recorded.
+            session.switch.end();
+            if session.switch.is_armed() {
+                session.disarm(WindowCause::Limit);
+            }
+        }
+        if session
+            .options
+            .keep_last
+            .is_some_and(|last| writer.segment.elapsed() >= last)
+            && !stopping
+        {
+            writer.rotate();
+        }
         if stopping {
             let deadline = *stop_by.get_or_insert_with(|| Instant::now() + LAST_FLUSH);
             if flushed || Instant::now() > deadline {
@@ -92,12 +117,64 @@ impl Writer {
         self.close();
     }
 
+    /// Goes on in a new file that can be read by itself. Only the two newest files are kept.
+    fn rotate(&mut self) {
+        self.segment = Instant::now();
+        if self.rotating || !self.output.rotate() {
+            return;
+        }
+        self.rotating = true;
+        self.session.descriptor.set(self.output.descriptor());
+        // Frames are numbered from 0 in each file.
+        self.frame = FrameBuilder::new();
+        self.output.mark_windows();
+        self.introduce();
+        self.gpu_told = false;
+        self.introduce_gpu();
+        self.frame.put(&Record::Window(Window {
+            on: u8::from(self.session.switch.is_armed()),
+            cause: WindowCause::Begin.to_u8(),
+            at: now(),
+        }));
+        if let Some(gpu) = self.session.gpu() {
+            let (frame, output) = (&mut self.frame, &mut self.output);
+            self.transcoder.define_again(&gpu.api, |record| {
+                frame.put(record);
+                if frame.len() >= FRAME {
+                    let raw = frame.len();
+                    output.append(frame.close(), raw);
+                }
+            });
+            self.frame.put_encoded(self.transcoder.device_records());
+            self.transcoder.describe_devices(&mut self.frame);
+        }
+        self.names = Seen::nothing();
+        self.threads.clear();
+        for ring in self.session.rings.iter() {
+            self.frame.put(&Record::Thread(ring.owner()));
+        }
+        self.losses.values_mut().for_each(|lost| lost.told = false);
+        self.close();
+        self.rotating = false;
+    }
+
     /// Collects all pending events.
     fn gather(&mut self) {
+        self.take_edges();
         self.introduce_gpu();
         self.take_buffers();
         self.take_events();
         self.take_losses();
+    }
+
+    fn take_edges(&mut self) {
+        let edges = self.session.switch.take_edges();
+        if !edges.is_empty() {
+            self.output.mark_windows();
+        }
+        for edge in edges {
+            self.frame.put(&Record::Window(edge));
+        }
     }
 
     fn introduce_gpu(&mut self) {
@@ -118,7 +195,7 @@ impl Writer {
         }
         if gpu.options & session::CALLBACKS != 0 {
             // These calls arrive encoded, so their names are written for all of them at once.
-            for (domain, number, name) in calls::all_wanted(&gpu.api) {
+            for &(domain, number, name) in &gpu.selected {
                 let api = calls::key(domain, number);
                 self.frame.put(&Record::CallName(CallName {
                     api,
@@ -158,6 +235,12 @@ impl Writer {
             }
         });
         self.transcoder.describe_devices(&mut self.frame);
+        if self.session.options.kernels == Kernels::Auto
+            && self.transcoder.several_streams
+            && gpu.serial.load(Ordering::Relaxed)
+        {
+            self.session.overlap_kernels();
+        }
         if buffers > 0 {
             self.dropped += gpu.api.dropped();
             self.frame.put(&Record::Flush(Flush { at: now() }));
@@ -178,7 +261,7 @@ impl Writer {
                 return;
             }
             self.names.each_new(|record| self.frame.put(&record));
-            self.name_thread(number, ring.tid.load(Ordering::Relaxed));
+            self.name_thread(number, ring.owner().tid);
             self.frame.put_encoded(&self.events);
             if self.frame.len() >= FRAME {
                 self.close();
@@ -236,6 +319,11 @@ impl Writer {
                 "times CUPTI would not deliver its buffers",
             ),
             (
+                "cupti.foreign_buffer",
+                &counters.foreign_buffer,
+                "buffers of another user of CUPTI, which takes our records while it records",
+            ),
+            (
                 "process.forked",
                 &counters.forks,
                 "children made by fork, which are not recorded in this file",
@@ -287,6 +375,10 @@ impl Writer {
     fn close(&mut self) {
         let raw = self.frame.len();
         self.output.append(self.frame.close(), raw);
+        // Two segments have about the size limit; a busy program keeps less time.
+        if self.session.options.keep_last.is_some() && self.output.is_half_full() {
+            self.rotate();
+        }
     }
 
     fn finish(&mut self) {

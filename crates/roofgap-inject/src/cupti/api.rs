@@ -52,6 +52,9 @@ pub(crate) struct Api {
     subscribe: sys::Subscribe,
     register: sys::RegisterCallbacks,
     enable: sys::Enable,
+    disable: Option<sys::Enable>,
+    subscribe_named: Option<sys::SubscribeNamed>,
+    unsubscribe: Option<sys::Unsubscribe>,
     flush_all: sys::FlushAll,
     next_record: sys::GetNextRecord,
     timestamp: Option<sys::GetTimestamp>,
@@ -112,6 +115,9 @@ impl Api {
             subscribe: required!(handle, "cuptiSubscribe", sys::Subscribe),
             register: required!(handle, "cuptiActivityRegisterCallbacks", sys::RegisterCallbacks),
             enable: required!(handle, "cuptiActivityEnable", sys::Enable),
+            disable: symbol!(handle, "cuptiActivityDisable", sys::Enable),
+            subscribe_named: symbol!(handle, "cuptiSubscribe_v2", sys::SubscribeNamed),
+            unsubscribe: symbol!(handle, "cuptiUnsubscribe", sys::Unsubscribe),
             flush_all: required!(handle, "cuptiActivityFlushAll", sys::FlushAll),
             next_record: required!(handle, "cuptiActivityGetNextRecord", sys::GetNextRecord),
             timestamp: symbol!(handle, "cuptiGetTimestamp", sys::GetTimestamp),
@@ -146,6 +152,31 @@ impl Api {
             .map(|()| Subscriber(subscriber))
     }
 
+    /// Returns the name of the subscriber that keeps us out, where this version gives it.
+    pub(crate) fn other_subscriber(&self, callback: sys::Callback) -> Option<String> {
+        let mut name = [0 as c_char; 256];
+        let mut subscriber = ptr::null_mut();
+        let mut params = sys::SubscriberParams {
+            size: size_of::<sys::SubscriberParams>(),
+            name: c"roofgap".as_ptr(),
+            other_name: name.as_mut_ptr(),
+            other_length: name.len() - 1,
+        };
+        // SAFETY: the parameters live across the call; CUPTI writes at most the given length of the name.
+        let code = unsafe {
+            (self.subscribe_named?)(&raw mut subscriber, callback, ptr::null_mut(), &raw mut params)
+        };
+        if code == sys::SUCCESS
+            && let Some(unsubscribe) = self.unsubscribe
+        {
+            // SAFETY: the subscriber that CUPTI has just given us.
+            unsafe { unsubscribe(subscriber) };
+        }
+        // SAFETY: the last byte is never written, so the text ends.
+        let text = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy();
+        Some(text.trim().to_owned()).filter(|name| code != sys::SUCCESS && !name.is_empty())
+    }
+
     /// Says where buffers come from and go to.
     pub(crate) fn register(
         &self,
@@ -163,6 +194,13 @@ impl Api {
         self.check("cuptiActivityEnable", unsafe { (self.enable)(kind) })
     }
 
+    /// Stops recording one kind of activity. Records of work that was launched before are still delivered.
+    pub(crate) fn disable(&self, kind: u32) -> Result<(), Failure> {
+        let disable = self.disable.ok_or(Failure::Lacks("cuptiActivityDisable"))?;
+        // SAFETY: takes a number.
+        self.check("cuptiActivityDisable", unsafe { disable(kind) })
+    }
+
     /// Returns true if calls can be selected for activity records.
     pub(crate) fn can_choose_calls(&self) -> bool {
         self.enable_runtime.is_some() && self.enable_driver.is_some() && self.callback_name.is_some()
@@ -173,22 +211,22 @@ impl Api {
         self.enable_callback.is_some() && self.callback_name.is_some()
     }
 
-    /// Starts calling back about one call.
-    pub(crate) fn enable_callback(&self, subscriber: &Subscriber, domain: u32, number: u32) -> bool {
+    /// Starts or stops calling back about one call.
+    pub(crate) fn set_callback(&self, subscriber: &Subscriber, domain: u32, number: u32, on: bool) -> bool {
         // SAFETY: the subscriber is the one CUPTI gave us.
         self.enable_callback
-            .is_some_and(|enable| unsafe { enable(1, subscriber.0, domain, number) } == sys::SUCCESS)
+            .is_some_and(|set| unsafe { set(u32::from(on), subscriber.0, domain, number) } == sys::SUCCESS)
     }
 
-    /// Starts recording one call.
-    pub(crate) fn enable_call(&self, domain: u32, number: u32) -> bool {
+    /// Starts or stops recording one call.
+    pub(crate) fn set_call(&self, domain: u32, number: u32, on: bool) -> bool {
         let function = if domain == sys::DOMAIN_DRIVER {
             self.enable_driver
         } else {
             self.enable_runtime
         };
         // SAFETY: takes two numbers.
-        function.is_some_and(|enable| unsafe { enable(number, 1) } == sys::SUCCESS)
+        function.is_some_and(|enable| unsafe { enable(number, u8::from(on)) } == sys::SUCCESS)
     }
 
     /// Leaves out queries that found the work unfinished, where the version can.
@@ -199,12 +237,21 @@ impl Api {
         }
     }
 
-    /// Promises zeroed buffers; whether CUPTI took the promise.
-    pub(crate) fn promise_zeroed_buffers(&self) -> bool {
-        let (mut size, mut value) = (1usize, 1u8);
+    /// Sets an attribute of one byte; returns true if CUPTI accepted it.
+    pub(crate) fn set_flag(&self, attribute: u32, on: bool) -> bool {
+        self.set(attribute, &mut u8::from(on))
+    }
+
+    /// Sets an attribute of the type `size_t`; returns true if CUPTI accepted it.
+    pub(crate) fn set_size(&self, attribute: u32, mut value: usize) -> bool {
+        self.set(attribute, &mut value)
+    }
+
+    fn set<T: Copy>(&self, attribute: u32, value: &mut T) -> bool {
+        let mut size = size_of::<T>();
         self.set_attribute.is_some_and(|set| {
             // SAFETY: size and value live across the call, and the value is `size` bytes long.
-            let code = unsafe { set(sys::ATTR_ZEROED_BUFFERS, &raw mut size, (&raw mut value).cast()) };
+            let code = unsafe { set(attribute, &raw mut size, ptr::from_mut(value).cast()) };
             code == sys::SUCCESS
         })
     }

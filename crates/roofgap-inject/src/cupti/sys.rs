@@ -27,8 +27,14 @@ pub(crate) const KIND_GRAPH_TRACE: u32 = 51;
 pub(crate) const DOMAIN_DRIVER: u32 = 1;
 pub(crate) const DOMAIN_RUNTIME: u32 = 2;
 
-/// The buffers we hand out are zeroed already, so that CUPTI need not do it on the program's thread.
+/// Length of a buffer for times on the GPU, bytes (`size_t`).
+pub(crate) const ATTR_DEVICE_BUFFER_SIZE: u32 = 0;
+/// The buffers we hand out are zeroed already, so that CUPTI need not do it on the program's thread (`uint8_t`).
 pub(crate) const ATTR_ZEROED_BUFFERS: u32 = 5;
+/// Number of buffers for times on the GPU that are allocated with a context (`size_t`).
+pub(crate) const ATTR_DEVICE_BUFFER_COUNT: u32 = 6;
+/// Buffers for times on the GPU are in pinned host memory (`uint8_t`).
+pub(crate) const ATTR_HOST_PINNED: u32 = 8;
 
 pub(crate) type BufferRequested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub(crate) type BufferCompleted = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
@@ -48,6 +54,19 @@ pub(crate) type GetCallbackName = unsafe extern "C" fn(u32, u32, *mut *const c_c
 pub(crate) type GetResultString = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
 pub(crate) type EnableCallback = unsafe extern "C" fn(u32, *mut c_void, u32, u32) -> u32;
 pub(crate) type SetFlag = unsafe extern "C" fn(u8) -> u32;
+
+pub(crate) type SubscribeNamed =
+    unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void, *mut SubscriberParams) -> u32;
+pub(crate) type Unsubscribe = unsafe extern "C" fn(*mut c_void) -> u32;
+
+/// Parameters of `cuptiSubscribe_v2`, as far as CUPTI 13.0 has them.
+#[repr(C)]
+pub(crate) struct SubscriberParams {
+    pub(crate) size: usize,
+    pub(crate) name: *const c_char,
+    pub(crate) other_name: *mut c_char,
+    pub(crate) other_length: usize,
+}
 
 /// A call is entered.
 pub(crate) const SITE_ENTER: u32 = 0;

@@ -144,6 +144,26 @@ uint32_t cuptiSubscribe(void **subscriber, void (*call)(void *, uint32_t, uint32
     return answer ? (uint32_t)atoi(answer) : 0;
 }
 
+struct subscriber_params {
+    size_t size;
+    const char *name;
+    char *other;
+    size_t length;
+};
+
+uint32_t cuptiSubscribe_v2(void **subscriber, void (*call)(void *, uint32_t, uint32_t, const void *), void *data,
+                           struct subscriber_params *params) {
+    uint32_t answer = cuptiSubscribe(subscriber, call, data);
+    if (answer == 39 && params->size >= sizeof *params) strncpy(params->other, "CUPTI for Monitor", params->length);
+    return answer;
+}
+
+uint32_t cuptiUnsubscribe(void *subscriber) {
+    (void)subscriber;
+    callback = NULL;
+    return 0;
+}
+
 uint32_t cuptiActivityRegisterCallbacks(requested_fn ask, completed_fn give) {
     requested = ask;
     completed = give;
@@ -151,10 +171,31 @@ uint32_t cuptiActivityRegisterCallbacks(requested_fn ask, completed_fn give) {
 }
 
 uint32_t cuptiActivitySetAttribute(uint32_t attribute, size_t *length, void *value) {
-    if (attribute != 5 || *length != 1) return 1;
-    promised = *(uint8_t *)value;
+    const char *refuse = getenv("STANDIN_REFUSE_ATTRIBUTE");
+    if (refuse && (uint32_t)atoi(refuse) == attribute) return 1;
+    if (attribute == 0 || attribute == 6) return *length == sizeof(size_t) ? 0 : 1;
+    if (*length != 1) return 1;
+    if (attribute == 5) promised = *(uint8_t *)value;
+    return attribute == 5 || attribute == 8 ? 0 : 1;
+}
+
+uint32_t cuptiActivityDisable(uint32_t kind) {
+    if (kind >= 64 || !enabled[kind]) return 1;
+    enabled[kind] = 0;
     return 0;
 }
+
+/* How many kinds, calls and callbacks are on: 0 is what a dormant collector must leave. */
+int standin_active(void) {
+    int active = 0;
+    for (int kind = 0; kind < 64; kind++) active += kind != 8 && enabled[kind];
+    for (int number = 0; number < 1000; number++)
+        active += calls[0][number] + calls[1][number] + called_back[1][number] + called_back[2][number];
+    return active;
+}
+
+/* Whether anybody subscribed. */
+int standin_subscribed(void) { return callback != NULL; }
 
 uint32_t cuptiActivityEnable(uint32_t kind) {
     const char *refuse = getenv("STANDIN_REFUSE");
@@ -250,7 +291,7 @@ void standin_launch(const char *name, uint32_t grid, int driver) {
     pthread_mutex_lock(&lock);
     uint64_t start = now();
     call_record(driver, driver ? 307 : 211, id, start, start + 500);
-    uint8_t *at = enabled[10] ? record(10) : NULL;
+    uint8_t *at = enabled[10] ? record(10) : enabled[3] ? record(3) : NULL;
     if (at) {
         uint16_t registers = 40;
         memcpy(at + 6, &registers, 2);
@@ -258,7 +299,7 @@ void standin_launch(const char *name, uint32_t grid, int driver) {
         put64(at + 24, start + 3000);
         put32(at + 40, 0);
         put32(at + 44, 1);
-        put32(at + 48, 7);
+        put32(at + 48, strcmp(name, "kernel_c") ? 7 : 8);
         put32(at + 52, grid), put32(at + 56, 1), put32(at + 60, 1);
         put32(at + 64, 128), put32(at + 68, 1), put32(at + 72, 1);
         put32(at + 76, 1024);
@@ -310,7 +351,7 @@ void standin_graph(const char *name, uint32_t nodes) {
         }
     } else {
         for (uint32_t node = 0; node < nodes; node++) {
-            uint8_t *at = enabled[10] ? record(10) : NULL;
+            uint8_t *at = enabled[10] ? record(10) : enabled[3] ? record(3) : NULL;
             if (!at) continue;
             put64(at + 16, start + 1000 + node * 100);
             put64(at + 24, start + 1080 + node * 100);

@@ -12,10 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -125,6 +127,19 @@ static void end_range(uint64_t range) {
     if (core[7]) ((void (*)(uint64_t))core[7])(range);
 }
 
+/* Calls a function of the injected library, as a program does through ctypes. */
+static int control(const char *name) {
+    const char *path = getenv("CUDA_INJECTION64_PATH");
+    void *library = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    int (*call)(void) = library ? (int (*)(void))dlsym(library, name) : NULL;
+    return call ? call() : 99;
+}
+
+static int ask(const char *name) {
+    int (*call)(void) = (int (*)(void))symbol(name);
+    return call ? call() : -1;
+}
+
 static void *llm;
 
 /* What every scenario does first: a prefill of three launches and two decode steps. */
@@ -212,6 +227,42 @@ static void *launch_and_end(void *unused) {
     return NULL;
 }
 
+/* Resident memory, KiB. */
+static long resident(void) {
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%*d %ld", &pages) != 1) pages = -1;
+    if (file) fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* Launches SOAK_LAUNCHES kernels under ranges, in windows if SOAK_WINDOW is their length in launches. Prints the launches that
+ * should be recorded and the memory that the last two thirds added, KiB; a line a minute if SOAK_LOG is set. */
+static int soak(void) {
+    const char *wanted = getenv("SOAK_LAUNCHES"), *length = getenv("SOAK_WINDOW");
+    long launches = wanted ? atol(wanted) : 1000, window = length ? atol(length) : 0, recorded = 0, before = 0;
+    int armed = window == 0;
+    time_t told = time(NULL);
+    llm = domain("LLM");
+    for (long at = 0; at < launches; at++) {
+        if (window && at % window == 0) {
+            armed = !armed;
+            if (control(armed ? "roofgap_arm" : "roofgap_disarm") != 0) return 38;
+        }
+        if (at % 1000 == 0) push_in(llm, 1, "decode_step");
+        launch(at % 7 ? "kernel_a" : "kernel_b", (uint32_t)(at % 50) + 1, 0);
+        recorded += armed;
+        if (at % 1000 == 999) pop_in(llm);
+        if (at == launches / 3) before = resident();
+        if (getenv("SOAK_LOG") && time(NULL) >= told + 60) {
+            told = time(NULL);
+            fprintf(stderr, "%ld launches, %ld KiB resident\n", at, resident());
+        }
+    }
+    printf("%ld %ld\n", recorded, resident() - before);
+    return 0;
+}
+
 /* Becomes a daemon that uses CUDA: forks, leaves the session, closes what it inherited, and works. */
 static void become_daemon(void) {
     start_nvtx();
@@ -288,6 +339,75 @@ int main(int count, char **arguments) {
         }
         return 0;
     }
+    if (!strcmp(how, "windows")) {
+        /* Two windows with gaps between, before and after them; a dormant collector leaves nothing turned on. */
+        llm = domain("LLM");
+        push_in(llm, 1, "decode_all");
+        for (int window = 0; window < 2; window++) {
+            launch("kernel_unseen", 1, 0);
+            if (ask("standin_active") != 0) return 30;
+            if (control("roofgap_arm") != 0) return 31;
+            if (ask("standin_active") == 0) return 32;
+            for (int at = 0; at < 3; at++) launch("kernel_seen", 2, at % 2);
+            memory(64);
+            if (control("roofgap_disarm") != 0 || control("roofgap_flush") != 0) return 33;
+        }
+        launch("kernel_unseen", 1, 0);
+        pop_in(llm);
+        if (ask("standin_active") != 0) return 34;
+        puts("done");
+        return 0;
+    }
+    if (!strcmp(how, "lazy")) {
+        /* CUPTI is not touched before the first request. */
+        launch("kernel_unseen", 1, 0);
+        if (ask("standin_subscribed")) return 35;
+        if (control("roofgap_arm") != 0 || !ask("standin_subscribed")) return 36;
+        launch("kernel_seen", 1, 0);
+        puts("done");
+        return 0;
+    }
+    if (!strcmp(how, "steps")) {
+        /* A prefill and ten steps, each with its launches, and ranges inside them. */
+        llm = domain("LLM");
+        void *step = registered(llm, "decode_step");
+        push_in(llm, 1, "prefill");
+        launch("kernel_prefill", 1, 0);
+        pop_in(llm);
+        for (int at = 0; at < 10; at++) {
+            push_in(llm, 3, step);
+            push_in(llm, 1, "layer");
+            for (int kernel = 0; kernel < 4; kernel++) launch("kernel_step", (uint32_t)at + 1, 0);
+            pop_in(llm);
+            pop_in(llm);
+        }
+        puts("done");
+        return 0;
+    }
+    if (!strcmp(how, "soak")) return soak();
+    if (!strcmp(how, "secure")) {
+        /* Runs with more rights than its user, who therefore must not choose where files are written. */
+        printf("%lu %d\n", getauxval(AT_SECURE), control("roofgap_arm"));
+        return 0;
+    }
+    if (!strcmp(how, "chroot") || !strcmp(how, "setuid")) {
+        work(5);
+        await_test();
+        if (!strcmp(how, "setuid") && setuid(65534)) return 39;
+        if (!strcmp(how, "chroot") && (chroot(getenv("JAIL")) || chdir("/"))) return 40;
+        push("after");
+        launch("kernel_after", 1, 0);
+        pop();
+        puts("done");
+        return 0;
+    }
+    if (!strcmp(how, "serve")) {
+        /* Works until the test has had what it wants from the socket. */
+        work(5);
+        await_test();
+        puts("done");
+        return 0;
+    }
     work(5);
     if (!strcmp(how, "close") || !strcmp(how, "reuse")) {
         await_test();
@@ -355,6 +475,11 @@ int main(int count, char **arguments) {
             push(text);
             pop();
             if (at % 1000 == 0) usleep(20000);
+        }
+        /* What cannot be written is not recorded either. */
+        for (int at = 0; ask("standin_active") != 0; at++) {
+            if (at == 1000) return 37;
+            usleep(10000);
         }
     }
     puts("done");

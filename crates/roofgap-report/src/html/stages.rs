@@ -3,7 +3,9 @@
 use super::markup::absent;
 use crate::bundle::Bundle;
 use crate::view::numbers::{count, ms, or_none, time};
-use crate::view::stages::{busy_percent, parts, parts_exceed_wall, steps as steps_sentence, used_parts};
+use crate::view::stages::{
+    busy_percent, coverage, parts, parts_exceed_wall, steps as steps_sentence, used_parts,
+};
 use crate::view::table::cut;
 use maud::{Markup, html};
 use roofgap_analyze::{Stage, Steps};
@@ -26,6 +28,9 @@ pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
             }
             @for stage in stages { (bar(stage, 100.0 * stage.wall_ns as f64 / widest as f64)) }
             (table(stages))
+        }
+        @for stage in stages {
+            @if let Some(part) = &stage.coverage { p { (cut(&stage.name, 60)) ": " (coverage(part)) } }
         }
         @for (at, stage) in stages.iter().enumerate() {
             @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {

@@ -3,7 +3,7 @@
 use super::gpu_work;
 use super::numbers::{NONE, count, ms, or_none, percent, plural, share, time};
 use super::table::Table;
-use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageKind, StageOrigin, Steps};
+use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageCoverage, StageKind, StageOrigin, Steps};
 
 /// Builds the table of all stages. A report picks its columns.
 pub(crate) fn table(analysis: &Analysis) -> Table {
@@ -59,7 +59,7 @@ pub(crate) fn own_times(stage: &Stage) -> bool {
 
 /// Lists the sentences on a stage: GPU work after its ranges, steps, notes.
 pub(crate) fn details(stage: &Stage) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<String> = stage.coverage.as_ref().map(coverage).into_iter().collect();
     if stage.closes_early() {
         lines.push(format!(
             "the ranges of {} close before the GPU has finished: GPU work goes on for {} more; \
@@ -76,6 +76,26 @@ pub(crate) fn details(stage: &Stage) -> Vec<String> {
     lines.extend(foreign(stage));
     lines.extend(stage.notes.iter().map(|n| note(stage, n)));
     lines
+}
+
+/// Describes the recorded part of a stage, and what is estimated from it.
+pub(crate) fn coverage(part: &StageCoverage) -> String {
+    let kernel = part.kernel_ns.map(|estimate| {
+        let interval = estimate.low.zip(estimate.high);
+        let interval = interval.map(|(low, high)| format!(" (95 %: {} to {})", time(low), time(high)));
+        format!(
+            ", with an estimated kernel time of {}{}",
+            time(estimate.value),
+            interval.unwrap_or_default()
+        )
+    });
+    format!(
+        "recorded in part: {} of {}; all took {} on the CPU{}",
+        count(part.recorded),
+        count(part.all),
+        time(part.wall_ns),
+        kernel.unwrap_or_default()
+    )
 }
 
 /// Describes the steps of a stage.
@@ -274,5 +294,26 @@ pub(crate) fn joined(names: &[&str]) -> String {
         NONE.to_owned()
     } else {
         names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::Estimate;
+
+    #[test]
+    fn a_stage_recorded_in_part_says_so_first() {
+        let mut part = StageCoverage::default();
+        (part.recorded, part.all, part.wall_ns) = (3, 24, 48_000_000);
+        let mut stage = Stage::default();
+        stage.coverage = Some(part.clone());
+        let bare = "recorded in part: 3 of 24; all took 48.0 ms on the CPU";
+        assert_eq!(details(&stage)[0], bare);
+        let (value, low, high) = (24_000_000, Some(23_000_000), Some(25_000_000));
+        part.kernel_ns = Some(Estimate { value, low, high });
+        let estimated = coverage(&part);
+        let expected = ", with an estimated kernel time of 24.0 ms (95 %: 23.0 ms to 25.0 ms)";
+        assert_eq!(estimated.strip_prefix(bare), Some(expected));
     }
 }

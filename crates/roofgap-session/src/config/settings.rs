@@ -1,6 +1,7 @@
 //! The typed values of a configuration.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -171,6 +172,8 @@ pub struct Native {
     pub copies: Option<bool>,
     /// CUDA graphs.
     pub graph: GraphTrace,
+    /// Records one of this many steps; without step ranges, one of this many windows of 50 ms. `None` records all.
+    pub duty: Option<NonZeroU32>,
 }
 
 /// `profiling.nsys`.

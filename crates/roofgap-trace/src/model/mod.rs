@@ -10,6 +10,7 @@ mod ops;
 mod order;
 mod ranges;
 mod trace;
+mod windows;
 
 pub use backward::BackwardLink;
 pub use calls::{Call, CallClass, Calls, CpuOps};
@@ -21,3 +22,4 @@ pub use ranges::{Mark, Range, RangeStyle, Ranges};
 #[cfg(feature = "kineto")]
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, Source, SourceFormat, Thread, Trace, range_name};
+pub use windows::RecordedWindows;

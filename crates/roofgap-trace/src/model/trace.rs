@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, Losses, NameId, Names, Ns, ProcessId, Ranges,
-    ThreadId,
+    RecordedWindows, ThreadId,
 };
 
 macro_rules! source_formats {
@@ -164,6 +164,8 @@ pub struct Trace {
     pub kernel_totals: Vec<KernelTotal>,
     /// Rank of a distributed job, where the capture names it.
     pub distributed: Option<Distributed>,
+    /// Recorded windows of the processes that were not recorded all the time.
+    pub recorded: Vec<RecordedWindows>,
     /// Declared losses.
     pub losses: Losses,
 }
@@ -238,6 +240,14 @@ impl Trace {
             ranges.sort();
             cpu_ops.sort();
         });
+    }
+
+    /// Returns the window of a process that holds a time span as a whole: `Some(0)` for a process that was recorded all the time.
+    pub fn window_of(&self, process: ProcessId, start: Ns, end: Ns) -> Option<usize> {
+        match self.recorded.iter().find(|recorded| recorded.process == process) {
+            Some(recorded) => recorded.window_of(start, end),
+            None => Some(0),
+        }
     }
 
     /// Returns the first and the last time in the trace.

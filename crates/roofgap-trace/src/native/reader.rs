@@ -5,9 +5,9 @@ use super::demangle::demangle;
 use super::identity::Identity;
 use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
-    ReadError, ShapeId, Source, SourceFormat, ThreadId, Trace,
+    ReadError, RecordedWindows, ShapeId, Source, SourceFormat, ThreadId, Trace,
 };
-use roofgap_wire::{self as wire, Reader, Record, WireError};
+use roofgap_wire::{self as wire, Header, Reader, Record, WireError};
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::io::BufReader;
@@ -37,7 +37,8 @@ pub(super) struct CaptureFacts {
 pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
     let mut reader = open(path)?;
     let header = *reader.header();
-    let mut capture = Capture::new(header.pid, path, trace);
+    let mut capture = Capture::new(&header, path, trace);
+    capture.read_older(path, &header);
     while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
         for record in records {
             capture.record(&record);
@@ -109,20 +110,22 @@ struct Capture<'t> {
     offset: Ns,
     clock_known: bool,
     losses: FxHashMap<String, (u64, String)>,
+    /// Edges of the recorded windows.
+    edges: Vec<(bool, Ns)>,
     first: (usize, usize),
     last: Ns,
 }
 
 impl<'t> Capture<'t> {
-    fn new(pid: u32, path: &Path, trace: &'t mut Trace) -> Self {
+    fn new(header: &Header, path: &Path, trace: &'t mut Trace) -> Self {
         trace.sources.push(Source {
             path: path.display().to_string(),
             format: SourceFormat::Native,
             tool_version: None,
-            schema_version: Some(wire::VERSION.to_string()),
+            schema_version: Some(header.version.to_string()),
         });
         Self {
-            process: trace.add_process(pid, ""),
+            process: trace.add_process(header.pid, ""),
             who: Identity::default(),
             annotations: Annotations::default(),
             texts: FxHashMap::default(),
@@ -132,10 +135,34 @@ impl<'t> Capture<'t> {
             offset: 0,
             clock_known: false,
             losses: FxHashMap::default(),
+            edges: Vec::new(),
             first: (trace.ops.len(), trace.calls.len()),
             last: 0,
             trace,
         }
+    }
+
+    /// Reads the older segment of a capture that keeps only the last seconds, where there is one of the same process.
+    fn read_older(&mut self, path: &Path, header: &Header) {
+        let Ok(mut older) = open(&wire::older_segment(path)) else {
+            return;
+        };
+        let found = older.header();
+        if (found.pid, found.start_ticks) != (header.pid, header.start_ticks) {
+            return;
+        }
+        // It has no end record: the recording goes on in the newer segment.
+        while let Ok(Some(records)) = older.next_frame() {
+            records.for_each(|record| self.record(&record));
+        }
+        let whole = matches!(
+            older.ending(),
+            Some(Ending::Cut {
+                why: wire::CutReason::NoEnd,
+                ..
+            })
+        );
+        self.trace.losses.add(LossKind::CaptureCut, u64::from(!whole));
     }
 
     fn record(&mut self, record: &Record<'_>) {
@@ -197,6 +224,7 @@ impl<'t> Capture<'t> {
                 }
             }
             Record::ClockPair(clocks) => self.clocks(clocks),
+            Record::Window(window) => self.edges.push((window.on == 1, window.at as Ns)),
             Record::Loss(loss) => {
                 let value = (loss.count, loss.detail.to_str().into_owned());
                 self.losses.insert(loss.id.to_str().into_owned(), value);
@@ -363,6 +391,11 @@ impl<'t> Capture<'t> {
         self.who.settle_devices(self.first.0, trace);
         self.annotations
             .settle(self.process, self.last, &mut self.who, trace);
+        if !self.edges.is_empty() {
+            let recorded = RecordedWindows::from_edges(self.process, &self.edges, self.last);
+            trace.losses.add(LossKind::PartlyRecorded, recorded.gaps());
+            trace.recorded.push(recorded);
+        }
         if trace.ops.len() > self.first.0 && trace.calls.len() == self.first.1 {
             trace.losses.add(LossKind::NoRuntime, 1);
         }
@@ -399,6 +432,8 @@ fn loss_kind(id: &str) -> Option<LossKind> {
             LossKind::GpuNotRecorded
         }
         "cupti.kind_refused" => LossKind::KindNotRecorded,
+        "cupti.foreign_buffer" => LossKind::ToolDropped,
+        "cupti.serial_kernels" => LossKind::ToolWarning,
         "cupti.last_flush" | "cupti.no_flush" => LossKind::CaptureCut,
         "process.forked" => LossKind::ForkNotRecorded,
         _ => return None,

@@ -629,3 +629,80 @@ fn names_are_kept_as_the_compiler_made_them() {
         wanted.map(|(readable, mangled)| (readable.to_owned(), mangled.to_owned()))
     );
 }
+
+fn edge(on: u8, at: u64) -> Record<'static> {
+    let cause = wire::WindowCause::Request.to_u8();
+    Record::Window(wire::Window { on, cause, at })
+}
+
+#[test]
+fn windows_are_read_with_their_gaps() {
+    let mut records = basics();
+    records.push(edge(0, 50));
+    records.push(edge(1, 100));
+    records.extend(launch(1, 900, 110));
+    records.push(edge(0, 200));
+    records.push(edge(1, 300));
+    records.extend(launch(2, 900, 310));
+    let (trace, _) = read_whole(&records);
+    let recorded = &trace.recorded[0];
+    assert_eq!(recorded.windows, [(100, 200), (300, 340)]);
+    assert_eq!(trace.losses.count(LossKind::PartlyRecorded), 2);
+    assert_eq!(trace.window_of(recorded.process, 310, 315), Some(1));
+    assert_eq!(trace.window_of(recorded.process, 190, 210), None);
+    let (whole, _) = read_whole(&basics());
+    assert!(whole.recorded.is_empty());
+    assert_eq!(whole.window_of(recorded.process, 190, 210), Some(0));
+}
+
+#[test]
+fn the_older_segment_is_read_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = basics();
+    records.push(event(EventKind::Push, 0, 100, 0, Message::Inline(Text(b"step"))));
+    records.extend(launch(1, 900, 110));
+    let path = write(folder.path(), &records, false);
+    let older = wire::older_segment(&path);
+    std::fs::rename(&path, &older).unwrap();
+    let mut records = basics();
+    records.extend(launch(2, 900, 200));
+    records.push(Record::NvtxPop(NvtxPop {
+        tid: 7,
+        domain: 0,
+        at: 250,
+    }));
+    write(folder.path(), &records, true);
+    let read_pair = || {
+        let mut trace = Trace::default();
+        read(&path, &mut trace).unwrap();
+        trace.sort();
+        trace
+    };
+    let trace = read_pair();
+    assert_eq!((trace.ops.len(), trace.processes.len()), (2, 1));
+    let range = trace.ranges.rows[0];
+    assert_eq!((range.start, range.end), (100, 250), "a range spans both");
+    assert_eq!(trace.losses.count(LossKind::CaptureCut), 0);
+    // The segment of another process with the same number is not read.
+    let mut bytes = std::fs::read(&older).unwrap();
+    bytes[..wire::HEADER_LEN].copy_from_slice(&Header::new(42, 1, 77).encode());
+    std::fs::write(&older, bytes).unwrap();
+    assert_eq!(read_pair().ops.len(), 1);
+}
+
+#[test]
+fn records_of_a_newer_collector_are_skipped_with_a_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = Header::new(42, 1, 2).encode().to_vec();
+    let mut frame = FrameBuilder::new();
+    basics().iter().for_each(|record| frame.put(record));
+    frame.put_encoded(&[201, 3, 1, 2, 3]);
+    launch(1, 900, 110).iter().for_each(|record| frame.put(record));
+    bytes.extend_from_slice(frame.close());
+    let path = folder.path().join("42-2.rgcap");
+    std::fs::write(&path, bytes).unwrap();
+    let mut trace = Trace::default();
+    read(&path, &mut trace).unwrap();
+    assert_eq!(trace.ops.len(), 1);
+    assert_eq!(trace.losses.count(LossKind::EventUnknown), 1);
+}

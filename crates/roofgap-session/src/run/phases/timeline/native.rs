@@ -9,7 +9,7 @@ use roofgap_trace::Input;
 
 use super::{PHASE, read_complete};
 use crate::config::Config;
-use crate::config::settings::Mode;
+use crate::config::settings::{Mode, Native};
 use crate::run::context::{PhaseCommand, PhaseContext};
 use crate::run::error::{AttemptError, ProgramError};
 use crate::run::native::NativeLibrary;
@@ -23,21 +23,32 @@ pub(super) fn command(
     layout: &Layout,
     program: &Program,
 ) -> Result<PhaseCommand, ProgramError> {
-    let native = &config.profiling.native;
-    let copies = native.copies.unwrap_or(config.run.mode == Mode::Deep);
+    let mut line = program
+        .command(Phase::Timeline, &layout.native_account())?
+        .env("CUDA_INJECTION64_PATH", layout.native_library())
+        .env("NVTX_INJECTION64_PATH", layout.native_library())
+        .env("ROOFGAP_NATIVE_DIR", layout.native());
+    for (name, value) in settings(&config.profiling.native, config.run.mode) {
+        line = line.env(name, value);
+    }
+    let limit = config.run.timeout.0;
+    Ok(PhaseCommand::new(PHASE, line, layout.native(), "program", limit))
+}
+
+/// Returns the settings of the collector as variables of the environment.
+fn settings(native: &Native, mode: Mode) -> Vec<(&'static str, String)> {
+    let copies = native.copies.unwrap_or(mode == Mode::Deep);
     let graph = match native.graph {
         GraphTrace::Node => "node",
         GraphTrace::Graph => "graph",
     };
-    let line = program
-        .command(Phase::Timeline, &layout.native_account())?
-        .env("CUDA_INJECTION64_PATH", layout.native_library())
-        .env("NVTX_INJECTION64_PATH", layout.native_library())
-        .env("ROOFGAP_NATIVE_DIR", layout.native())
-        .env("ROOFGAP_NATIVE_COPIES", if copies { "1" } else { "0" })
-        .env("ROOFGAP_NATIVE_GRAPH", graph);
-    let limit = config.run.timeout.0;
-    Ok(PhaseCommand::new(PHASE, line, layout.native(), "program", limit))
+    let mut settings = vec![
+        ("ROOFGAP_NATIVE_COPIES", u8::from(copies).to_string()),
+        ("ROOFGAP_NATIVE_GRAPH", graph.to_owned()),
+    ];
+    let duty = native.duty.filter(|every| every.get() > 1);
+    settings.extend(duty.map(|every| ("ROOFGAP_NATIVE_DUTY", every.to_string())));
+    settings
 }
 
 /// Records with the native collector.
@@ -90,4 +101,38 @@ fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Res
         .record
         .note(PHASE, format!("native collector, SHA-256 {found}"));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_becomes_settings_of_the_collector() {
+        let mut native = Native {
+            copies: None,
+            graph: GraphTrace::Node,
+            duty: None,
+        };
+        let names = |native: &Native, mode| {
+            let settings = settings(native, mode);
+            settings
+                .into_iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(&native, Mode::Light),
+            ["ROOFGAP_NATIVE_COPIES=0", "ROOFGAP_NATIVE_GRAPH=node"]
+        );
+        native.duty = std::num::NonZeroU32::new(8);
+        let with_duty = names(&native, Mode::Deep);
+        assert_eq!(with_duty[0], "ROOFGAP_NATIVE_COPIES=1");
+        assert_eq!(
+            with_duty.last().map(String::as_str),
+            Some("ROOFGAP_NATIVE_DUTY=8")
+        );
+        native.duty = std::num::NonZeroU32::new(1);
+        assert_eq!(names(&native, Mode::Deep).len(), 2, "one of one is all");
+    }
 }

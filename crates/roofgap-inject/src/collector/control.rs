@@ -1,0 +1,245 @@
+//! The control socket: turns the recording on and off from outside of the program.
+//!
+//! `ROOFGAP_NATIVE_CONTROL` names a folder that only its owner can enter; the socket is `<pid>.sock` in it. A client of the same
+//! user sends commands, one a line, and gets one line for each, which begins with `ok` or `error`.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use super::descriptor::Descriptor;
+use super::session::Session;
+
+/// Longest command, bytes.
+const LONGEST: u64 = 64;
+
+/// Time after which a silent client is dropped, s.
+const PATIENCE: libc::time_t = 10;
+
+/// The socket of a process.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) descriptor: Descriptor,
+    path: PathBuf,
+}
+
+/// A command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Arm,
+    Disarm,
+    Status,
+    Flush,
+}
+
+impl Command {
+    fn parse(line: &str) -> Option<Self> {
+        Some(match line.trim() {
+            "arm" => Self::Arm,
+            "disarm" => Self::Disarm,
+            "status" => Self::Status,
+            "flush" => Self::Flush,
+            _ => return None,
+        })
+    }
+}
+
+impl Control {
+    /// Creates the socket of this process in a private folder, which it creates if necessary.
+    pub(crate) fn create(folder: &Path, pid: u32) -> io::Result<Self> {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let found = std::fs::symlink_metadata(folder)?;
+        // SAFETY: only answers.
+        let user = unsafe { libc::geteuid() };
+        if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+            return Err(io::Error::other(
+                "the folder must belong to this user, with mode 0700",
+            ));
+        }
+        let path = folder.join(format!("{pid}.sock"));
+        // A socket that an ended process of the same number left.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        let descriptor = Descriptor::new(File::from(OwnedFd::from(listener)))?;
+        Ok(Self { descriptor, path })
+    }
+
+    /// Serves clients, one after another, until the program closes the socket.
+    pub(crate) fn serve(&self, session: &'static Session) {
+        while let Some(client) = self.accept() {
+            if of_same_user(&client) {
+                // A client that fails ends its own connection.
+                let _ = talk(&client, session);
+            }
+            client.close();
+        }
+    }
+
+    /// Waits for a client; `None` once the socket is not ours any more.
+    fn accept(&self) -> Option<Descriptor> {
+        loop {
+            let socket = self.descriptor.file(0)?;
+            // SAFETY: waits on the socket; no address is asked for.
+            let number = unsafe {
+                libc::accept4(
+                    socket.as_raw_fd(),
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                    libc::SOCK_CLOEXEC,
+                )
+            };
+            if number >= 0 {
+                // SAFETY: a new descriptor, which nobody else knows yet.
+                return Descriptor::new(unsafe { File::from_raw_fd(number) }).ok();
+            }
+            let error = io::Error::last_os_error();
+            let again = [libc::EINTR, libc::ECONNABORTED, libc::EMFILE, libc::ENFILE];
+            if !error.raw_os_error().is_some_and(|code| again.contains(&code)) {
+                return None;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    }
+
+    /// Removes the socket.
+    pub(crate) fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn of_same_user(client: &Descriptor) -> bool {
+    let Some(socket) = client.file(0) else {
+        return false;
+    };
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let patience = libc::timeval {
+        tv_sec: PATIENCE,
+        tv_usec: 0,
+    };
+    // SAFETY: reads the credentials of the peer into `peer`, whose length it is told, and sets two time limits.
+    let (asked, user) = unsafe {
+        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const patience).cast(),
+                size_of::<libc::timeval>() as libc::socklen_t,
+            );
+        }
+        let asked = libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        );
+        (asked, libc::geteuid())
+    };
+    asked == 0 && peer.uid == user
+}
+
+/// A connection whose descriptor is checked before each use.
+struct Client<'a>(&'a Descriptor);
+
+impl Client<'_> {
+    fn socket(&self) -> io::Result<std::mem::ManuallyDrop<File>> {
+        self.0.file(0).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Read for Client<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket()?.read(buffer)
+    }
+}
+
+fn talk(client: &Descriptor, session: &'static Session) -> io::Result<()> {
+    let mut lines = BufReader::new(Client(client));
+    loop {
+        let mut line = String::new();
+        if lines.by_ref().take(LONGEST).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let answer = match Command::parse(&line) {
+            Some(command) => answer(command, session),
+            None => "error unknown command; use arm, disarm, status or flush".into(),
+        };
+        // The program must not get SIGPIPE from us; our threads block all signals.
+        Client(client)
+            .socket()?
+            .write_all(format!("{answer}\n").as_bytes())?;
+    }
+}
+
+fn answer(command: Command, session: &'static Session) -> String {
+    match command {
+        Command::Arm => match session.request() {
+            Ok(()) => "ok armed".into(),
+            Err(refused) => format!("error {refused}"),
+        },
+        Command::Disarm => {
+            session.withdraw();
+            "ok dormant".into()
+        }
+        Command::Status => format!(
+            "ok {} windows={} cupti={} file={}",
+            if session.switch.is_armed() {
+                "armed"
+            } else {
+                "dormant"
+            },
+            session.switch.windows(),
+            if session.gpu().is_some() { "loaded" } else { "none" },
+            session.file.display(),
+        ),
+        Command::Flush if session.flush_now() => "ok flushed".into(),
+        Command::Flush => "error the writer did not answer".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn commands_are_single_words() {
+        assert_eq!(Command::parse("arm\n"), Some(Command::Arm));
+        assert_eq!(Command::parse(" disarm \r\n"), Some(Command::Disarm));
+        assert_eq!(Command::parse("status"), Some(Command::Status));
+        assert_eq!(Command::parse("flush"), Some(Command::Flush));
+        for line in ["", "ARM", "arm now", "armed"] {
+            assert_eq!(Command::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_folder_must_be_private() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().join("control");
+        let control = Control::create(&folder, 7).unwrap();
+        assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
+        assert!(folder.join("7.sock").exists());
+        Control::create(&folder, 7).unwrap().descriptor.close();
+        control.descriptor.close();
+        control.remove();
+        assert!(!folder.join("7.sock").exists());
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(Control::create(&folder, 7).is_err());
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(base.path(), &link).unwrap();
+        assert!(Control::create(&link, 7).is_err());
+    }
+}

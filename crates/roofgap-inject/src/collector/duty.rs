@@ -1,0 +1,275 @@
+//! The duty cycle: records one of N steps where the program marks its steps, else a part of the time.
+//!
+//! A step is a push/pop range with a known name. The first step of each kind is recorded, then one of N. A window begins before
+//! the range of its step and ends before the range of the next step that is not recorded.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::now;
+use super::options;
+use super::session::Session;
+use roofgap_wire::{Message, WindowCause};
+
+/// Time without steps after which the cycle goes by time, ns; also the time after which another thread may have the steps.
+const STEPS_OVER: u64 = 2_000_000_000;
+
+/// Number of kinds of steps.
+const KINDS: usize = 6;
+
+/// Registered strings whose kind is kept; strings beyond that are no steps.
+const STRINGS: usize = 4096;
+
+/// Kind of each registered string by its id: 0 for none, else the kind plus 1.
+static OF_STRING: [AtomicU8; STRINGS] = [const { AtomicU8::new(0) }; STRINGS];
+
+/// Returns the kind of step of a range name. Kinds are counted apart, so that each has recorded steps.
+fn kind_of(name: &[u8]) -> Option<usize> {
+    let name = name.strip_prefix(b"LLM@").unwrap_or(name);
+    let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+    match name {
+        b"decode_step" => Some(0),
+        b"prefill" => Some(1),
+        // vLLM: prompts, or prompts and generation; then generation alone.
+        _ if name.starts_with(b"execute_") && has(b"context_") => {
+            Some(if has(b"context_0(") { 3 } else { 2 })
+        }
+        _ if name.starts_with(b"[Executor] _forward_step") || name.starts_with(b"_forward_step") => Some(4),
+        _ if name.starts_with(b"scheduler.run_batch") => Some(5),
+        _ => None,
+    }
+}
+
+/// Remembers the kind of a registered string.
+pub(crate) fn register(id: u32, text: &[u8]) {
+    if let (Some(kind), Some(slot)) = (kind_of(text), OF_STRING.get(id as usize)) {
+        slot.store(kind as u8 + 1, Ordering::Relaxed);
+    }
+}
+
+fn kind_of_message(message: &Message<'_>) -> Option<usize> {
+    match message {
+        Message::Inline(text) => kind_of(text.0),
+        Message::Registered(id) => {
+            let kind = OF_STRING.get(*id as usize)?.load(Ordering::Relaxed);
+            usize::from(kind).checked_sub(1)
+        }
+        Message::None => None,
+    }
+}
+
+/// Position of a thread in its steps: the domain of the open step and the number of ranges inside it.
+pub(crate) type OpenStep = Cell<Option<(u32, u32)>>;
+
+/// The duty cycle of a recording.
+pub(crate) struct Cycle {
+    /// True while the cycle runs. A recording that starts dormant waits for a request.
+    active: AtomicBool,
+    every: u32,
+    window: Duration,
+    /// Thread whose steps count, 0 for none.
+    owner: AtomicU32,
+    /// Begin of the last step, ns; 0 for none.
+    last: AtomicU64,
+    counts: [AtomicU32; KINDS],
+}
+
+impl Cycle {
+    pub(crate) fn new(duty: options::Duty, active: bool) -> Self {
+        Self {
+            active: AtomicBool::new(active),
+            every: duty.every,
+            window: duty.window,
+            owner: AtomicU32::new(0),
+            last: AtomicU64::new(0),
+            counts: [const { AtomicU32::new(0) }; KINDS],
+        }
+    }
+
+    /// Starts or stops the cycle.
+    pub(crate) fn set_active(&self, active: bool) {
+        self.active.store(active, Ordering::Relaxed);
+    }
+
+    fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Handles a range before it begins.
+    pub(crate) fn push(
+        &self,
+        session: &'static Session,
+        tid: u32,
+        open: &OpenStep,
+        domain: u32,
+        message: &Message<'_>,
+    ) {
+        match open.get() {
+            // A step inside a step is the same work again.
+            Some((of, depth)) if of == domain => return open.set(Some((of, depth.saturating_add(1)))),
+            Some(_) => return,
+            None => {}
+        }
+        let Some(kind) = kind_of_message(message) else {
+            return;
+        };
+        let at = now();
+        if !self.owns(tid, at) {
+            return;
+        }
+        open.set(Some((domain, 0)));
+        if !self.is_active() {
+            return;
+        }
+        let on = self.is_recorded(kind);
+        // A refused change leaves the state as it is; the next step tries again.
+        let _ = session.set(on, WindowCause::Steps);
+    }
+
+    /// Handles a range after it ended.
+    pub(crate) fn pop(open: &OpenStep, domain: u32) {
+        if let Some((of, depth)) = open.get()
+            && of == domain
+        {
+            open.set(depth.checked_sub(1).map(|depth| (of, depth)));
+        }
+    }
+
+    fn is_recorded(&self, kind: usize) -> bool {
+        let count = self.counts.get(kind);
+        count.is_some_and(|count| count.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.every))
+    }
+
+    /// Returns true if the steps of this thread count: it is the first one with steps, or the first one has none any more.
+    fn owns(&self, tid: u32, at: u64) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        let over = at.saturating_sub(self.last.load(Ordering::Relaxed)) > STEPS_OVER;
+        if owner != tid && owner != 0 && !over {
+            return false;
+        }
+        self.owner.store(tid, Ordering::Relaxed);
+        self.last.store(at, Ordering::Relaxed);
+        true
+    }
+
+    /// Returns true while the program marks its steps.
+    pub(crate) fn by_steps(&self) -> bool {
+        let last = self.last.load(Ordering::Relaxed);
+        last != 0 && now().saturating_sub(last) <= STEPS_OVER
+    }
+}
+
+/// The cycle by time, run by the flush thread.
+pub(crate) struct Clock {
+    next: Instant,
+    on: bool,
+}
+
+impl Clock {
+    /// Creates a clock that begins with a recorded window.
+    pub(crate) fn new() -> Self {
+        Self {
+            next: Instant::now(),
+            on: false,
+        }
+    }
+
+    /// Turns the recording on or off if it is time; returns the time of the next turn.
+    pub(crate) fn turn(&mut self, session: &'static Session, cycle: &Cycle) -> Instant {
+        if !cycle.is_active() {
+            // The flush thread is woken when the cycle starts.
+            *self = Self::new();
+            return Instant::now() + Duration::from_secs(3600);
+        }
+        if Instant::now() < self.next {
+            return self.next;
+        }
+        if cycle.by_steps() {
+            self.on = false;
+            self.next = Instant::now() + cycle.window;
+            return self.next;
+        }
+        self.on = !self.on;
+        let _ = session.set(self.on, WindowCause::Time);
+        let length = if self.on {
+            cycle.window
+        } else {
+            cycle.window.saturating_mul(cycle.every.saturating_sub(1))
+        };
+        self.next = Instant::now() + length;
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_wire::Text;
+
+    fn cycle(every: u32) -> Cycle {
+        let duty = options::Duty {
+            every,
+            window: Duration::from_millis(50),
+        };
+        Cycle::new(duty, true)
+    }
+
+    #[test]
+    fn steps_of_the_known_programs_are_found() {
+        for (name, kind) in [
+            ("decode_step", 0),
+            ("LLM@decode_step", 0),
+            ("prefill", 1),
+            ("execute_context_2(768)_generation_14(14)", 2),
+            ("execute_context_0(0)_generation_14(14)", 3),
+            (
+                "[Executor] _forward_step 100: 2 ctx reqs, 4096 ctx tokens, 30 gen reqs",
+                4,
+            ),
+            ("scheduler.run_batch", 5),
+        ] {
+            assert_eq!(kind_of(name.as_bytes()), Some(kind), "{name}");
+            assert!(kind < KINDS);
+        }
+        for name in ["decode_all", "decode_steps", "execute_model", "sam", ""] {
+            assert_eq!(kind_of(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_of_n_steps_of_each_kind_is_recorded() {
+        let cycle = cycle(4);
+        let recorded: Vec<bool> = (0..9).map(|_| cycle.is_recorded(0)).collect();
+        assert_eq!(
+            recorded,
+            [true, false, false, false, true, false, false, false, true]
+        );
+        assert!(cycle.is_recorded(1), "the first of another kind");
+    }
+
+    #[test]
+    fn the_steps_of_one_thread_count_until_it_has_none() {
+        let cycle = cycle(4);
+        assert!(cycle.owns(7, 10) && cycle.owns(7, 20));
+        assert!(!cycle.owns(8, 30));
+        assert!(cycle.owns(8, 30 + STEPS_OVER));
+        assert!(!cycle.owns(7, 40 + STEPS_OVER));
+    }
+
+    #[test]
+    fn registered_strings_and_nested_ranges_are_followed() {
+        register(4000, b"decode_step");
+        assert_eq!(kind_of_message(&Message::Registered(4000)), Some(0));
+        assert_eq!(kind_of_message(&Message::Registered(4001)), None);
+        assert_eq!(kind_of_message(&Message::Registered(u32::MAX)), None);
+        assert_eq!(kind_of_message(&Message::Inline(Text(b"prefill"))), Some(1));
+        let open = OpenStep::new(Some((3, 1)));
+        Cycle::pop(&open, 9);
+        assert_eq!(open.get(), Some((3, 1)));
+        Cycle::pop(&open, 3);
+        assert_eq!(open.get(), Some((3, 0)));
+        Cycle::pop(&open, 3);
+        assert_eq!(open.get(), None);
+    }
+}
