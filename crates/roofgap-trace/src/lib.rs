@@ -45,5 +45,6 @@ mod summary_csv;
 pub use error::ReadError;
 pub use gzip::Unpacked;
 pub use input::{detect, read, read_each};
+pub use kineto::frames;
 pub use model::*;
 pub use reader::Input;

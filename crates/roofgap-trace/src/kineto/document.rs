@@ -3,8 +3,8 @@
 use super::cursor::{Cursor, Expected, Stop};
 use super::event::Event;
 use super::rows::Filler;
-use crate::Ns;
 use crate::decimal::MAX_NS;
+use crate::{LossKind, Ns};
 use serde_json::Value;
 
 /// Position of the cursor in a list of events.
@@ -71,6 +71,8 @@ pub(super) struct Header {
     /// Offset added to every time, ns.
     pub(super) base: Ns,
     pub(super) devices: Vec<DeviceProperties>,
+    /// Options of the profiler that slow the program down.
+    pub(super) options: Vec<LossKind>,
 }
 
 /// A GPU as the header describes it.
@@ -198,11 +200,21 @@ impl Document {
                 let base = base.filter(|base| (0..=MAX_NS).contains(base));
                 self.header.base = base.ok_or(Stop::Invalid(Expected::BaseTime))?;
             }
+            b"with_stack" => self.option(value, LossKind::StacksRecorded),
+            b"record_shapes" => self.option(value, LossKind::ShapesRecorded),
+            b"profile_memory" => self.option(value, LossKind::AllocationsRecorded),
             b"deviceProperties" => self.header.devices = devices(value),
             _ => {}
         }
         self.state = State::AfterMember;
         Ok(())
+    }
+
+    /// Notes an option of the profiler that is on.
+    fn option(&mut self, value: &[u8], kind: LossKind) {
+        if matches!(value, b"1" | b"true") && !self.header.options.contains(&kind) {
+            self.header.options.push(kind);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod blocks;
 mod cursor;
 mod document;
 mod event;
+pub mod frames;
 mod merge;
 mod pipeline;
 mod reader;

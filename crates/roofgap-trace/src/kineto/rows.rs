@@ -20,7 +20,7 @@ pub(super) struct OpRow {
     pub(super) graph_node: u64,
 }
 
-/// Something that a thread did: a call, an operator or a range.
+/// Something that a thread did: a call, an operator, a range or a Python frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ThreadRow {
     pub(super) start: Ns,
@@ -44,6 +44,7 @@ pub(super) struct Rows {
     pub(super) calls: Vec<ThreadRow>,
     pub(super) cpu_ops: Vec<ThreadRow>,
     pub(super) ranges: Vec<ThreadRow>,
+    pub(super) frames: Vec<ThreadRow>,
     /// The names that the rows refer to, in the order of first sight.
     pub(super) names: Vec<String>,
     /// The threads that the rows refer to, in the order of first sight.
@@ -67,6 +68,7 @@ impl Rows {
         self.calls.clear();
         self.cpu_ops.clear();
         self.ranges.clear();
+        self.frames.clear();
         self.names.clear();
         self.threads.clear();
         self.process_names.clear();
