@@ -186,18 +186,21 @@ fn no_stages(trace: &Trace, summary_only: bool) -> String {
     }
 }
 
-/// Describes the serving engine whose step names were found.
+/// Describes the serving engine whose steps were found.
 fn engine(trace: &Trace, index: &StageIndex) -> Option<EngineInfo> {
     let kineto = |source: &roofgap_trace::Source| source.format == SourceFormat::Kineto;
     Some(EngineInfo {
         name: index.engine()?.name().to_owned(),
         version: None,
-        told_by: if trace.sources.iter().any(kineto) {
+        told_by: if index.phases_told_by().is_some() {
+            "frames"
+        } else if trace.sources.iter().any(kineto) {
             "annotation"
         } else {
             "range"
         }
         .to_owned(),
+        phases_told_by: index.phases_told_by().map(str::to_owned),
     })
 }
 

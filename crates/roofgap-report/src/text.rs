@@ -79,11 +79,7 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
         let _ = writeln!(out, "model: {}", plain(&provenance::model(workload)));
     }
     if let Some(engine) = &analysis.engine {
-        let _ = writeln!(
-            out,
-            "engine: {}, by the {} of its steps",
-            engine.name, engine.told_by
-        );
+        let _ = writeln!(out, "engine: {}", plain(&provenance::engine(engine)));
     }
     let totals = &analysis.totals;
     if totals.kernel_count == 0 && totals.busy_ns.is_none() {

@@ -123,6 +123,9 @@ pub struct EngineInfo {
     pub name: String,
     /// Version; `None` where the capture does not have it.
     pub version: Option<String>,
-    /// Evidence: `range` (NVTX) or `annotation` (PyTorch profiler).
+    /// Evidence: `range` (NVTX), `annotation` (PyTorch profiler) or `frames` (Python frames).
     pub told_by: String,
+    /// Evidence that tells prefill from decode; `None` where the names of the steps do.
+    #[serde(default)]
+    pub phases_told_by: Option<String>,
 }

@@ -3,6 +3,8 @@
 //! An engine names each step in an NVTX range or a profiler annotation. [`GRAMMARS`] lists the forms; to add an engine, add a row and
 //! its parser.
 
+use crate::result::StageKind;
+
 /// A serving engine whose step names are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Engine {
@@ -12,6 +14,8 @@ pub enum Engine {
     Sglang,
     /// TensorRT-LLM with its PyTorch executor.
     TensorRtLlm,
+    /// Hugging Face transformers, which has no step names; its Python frames mark the steps.
+    Transformers,
 }
 
 impl Engine {
@@ -21,7 +25,14 @@ impl Engine {
             Self::Vllm => "vLLM",
             Self::Sglang => "SGLang",
             Self::TensorRtLlm => "TensorRT-LLM",
+            Self::Transformers => "transformers",
         }
+    }
+
+    /// Returns the engine of a spelling.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let all = [Self::Vllm, Self::Sglang, Self::TensorRtLlm, Self::Transformers];
+        all.into_iter().find(|engine| engine.name() == name)
     }
 }
 
@@ -120,6 +131,22 @@ impl EngineStep {
                 generation,
             })
         })
+    }
+
+    /// Describes a step of which only the kind is known; `certain` where it has no work of another kind.
+    pub(super) fn of_kind(engine: Engine, kind: StageKind, certain: bool) -> Self {
+        let phase = |absent: bool| {
+            if absent && certain {
+                Scheduled::NONE
+            } else {
+                Scheduled::default()
+            }
+        };
+        Self {
+            engine,
+            context: phase(kind == StageKind::Decode),
+            generation: phase(kind == StageKind::Prefill),
+        }
     }
 
     /// Returns true if the step scheduled nothing.

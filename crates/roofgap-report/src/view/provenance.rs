@@ -5,7 +5,7 @@ use super::table::Table;
 use crate::bundle::{Bundle, PhaseLine};
 use roofgap_analyze::WorkloadInfo;
 use roofgap_analyze::{
-    About, Analysis, DeviceInfo, LossInfo, Overhead, RangeInfo, Reason, SourceInfo, Stage,
+    About, Analysis, DeviceInfo, EngineInfo, LossInfo, Overhead, RangeInfo, Reason, SourceInfo, Stage,
 };
 
 /// Measured time over unprofiled time above which a tool distorts its own measurement.
@@ -55,6 +55,13 @@ pub(crate) fn model(workload: &WorkloadInfo) -> String {
     facts.join(", ")
 }
 
+/// Names the engine and the evidence for its steps.
+pub(crate) fn engine(engine: &EngineInfo) -> String {
+    let phases = engine.phases_told_by.as_ref();
+    let phases = phases.map(|why| format!("; {why}")).unwrap_or_default();
+    format!("{}, by the {} of its steps{phases}", engine.name, engine.told_by)
+}
+
 /// Builds the table of environment, devices, model and inputs.
 pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
     let mut table = Table::new(&["name", "value"]);
@@ -81,6 +88,9 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
         for (name, value) in facts {
             table.rows.extend(value.map(|value| vec![name.to_owned(), value]));
         }
+    }
+    if let Some(found) = &bundle.analysis.engine {
+        table.row(["engine".to_owned(), engine(found)]);
     }
     for source in &bundle.analysis.sources {
         let version = source.tool_version.as_deref().unwrap_or("unknown version");
