@@ -294,6 +294,7 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
     let own_name = own.and_then(|engine| engine.name.as_deref());
     let kineto = |source: &roofgap_trace::Source| source.format == SourceFormat::Kineto;
     let (name, told_by) = match index.engine() {
+        Some(engine) if index.phases_told_by().is_some() => (engine.name(), "frames"),
         Some(engine) if trace.sources.iter().any(kineto) => (engine.name(), "annotation"),
         Some(engine) => (engine.name(), "range"),
         None => (own_name?, "account"),
@@ -304,6 +305,7 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
         version: own.and_then(|engine| engine.version.clone()),
         parallelism: own.and_then(|engine| engine.parallelism.clone()),
         told_by: told_by.to_owned(),
+        phases_told_by: index.phases_told_by().map(str::to_owned),
     })
 }
 

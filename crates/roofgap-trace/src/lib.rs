@@ -46,5 +46,6 @@ mod temporary;
 pub use error::ReadError;
 pub use gzip::Unpacked;
 pub use input::{detect, read, read_each};
+pub use kineto::frames;
 pub use model::*;
 pub use reader::Input;

@@ -97,6 +97,25 @@ fn a_run_and_itself_are_the_same() {
 }
 
 #[test]
+fn different_kernels_have_different_names_in_the_table() {
+    let with = |name: &str, calls: u64| {
+        let mut analysis = analysis();
+        let mut kernel = kernel(name, 900 * calls as i64, calls);
+        kernel.short_name = "f".into();
+        analysis.stages[0].kernels.push(kernel);
+        analysis
+    };
+    let comparison = run(&with("void f<half>(T1)", 31), &with("void f<float>(T1)", 7), "1%");
+    let changes = &comparison.stages[0].kernels;
+    let name = |status: KernelStatus| {
+        let mut found = changes.iter().filter(|change| change.status == status);
+        found.next().map(|change| change.short_name.as_str())
+    };
+    assert_eq!(name(KernelStatus::Gone), Some("f<half>"));
+    assert_eq!(name(KernelStatus::Added), Some("f<float>"));
+}
+
+#[test]
 fn instances_do_not_count_twice() {
     let mut head = analysis();
     let stage = &mut head.stages[0];

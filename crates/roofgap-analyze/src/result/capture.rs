@@ -144,6 +144,10 @@ pub struct EngineInfo {
     /// Number of parts by kind of parallelism (`tensor`, `pipeline`, `data`, `expert`); `None` without such an account.
     #[serde(default)]
     pub parallelism: Option<BTreeMap<String, u64>>,
-    /// Evidence: `range` (NVTX), `annotation` (PyTorch profiler) or `account` (the program's own account, without named steps).
+    /// Evidence: `range` (NVTX), `annotation` (PyTorch profiler), `frames` (Python frames) or `account` (the program's own account,
+    /// without named steps).
     pub told_by: String,
+    /// Evidence that tells prefill from decode; `None` where the names of the steps do.
+    #[serde(default)]
+    pub phases_told_by: Option<String>,
 }

@@ -3,6 +3,8 @@
 //! An engine names each step in an NVTX range or a profiler annotation. [`GRAMMARS`] lists the forms; to add an engine, add a row and
 //! its parser.
 
+use crate::result::StageKind;
+
 /// A serving engine whose step names are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Engine {
@@ -12,7 +14,7 @@ pub enum Engine {
     Sglang,
     /// TensorRT-LLM with its PyTorch executor.
     TensorRtLlm,
-    /// Continuous batching of transformers.
+    /// Hugging Face transformers: steps of its continuous batching have names, those of `generate` are marked by Python frames.
     Transformers,
 }
 
@@ -25,6 +27,12 @@ impl Engine {
             Self::TensorRtLlm => "TensorRT-LLM",
             Self::Transformers => "transformers",
         }
+    }
+
+    /// Returns the engine of a spelling.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let all = [Self::Vllm, Self::Sglang, Self::TensorRtLlm, Self::Transformers];
+        all.into_iter().find(|engine| engine.name() == name)
     }
 }
 
@@ -129,6 +137,22 @@ impl EngineStep {
                 generation,
             })
         })
+    }
+
+    /// Describes a step of which only the kind is known; `certain` where it has no work of another kind.
+    pub(super) fn of_kind(engine: Engine, kind: StageKind, certain: bool) -> Self {
+        let phase = |absent: bool| {
+            if absent && certain {
+                Scheduled::NONE
+            } else {
+                Scheduled::default()
+            }
+        };
+        Self {
+            engine,
+            context: phase(kind == StageKind::Decode),
+            generation: phase(kind == StageKind::Prefill),
+        }
     }
 
     /// Returns true if the step scheduled nothing.

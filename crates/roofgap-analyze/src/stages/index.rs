@@ -2,6 +2,7 @@
 
 use super::engine_steps::EngineSteps;
 use super::engines::{Engine, EngineStep, is_profiler_step};
+use super::frame_steps::FrameSteps;
 use super::instances::{AllOfStage, StageRanges, Warmup};
 use super::rule::{StageRule, StageSet};
 use crate::result::StageKind;
@@ -72,6 +73,7 @@ pub struct StageIndex {
     engine: Option<Engine>,
     /// Position of the recorded window of each operation, for the stage that holds the whole trace; empty without gaps.
     window_of_op: Vec<u32>,
+    phases_told_by: Option<String>,
 }
 
 /// A stage of the set that does not occur in the trace.
@@ -136,6 +138,9 @@ impl StageIndex {
         if index.stages.is_empty() {
             index.add_engine_stages(trace, &warmup, &mut absent);
         }
+        if index.stages.is_empty() {
+            index.add_frame_stages(trace, &warmup);
+        }
         if index.stages.is_empty() && set.stages.iter().all(|rule| !rule.requested) {
             index.add_whole_trace(trace);
         }
@@ -158,24 +163,73 @@ impl StageIndex {
                 });
                 continue;
             }
-            let instances = spans(trace, &stage.rows);
-            self.engine_spans.extend(&instances);
-            self.stages.push(IndexedStage {
-                name: stage.name.to_owned(),
-                kind: stage.kind,
-                rule: position,
-                instance_of_context: self.span_of_context(&instances),
-                spans: StageSpans {
-                    steps: instances.clone(),
-                    instances,
-                    notes: Vec::new(),
-                },
-                engine_steps: stage.steps,
-                whole: false,
-                all: stage.all,
-            });
+            let steps = (stage.rows.as_slice(), stage.steps);
+            self.add_steps(trace, stage.name, stage.kind, position, steps, stage.all);
         }
         self.engine_spans.sort_by_key(|span| (span.start, span.range));
+    }
+
+    /// Adds the stages that the Python frames of an engine give.
+    fn add_frame_stages(&mut self, trace: &Trace, warmup: &Warmup) {
+        let Some(found) = FrameSteps::find(trace, warmup) else {
+            return;
+        };
+        let all = spans(trace, &found.rows());
+        let step_of_context = self.span_of_context(&all);
+        let step_of_op = |op: usize| {
+            let step = step_of_context.get(self.context_of_op(op) as usize)?;
+            (*step != NOWHERE).then_some(*step as usize)
+        };
+        let phases = found.phases(trace, &all, step_of_op);
+        if phases.steps.is_empty() {
+            return;
+        }
+        let kinds = [
+            ("prefill", StageKind::Prefill),
+            ("mixed", StageKind::Mixed),
+            ("decode", StageKind::Decode),
+            ("step", StageKind::Custom),
+        ];
+        for (position, (name, kind)) in kinds.into_iter().enumerate() {
+            let own = phases.steps.iter().filter(|(_, own, _)| *own == kind);
+            let (rows, engine_steps): (Vec<u32>, Vec<EngineStep>) =
+                own.map(|(row, _, step)| (*row, *step)).unzip();
+            self.add_steps(trace, name, kind, position, (&rows, engine_steps), None);
+        }
+        self.engine_spans.sort_by_key(|span| (span.start, span.range));
+        self.engine = Some(found.engine);
+        self.phases_told_by = Some(phases.told_by);
+    }
+
+    /// Adds a stage whose instances are steps of an engine.
+    fn add_steps(
+        &mut self,
+        trace: &Trace,
+        name: &str,
+        kind: StageKind,
+        rule: usize,
+        (rows, engine_steps): (&[u32], Vec<EngineStep>),
+        all: Option<AllOfStage>,
+    ) {
+        if rows.is_empty() {
+            return;
+        }
+        let instances = spans(trace, rows);
+        self.engine_spans.extend(&instances);
+        self.stages.push(IndexedStage {
+            name: name.to_owned(),
+            kind,
+            rule,
+            instance_of_context: self.span_of_context(&instances),
+            spans: StageSpans {
+                steps: instances.clone(),
+                instances,
+                notes: Vec::new(),
+            },
+            engine_steps,
+            whole: false,
+            all,
+        });
     }
 
     /// Adds a stage for all GPU work, so that a trace without stages has an answer too.
@@ -319,6 +373,11 @@ impl StageIndex {
     /// Returns the engine whose step names were found.
     pub fn engine(&self) -> Option<Engine> {
         self.engine
+    }
+
+    /// Returns how prefill and decode were told apart; `None` where the names of the steps say it.
+    pub fn phases_told_by(&self) -> Option<&str> {
+        self.phases_told_by.as_deref()
     }
 
     /// Returns the engine steps of all stages, in the order of start.

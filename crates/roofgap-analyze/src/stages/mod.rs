@@ -2,6 +2,7 @@
 
 mod engine_steps;
 mod engines;
+mod frame_steps;
 mod index;
 mod instances;
 mod rule;

@@ -1,6 +1,6 @@
 //! From a GPU operation to the call that launched it: process and correlation id.
 
-use roofgap_trace::{LossKind, Losses, Trace};
+use roofgap_trace::{CallClass, LossKind, Losses, Trace};
 
 /// Stands for "no launch record".
 pub const NO_CALL: u32 = u32::MAX;
@@ -19,7 +19,7 @@ impl Launches {
         let tables = Table::build(trace, losses);
         let ops = &trace.ops;
         let mut unmatched = 0;
-        let call_of_op = ops
+        let call_of_op: Vec<u32> = ops
             .process
             .iter()
             .zip(&ops.correlation)
@@ -33,8 +33,49 @@ impl Launches {
             })
             .collect();
         losses.add(LossKind::OpNoLaunch, unmatched);
+        losses.add(
+            LossKind::LaunchNoKernel,
+            launches_without_kernel(trace, &tables, &call_of_op),
+        );
         Self { call_of_op }
     }
+}
+
+/// Counts the kernel launches whose kernel is not in the trace. While a process captures a graph its launches run nothing.
+fn launches_without_kernel(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> u64 {
+    let calls = &trace.calls;
+    let mut has_work = vec![false; calls.len()];
+    for call in call_of_op {
+        if let Some(has_work) = has_work.get_mut(*call as usize) {
+            *has_work = true;
+        }
+    }
+    let captures: Vec<i32> = trace
+        .names
+        .iter()
+        .map(|(_, name)| {
+            i32::from(name.contains("StreamBeginCapture")) - i32::from(name.contains("StreamEndCapture"))
+        })
+        .collect();
+    let mut open = vec![0i32; trace.processes.len()];
+    let mut missing = 0;
+    for row in 0..calls.len() {
+        let process = calls.process[row].index();
+        let Some(open) = open.get_mut(process) else {
+            continue;
+        };
+        *open = (*open + captures.get(calls.name[row].index()).copied().unwrap_or(0)).max(0);
+        let correlation = calls.correlation[row];
+        if calls.class[row] != CallClass::Launch || *open > 0 || correlation == 0 {
+            continue;
+        }
+        // Of two calls with one id, the earliest has the kernel.
+        let first = tables
+            .get(process)
+            .map_or(NO_CALL, |table| table.find(correlation));
+        missing += u64::from(has_work.get(first as usize) == Some(&false));
+    }
+    missing
 }
 
 /// Calls of one process by correlation id: an array where the ids lie close together, as they do in practice, else a sorted
@@ -114,5 +155,66 @@ impl Table {
                 .and_then(|at| list.get(at))
                 .map_or(NO_CALL, |entry| entry.1),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_trace::{Call, DeviceId, GpuOp, OpKind, ShapeId};
+
+    #[test]
+    fn launches_without_a_kernel_are_a_loss_outside_graph_capture() {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "");
+        let names = [
+            "cudaLaunchKernel_v7000",
+            "cudaStreamBeginCapture_v10000",
+            "cudaStreamEndCapture_v10000",
+            "cudaMalloc",
+        ];
+        // A launch with its kernel, the same launch as the driver sees it, one without; a launch while a graph is captured.
+        let calls = [
+            (0, 1),
+            (0, 1),
+            (0, 2),
+            (1, 3),
+            (0, 4),
+            (2, 5),
+            (0, 6),
+            (3, 7),
+            (0, 0),
+        ];
+        for (at, (name, correlation)) in calls.into_iter().enumerate() {
+            let start = 10 * at as i64;
+            trace.calls.push(Call {
+                start,
+                end: start + 5,
+                name: trace.names.intern(names[name]),
+                class: CallClass::of(names[name]),
+                process,
+                thread,
+                correlation,
+            });
+        }
+        let name = trace.names.intern("k");
+        trace.ops.push(GpuOp {
+            kind: OpKind::Kernel,
+            start: 100,
+            end: 200,
+            name,
+            device: DeviceId(0),
+            stream: 7,
+            process,
+            correlation: 1,
+            shape: ShapeId(0),
+            bytes: 0,
+            graph_node: 0,
+            memory: Default::default(),
+        });
+        let mut losses = Losses::default();
+        Launches::join(&trace, &mut losses);
+        assert_eq!(losses.count(LossKind::LaunchNoKernel), 2, "correlations 2 and 6");
     }
 }

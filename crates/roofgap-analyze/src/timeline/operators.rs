@@ -50,8 +50,13 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
     let mut sums: FxHashMap<Key, Operator> = FxHashMap::default();
     let mut next = 0;
     let mut stack: Vec<Open> = Vec::new();
+    // Number of open operators of each key: one inside itself is the same time again.
+    let mut open: FxHashMap<Key, u32> = FxHashMap::default();
     let mut calls = launches.as_slice();
-    let flush = |stack: &mut Vec<Open>, until: Option<(ThreadId, Ns)>, sums: &mut FxHashMap<_, Operator>| {
+    let flush = |stack: &mut Vec<Open>,
+                 open: &mut FxHashMap<Key, u32>,
+                 until: Option<(ThreadId, Ns)>,
+                 sums: &mut FxHashMap<_, Operator>| {
         while let Some(top) = stack.last() {
             if until.is_some_and(|(thread, at)| top.thread == thread && top.end > at) {
                 break;
@@ -61,13 +66,18 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
                 parent.children_ns += done.end.min(parent.end) - done.start;
                 parent.gpu_total_ns += done.gpu_total_ns;
             }
+            let depth = open.entry(done.key).or_insert(1);
+            *depth = depth.saturating_sub(1);
+            let outermost = *depth == 0;
             let sum = sums.entry(done.key).or_default();
             sum.calls += 1;
-            sum.total_cpu_ns += done.end - done.start;
             sum.self_cpu_ns += (done.end - done.start - done.children_ns).max(0);
+            if outermost {
+                sum.total_cpu_ns += done.end - done.start;
+            }
             if gpu {
                 *sum.self_gpu_ns.get_or_insert(0) += done.gpu_self_ns;
-                *sum.total_gpu_ns.get_or_insert(0) += done.gpu_total_ns;
+                *sum.total_gpu_ns.get_or_insert(0) += if outermost { done.gpu_total_ns } else { 0 };
             }
         }
     };
@@ -81,7 +91,7 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
         });
         match (launch, item_at) {
             (Some((thread, at, gpu_ns)), after) if after.is_none_or(|after| (thread, at) < after) => {
-                flush(&mut stack, Some((thread, at)), &mut sums);
+                flush(&mut stack, &mut open, Some((thread, at)), &mut sums);
                 if let Some(top) = stack.last_mut() {
                     top.gpu_self_ns += gpu_ns;
                     top.gpu_total_ns += gpu_ns;
@@ -89,8 +99,9 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
                 calls = &calls[1..];
             }
             (_, Some((thread, at))) => {
-                flush(&mut stack, Some((thread, at)), &mut sums);
+                flush(&mut stack, &mut open, Some((thread, at)), &mut sums);
                 if let Some(i) = item {
+                    *open.entry(i.key).or_default() += 1;
                     stack.push(Open::new(i));
                 }
                 next += 1;
@@ -98,7 +109,7 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
             (_, None) => break,
         }
     }
-    flush(&mut stack, None, &mut sums);
+    flush(&mut stack, &mut open, None, &mut sums);
     let mut operators = by_name(trace, sums);
     sort_operators(&mut operators);
     operators
@@ -213,6 +224,20 @@ mod tests {
             named(&operators),
             [("aten::embedding", 1, 10), ("aten::mm", 1, 5)]
         );
+    }
+
+    #[test]
+    fn an_operator_inside_itself_counts_its_time_once() {
+        let mut trace = Trace::default();
+        let [outer, inner] = ["aten::to", "aten::copy_"].map(|name| trace.names.intern(name));
+        let thread = ThreadId(0);
+        trace.cpu_ops.push(0, 100, outer, thread);
+        trace.cpu_ops.push(10, 90, inner, thread);
+        trace.cpu_ops.push(20, 80, outer, thread);
+        trace.cpu_ops.push(200, 230, outer, thread);
+        let operators = table(&trace, &[]);
+        assert_eq!(named(&operators), [("aten::to", 3, 130), ("aten::copy_", 1, 80)]);
+        assert_eq!(operators[0].self_cpu_ns, 20 + 60 + 30);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::stages::StageIndex;
 use roofgap_trace::{Ns, OpKind, RangeStyle, Trace};
 use rustc_hash::FxHashMap;
 
-/// Adds up every range name with the GPU work launched inside it, longest first.
+/// Adds up every range name with the GPU work launched inside it, longest first. A range inside itself counts as an instance; its
+/// time counts once.
 pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
     let (ops, contexts) = (&trace.ops, index.contexts());
     #[derive(Clone, Copy)]
@@ -51,6 +52,8 @@ pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
         }
     });
     let mut groups: FxHashMap<_, RangeInfo> = FxHashMap::default();
+    // End of the range of a name that is open on a thread.
+    let mut open: FxHashMap<_, Ns> = FxHashMap::default();
     for (range, sum) in trace.ranges.rows.iter().zip(&of_range) {
         let info = groups
             .entry((range.domain, range.name, range.style))
@@ -66,6 +69,17 @@ pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
                 ..RangeInfo::default()
             });
         info.instances += 1;
+        // A range inside one of its name is the same time and the same work again. Start/end ranges of a name overlap without
+        // being nested.
+        if range.style == RangeStyle::PushPop {
+            let end = open
+                .entry((range.thread, range.domain, range.name))
+                .or_insert(Ns::MIN);
+            if range.end <= *end {
+                continue;
+            }
+            *end = range.end;
+        }
         info.wall_ns += range.end - range.start;
         info.projected_ns += sum.extent.length().unwrap_or(0);
         info.kernel_count += sum.kernels;
@@ -80,4 +94,49 @@ pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
             .then_with(|| (&a.domain, &a.name, &a.style).cmp(&(&b.domain, &b.name, &b.style)))
     });
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::StageSet;
+    use crate::timeline::{Contexts, Launches};
+    use roofgap_trace::{Losses, Range};
+
+    #[test]
+    fn a_range_inside_itself_counts_its_time_once() {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "");
+        let domain = trace.names.intern("");
+        let name = trace.names.intern("layer");
+        let mut push = |start: Ns, end: Ns, style: RangeStyle| {
+            trace.ranges.rows.push(Range {
+                start,
+                end,
+                domain,
+                name,
+                process,
+                thread,
+                end_thread: thread,
+                style,
+                open: false,
+            });
+        };
+        push(0, 100, RangeStyle::PushPop);
+        push(10, 60, RangeStyle::PushPop);
+        push(20, 30, RangeStyle::PushPop);
+        push(100, 140, RangeStyle::PushPop);
+        push(200, 300, RangeStyle::StartEnd);
+        push(210, 290, RangeStyle::StartEnd);
+        let launches = Launches::join(&trace, &mut Losses::default());
+        let contexts = Contexts::build(&trace, &launches.call_of_op);
+        let (index, _) = StageIndex::build(&trace, launches, contexts, &StageSet::default());
+        let table = range_table(&trace, &index);
+        let rows: Vec<(&str, u64, Ns)> = table
+            .iter()
+            .map(|r| (r.style.as_str(), r.instances, r.wall_ns))
+            .collect();
+        assert_eq!(rows, [("start_end", 2, 180), ("push_pop", 4, 140)]);
+    }
 }

@@ -33,6 +33,9 @@ pub(super) fn head(bundle: Bundle<'_>) -> Markup {
                     None => unknown("the inputs name none"),
                 }))
             }
+            @if let Some(engine) = &analysis.engine {
+                (fact("Engine", html! { (cut(&provenance::engine(engine), 240)) }))
+            }
             (fact("Kernels", html! { (count(totals.kernel_count)) " launches, " (time(totals.kernel_ns)) }))
             @if let Some(line) = headline::per_run(analysis) {
                 (fact("Per run", html! { (cut(line.trim_start_matches("per run: "), 400)) }))

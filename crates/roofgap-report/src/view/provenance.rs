@@ -57,7 +57,7 @@ pub(crate) fn model(workload: &WorkloadInfo) -> String {
     facts.join(", ")
 }
 
-/// Lists the facts of a serving engine: name, version, parallelism above one, and the evidence for it.
+/// Lists the facts of a serving engine: name, version, parallelism above one, and the evidence for it and its phases.
 pub(crate) fn engine(engine: &EngineInfo) -> String {
     let version = engine.version.as_ref().map(|version| format!(" {version}"));
     let mut facts = vec![format!("{}{}", engine.name, version.unwrap_or_default())];
@@ -71,7 +71,8 @@ pub(crate) fn engine(engine: &EngineInfo) -> String {
         "account" => "by the account of the program".to_owned(),
         told_by => format!("by the {told_by} of its steps"),
     });
-    facts.join(", ")
+    let phases = engine.phases_told_by.as_ref();
+    facts.join(", ") + &phases.map(|why| format!("; {why}")).unwrap_or_default()
 }
 
 /// Builds the table of environment, devices, model and inputs.

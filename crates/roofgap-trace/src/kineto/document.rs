@@ -4,7 +4,7 @@ use super::cursor::{Cursor, Expected, Stop};
 use super::event::Event;
 use super::rows::Filler;
 use crate::decimal::MAX_NS;
-use crate::{Distributed, Ns, ProcessGroup};
+use crate::{Distributed, LossKind, Ns, ProcessGroup};
 use serde_json::Value;
 
 /// Position of the cursor in a list of events.
@@ -72,6 +72,8 @@ pub(super) struct Header {
     pub(super) base: Ns,
     pub(super) devices: Vec<DeviceProperties>,
     pub(super) distributed: Option<Distributed>,
+    /// Options of the profiler that slow the program down.
+    pub(super) options: Vec<LossKind>,
 }
 
 /// A GPU as the header describes it.
@@ -199,12 +201,22 @@ impl Document {
                 let base = base.filter(|base| (0..=MAX_NS).contains(base));
                 self.header.base = base.ok_or(Stop::Invalid(Expected::BaseTime))?;
             }
+            b"with_stack" => self.option(value, LossKind::StacksRecorded),
+            b"record_shapes" => self.option(value, LossKind::ShapesRecorded),
+            b"profile_memory" => self.option(value, LossKind::AllocationsRecorded),
             b"deviceProperties" => self.header.devices = devices(value),
             b"distributedInfo" => self.header.distributed = distributed(value),
             _ => {}
         }
         self.state = State::AfterMember;
         Ok(())
+    }
+
+    /// Notes an option of the profiler that is on.
+    fn option(&mut self, value: &[u8], kind: LossKind) {
+        if matches!(value, b"1" | b"true") && !self.header.options.contains(&kind) {
+            self.header.options.push(kind);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::collective::CollectiveText;
 use super::cursor::{Cursor, Expected, Stop};
+use super::frames;
 use super::rows::{Filler, OpRow, SequenceRow, ThreadKey, ThreadRow};
 use super::text::decode;
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
@@ -122,7 +123,11 @@ impl<'a> Event<'a> {
             return filler.rows.lose(LossKind::EventUnknown);
         }
         filler.rows.known += 1;
-        if category == Category::Ignored {
+        let ignored = match category {
+            Category::Frame => self.name.and_then(frames::kept).is_none(),
+            category => category == Category::Ignored,
+        };
+        if ignored {
             return;
         }
         if self.phase != Some(b"X") {
@@ -234,6 +239,7 @@ impl<'a> Event<'a> {
                 }
                 filler.rows.cpu_ops.push(row);
             }
+            Category::Frame => filler.rows.frames.push(row),
             _ => filler.rows.ranges.push(row),
         }
     }
@@ -345,6 +351,8 @@ pub(super) enum Category {
     Set,
     /// A range that the program named.
     Annotation,
+    /// A call of a Python function; few are needed.
+    Frame,
     /// Known, and not needed: it repeats what other events say, or says nothing about time on the GPU.
     Ignored,
     /// Never heard of.
@@ -372,10 +380,9 @@ impl Category {
             b"ac2g" | b"fwdbwd" | b"async" | b"async_cpu_to_gpu" | b"async_gpu" | b"forward_backward" => {
                 Self::Ignored
             }
-            // Projections of ranges, stacks, memory instants, the profiler's own cost and frames.
-            b"gpu_user_annotation" | b"python_function" | b"cpu_instant_event" | b"overhead" | b"Trace" => {
-                Self::Ignored
-            }
+            b"python_function" => Self::Frame,
+            // Projections of ranges, memory instants, the profiler's own cost and frames.
+            b"gpu_user_annotation" | b"cpu_instant_event" | b"overhead" | b"Trace" => Self::Ignored,
             b"cuda_sync" | b"cuda_event" | b"cuda_profiler_range" | b"external_correlation" => Self::Ignored,
             b"collective_comm" | b"glow_runtime" | b"__metadata" => Self::Ignored,
             _ => Self::Unknown,

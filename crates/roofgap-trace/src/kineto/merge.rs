@@ -1,7 +1,8 @@
 //! The rows of the blocks, put into the trace under the ids of the trace.
 
 use super::document::Header;
-use super::rows::{Rows, ThreadKey};
+use super::frames::{self, FRAME_DOMAIN};
+use super::rows::{Rows, ThreadKey, ThreadRow};
 use super::sequence::Sequences;
 use crate::model::MOST_DEVICES;
 use crate::native::demangle;
@@ -10,6 +11,7 @@ use crate::{
     Range, RangeStyle, Thread, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 
 /// What a reading adds to a trace. Ids of processes and threads are handed out at once; what they are called, which process
 /// launched an operation and what the time base is, is known only at the end.
@@ -97,14 +99,22 @@ impl<'t> Merge<'t> {
             let name = names.get(row.name, self.trace);
             self.trace.cpu_ops.push(row.start, row.end, name, thread);
         }
-        for row in &rows.ranges {
+        let text = |row: &ThreadRow| rows.names.get(row.name as usize).map_or("", |n| n);
+        let ranges = rows.ranges.iter().map(|row| {
+            let (domain, name) = domain_and_name(text(row));
+            (row, domain, Cow::Borrowed(name))
+        });
+        let frames = rows.frames.iter().map(|row| {
+            let name = frames::kept(text(row).as_bytes()).unwrap_or_default();
+            (row, FRAME_DOMAIN, Cow::Owned(name))
+        });
+        for (row, domain, name) in ranges.chain(frames) {
             let (thread, process) = at(&threads, row.thread);
-            let (domain, name) = domain_and_name(rows.names.get(row.name as usize).map_or("", |n| n));
             let range = Range {
                 start: row.start,
                 end: row.end,
                 domain: self.trace.names.intern(domain),
-                name: self.trace.names.intern(name),
+                name: self.trace.names.intern(&name),
                 process,
                 thread,
                 end_thread: thread,
@@ -212,6 +222,9 @@ impl<'t> Merge<'t> {
         self.name_processes_and_threads();
         self.shift(header.base);
         self.sequences.link(self.trace);
+        for option in &header.options {
+            self.trace.losses.add(*option, 1);
+        }
         // Profilers before torch 2.4 wrote whole microseconds throughout; a later one may write one without decimals by chance.
         let ops = (self.trace.ops.len() - self.first_op) as u64;
         if self.whole_micros == ops {

@@ -8,6 +8,7 @@ mod collective;
 mod cursor;
 mod document;
 mod event;
+pub mod frames;
 mod merge;
 mod pipeline;
 mod reader;

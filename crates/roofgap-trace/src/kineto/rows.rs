@@ -32,7 +32,7 @@ pub(super) struct CollectiveRow {
     pub(super) output_bytes: Option<u64>,
 }
 
-/// Something that a thread did: a call, an operator or a range.
+/// Something that a thread did: a call, an operator, a range or a Python frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ThreadRow {
     pub(super) start: Ns,
@@ -69,6 +69,7 @@ pub(super) struct Rows {
     pub(super) cpu_ops: Vec<ThreadRow>,
     pub(super) sequences: Vec<SequenceRow>,
     pub(super) ranges: Vec<ThreadRow>,
+    pub(super) frames: Vec<ThreadRow>,
     /// The names that the rows refer to, in the order of first sight.
     pub(super) names: Vec<String>,
     /// The threads that the rows refer to, in the order of first sight.
@@ -94,6 +95,7 @@ impl Rows {
         self.cpu_ops.clear();
         self.sequences.clear();
         self.ranges.clear();
+        self.frames.clear();
         self.names.clear();
         self.threads.clear();
         self.process_names.clear();

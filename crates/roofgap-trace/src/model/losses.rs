@@ -54,6 +54,7 @@ macro_rules! losses {
 losses! {
     OpNegative, "op_negative_duration", Warning, "GPU operations that end before they start; left out of every number";
     OpNoLaunch, "op_without_launch", Warning, "GPU operations without a launch record; in the totals, in no stage";
+    LaunchNoKernel, "launch_without_kernel", Warning, "kernel launches, outside graph capture, whose kernel is not in the capture: the launch failed or its kernel was not recorded; the totals miss it";
     OpNoDevice, "op_unknown_device", Info, "GPU operations on a device that the capture does not describe";
     CallNegative, "call_negative_duration", Warning, "API calls that end before they start; left out";
     CallUnfinished, "call_unfinished", Info, "API calls without an end; taken to last until the end of the capture";
@@ -72,6 +73,9 @@ losses! {
     TimeOutOfRange, "time_out_of_range", Warning, "events more than a year away from the others, which no clock gives; left out";
     EventUnknown, "event_not_understood", Info, "trace events of a kind that is not read";
     EventMalformed, "event_malformed", Warning, "trace events without the fields their kind needs; left out";
+    StacksRecorded, "profiler_with_stack", Info, "the profiler recorded Python stacks (with_stack); CPU times and the idle time they cause include that profiler overhead";
+    ShapesRecorded, "profiler_record_shapes", Info, "the profiler recorded the shapes of operators (record_shapes); CPU times and the idle time they cause include that profiler overhead";
+    AllocationsRecorded, "profiler_profile_memory", Info, "the profiler recorded memory allocations (profile_memory); CPU times and the idle time they cause include that profiler overhead";
     ToolDropped, "tool_dropped_records", Error, "records that the recording tool itself says it lost";
     ToolError, "tool_error", Error, "errors that the recording tool reported; records may be missing";
     ToolWarning, "tool_warning", Warning, "warnings of the recording tool; some numbers may miss a part";
@@ -83,6 +87,7 @@ losses! {
     EndMissing, "capture_without_end", Warning, "captures without an end: the program was killed or skipped its exit handlers (_exit, exec); what it did after the last flush is not there";
     UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
     CounterMalformed, "counter_malformed", Warning, "counter rows and values that could not be read; left out";
+    CounterFailed, "counter_kernel_failed", Warning, "kernels that failed while counters were measured: no blocks in the grid, or no counter with a value; left out";
     CounterUnmatched, "counter_unmatched", Info, "counter rows whose kernel and launch shape are not in the timeline; shown without a ratio";
 }
 

@@ -52,13 +52,23 @@ impl Columns {
 /// See [`NcuError`]; a single row or value that cannot be read is counted in [`CounterSet::losses`] instead.
 pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
     let (mut page, header) = Page::open(input)?;
-    let columns = Columns::of(&header).ok_or(NcuError::OtherPage {
+    let mut columns = Columns::of(&header).ok_or(NcuError::OtherPage {
         wanted: "details",
         found: "it has no column `Metric Name`, as the raw page",
     })?;
     let mut set = CounterSet::default();
     let mut open: Option<LaunchCounters> = None;
+    let mut width = header.len();
     while let Some(row) = page.next()? {
+        // Where pages were joined, each has a header and numbers its launches from 0.
+        if row.get(0) == Some("ID")
+            && let Some(next) = Columns::of(&row)
+        {
+            columns = next;
+            width = row.len();
+            close(&mut set, open.take());
+            continue;
+        }
         let Some(id) = columns.launch.id(&row) else {
             set.losses.add(LossKind::CounterMalformed, 1);
             continue;
@@ -76,7 +86,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
         let cell = |column: Option<usize>| column.and_then(|at| row.get(at)).unwrap_or_default();
         let section = cell(columns.section);
         let label = row.get(columns.metric).unwrap_or_default();
-        page.least = header.len();
+        page.least = width;
         if !label.is_empty() {
             page.least = columns.value + 1;
             metric(&mut set, launch, section, label, &columns, &row);
@@ -94,6 +104,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
         }
     }
     close(&mut set, open);
+    set.drop_failed();
     if set.launches.is_empty() {
         return Err(NcuError::NoLaunches);
     }

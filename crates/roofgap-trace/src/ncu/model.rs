@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::unit::{Quantity, Unit};
-use crate::model::Losses;
+use crate::model::{LossKind, Losses};
 
 /// A metric's name, held once in its [`CounterSet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -268,6 +268,34 @@ impl CounterSet {
         self.tool.created_unix_s = self.tool.created_unix_s.or(tool.created_unix_s);
     }
 
+    /// Leaves out the launches that failed, and counts them.
+    pub(super) fn drop_failed(&mut self) {
+        let kept: Vec<bool> = self.launches.iter().map(|launch| !launch.failed()).collect();
+        if kept.iter().all(|kept| *kept) {
+            return;
+        }
+        let mut next = 0;
+        let positions: Vec<Option<usize>> = kept
+            .iter()
+            .map(|kept| {
+                let position = kept.then_some(next);
+                next += usize::from(*kept);
+                position
+            })
+            .collect();
+        let failed = self.launches.len() - next;
+        self.losses.add(LossKind::CounterFailed, failed as u64);
+        let mut keep = kept.iter();
+        self.launches.retain(|_| keep.next().copied().unwrap_or(true));
+        self.rules.retain_mut(|rule| match positions.get(rule.launch) {
+            Some(Some(position)) => {
+                rule.launch = *position;
+                true
+            }
+            _ => false,
+        });
+    }
+
     pub(super) fn intern(&mut self, name: &str) -> MetricId {
         if let Some(&id) = self.ids.get(name) {
             return id;
@@ -283,6 +311,12 @@ impl CounterSet {
 const POSSIBLE: std::ops::RangeInclusive<f64> = 0.0..=1e24;
 
 impl LaunchCounters {
+    /// Returns true if the kernel did not run: its grid or a block is empty, or none of its counters has a value.
+    fn failed(&self) -> bool {
+        let empty = |shape: Option<[u32; 3]>| shape.is_some_and(|dimensions| dimensions.contains(&0));
+        empty(self.grid) || empty(self.block) || (self.metrics.is_empty() && !self.missing.is_empty())
+    }
+
     /// Sorts what the readers pushed; the first value of a metric stays. Returns the number of values that no counter can have; they
     /// are missing then.
     pub(super) fn seal(&mut self) -> u64 {

@@ -2,6 +2,8 @@
 
 use std::io::Read;
 
+use csv::StringRecord;
+
 use super::cell::{self, Cell};
 use super::error::NcuError;
 use super::model::{CounterSet, Metric, MetricId};
@@ -13,6 +15,20 @@ struct Column {
     index: usize,
     id: MetricId,
     unit: Option<Scaled>,
+}
+
+/// Returns the columns of a header that hold metrics.
+fn metric_columns(header: &StringRecord, launch: &LaunchColumns, set: &mut CounterSet) -> Vec<Column> {
+    header
+        .iter()
+        .enumerate()
+        .filter(|(index, name)| !launch.contains(*index) && !name.is_empty())
+        .map(|(index, name)| Column {
+            index,
+            id: set.intern(name),
+            unit: None,
+        })
+        .collect()
 }
 
 /// Reads `ncu --page raw --csv`, with automatic or with base units.
@@ -27,31 +43,32 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
             found: "it has a column `Metric Name`, as the details page",
         });
     }
-    let columns = LaunchColumns::of(&header);
+    let mut columns = LaunchColumns::of(&header);
     let mut set = CounterSet::default();
-    let mut metrics: Vec<Column> = header
-        .iter()
-        .enumerate()
-        .filter(|(index, name)| !columns.contains(*index) && !name.is_empty())
-        .map(|(index, name)| Column {
-            index,
-            id: set.intern(name),
-            unit: None,
-        })
-        .collect();
-    let mut units_read = false;
+    let mut metrics = metric_columns(&header, &columns, &mut set);
+    // True until a row of units or a launch follows the header.
+    let mut units_follow = true;
     while let Some(row) = page.next()? {
+        // Where pages were joined, each has a header and units of its own.
+        if row.get(0) == Some("ID") {
+            columns = LaunchColumns::of(&row);
+            metrics = metric_columns(&row, &columns, &mut set);
+            page.least = row.len();
+            units_follow = true;
+            continue;
+        }
         let Some(mut launch) = columns.launch(&row) else {
-            if !units_read && set.launches.is_empty() && row.get(0).is_some_and(str::is_empty) {
+            if units_follow && row.get(0).is_some_and(str::is_empty) {
                 for column in &mut metrics {
                     column.unit = row.get(column.index).and_then(Scaled::parse);
                 }
-                units_read = true;
+                units_follow = false;
             } else {
                 set.losses.add(LossKind::CounterMalformed, 1);
             }
             continue;
         };
+        units_follow = false;
         // Words of the program between two rows, or what is left of a row: which values are missing cannot be told.
         if row.len() < page.least {
             set.losses.add(LossKind::CounterMalformed, 1);
@@ -82,6 +99,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
         set.losses.add(LossKind::CounterMalformed, launch.seal());
         set.launches.push(launch);
     }
+    set.drop_failed();
     if set.launches.is_empty() {
         return Err(NcuError::NoLaunches);
     }

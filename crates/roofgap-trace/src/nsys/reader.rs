@@ -19,18 +19,21 @@ pub(crate) const READER: Reader = Reader {
     read: |path, _, input| read(path, &mut input.trace),
 };
 
-/// Tables of which an export has at least one, empty or not.
-const SIGNS: [&str; 4] = [
-    "StringIds",
+/// Beginnings of table names of which an export has at least one beside its strings. Old exports without events have only tables
+/// that describe the machine.
+const SIGNS: [&str; 6] = [
+    "META_DATA_EXPORT",
+    "EXPORT_META_DATA",
     "NVTX_EVENTS",
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_",
+    "OSRT_API",
+    "TARGET_INFO_",
 ];
 
 /// Returns true if the database is an nsys export.
 fn looks_like(db: &Database) -> bool {
-    db.has("StringIds")
-        && (db.has("META_DATA_EXPORT") || db.has("EXPORT_META_DATA") || SIGNS[1..].iter().any(|t| db.has(t)))
+    let is_sign = |table: &str| SIGNS.iter().any(|sign| table.starts_with(sign));
+    db.has("StringIds") && db.tables().any(is_sign)
 }
 
 /// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
@@ -132,5 +135,75 @@ fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
             }
         })?;
     }
+    // A report may be exported by a later version than the one that recorded it.
+    if let Some(recorded) = recording_version(db)?
+        && !source
+            .tool_version
+            .as_deref()
+            .is_some_and(|exporter| exporter.starts_with(&recorded))
+    {
+        source.tool_version = Some(recorded);
+    }
     Ok(source)
+}
+
+/// Returns the version of nsys that recorded the report, from the folder that it ran from.
+fn recording_version(db: &Database) -> Result<Option<String>, ReadError> {
+    let mut found = None;
+    db.each("TARGET_INFO_SYSTEM_ENV", &["name", "value"], |row| {
+        if let (Some("TargetInstallDir"), Some(folder)) = (row[0].text().as_deref(), row[1].text()) {
+            found = found.take().or_else(|| version_in_path(&folder));
+        }
+    })?;
+    if found.is_none() {
+        // nsys names the libraries that it loads.
+        db.each("DIAGNOSTIC_EVENT", &["text"], |row| {
+            if let Some(text) = row[0].text() {
+                found = found.take().or_else(|| version_in_path(&text));
+            }
+        })?;
+    }
+    Ok(found)
+}
+
+/// Finds the version in a path such as `/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64`.
+fn version_in_path(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("nsight-systems")?;
+    let rest = rest.strip_prefix("-cli").unwrap_or(rest);
+    let rest = rest.strip_prefix(['/', '-', '\\'])?;
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let version = rest.get(..end.unwrap_or(rest.len()))?;
+    let parts: Vec<&str> = version.split('.').collect();
+    let numbers = parts.iter().all(|part| part.parse::<u32>().is_ok());
+    (numbers && parts.len() >= 2 && parts[0].len() == 4).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_in_path;
+
+    #[test]
+    fn the_folder_of_nsys_has_its_version() {
+        let version = |text: &str| version_in_path(text);
+        let found = Some("2023.4.4".to_owned());
+        assert_eq!(
+            version("/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64"),
+            found
+        );
+        assert_eq!(
+            version(
+                "Loaded CUPTI library: /opt/nvidia/nsight-systems-cli/2023.4.4/target-linux-x64/libcupti.so.12.3"
+            ),
+            found
+        );
+        assert_eq!(version("/usr/local/cuda-12.3/nsight-systems-2023.4.4/bin"), found);
+        for other in [
+            "/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64",
+            "/opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/libcupti.so.13.0",
+            "/opt/nsight-systems/12.3/bin",
+            "nsight-systems/2023",
+        ] {
+            assert_eq!(version(other), None, "{other}");
+        }
+    }
 }

@@ -247,6 +247,53 @@ fn errors_and_warnings_of_nsys_are_losses() {
     assert_eq!(trace.losses.iter().count(), 2, "{:?}", trace.losses);
 }
 
+#[test]
+fn the_version_is_that_of_the_recording() {
+    let plain = after("");
+    assert_eq!(plain.sources[0].tool_version.as_deref(), Some("2025.3.2.0"));
+    let env = "INSERT INTO TARGET_INFO_SYSTEM_ENV (globalVid, devStateName, name, nameEnum, value)
+               VALUES (1, 'Local (CLI)', 'TargetInstallDir', 170, '/opt/nvidia/nsight-systems/2024.5.1/target-linux-x64');";
+    let older = after(env);
+    assert_eq!(older.sources[0].tool_version.as_deref(), Some("2024.5.1"));
+    let same = after(&env.replace("2024.5.1", "2025.3.2"));
+    assert_eq!(
+        same.sources[0].tool_version.as_deref(),
+        Some("2025.3.2.0"),
+        "with more digits"
+    );
+}
+
+#[test]
+fn an_old_export_without_events_is_read() {
+    let tables = tables_of_the_export();
+    let kept = [
+        "StringIds",
+        "TARGET_INFO_SYSTEM_ENV",
+        "TARGET_INFO_GPU",
+        "PROCESSES",
+    ];
+    let drop: Vec<String> = tables
+        .iter()
+        .filter(|table| !kept.contains(&table.as_str()))
+        .map(|table| format!("DROP TABLE \"{table}\";"))
+        .collect();
+    assert!(drop.len() > 20);
+    let trace = after(&drop.concat());
+    assert_eq!((trace.ops.len(), trace.calls.len()), (0, 0));
+    assert_eq!(trace.sources[0].tool_version, None);
+}
+
+/// The tables of the export.
+fn tables_of_the_export() -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Connection::open(changed(folder.path(), "")).unwrap();
+    let mut query = database
+        .prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        .unwrap();
+    let names = query.query_map([], |row| row.get(0)).unwrap();
+    names.map(Result::unwrap).collect()
+}
+
 /// A view may be anything: an endless query, or one that fills the memory.
 #[test]
 fn a_view_with_a_query_of_its_own_is_refused() {

@@ -159,11 +159,14 @@ pub(super) fn streams(trace: &Trace) -> Lanes {
     let several = streams
         .keys()
         .any(|k| k.1 != streams.keys().next().map_or(0, |f| f.1));
+    let number = |device: u16| {
+        let found = trace.devices.get(usize::from(device));
+        found.map_or(u32::from(device), |found| found.number)
+    };
+    let mut streams: Vec<_> = streams.into_iter().collect();
+    streams.sort_by_key(|((device, ..), _)| number(*device));
     let lanes = streams.into_iter().map(|((device, process, stream), rows)| {
-        let number = trace
-            .devices
-            .get(device as usize)
-            .map_or(u32::from(device), |d| d.number);
+        let number = number(device);
         let pid = trace.processes.get(process as usize).map(|p| p.pid);
         let process = pid
             .filter(|_| several)
@@ -199,6 +202,36 @@ fn thread_name(trace: &Trace, thread: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roofgap_trace::{Device, GpuOp, OpKind, ShapeId};
+
+    #[test]
+    fn devices_are_in_the_order_of_their_numbers() {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let name = trace.names.intern("k");
+        for number in [2, 0, 1] {
+            let device = trace.add_device(Device {
+                number,
+                ..Device::default()
+            });
+            trace.ops.push(GpuOp {
+                kind: OpKind::Kernel,
+                start: 0,
+                end: 1,
+                name,
+                device,
+                stream: 7,
+                process,
+                correlation: 0,
+                shape: ShapeId(0),
+                bytes: 0,
+                graph_node: 0,
+                memory: Default::default(),
+            });
+        }
+        let labels: Vec<String> = streams(&trace).lanes.into_iter().map(|lane| lane.label).collect();
+        assert_eq!(labels, ["GPU 0 stream 7", "GPU 1 stream 7", "GPU 2 stream 7"]);
+    }
 
     #[test]
     fn nested_items_go_down_and_left_out_lanes_are_counted() {

@@ -341,3 +341,23 @@ fn mangled_kernels_are_called_as_nsys_calls_them() {
     let add = "add(float *, float *, int)";
     assert_eq!(found, [add, add, "_Znot understood", "plain"]);
 }
+
+#[test]
+fn options_that_slow_the_program_down_are_noted() {
+    let losses = |head: &str| {
+        let event =
+            r#"{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}"#;
+        let trace = read_text(&format!(r#"{{{head} "traceEvents": [{event}]}}"#)).unwrap();
+        let ids = trace.losses.iter().map(|loss| (loss.kind.id(), loss.count));
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        losses(r#""record_shapes": 1, "with_stack": true, "profile_memory": 1, "with_flops": 1,"#),
+        [
+            ("profiler_with_stack", 1),
+            ("profiler_record_shapes", 1),
+            ("profiler_profile_memory", 1)
+        ]
+    );
+    assert_eq!(losses(r#""record_shapes": 0, "with_stack": false,"#), []);
+}

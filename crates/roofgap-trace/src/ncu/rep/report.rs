@@ -36,6 +36,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
             });
         }
     }
+    report.set.drop_failed();
     if report.set.launches.is_empty() {
         return Err(NcuError::NoLaunches);
     }

@@ -57,6 +57,65 @@ fn a_page_of_2020_is_read() {
     }
 }
 
+#[test]
+fn a_failed_kernel_is_a_loss() {
+    let page = "\"ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"gpu__time_duration.sum\"\n\
+                \"\",\"\",\"\",\"\",\"ns\"\n\
+                \"0\",\"good\",\"(128, 1, 1)\",\"(4, 1, 1)\",\"1000\"\n\
+                \"1\",\"empty_grid\",\"(128, 1, 1)\",\"(0, 0, 0)\",\"12\"\n\
+                \"2\",\"no_values\",\"(128, 1, 1)\",\"(4, 1, 1)\",\"nan\"\n\
+                \"3\",\"better\",\"(128, 1, 1)\",\"(4, 1, 1)\",\"2000\"\n";
+    let set = raw::read(page.as_bytes()).unwrap();
+    let names: Vec<&str> = set.launches.iter().map(|launch| &*launch.kernel).collect();
+    assert_eq!(names, ["good", "better"]);
+    assert_eq!(set.losses.count(LossKind::CounterFailed), 2);
+    let alone = page.replace("\"1000\"", "\"n/a\"").replace("\"2000\"", "\"n/a\"");
+    assert!(matches!(raw::read(alone.as_bytes()), Err(NcuError::NoLaunches)));
+}
+
+#[test]
+fn rules_stay_with_their_launch_where_another_failed() {
+    let row = |id: u32, kernel: &str, grid: &str, value: &str| {
+        format!(
+            "\"{id}\",\"{kernel}\",\"{grid}\",\"SpeedOfLight\",\"Duration\",\"us\",\"{value}\"\n\
+             \"{id}\",\"{kernel}\",\"{grid}\",\"SpeedOfLight\",\"\",\"\",\"\",\"SOL\",\"OPT\",\"about {kernel}\"\n"
+        )
+    };
+    let page = "\"ID\",\"Kernel Name\",\"Grid Size\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\
+                \"Rule Name\",\"Rule Type\",\"Rule Description\"\n"
+        .to_owned()
+        + &row(0, "failed", "(0, 0, 0)", "nan")
+        + &row(1, "good", "(4, 1, 1)", "5");
+    let set = details::read(page.as_bytes()).unwrap();
+    assert_eq!(set.launches.len(), 1);
+    let rules: Vec<&str> = set.rules_of(0).map(|rule| &*rule.text).collect();
+    assert_eq!(rules, ["about good"]);
+    assert_eq!(set.rules.len(), 1);
+}
+
+#[test]
+fn joined_pages_have_a_header_each() {
+    let raw_page = "\"ID\",\"Kernel Name\",\"gpu__time_duration.sum\"\n\"\",\"\",\"us\"\n\"0\",\"first\",\"3\"\n\
+                    ==PROF== Disconnected from process 1\n\
+                    \"ID\",\"Kernel Name\",\"launch__waves_per_multiprocessor\",\"gpu__time_duration.sum\"\n\
+                    \"\",\"\",\"\",\"ms\"\n\"0\",\"second\",\"1\",\"4\"\n";
+    let set = raw::read(raw_page.as_bytes()).unwrap();
+    let time = |launch| set.value(launch, "gpu__time_duration.sum", Unit::NANOSECOND);
+    let times: Vec<Option<f64>> = set.launches.iter().map(time).collect();
+    assert_eq!(times, [Some(3_000.0), Some(4_000_000.0)]);
+    assert_eq!(set.losses.count(LossKind::CounterMalformed), 0);
+
+    let header = "\"ID\",\"Kernel Name\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n";
+    let row = |kernel: &str| {
+        format!("\"0\",\"{kernel}\",\"GPU Speed Of Light Throughput\",\"Duration\",\"us\",\"5\"\n")
+    };
+    let page = format!("{header}{}{header}{}", row("first"), row("second"));
+    let set = details::read(page.as_bytes()).unwrap();
+    let names: Vec<&str> = set.launches.iter().map(|launch| &*launch.kernel).collect();
+    assert_eq!(names, ["first", "second"]);
+    assert_eq!(set.losses.count(LossKind::CounterMalformed), 0);
+}
+
 /// A field of bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()

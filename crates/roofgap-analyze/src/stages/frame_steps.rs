@@ -1,0 +1,296 @@
+//! Steps of an engine by its Python frames, for a trace without any annotation of steps.
+//!
+//! A frame says where a step begins and ends, not what it scheduled. Prefill and decode are told apart by the order of the calls, by
+//! the names of the attention kernels, or by how much larger some steps are; where none of these decides, they are one stage.
+
+use super::engines::{Engine, EngineStep};
+use super::index::Span;
+use super::instances::Warmup;
+use crate::names::{Family, family};
+use crate::result::StageKind;
+use roofgap_trace::frames::{FRAME_DOMAIN, Frame, FrameRole};
+use roofgap_trace::{NameId, Ns, OpKind, Range, ThreadId, Trace};
+use rustc_hash::FxHashMap;
+
+/// Factor between two steps from which on they differ in kind.
+const LARGER: f64 = 4.0;
+
+/// Steps found by frames.
+pub(super) struct FrameSteps {
+    pub(super) engine: Engine,
+    /// Rows of `Trace::ranges` in the order of start, with the position of the call in its generation where known.
+    steps: Vec<(u32, Option<Call>)>,
+}
+
+/// A call of the model inside a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// Reads the prompt.
+    First,
+    /// Generates a token.
+    Later,
+}
+
+/// The steps with their kind.
+pub(super) struct Phases {
+    /// Row, kind and description of each step that has GPU work.
+    pub(super) steps: Vec<(u32, StageKind, EngineStep)>,
+    /// Evidence for the kinds, for people.
+    pub(super) told_by: String,
+}
+
+/// GPU work of one step.
+#[derive(Debug, Clone, Copy, Default)]
+struct StepWork {
+    operations: u64,
+    kernel_ns: Ns,
+    /// Blocks of its largest normalization, which has about one for each token.
+    rows: u64,
+    /// An attention kernel for prompts ran.
+    context: bool,
+    /// An attention kernel for single tokens ran.
+    generation: bool,
+}
+
+impl FrameSteps {
+    /// Finds the outermost steps of an engine, or the calls of the model inside a generation.
+    pub(super) fn find(trace: &Trace, warmup: &Warmup) -> Option<Self> {
+        let domain = trace.names.find(FRAME_DOMAIN)?;
+        let mut known: FxHashMap<NameId, Option<&'static Frame>> = FxHashMap::default();
+        let mut frames: Vec<(u32, &Range, &'static Frame)> = Vec::new();
+        for (row, range) in trace.ranges.rows.iter().enumerate() {
+            if range.domain != domain {
+                continue;
+            }
+            let named = || Frame::named(trace.names.get(range.name));
+            if let Some(frame) = known.entry(range.name).or_insert_with(named) {
+                frames.push((row as u32, range, frame));
+            }
+        }
+        let is_step = |(_, _, frame): &&(u32, &Range, &'static Frame)| frame.role == FrameRole::Step;
+        let engine = frames.iter().find(is_step).or(frames.first())?.2.engine;
+        let steps = if frames.iter().any(|frame| is_step(&frame)) {
+            outermost(
+                frames
+                    .iter()
+                    .filter(is_step)
+                    .map(|(row, range, _)| (*row, *range)),
+            )
+            .map(|row| (row, None))
+            .collect()
+        } else {
+            calls(&frames)
+        };
+        let counts = |(row, _): &(u32, Option<Call>)| {
+            let range = trace.ranges.rows.get(*row as usize);
+            range.is_some_and(|range| !warmup.holds(range))
+        };
+        let steps: Vec<_> = steps.into_iter().filter(counts).collect();
+        let engine = Engine::named(engine)?;
+        (!steps.is_empty()).then_some(Self { engine, steps })
+    }
+
+    /// Returns the time spans of the steps.
+    pub(super) fn rows(&self) -> Vec<u32> {
+        self.steps.iter().map(|(row, _)| *row).collect()
+    }
+
+    /// Tells the kind of each step. `spans` are the spans of `rows()`, and `step_of_op` is the position of the step of an operation.
+    pub(super) fn phases(
+        &self,
+        trace: &Trace,
+        spans: &[Span],
+        step_of_op: impl Fn(usize) -> Option<usize>,
+    ) -> Phases {
+        let works = works(trace, spans.len(), step_of_op);
+        let with_work: Vec<(u32, Option<Call>, StepWork)> = self
+            .steps
+            .iter()
+            .zip(&works)
+            .filter(|(_, work)| work.operations > 0)
+            .map(|((row, call), work)| (*row, *call, *work))
+            .collect();
+        let (kinds, told_by) = kinds(&with_work);
+        let steps = with_work.iter().zip(kinds);
+        let steps = steps.map(|((row, call, work), kind)| {
+            // A step that is only larger than the others may generate too.
+            let certain = call.is_some() || work.context || work.generation;
+            (*row, kind, EngineStep::of_kind(self.engine, kind, certain))
+        });
+        Phases {
+            steps: steps.collect(),
+            told_by,
+        }
+    }
+}
+
+/// Returns the rows of the ranges that are not inside another one of their thread.
+fn outermost<'a>(ranges: impl Iterator<Item = (u32, &'a Range)>) -> impl Iterator<Item = u32> {
+    let mut open: FxHashMap<ThreadId, Ns> = FxHashMap::default();
+    ranges.filter_map(move |(row, range)| {
+        let end = open.entry(range.thread).or_insert(Ns::MIN);
+        if range.end <= *end {
+            return None;
+        }
+        *end = range.end;
+        Some(row)
+    })
+}
+
+/// Returns the outermost calls of the model inside generations. The first one of a generation reads the prompt; so do all inside a
+/// prefill frame.
+fn calls(frames: &[(u32, &Range, &'static Frame)]) -> Vec<(u32, Option<Call>)> {
+    #[derive(Default)]
+    struct Open {
+        generation: Option<Ns>,
+        prefill: Option<Ns>,
+        call: Option<Ns>,
+        /// A call of the generation was seen.
+        begun: bool,
+    }
+    let mut threads: FxHashMap<ThreadId, Open> = FxHashMap::default();
+    let mut found = Vec::new();
+    for (row, range, frame) in frames {
+        let open = threads.entry(range.thread).or_default();
+        let inside = |end: Option<Ns>| end.is_some_and(|end| range.end <= end);
+        match frame.role {
+            FrameRole::Generation if !inside(open.generation) => {
+                *open = Open {
+                    generation: Some(range.end),
+                    ..Open::default()
+                };
+            }
+            FrameRole::Prefill => open.prefill = Some(range.end),
+            FrameRole::ModelCall if inside(open.generation) && !inside(open.call) => {
+                let first = !open.begun || inside(open.prefill);
+                found.push((*row, Some(if first { Call::First } else { Call::Later })));
+                (open.call, open.begun) = (Some(range.end), true);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn works(trace: &Trace, steps: usize, step_of_op: impl Fn(usize) -> Option<usize>) -> Vec<StepWork> {
+    let ops = &trace.ops;
+    let mut families: FxHashMap<NameId, (Family, Option<StageKind>)> = FxHashMap::default();
+    let mut works = vec![StepWork::default(); steps];
+    for op in 0..ops.len() {
+        let Some(work) = step_of_op(op).and_then(|step| works.get_mut(step)) else {
+            continue;
+        };
+        work.operations += 1;
+        if ops.kind[op] != OpKind::Kernel {
+            continue;
+        }
+        work.kernel_ns += ops.duration(op);
+        let (family, phase) = *families.entry(ops.name[op]).or_insert_with(|| {
+            let name = trace.names.get(ops.name[op]);
+            let family = family(name);
+            let phase = (family == Family::Attention).then(|| attention_phase(name));
+            (family, phase.flatten())
+        });
+        work.context |= phase == Some(StageKind::Prefill);
+        work.generation |= phase == Some(StageKind::Decode);
+        if family == Family::Norm {
+            let blocks = ops.shape_of(op).grid.iter().map(|n| u64::from(*n)).product();
+            work.rows = work.rows.max(blocks);
+        }
+    }
+    works
+}
+
+/// Returns the phase that an attention kernel is made for, where its name says it. Kernels for prompts that some libraries use for
+/// single tokens too (FlashInfer's paged prefill) say nothing.
+fn attention_phase(name: &str) -> Option<StageKind> {
+    const GENERATION: [&str; 6] = [
+        "decode",
+        "paged_attention_v",
+        "forgen",
+        "splitkv_mla",
+        "_fwd_grouped_kernel_stage1",
+        "_fwd_kernel_stage1",
+    ];
+    let name = name.to_ascii_lowercase();
+    let has = |word: &&str| name.contains(word);
+    if GENERATION.iter().any(has) {
+        return Some(StageKind::Decode);
+    }
+    let context = (has(&"fmhasm") && has(&"context"))
+        || has(&"context_attention")
+        || (has(&"prefill") && !has(&"batchprefillwithpaged"));
+    context.then_some(StageKind::Prefill)
+}
+
+/// Returns the kind of each step and the evidence.
+fn kinds(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
+    let by_call: Option<Vec<StageKind>> = steps
+        .iter()
+        .map(|(_, call, _)| {
+            Some(match (*call)? {
+                Call::First => StageKind::Prefill,
+                Call::Later => StageKind::Decode,
+            })
+        })
+        .collect();
+    if let Some(kinds) = by_call {
+        return (
+            kinds,
+            "the first call of the model in each generation is the prefill".into(),
+        );
+    }
+    let by_name: Option<Vec<StageKind>> = steps
+        .iter()
+        .map(|(_, _, work)| match (work.context, work.generation) {
+            (true, false) => Some(StageKind::Prefill),
+            (false, true) => Some(StageKind::Decode),
+            (true, true) => Some(StageKind::Mixed),
+            (false, false) => None,
+        })
+        .collect();
+    if let Some(kinds) = by_name {
+        return (
+            kinds,
+            "the names of the attention kernels say what each step runs".into(),
+        );
+    }
+    by_size(steps)
+}
+
+/// Tells the steps apart by size: most are alike, and those that are several times larger read prompts.
+fn by_size(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
+    let has_rows = steps.iter().all(|(_, _, work)| work.rows > 0);
+    let (what, size): (_, fn(&StepWork) -> f64) = if has_rows {
+        ("blocks in their largest normalization", |work| work.rows as f64)
+    } else {
+        ("kernel time", |work| work.kernel_ns as f64)
+    };
+    let mut sizes: Vec<f64> = steps.iter().map(|(_, _, work)| size(work)).collect();
+    sizes.sort_by(f64::total_cmp);
+    let gaps = sizes.windows(2).enumerate().filter_map(|(at, pair)| match pair {
+        [below, above] if *below > 0.0 && above / below >= LARGER => Some((at + 1, above / below)),
+        _ => None,
+    });
+    let widest = gaps.max_by(|a, b| a.1.total_cmp(&b.1));
+    match widest {
+        Some((below, _)) if below >= 2 && 2 * below >= sizes.len() => {
+            let least = sizes.get(below).copied().unwrap_or(f64::INFINITY);
+            let kind = |(_, _, work): &(u32, Option<Call>, StepWork)| {
+                if size(work) >= least {
+                    StageKind::Prefill
+                } else {
+                    StageKind::Decode
+                }
+            };
+            let told_by = format!(
+                "steps with at least {LARGER:.0} times the {what} of all smaller ones are prefill, and may also generate"
+            );
+            (steps.iter().map(kind).collect(), told_by)
+        }
+        _ => (
+            vec![StageKind::Custom; steps.len()],
+            "nothing in the capture tells prefill and decode apart, so all steps are one stage".into(),
+        ),
+    }
+}
