@@ -4,8 +4,10 @@ use crate::failure::Failure;
 use clap::{Parser, Subcommand, ValueEnum};
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
+use roofgap_collect::command::word_text;
 use roofgap_session::config::ConfigProps;
 use roofgap_session::load::Overrides as LoadOverrides;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub(crate) use clap_complete::Shell;
@@ -198,12 +200,12 @@ pub(crate) struct Composition {
 
 impl Composition {
     /// Returns the properties that a configuration is composed from.
-    pub(crate) fn props(self, program: Vec<String>) -> ConfigProps {
+    pub(crate) fn props(self, program: &[OsString]) -> ConfigProps {
         ConfigProps {
             config_dir: self.config_dir,
             config: self.config,
             overrides: self.overrides,
-            program,
+            program: program.iter().map(|word| word_text(word)).collect(),
         }
     }
 }
@@ -217,7 +219,7 @@ pub(crate) struct Profile {
     pub(crate) dry_run: bool,
     /// Program to profile and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<String>,
+    pub(crate) program: Vec<OsString>,
 }
 
 /// Folder that contains the runs.
@@ -294,6 +296,9 @@ pub(crate) enum Runs {
         /// Print what would be done and how much space it would free
         #[arg(long)]
         dry_run: bool,
+        /// Folder that contains the runs (default: artifacts.stage2_dir)
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
         /// Overrides such as retention.keep=3, retention.max_run_bytes=1GB, artifacts.stage2_dir=DIR
         #[command(flatten)]
         composition: Composition,
@@ -308,6 +313,9 @@ pub(crate) enum Runs {
         /// Write the clean files into an archive (.tar.gz)
         #[arg(long, value_name = "FILE")]
         pack: Option<PathBuf>,
+        /// List what would be removed, without a change
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 

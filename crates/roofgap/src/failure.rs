@@ -57,6 +57,9 @@ pub(crate) enum Failure {
     #[cfg(feature = "embedded")]
     #[error(transparent)]
     Workload(#[from] roofgap_workload::WorkloadError),
+    /// The session was cancelled before its run directory was created.
+    #[error("interrupted before the run started")]
+    Interrupted,
     /// Signals cannot be handled.
     #[error("cannot handle signals: {0}")]
     Signals(std::io::Error),
@@ -75,6 +78,7 @@ impl Failure {
             Self::Signals(_) | Self::Json(_) | Self::Panic => Exit::Bug,
             // As on a full disk: the work is done, its answer is incomplete.
             Self::Stdout(_) => Exit::Partial,
+            Self::Interrupted => Exit::Interrupted,
             Self::Runs(error) => error.exit(),
             Self::Input(error) => error.exit(),
             _ => Exit::Usage,

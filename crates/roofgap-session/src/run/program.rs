@@ -1,6 +1,5 @@
 //! The profiled program, as a command line for each phase.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::command::CommandLine;
@@ -101,7 +100,7 @@ impl Program {
             WorkloadKind::Command => {
                 let scripts = files.scripts.as_ref().filter(|_| workload.annotate);
                 Kind::Command(UserCommand {
-                    words: workload.program.iter().map(OsString::from).collect(),
+                    words: workload.words(),
                     annotation: scripts
                         .map(|scripts| Annotation::from_env(&scripts.annotate, workload.annotate_sync)),
                 })

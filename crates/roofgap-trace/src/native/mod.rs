@@ -6,7 +6,7 @@ mod identity;
 mod reader;
 
 pub(crate) use reader::READER;
-pub use reader::kernel_names;
+pub use reader::{frames, kernel_names};
 
 #[cfg(test)]
 mod tests;

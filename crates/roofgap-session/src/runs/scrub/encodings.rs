@@ -17,6 +17,8 @@ pub(super) fn of(secret: &str) -> Vec<String> {
         // Without the last zero it is part of both byte orders.
         let letters: Vec<String> = secret.chars().map(String::from).collect();
         forms.push(letters.join("\0"));
+        // The same in a string of JSON.
+        forms.push(letters.join("\\u0000"));
     }
     let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     let encoded = (0..3).flat_map(|offset| {
