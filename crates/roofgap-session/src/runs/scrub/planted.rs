@@ -124,7 +124,7 @@ fn plant_in_timeline(path: &Path) {
             &format!(
                 "UPDATE NVTX_EVENTS SET textId = {} WHERE rowid = {}",
                 910_000 + at,
-                at + 16
+                at + 17
             ),
             [],
         )
@@ -243,22 +243,17 @@ fn no_place_and_no_encoding_reaches_the_archive() {
     }
     for (name, bytes) in &files {
         for (encoding, form) in encodings() {
-            // The first half gives a secret away as well.
-            let half = form.get(..form.len() / 2).unwrap();
-            assert!(
-                memchr::memmem::find(bytes, half.as_bytes()).is_none(),
-                "{name} holds the secret in the encoding {encoding}"
-            );
+            let in_json = serde_json::to_string(&form).unwrap();
+            let in_json = in_json.trim_matches('"');
+            for form in [form.as_str(), in_json] {
+                // The first half gives a secret away as well.
+                let half = form.get(..form.len() / 2).unwrap();
+                assert!(
+                    memchr::memmem::find(bytes, half.as_bytes()).is_none(),
+                    "{name} holds the secret in the encoding {encoding}"
+                );
+            }
         }
-        let escaped = SECRET
-            .chars()
-            .map(String::from)
-            .collect::<Vec<_>>()
-            .join("\\u0000");
-        assert!(
-            memchr::memmem::find(bytes, escaped.as_bytes()).is_none(),
-            "{name}"
-        );
     }
     let left: Vec<String> = done
         .not_clean
@@ -299,10 +294,6 @@ fn a_native_capture_with_a_remembered_secret_or_unread_bytes_is_left_out() {
     })
     .unwrap();
     let text = String::from_utf8(texts.pop().unwrap()).unwrap();
-    assert!(
-        memchr::memmem::find(&capture, text.as_bytes()).is_none() || texts.len() > 1,
-        "some text is compressed"
-    );
     let why = |name: &str| {
         let outcome = scrub(&RunRef::at(&root), &ScrubProps::default()).unwrap();
         let file = outcome

@@ -79,6 +79,26 @@ pub struct UncleanFile {
 }
 
 impl ScrubOutcome {
+    /// Removes private data from the descriptions: the name of a variable comes from a file and may be one.
+    fn clean_words(&mut self, private: &Private) {
+        let clean = |text: &str| private.clean(text, &mut BTreeMap::new());
+        let clean_keys = |counts: &mut BTreeMap<String, u64>| {
+            for (what, times) in std::mem::take(counts) {
+                *counts.entry(clean(&what).unwrap_or(what)).or_default() += times;
+            }
+        };
+        clean_keys(&mut self.removed);
+        for file in &mut self.cleaned {
+            clean_keys(&mut file.removed);
+        }
+        let reasons = self.not_clean.iter_mut().map(|file| &mut file.why);
+        for text in reasons.chain(&mut self.dropped_tables) {
+            if let Some(clean) = clean(text) {
+                *text = clean;
+            }
+        }
+    }
+
     /// Returns the exit status. A file that can never be cleaned is not a failure.
     pub fn exit(&self) -> Exit {
         if self.not_clean.iter().all(|file| file.by_kind) {
@@ -170,6 +190,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
             by_kind,
         });
     }
+    outcome.clean_words(&private);
     if props.dry_run {
         return Ok(outcome);
     }
