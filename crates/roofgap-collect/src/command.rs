@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde::ser::SerializeStruct;
@@ -121,11 +122,11 @@ impl CommandLine {
             .into_owned()
     }
 
-    /// Returns the program and its arguments as text.
+    /// Returns the program and its arguments as text, see [`word_text`].
     pub fn argv(&self) -> Vec<String> {
         std::iter::once(self.program.as_os_str())
             .chain(self.args.iter().map(OsString::as_os_str))
-            .map(|word| word.to_string_lossy().into_owned())
+            .map(word_text)
             .collect()
     }
 
@@ -174,12 +175,7 @@ impl Serialize for CommandLine {
         let env: std::collections::BTreeMap<&str, Option<String>> = self
             .env
             .iter()
-            .map(|(name, value)| {
-                (
-                    name.as_str(),
-                    value.as_ref().map(|v| v.to_string_lossy().into_owned()),
-                )
-            })
+            .map(|(name, value)| (name.as_str(), value.as_deref().map(word_text)))
             .collect();
         let mut map = serializer.serialize_struct("CommandLine", 4)?;
         map.serialize_field("argv", &self.argv())?;
@@ -188,6 +184,59 @@ impl Serialize for CommandLine {
         map.serialize_field("shell", &self.to_string())?;
         map.end()
     }
+}
+
+/// Start of a word that is written by its bytes.
+const BYTES: &str = "bytes:";
+
+/// Returns a word of a command line as text. A word that is not UTF-8 is written as `bytes:` and its bytes in URL encoding; so
+/// is a word that starts with `bytes:`.
+///
+/// ```
+/// use roofgap_collect::command::{word_of_text, word_text};
+/// use std::os::unix::ffi::OsStrExt;
+/// let word = std::ffi::OsStr::from_bytes(b"caf\xe9.txt");
+/// assert_eq!(word_text(word), "bytes:caf%E9.txt");
+/// assert_eq!(word_of_text("bytes:caf%E9.txt"), word);
+/// ```
+pub fn word_text(word: &OsStr) -> String {
+    match word.to_str() {
+        Some(text) if !text.starts_with(BYTES) => text.to_owned(),
+        _ => {
+            let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'%';
+            let encode = |byte: &u8| {
+                if plain(byte) {
+                    char::from(*byte).to_string()
+                } else {
+                    format!("%{byte:02X}")
+                }
+            };
+            let bytes = word.as_bytes().iter().map(encode);
+            format!("{BYTES}{}", bytes.collect::<String>())
+        }
+    }
+}
+
+/// Returns the word of a command line that [`word_text`] wrote as text.
+pub fn word_of_text(text: &str) -> OsString {
+    let Some(encoded) = text.strip_prefix(BYTES) else {
+        return text.into();
+    };
+    let mut bytes = Vec::new();
+    let mut rest = encoded.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let value = after
+            .get(..2)
+            .filter(|_| *first == b'%')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        bytes.push(value.unwrap_or(*first));
+        rest = if value.is_some() {
+            after.get(2..).unwrap_or_default()
+        } else {
+            after
+        };
+    }
+    OsString::from_vec(bytes)
 }
 
 /// Quotes one word for a POSIX shell. A word that is not UTF-8 uses the `$'...'` form of bash and zsh.
@@ -260,7 +309,6 @@ pub fn is_executable(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStringExt;
     use std::process::Command;
 
     #[test]
@@ -298,6 +346,23 @@ mod tests {
             .output()
             .unwrap();
         assert_eq!(output.stdout, odd.into_vec());
+    }
+
+    #[test]
+    fn every_word_survives_as_text() {
+        for word in [
+            &b"plain"[..],
+            b"",
+            b"a\xff%41 b",
+            b"bytes:x",
+            b"bytes:%41",
+            "é".as_bytes(),
+            b"%zz\x80%",
+        ] {
+            let text = word_text(OsStr::from_bytes(word));
+            assert_eq!(word_of_text(&text).as_bytes(), word, "{text}");
+        }
+        assert_eq!(word_text(OsStr::new("%41 é")), "%41 é");
     }
 
     #[test]

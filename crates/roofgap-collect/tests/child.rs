@@ -365,6 +365,25 @@ fn a_program_that_ignores_signals_is_killed_and_its_profiler_writes_the_report()
 }
 
 #[test]
+fn a_cancel_ends_a_stop_that_waits() {
+    let stand = Stand::new();
+    let command =
+        stand.bash("bash -c 'trap \"\" INT TERM; echo kernel; while :; do sleep 0.05; done'; echo report");
+    let mut job = stand.job(&command);
+    job.stop.report = Duration::from_secs(100_000);
+    job.watch = Some(Box::new(|_| Watch::Stop));
+    let cancel = Cancel::new();
+    job.cancel = cancel.clone();
+    let outcome = run(job, &mut |tick| {
+        if tick.stopping && !cancel.is_requested() {
+            cancel.request();
+        }
+    })
+    .unwrap();
+    assert_eq!(outcome.ended, EndReason::Cancelled, "{outcome:?}");
+}
+
+#[test]
 fn a_missing_program_is_reported() {
     let stand = Stand::new();
     let missing = CommandLine::new("/no/such/program");

@@ -89,6 +89,12 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
+    /// Returns the length of the header and the frames read so far, bytes.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// Returns the end of the capture; known once [`next_frame`](Self::next_frame) has returned `None`.
     #[must_use]
     pub fn ending(&self) -> Option<Ending> {
@@ -201,7 +207,13 @@ pub struct Records<'a> {
     rest: &'a [u8],
 }
 
-impl Records<'_> {
+impl<'a> Records<'a> {
+    /// Returns the remaining records, not decoded.
+    #[must_use]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Returns the kind of end, if this is the last frame.
     fn end(mut self) -> Option<EndKind> {
         match self.next() {

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use clap::{Parser, Subcommand, ValueEnum};
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
-use roofgap_collect::command::CommandLine;
+use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_session::config::{ConfigProps, Span};
 use roofgap_session::load::Overrides as LoadOverrides;
 use std::ffi::OsString;
@@ -203,12 +203,12 @@ pub(crate) struct Composition {
 
 impl Composition {
     /// Returns the properties that a configuration is composed from.
-    pub(crate) fn props(self, program: Vec<String>) -> ConfigProps {
+    pub(crate) fn props(self, program: &[OsString]) -> ConfigProps {
         ConfigProps {
             config_dir: self.config_dir,
             config: self.config,
             overrides: self.overrides,
-            program,
+            program: program.iter().map(|word| word_text(word)).collect(),
         }
     }
 }
@@ -225,7 +225,7 @@ pub(crate) struct Profile {
     pub(crate) format: Format,
     /// Program to profile and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<String>,
+    pub(crate) program: Vec<OsString>,
 }
 
 /// Folder that contains the runs.
@@ -302,6 +302,9 @@ pub(crate) enum Runs {
         /// Print what would be done and how much space it would free
         #[arg(long)]
         dry_run: bool,
+        /// Folder that contains the runs (default: artifacts.stage2_dir)
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
         /// Overrides such as retention.keep=3, retention.max_run_bytes=1GB, artifacts.stage2_dir=DIR
         #[command(flatten)]
         composition: Composition,
@@ -316,6 +319,9 @@ pub(crate) enum Runs {
         /// Write the clean files into an archive (.tar.gz)
         #[arg(long, value_name = "FILE")]
         pack: Option<PathBuf>,
+        /// List what would be removed, without a change
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 

@@ -63,6 +63,9 @@ pub(crate) enum Failure {
     /// `--rate` is not a rate.
     #[error("{rate} requests per second is not a rate; give a number above 0")]
     Rate { rate: f64 },
+    /// The session was cancelled before its run directory was created.
+    #[error("interrupted before the run started")]
+    Interrupted,
     /// Signals cannot be handled.
     #[error("cannot handle signals: {0}")]
     Signals(std::io::Error),
@@ -81,6 +84,7 @@ impl Failure {
             Self::Signals(_) | Self::Json(_) | Self::Panic => Exit::Bug,
             // As on a full disk: the work is done, its answer is incomplete.
             Self::Stdout(_) => Exit::Partial,
+            Self::Interrupted => Exit::Interrupted,
             Self::Runs(error) => error.exit(),
             Self::Input(error) => error.exit(),
             Self::Load(error) => match error {

@@ -146,9 +146,11 @@ fn look(pid: i32, seen: &mut HashMap<i32, u64>) {
 /// Returns the living processes that were seen or carry a mark of the process, those of their groups, and all descendants.
 fn family(pid: i32, start: u64, seen: &HashMap<i32, u64>) -> Vec<Process> {
     let mark = format!("{MARK}={}", mark_prefix(pid, start));
+    // A child from before the guardian was not started by roofgap, but by a shell that became roofgap.
+    let since = process::of(own_pid()).map_or(start, |guardian| guardian.start);
     let younger: Vec<Process> = process::all()
         .into_iter()
-        .filter(|process| process.start >= start && process.pid != pid && process.pid != own_pid())
+        .filter(|process| process.start >= since && process.pid != pid && process.pid != own_pid())
         .collect();
     let is_seen = |process: &Process| seen.get(&process.pid) == Some(&process.start);
     let leads = |process: &&Process| process.group == process.pid && is_seen(process);

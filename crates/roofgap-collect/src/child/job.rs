@@ -233,6 +233,12 @@ fn supervise(
             stopping: shutdown.is_some(),
         });
         if let Some(shutdown) = &mut shutdown {
+            if job.cancel.is_requested() && ended != EndReason::Cancelled {
+                // The user does not wait for a profiler that finishes at its own pace.
+                ended = EndReason::Cancelled;
+                *shutdown = Shutdown::begin(tree, &job.stop, false, now);
+                continue;
+            }
             if !shutdown.advance(tree, now, job.cancel.is_forced()) {
                 return None;
             }

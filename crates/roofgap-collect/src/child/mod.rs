@@ -26,5 +26,5 @@ pub use guardian::{Guardian, guard};
 pub use job::{ChildError, Job, Progress, Watch, Watcher, run};
 pub use outcome::{CapturedOutput, EndReason, Leftover, Outcome, Usage};
 pub use output::OutputTarget;
-pub use probe::{ProbeOutput, probe};
+pub use probe::{ProbeOutput, cancel_probes_with, probe};
 pub use shutdown::{Cancel, StopPlan};

@@ -1,12 +1,13 @@
 //! A short query to a tool (`--version`, `--help`), answered in memory.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::budget::Budget;
 use super::job::{ChildError, Job, run};
 use super::outcome::EndReason;
 use super::output::OutputTarget;
-use super::shutdown::StopPlan;
+use super::shutdown::{Cancel, StopPlan};
 use crate::command::CommandLine;
 
 /// Output of a tool that was queried.
@@ -48,10 +49,19 @@ impl ProbeOutput {
 /// Characters of the output that a message quotes.
 const SUMMARY_CHARS: usize = 160;
 
+/// Cancellation flag of all probes.
+static CANCEL: OnceLock<Cancel> = OnceLock::new();
+
+/// Lets `cancel` end all probes of this process. Only the first call has an effect.
+pub fn cancel_probes_with(cancel: &Cancel) {
+    let _ = CANCEL.set(cancel.clone());
+}
+
 /// Runs a command for at most `limit` and returns its output.
 pub fn probe(command: &CommandLine, limit: Duration) -> Result<ProbeOutput, ChildError> {
     let memory = || OutputTarget::Memory { max_bytes: 4 << 20 };
     let mut job = Job::new(command, memory(), memory());
+    job.cancel = CANCEL.get().cloned().unwrap_or_default();
     job.budget = Budget {
         time: Some(limit),
         disk: None,

@@ -198,7 +198,9 @@ fn steps(plan: &StopPlan, program_first: bool) -> Vec<Step> {
         step(Target::Group, Signal::INT, plan.interrupt),
     ];
     if program_first {
-        steps.push(step(Target::Program, Signal::TERM, plan.interrupt));
+        // A profiler writes its report in this time.
+        let grace = plan.interrupt.max(plan.report);
+        steps.push(step(Target::Program, Signal::TERM, grace));
     }
     steps.retain(|step| !step.grace.is_zero());
     steps

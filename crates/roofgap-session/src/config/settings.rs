@@ -1,11 +1,13 @@
 //! The typed values of a configuration.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use roofgap_collect::command::word_of_text;
 use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
 use roofgap_collect::nsys::GraphTrace;
 
@@ -396,7 +398,7 @@ pub struct Workload {
     pub module: Option<String>,
     /// Overrides for the Hydra module.
     pub overrides: Vec<String>,
-    /// Program and arguments.
+    /// Program and arguments. One that is not UTF-8 is `bytes:` and its bytes in URL encoding.
     pub program: Vec<String>,
     /// Adds NVTX ranges to a Python program.
     pub annotate: bool,
@@ -407,6 +409,13 @@ pub struct Workload {
     /// Environment variables.
     #[serde(deserialize_with = "texts")]
     pub env: BTreeMap<String, String>,
+}
+
+impl Workload {
+    /// Returns the program and its arguments as the system passes them on.
+    pub fn words(&self) -> Vec<OsString> {
+        self.program.iter().map(|word| word_of_text(word)).collect()
+    }
 }
 
 /// Task of a model.

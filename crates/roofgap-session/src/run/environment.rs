@@ -50,9 +50,9 @@ pub(crate) fn python_of(config: &Config) -> Option<PythonResult> {
         WorkloadKind::Embedded => return None,
         WorkloadKind::Hf | WorkloadKind::Hydra => PathBuf::from(&workload.python),
         WorkloadKind::Command | WorkloadKind::Server => {
-            let first = Path::new(workload.program.first()?);
+            let first = PathBuf::from(workload.words().into_iter().next()?);
             let is_python = first.file_name()?.to_str()?.starts_with("python");
-            is_python.then(|| first.to_owned())?
+            is_python.then_some(first)?
         }
     };
     Some(Python::query(&interpreter))

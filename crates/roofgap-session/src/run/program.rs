@@ -1,6 +1,5 @@
 //! The profiled program, as a command line for each phase.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::command::CommandLine;
@@ -111,7 +110,7 @@ impl Program {
                 annotation: annotation(),
             },
             WorkloadKind::Command => Kind::Command(UserCommand {
-                words: workload.program.iter().map(OsString::from).collect(),
+                words: workload.words(),
                 annotation: annotation(),
             }),
             WorkloadKind::Server => Kind::Server {
@@ -250,7 +249,7 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
         words.push(absolute(path.clone()).into());
     }
     words.push("--".into());
-    words.extend(config.workload.program.iter().map(OsString::from));
+    words.extend(config.workload.words());
     words
 }
 

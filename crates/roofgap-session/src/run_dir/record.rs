@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use roofgap_collect::child::Outcome;
-use roofgap_collect::command::CommandLine;
+use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_collect::file::read_document;
 use serde::{Deserialize, Serialize};
 
@@ -238,7 +238,7 @@ impl PhaseRecord {
 /// Record of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandRecord {
-    /// Program and arguments.
+    /// Program and arguments. One that is not UTF-8 is `bytes:` and its bytes in URL encoding.
     pub argv: Vec<String>,
     /// Environment variables set, or removed where null.
     pub env: std::collections::BTreeMap<String, Option<String>>,
@@ -255,7 +255,7 @@ pub struct CommandRecord {
 impl CommandRecord {
     /// Creates the record of a command that starts now.
     pub fn begun(line: &CommandLine) -> Self {
-        let text = |value: &std::ffi::OsString| value.to_string_lossy().into_owned();
+        let text = |value: &std::ffi::OsString| word_text(value);
         CommandRecord {
             argv: line.argv(),
             env: line

@@ -262,14 +262,27 @@ pub fn pruned(outcome: &PruneOutcome) -> String {
 
 /// Renders the result of scrubbing.
 pub fn scrubbed(outcome: &ScrubOutcome) -> String {
-    let mut out = format!("{}: {} files changed\n", outcome.run_id, outcome.changed.len());
-    for (what, times) in &outcome.removed {
-        let _ = writeln!(out, "  removed {what}, {times} times");
-    }
+    let files = outcome.changed.len();
+    let mut out = if outcome.dry_run {
+        let mut out = format!("{}: {files} files would change\n", outcome.run_id);
+        for file in &outcome.cleaned {
+            for (what, times) in &file.removed {
+                let _ = writeln!(out, "  {}: {what}, {times} times", file.path.display());
+            }
+        }
+        out
+    } else {
+        let mut out = format!("{}: {files} files changed\n", outcome.run_id);
+        for (what, times) in &outcome.removed {
+            let _ = writeln!(out, "  removed {what}, {times} times");
+        }
+        out
+    };
     if !outcome.dropped_tables.is_empty() {
         let _ = writeln!(
             out,
-            "  tables removed from the timeline: {}",
+            "  tables {}removed from the timeline: {}",
+            if outcome.dry_run { "that would be " } else { "" },
             outcome.dropped_tables.join(", ")
         );
     }

@@ -7,7 +7,7 @@ mod reader;
 
 pub(crate) use demangle::demangle;
 pub(crate) use reader::READER;
-pub use reader::kernel_names;
+pub use reader::{frames, kernel_names};
 
 #[cfg(test)]
 mod tests;

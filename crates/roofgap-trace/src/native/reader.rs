@@ -74,6 +74,19 @@ pub fn kernel_names(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
     Ok(names)
 }
 
+/// Passes the uncompressed frames of a capture to `frame`. Returns the length of the header and the whole frames in the file,
+/// bytes; what follows was not read.
+///
+/// # Errors
+/// Fails when the file is not a readable capture.
+pub fn frames(path: &Path, frame: &mut dyn FnMut(&[u8])) -> Result<u64, ReadError> {
+    let mut reader = open(path)?;
+    while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
+        frame(records.as_bytes());
+    }
+    Ok(reader.offset())
+}
+
 fn open(path: &Path) -> Result<Reader<BufReader<File>>, ReadError> {
     let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     Reader::open(BufReader::with_capacity(1 << 20, file)).map_err(|error| failed(path, error))

@@ -12,7 +12,7 @@ pub(super) fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
     match args {
         Config::List { config_dir } => printer.text(&groups(list(config_dir.as_deref())?))?,
         Config::Show { composition, format } => {
-            let composed = compose(&composition.props(Vec::new()))?;
+            let composed = compose(&composition.props(&[]))?;
             match format {
                 Format::Text => printer.text(&composed.to_annotated_yaml())?,
                 Format::Json => printer.document(&format!("{:#}\n", values(&composed)))?,

@@ -4,6 +4,8 @@ use super::signals::cancel_on_signal;
 use crate::args::{Format, Profile};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_collect::child::cancel_probes_with;
+use roofgap_collect::command::word_text;
 use roofgap_report::text;
 use roofgap_session::config::compose;
 use roofgap_session::exit::Exit;
@@ -15,10 +17,8 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     let executable = std::env::current_exe().map_err(Failure::Executable)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let props = ProfileProps {
-        composed: compose(&args.composition.props(args.program))?,
-        command_line: std::env::args_os()
-            .map(|a| a.to_string_lossy().into_owned())
-            .collect(),
+        composed: compose(&args.composition.props(&args.program))?,
+        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
         executable,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect::<Vec<PathBuf>>(),
@@ -27,8 +27,14 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     if args.dry_run {
         return print_plan(&props, printer);
     }
-    let outcome = profile(&props, &cancel_on_signal()?, &mut |event| {
-        print_event(&event, printer)
+    let cancel = cancel_on_signal()?;
+    cancel_probes_with(&cancel);
+    let outcome = profile(&props, &cancel, &mut |event| print_event(&event, printer)).map_err(|error| {
+        if cancel.is_requested() {
+            Failure::Interrupted
+        } else {
+            error.into()
+        }
     })?;
     for missing in &outcome.record.missing {
         printer.warning(&format_args!("missing: {missing}"));

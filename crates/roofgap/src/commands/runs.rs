@@ -27,14 +27,16 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
         }
         Runs::Prune {
             dry_run,
+            dir,
             composition,
             format,
-        } => return prune(dry_run, composition, format, printer),
-        Runs::Scrub { run, pack } => {
+        } => return prune(dry_run, dir, composition, format, printer),
+        Runs::Scrub { run, pack, dry_run } => {
             let OneRun { run, base, format } = run;
             let props = ScrubProps {
                 host: HostFacts::here(),
                 pack,
+                dry_run,
             };
             let outcome = scrub(&resolve(&base.dir, &run)?, &props)?;
             answer(&outcome, text::scrubbed, format, printer)?;
@@ -46,13 +48,14 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
 
 fn prune(
     dry_run: bool,
+    dir: Option<PathBuf>,
     composition: Composition,
     format: Format,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
-    let config = compose(&composition.props(Vec::new()))?.config;
+    let config = compose(&composition.props(&[]))?.config;
     let plan = plan(&PruneProps {
-        base: PathBuf::from(&config.artifacts.stage2_dir),
+        base: dir.unwrap_or(config.artifacts.stage2_dir),
         keep: config.retention.keep as usize,
         max_run_bytes: config.retention.max_run_bytes.0,
     })?;

@@ -2,6 +2,7 @@
 
 use crate::support::{ROOFGAP, Run, roofgap, root};
 use serde_json::Value;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -352,4 +353,96 @@ fn a_full_stdout_is_named_and_the_run_is_whole() {
     assert!(stderr.contains("cannot write to standard output"), "{stderr}");
     assert!(!stderr.contains("bug"), "{stderr}");
     assert_eq!(bench.session()["state"], "done");
+}
+
+#[test]
+fn arguments_that_are_not_utf_8_are_passed_on_recorded_and_repeated() {
+    let bench = Bench::new();
+    let odd = b"caf\xe9 \xff%41.txt";
+    let output = bench
+        .command(ROOFGAP)
+        .args(bench.profile(&["runner=unwatched", "+workload.env.WORD=kept", "--"]))
+        .args(["bash", "-c", "printf '%s|%s\\n' \"$1\" \"$WORD\" >> said", "bash"])
+        .arg(std::ffi::OsStr::from_bytes(odd))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let line = [&odd[..], b"|kept\n"].concat();
+    assert_eq!(std::fs::read(bench.path("said")).unwrap(), line);
+    let session = bench.session();
+    let marked = "bytes:caf%E9%20%FF%2541.txt";
+    let baseline = session["phases"].as_array().unwrap();
+    let baseline = baseline.iter().find(|phase| phase["name"] == "baseline").unwrap();
+    assert_eq!(baseline["commands"][0]["argv"][4], marked, "{baseline:#}");
+    assert!(session["command_line"].to_string().contains(marked));
+    let config = std::fs::read_to_string(bench.one().join("config.yaml")).unwrap();
+    assert!(config.contains(marked), "{config}");
+    // Its own command repeats it.
+    let again = bench
+        .command("sh")
+        .args(["-c", session["repeat_command"].as_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(again.status.success(), "{again:?}");
+    assert_eq!(std::fs::read(bench.path("said")).unwrap(), line.repeat(2));
+}
+
+#[test]
+fn runs_are_pruned_where_dir_says() {
+    let bench = Bench::new();
+    let args = bench.profile(&["runner=unwatched", "--", "true"]);
+    assert!(
+        bench
+            .command(ROOFGAP)
+            .args(&args)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let dir = format!("--dir={}", bench.path("runs").display());
+    let run: Run = roofgap(["runs", "prune", "--dry-run", "--format=json", &dir])
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let plan: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(plan["runs"].as_array().unwrap().len(), 1, "{plan:#}");
+}
+
+#[test]
+fn a_secret_of_the_recording_shell_is_scrubbed_in_another() {
+    let bench = Bench::new();
+    let secret = "planted swordfish/12";
+    let args = bench.profile(&[
+        "runner=unwatched",
+        "--",
+        "sh",
+        "-c",
+        "echo \"using $DB_PASSWORD\"",
+    ]);
+    let output = bench
+        .command(ROOFGAP)
+        .args(&args)
+        .env("DB_PASSWORD", secret)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let log = || std::fs::read_to_string(bench.one().join("baseline/program.out.log")).unwrap();
+    assert_eq!(log(), format!("using {secret}\n"));
+    let dir = format!("--dir={}", bench.path("runs").display());
+    let scrub = |more: &[&str]| -> Run {
+        let args = ["runs", "scrub", "latest", &dir]
+            .into_iter()
+            .chain(more.iter().copied());
+        let mut command = roofgap(args);
+        command.env_remove("DB_PASSWORD").output().unwrap().into()
+    };
+    let planned = scrub(&["--dry-run"]);
+    assert_eq!(planned.status, Some(0), "{}", planned.stderr);
+    let line = "baseline/program.out.log: the variable DB_PASSWORD, 1 times";
+    assert!(planned.stdout.contains(line), "{}", planned.stdout);
+    assert_eq!(log(), format!("using {secret}\n"), "a dry run changes nothing");
+    assert_eq!(scrub(&[]).status, Some(0));
+    assert_eq!(log(), "using <removed>\n");
 }

@@ -22,6 +22,7 @@ use crate::run::program::{Program, ProgramFiles};
 use crate::run::props::ProfileProps;
 use crate::run::tools::{GpuFacts, Tools};
 use crate::run_dir::{Layout, PhaseName, PhaseStatus};
+use crate::runs::scrub::remembered::{self, RememberedSecrets};
 
 const PHASE: PhaseName = PhaseName::Preflight;
 
@@ -82,6 +83,7 @@ fn attempt(
     let environment = Environment::gather(props, needed, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
     context.note_output(PHASE, written);
+    remember_secrets(context);
     write_inputs(context, &[]);
     let files = write_program_files(context)?;
     let mut program = Program::of(context.config, &props.executable, &context.layout, &files)?;
@@ -115,6 +117,25 @@ fn warn_about_tools(context: &mut PhaseContext<'_>, tools: &Tools, requested: Re
     }
     for line in missing {
         context.warn(PHASE, line);
+    }
+}
+
+/// Writes salted hashes of the secrets in the environment of the program, so that scrubbing finds them later and elsewhere.
+fn remember_secrets(context: &mut PhaseContext<'_>) {
+    let inherited = std::env::vars_os();
+    let inherited =
+        inherited.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let own = context.config.workload.env.clone();
+    match RememberedSecrets::of(inherited.chain(own)) {
+        Ok(None) => {}
+        Ok(Some(secrets)) => {
+            let written = context.run_dir.write_json(remembered::FILE, &secrets);
+            context.note_output(PHASE, written);
+        }
+        Err(error) => {
+            let note = format!("secrets are not remembered for scrubbing: {error}");
+            context.record.note(PHASE, note);
+        }
     }
 }
 
@@ -153,7 +174,7 @@ fn input_files(config: &Config) -> Vec<PathBuf> {
     if matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server) {
         let folder = config.workload.cwd.clone().unwrap_or_default();
         // Files among the arguments are usually the script and its data.
-        let words = config.workload.program.iter().map(|word| folder.join(word));
+        let words = config.workload.words().into_iter().map(|word| folder.join(word));
         paths.extend(words.filter(|path| path.is_file()));
     }
     paths
@@ -223,12 +244,12 @@ fn check_files(config: &Config) -> Result<(), ProgramError> {
 fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), ProgramError> {
     let name = match config.workload.kind {
         WorkloadKind::Embedded => return Ok(()),
-        WorkloadKind::Hf | WorkloadKind::Hydra => config.workload.python.as_str(),
+        WorkloadKind::Hf | WorkloadKind::Hydra => config.workload.python.clone().into(),
         WorkloadKind::Command | WorkloadKind::Server => {
-            config.workload.program.first().map_or("", String::as_str)
+            config.workload.words().into_iter().next().unwrap_or_default()
         }
     };
-    let path = Path::new(name);
+    let path = Path::new(&name);
     let has_folder = path.components().count() > 1;
     let found = match &config.workload.cwd {
         // A path with a slash is relative to the working directory of the program.
@@ -238,9 +259,9 @@ fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), Prog
     if found {
         Ok(())
     } else if has_folder && path.is_file() {
-        Err(ProgramError::NotExecutable(name.to_owned()))
+        Err(ProgramError::NotExecutable(path.display().to_string()))
     } else {
-        Err(ProgramError::NotFound(name.to_owned()))
+        Err(ProgramError::NotFound(path.display().to_string()))
     }
 }
 

@@ -3,7 +3,8 @@
 /// Least length of a form in base64 or hexadecimal. Shorter ones occur by chance.
 const LEAST: usize = 8;
 
-/// Lists the forms of a secret: plain, escaped as in JSON, quoted for a shell, URL-encoded, UTF-16, base64 and hexadecimal.
+/// Lists the forms of a secret: plain, escaped as in JSON, quoted for a shell, for HTML, URL-encoded, UTF-16, base64 and
+/// hexadecimal; each also in a string of JSON.
 pub(super) fn of(secret: &str) -> Vec<String> {
     let mut forms = vec![secret.to_owned(), json(secret), json(&json(secret))];
     forms.push(secret.replace('\'', "'\\''"));
@@ -13,6 +14,9 @@ pub(super) fn of(secret: &str) -> Vec<String> {
     forms.push(url(secret, "0123456789ABCDEF"));
     forms.push(url(secret, "0123456789abcdef"));
     forms.push(url(secret, "0123456789ABCDEF").replace("%20", "+"));
+    for quote in ["&#39;", "&#x27;", "&apos;", "'"] {
+        forms.push(html(secret, quote));
+    }
     if secret.is_ascii() {
         // Without the last zero it is part of both byte orders.
         let letters: Vec<String> = secret.chars().map(String::from).collect();
@@ -26,6 +30,9 @@ pub(super) fn of(secret: &str) -> Vec<String> {
     });
     let encoded = encoded.chain([hex.to_ascii_uppercase(), hex]);
     forms.extend(encoded.filter(|form| form.len() >= LEAST));
+    // Each form may be in a string of JSON.
+    let in_json: Vec<String> = forms.iter().map(|form| json(form)).collect();
+    forms.extend(in_json);
     let mut seen = std::collections::HashSet::new();
     forms.retain(|form| seen.insert(form.clone()));
     forms
@@ -51,6 +58,15 @@ fn escaped(text: &str, special: impl Fn(char) -> bool) -> String {
         out.push(c);
     }
     out
+}
+
+/// Escapes a text for HTML, with `quote` for a single quote.
+fn html(text: &str, quote: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', quote)
 }
 
 fn url(text: &str, digits: &str) -> String {
@@ -104,6 +120,8 @@ mod tests {
             r#"p\@ss\ \'w\"ord\$1"#,
             "p%40ss%20%27w%22ord%241",
             "p%40ss+%27w%22ord%241",
+            "p@ss &#39;w&quot;ord$1",
+            r#"p@ss '\\''w\"ord$1"#,
         ] {
             assert!(known(secret, text), "{text}");
         }

@@ -4,6 +4,7 @@
 //! - [`host`]: variables, host name, user name and home of this machine;
 //! - `private`: private data to remove, and the search for it;
 //! - `shapes`: secrets recognised by their shape;
+//! - `remembered`: salted hashes of the secrets of the machine that recorded a run;
 //! - `encodings`: the encoded forms of a known secret;
 //! - `sqlite`: rewrites an nsys export with the tables a report needs;
 //! - `text`: cleans documents, logs and pages;
@@ -15,12 +16,15 @@ pub mod run;
 mod encodings;
 mod pack;
 mod private;
+pub(crate) mod remembered;
 mod shapes;
 mod sqlite;
 mod text;
 
 pub use host::HostFacts;
-pub use run::{Archive, ScrubOutcome, ScrubProps, UncleanFile, scrub};
+pub use run::{Archive, CleanedFile, ScrubOutcome, ScrubProps, UncleanFile, scrub};
 
+#[cfg(test)]
+mod planted;
 #[cfg(test)]
 mod tests;

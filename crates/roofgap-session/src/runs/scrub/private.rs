@@ -7,6 +7,8 @@ use memchr::memmem::Finder;
 use roofgap_collect::provenance::variables;
 
 use super::host::HostFacts;
+use super::remembered::{RememberedSearch, RememberedSecrets};
+use super::shapes::Found;
 use super::{encodings, shapes};
 
 /// Placeholder for removed text.
@@ -24,6 +26,8 @@ pub(super) struct Private {
     words: Vec<(String, String)>,
     /// Home paths outside `/home` and `/Users`.
     homes: Vec<String>,
+    /// Secrets of the machine that recorded the run.
+    remembered: Option<RememberedSearch>,
 }
 
 /// Words in the name of a variable that holds a secret.
@@ -61,7 +65,7 @@ const GENERIC_NAMES: [&str; 12] = [
 
 /// Returns true where the value of a variable must be removed everywhere. Short and common values such as "1" or "bfloat16"
 /// are kept.
-fn is_secret(name: &str, value: &str) -> bool {
+pub(super) fn is_secret(name: &str, value: &str) -> bool {
     let harmless = variables::allowed([(name.to_owned(), value.to_owned())]).contains_key(name);
     let upper = name.to_ascii_uppercase();
     if harmless || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {
@@ -95,6 +99,11 @@ impl Private {
             private.home(home);
         }
         private
+    }
+
+    /// Adds the secrets of the machine that recorded the run.
+    pub(super) fn remember(&mut self, remembered: RememberedSecrets) {
+        self.remembered = Some(RememberedSearch::new(remembered));
     }
 
     /// Adds a variable, where its value is private.
@@ -177,6 +186,9 @@ impl Private {
                 *count.entry(what.clone()).or_default() += times as u64;
             }
         }
+        if let Some(text) = self.without_remembered(&clean, count) {
+            clean = text.into();
+        }
         if let Some((text, times)) = replace_homes(&clean, &self.homes) {
             clean = text.into();
             *count.entry("home paths".to_owned()).or_default() += times;
@@ -196,6 +208,15 @@ impl Private {
         }
     }
 
+    /// Removes the secrets of the machine that recorded the run, and counts them.
+    fn without_remembered(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
+        let found = self.remembered.as_ref()?.find(text.as_bytes());
+        for (_, what) in &found {
+            *count.entry((*what).to_owned()).or_default() += 1;
+        }
+        without(text, found.iter().map(|(place, _)| place))
+    }
+
     /// Searches bytes for private data. Returns its kind, never the data itself.
     pub(super) fn found_in(&self, source: &mut dyn Read) -> io::Result<Option<String>> {
         let needles = self.needles();
@@ -204,7 +225,8 @@ impl Private {
             .map(|needle| needle.finder.needle().len())
             .max()
             .unwrap_or(0)
-            .max(shapes::LONGEST_TOKEN);
+            .max(shapes::LONGEST_TOKEN)
+            .max(self.remembered.as_ref().map_or(0, RememberedSearch::longest));
         let mut buffer = Vec::new();
         loop {
             // The end of the last piece is kept, because a match may span two.
@@ -217,6 +239,11 @@ impl Private {
             }
             if let Some(needle) = needles.iter().find(|needle| needle.is_in(&buffer)) {
                 return Ok(Some(needle.what.to_owned()));
+            }
+            if let Some(search) = &self.remembered
+                && let Some((_, what)) = search.find(&buffer).first()
+            {
+                return Ok(Some((*what).to_owned()));
             }
             if let Some(token) = shapes::tokens(&buffer).first() {
                 return Ok(Some(token.what.to_owned()));
@@ -324,16 +351,22 @@ fn home_at(text: &str, homes: &[String]) -> Option<usize> {
 /// Removes secrets that are recognised by their shape, and counts them.
 fn without_shapes(text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
     let found = shapes::all(text);
-    if found.is_empty() {
-        return None;
+    for secret in &found {
+        *count.entry(secret.what.to_owned()).or_default() += 1;
     }
+    without(text, found.iter())
+}
+
+/// Removes places of a text, which are in order; `None` where there are none.
+fn without<'a>(text: &str, places: impl Iterator<Item = &'a Found>) -> Option<String> {
+    let mut places = places.peekable();
+    places.peek()?;
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
-    for secret in found {
-        out.push_str(text.get(from..secret.start).unwrap_or_default());
+    for place in places {
+        out.push_str(text.get(from..place.start).unwrap_or_default());
         out.push_str(REMOVED);
-        from = secret.end;
-        *count.entry(secret.what.to_owned()).or_default() += 1;
+        from = place.end;
     }
     out.push_str(text.get(from..).unwrap_or_default());
     Some(out)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -16,7 +16,8 @@ use super::super::artifacts::{FoundFile, files, is_temporary};
 use super::super::error::RunsError;
 use super::host::HostFacts;
 use super::private::Private;
-use super::{pack, sqlite, text};
+use super::remembered::RememberedSecrets;
+use super::{pack, remembered, sqlite, text};
 use crate::exit::Exit;
 use crate::run_dir::{RunRef, SessionRecord};
 
@@ -30,6 +31,8 @@ pub struct ScrubProps {
     pub host: HostFacts,
     /// Archive to write with the clean files.
     pub pack: Option<PathBuf>,
+    /// Report what would be removed, and change nothing.
+    pub dry_run: bool,
 }
 
 /// Result of scrubbing.
@@ -39,8 +42,12 @@ pub struct ScrubOutcome {
     pub schema: &'static str,
     /// Id of the run.
     pub run_id: String,
+    /// True where nothing was changed and no archive written.
+    pub dry_run: bool,
     /// Changed files.
     pub changed: Vec<PathBuf>,
+    /// Removals by file.
+    pub cleaned: Vec<CleanedFile>,
     /// Number of removals by kind. Variables are named, their values never.
     pub removed: BTreeMap<String, u64>,
     /// Tables removed from the timeline.
@@ -49,6 +56,15 @@ pub struct ScrubOutcome {
     pub not_clean: Vec<UncleanFile>,
     /// Archive.
     pub pack: Option<Archive>,
+}
+
+/// A file with removals.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CleanedFile {
+    /// Path below the folder of the run.
+    pub path: PathBuf,
+    /// Number of removals by kind.
+    pub removed: BTreeMap<String, u64>,
 }
 
 /// A file that is unchanged and must not be shared.
@@ -63,6 +79,26 @@ pub struct UncleanFile {
 }
 
 impl ScrubOutcome {
+    /// Removes private data from the descriptions: the name of a variable comes from a file and may be one.
+    fn clean_words(&mut self, private: &Private) {
+        let clean = |text: &str| private.clean(text, &mut BTreeMap::new());
+        let clean_keys = |counts: &mut BTreeMap<String, u64>| {
+            for (what, times) in std::mem::take(counts) {
+                *counts.entry(clean(&what).unwrap_or(what)).or_default() += times;
+            }
+        };
+        clean_keys(&mut self.removed);
+        for file in &mut self.cleaned {
+            clean_keys(&mut file.removed);
+        }
+        let reasons = self.not_clean.iter_mut().map(|file| &mut file.why);
+        for text in reasons.chain(&mut self.dropped_tables) {
+            if let Some(clean) = clean(text) {
+                *text = clean;
+            }
+        }
+    }
+
     /// Returns the exit status. A file that can never be cleaned is not a failure.
     pub fn exit(&self) -> Exit {
         if self.not_clean.iter().all(|file| file.by_kind) {
@@ -109,13 +145,17 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
     let mut outcome = ScrubOutcome {
         schema: SCHEMA,
         run_id: run.id.clone(),
+        dry_run: props.dry_run,
         changed: Vec::new(),
+        cleaned: Vec::new(),
         removed: BTreeMap::new(),
         dropped_tables: Vec::new(),
         not_clean: Vec::new(),
         pack: None,
     };
-    remove_leftovers(&run.path)?;
+    if !props.dry_run {
+        remove_leftovers(&run.path)?;
+    }
     let mut found: Vec<FoundFile> = files(&run.path)?;
     found.retain(|file| !is_hidden(&file.path));
     let private = gather(run, &found, props, &mut outcome);
@@ -123,6 +163,15 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
     let mut clean = Vec::new();
     for file in &found {
         if outcome.not_clean.iter().any(|unclean| unclean.path == file.path) {
+            continue;
+        }
+        // The name of a file is in the result and in the archive.
+        if let Some(name) = private.clean(&file.name(), &mut BTreeMap::new()) {
+            outcome.not_clean.push(UncleanFile {
+                path: name.into(),
+                why: "its name holds private data".to_owned(),
+                by_kind: false,
+            });
             continue;
         }
         let (why, by_kind) = match treatment(&file.path) {
@@ -140,6 +189,10 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
             why,
             by_kind,
         });
+    }
+    outcome.clean_words(&private);
+    if props.dry_run {
+        return Ok(outcome);
     }
     let note = serde_json::to_vec_pretty(&outcome).unwrap_or_default();
     let path = run.path.join(NOTE);
@@ -225,8 +278,18 @@ fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut S
             }
         }
     }
+    match RememberedSecrets::read(&run.path) {
+        Ok(remembered) => remembered
+            .into_iter()
+            .for_each(|remembered| private.remember(remembered)),
+        Err(error) => outcome.not_clean.push(UncleanFile {
+            path: remembered::FILE.into(),
+            why: format!("not readable, so that secrets of the recording machine may be left: {error}"),
+            by_kind: false,
+        }),
+    }
     for file in found.iter().filter(|file| is_timeline(&file.name())) {
-        let collected = with_plain(&run.path.join(&file.path), |plain, _| {
+        let collected = with_plain(&run.path.join(&file.path), props.dry_run, |plain, _| {
             Ok(sqlite::collect(plain, &mut private)?)
         });
         if let Err(error) = collected {
@@ -245,6 +308,9 @@ fn treatment(path: &Path) -> Treatment {
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
     if name.starts_with("program/") {
         return Treatment::LeaveOut("written by the program, content unknown");
+    }
+    if plain == remembered::FILE {
+        return Treatment::LeaveOut("hashes, from which a short secret can be guessed");
     }
     match plain.rsplit('.').next().unwrap_or_default() {
         "sqlite" => Treatment::Timeline,
@@ -272,28 +338,59 @@ fn treat(
     outcome: &mut ScrubOutcome,
 ) -> Result<(), ScrubError> {
     let path = root.join(name);
-    match treatment {
-        Treatment::LeaveOut(_) => {}
-        Treatment::Search => check_names(&path, private)?,
+    let mut removed = BTreeMap::new();
+    let (changed, result) = match treatment {
+        Treatment::LeaveOut(_) => return Ok(()),
+        Treatment::Search => return check_capture(&path, private),
         Treatment::Text => {
-            if text::clean(&path, private, &mut outcome.removed)? {
-                outcome.changed.push(name.to_owned());
+            let clean = text::clean(&path, private, &mut removed)?;
+            if clean.changed && !outcome.dry_run {
+                clean.write(&path)?;
             }
+            (clean.changed, is_clean(&mut clean.bytes.as_slice(), private))
         }
         Treatment::Timeline => {
-            let dropped = timeline(&path, private, &mut outcome.removed)?;
+            let dropped = timeline(&path, outcome.dry_run, private, &mut removed)?;
             outcome.dropped_tables.extend(dropped);
-            outcome.changed.push(name.to_owned());
+            (true, Ok(()))
         }
+    };
+    if changed {
+        outcome.changed.push(name.to_owned());
     }
-    check_clean(&path, private)
+    for (what, times) in &removed {
+        *outcome.removed.entry(what.clone()).or_default() += times;
+    }
+    if !removed.is_empty() {
+        outcome.cleaned.push(CleanedFile {
+            path: name.to_owned(),
+            removed,
+        });
+    }
+    result
 }
 
-/// Searches the names of a native capture, which are compressed in it.
-fn check_names(path: &Path, private: &Private) -> Result<(), ScrubError> {
-    let input = roofgap_trace::read(&[path.to_owned()]).map_err(|error| ScrubError::Unreadable {
+/// Searches a native capture, which is compressed inside: its bytes, and its names as other files show them.
+fn check_capture(path: &Path, private: &Private) -> Result<(), ScrubError> {
+    let unreadable = |error: roofgap_trace::ReadError| ScrubError::Unreadable {
         why: error.to_string(),
-    })?;
+    };
+    let mut found = Ok(());
+    let whole = roofgap_trace::native::frames(path, &mut |frame| {
+        if found.is_ok() {
+            found = is_clean(&mut &*frame, private);
+        }
+    });
+    let whole = whole.map_err(unreadable)?;
+    found?;
+    let mut rest = File::open(path)?;
+    rest.seek(SeekFrom::Start(whole))?;
+    if BufReader::new(rest).bytes().any(|byte| !matches!(byte, Ok(0))) {
+        return Err(ScrubError::Unreadable {
+            why: format!("it is damaged after {whole} bytes"),
+        });
+    }
+    let input = roofgap_trace::read(&[path.to_owned()]).map_err(unreadable)?;
     let mut count = BTreeMap::new();
     for (_, name) in input.trace.names.iter() {
         if private.clean(name, &mut count).is_some() {
@@ -302,6 +399,13 @@ fn check_names(path: &Path, private: &Private) -> Result<(), ScrubError> {
         }
     }
     Ok(())
+}
+
+fn is_clean(bytes: &mut dyn Read, private: &Private) -> Result<(), ScrubError> {
+    match private.found_in(bytes)? {
+        None => Ok(()),
+        Some(what) => Err(ScrubError::NotClean { what }),
+    }
 }
 
 fn check_clean(path: &Path, private: &Private) -> Result<(), ScrubError> {
@@ -326,17 +430,21 @@ enum ScrubError {
     Io(#[from] io::Error),
 }
 
-/// Rewrites a timeline in place. Returns the dropped tables.
+/// Rewrites a timeline in place, or into a temporary folder only. Returns the dropped tables.
 fn timeline(
     path: &Path,
+    dry_run: bool,
     private: &Private,
     count: &mut BTreeMap<String, u64>,
 ) -> Result<Vec<String>, ScrubError> {
-    with_plain(path, |plain, work| {
+    with_plain(path, dry_run, |plain, work| {
         let (between, clean) = (work.join(".between.tmp"), work.join(".clean.tmp"));
         let dropped = sqlite::rewrite(plain, &between, &clean, private, count)?;
         // Searched before it replaces the original.
         check_clean(&clean, private)?;
+        if dry_run {
+            return Ok(dropped);
+        }
         let ready = if text::is_packed(path)? {
             let packed = work.join(".packed.tmp");
             let mut encoder = GzEncoder::new(BufWriter::new(File::create(&packed)?), Compression::new(6));
@@ -352,14 +460,20 @@ fn timeline(
     })
 }
 
-/// Unpacks a file where it is compressed, and passes it on with a temporary work folder beside it.
+/// Unpacks a file where it is compressed, and passes it on with a temporary work folder, which is beside it or, for a dry run,
+/// outside the run.
 fn with_plain<T>(
     path: &Path,
+    dry_run: bool,
     work: impl FnOnce(&Path, &Path) -> Result<T, ScrubError>,
 ) -> Result<T, ScrubError> {
-    let folder = tempfile::Builder::new()
-        .prefix(WORK)
-        .tempdir_in(path.parent().unwrap_or(Path::new(".")))?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(WORK);
+    let folder = if dry_run {
+        builder.tempdir()?
+    } else {
+        builder.tempdir_in(path.parent().unwrap_or(Path::new(".")))?
+    };
     if !text::is_packed(path)? {
         return work(path, folder.path());
     }

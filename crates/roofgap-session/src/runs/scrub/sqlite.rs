@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rusqlite::{Connection, Error, OpenFlags};
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, Error, OpenFlags, params};
 
 use super::private::Private;
 
@@ -55,6 +56,8 @@ struct Table {
     name: String,
     sql: String,
     columns: Vec<String>,
+    /// Columns that may hold text or bytes.
+    texts: Vec<String>,
 }
 
 impl Table {
@@ -202,11 +205,24 @@ fn tables(new: &Connection) -> Result<Vec<Table>, Error> {
         .collect::<Result<_, _>>()?;
     let mut tables = Vec::new();
     for (name, sql) in named {
-        let mut rows = new.prepare("SELECT name FROM pragma_table_info(?1, 'old')")?;
-        let columns = rows
-            .query_map([&name], |row| row.get(0))?
+        let mut rows = new.prepare("SELECT name, type FROM pragma_table_info(?1, 'old')")?;
+        let declared: Vec<(String, String)> = rows
+            .query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<Result<_, _>>()?;
-        tables.push(Table { name, sql, columns });
+        let holds_text = |(_, kind): &&(String, String)| {
+            let kind = kind.to_ascii_uppercase();
+            kind.is_empty()
+                || ["TEXT", "CHAR", "CLOB", "BLOB"]
+                    .iter()
+                    .any(|text| kind.contains(text))
+        };
+        let texts = declared.iter().filter(holds_text);
+        tables.push(Table {
+            texts: texts.map(|(column, _)| column.clone()).collect(),
+            columns: declared.into_iter().map(|(column, _)| column).collect(),
+            name,
+            sql,
+        });
     }
     Ok(tables)
 }
@@ -222,7 +238,7 @@ fn copy(new: &Connection, table: &Table, which: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cleans the copied texts.
+/// Cleans the copied texts. Bytes with private data are emptied.
 fn clean(
     new: &Connection,
     whole: &[Table],
@@ -230,43 +246,63 @@ fn clean(
     private: &Private,
     count: &mut BTreeMap<String, u64>,
 ) -> Result<(), Error> {
-    let texts = [
-        ("StringIds", "value"),
-        ("NVTX_EVENTS", "text"),
-        ("NVTX_EVENTS", "jsonText"),
-        ("PROCESSES", "name"),
-    ];
-    for (table, column) in texts {
-        let mut all = whole.iter().chain(in_part);
-        if !all.any(|own| own.name == table && own.has(column)) {
-            continue;
-        }
-        let mut changed: Vec<(String, String)> = Vec::new();
-        let mut rows = new.prepare(&format!(
-            "SELECT DISTINCT {column} FROM main.{table} WHERE typeof({column}) = 'text'"
-        ))?;
-        let mut rows = rows.query([])?;
-        while let Some(row) = rows.next()? {
-            let text: String = row.get(0)?;
-            // The path of a program may name its user.
-            let short = if table == "PROCESSES" {
-                text.rsplit('/').next().unwrap_or(&text)
-            } else {
-                &text
-            };
-            let clean = private.clean(short, count).unwrap_or_else(|| short.to_owned());
-            if clean != text {
-                changed.push((text, clean));
+    new.execute_batch("CREATE TEMP TABLE changed (old PRIMARY KEY, new) WITHOUT ROWID;")?;
+    for table in whole.iter().chain(in_part) {
+        for column in &table.texts {
+            let (name, column) = (quoted(&table.name), quoted(column));
+            let mut insert = new.prepare("INSERT INTO temp.changed VALUES (?1, ?2)")?;
+            let mut changes = false;
+            let mut rows = new.prepare(&format!(
+                "SELECT DISTINCT {column} FROM main.{name} WHERE typeof({column}) IN ('text', 'blob')"
+            ))?;
+            let mut rows = rows.query([])?;
+            while let Some(row) = rows.next()? {
+                let old = row.get_ref(0)?;
+                if let Some(clean) = clean_value(&table.name, old, private, count)? {
+                    insert.execute(params![ToSqlOutput::Borrowed(old), clean])?;
+                    changes = true;
+                }
+            }
+            if changes {
+                new.execute_batch(&format!(
+                    "UPDATE main.{name} SET {column} = (SELECT new FROM temp.changed WHERE old = {column})
+                         WHERE {column} IN (SELECT old FROM temp.changed);
+                     DELETE FROM temp.changed;"
+                ))?;
             }
         }
-        for (text, clean) in changed {
-            new.execute(
-                &format!("UPDATE main.{table} SET {column} = ?2 WHERE {column} = ?1"),
-                [text, clean],
-            )?;
-        }
     }
-    Ok(())
+    new.execute_batch("DROP TABLE temp.changed;")
+}
+
+/// Returns the clean form of a value; `None` where it is clean.
+fn clean_value(
+    table: &str,
+    value: ValueRef<'_>,
+    private: &Private,
+    count: &mut BTreeMap<String, u64>,
+) -> Result<Option<Value>, Error> {
+    let bytes = match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes,
+        _ => return Ok(None),
+    };
+    if let (ValueRef::Text(_), Ok(text)) = (value, std::str::from_utf8(bytes)) {
+        // The path of a program may name its user.
+        let short = if table == "PROCESSES" {
+            text.rsplit('/').next().unwrap_or(text)
+        } else {
+            text
+        };
+        let clean = private.clean(short, count);
+        let clean = clean.or_else(|| (short != text).then(|| short.to_owned()));
+        return Ok(clean.map(Value::Text));
+    }
+    // Reading from memory cannot fail.
+    let found = private.found_in(&mut &*bytes).unwrap_or_default();
+    if let Some(what) = &found {
+        *count.entry(what.clone()).or_default() += 1;
+    }
+    Ok(found.map(|_| Value::Blob(Vec::new())))
 }
 
 fn quoted(name: &str) -> String {

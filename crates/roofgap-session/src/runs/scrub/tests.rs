@@ -98,6 +98,7 @@ fn props(pack: Option<PathBuf>) -> ScrubProps {
             ..HostFacts::default()
         },
         pack,
+        dry_run: false,
     }
 }
 

@@ -15,8 +15,20 @@ use super::private::Private;
 /// Maximum size of a document, bytes. Larger ones are reported as not clean.
 const LARGEST: u64 = 4 << 30;
 
-/// Cleans a text file in place. Bytes that are not UTF-8 are kept. Returns true where it changed.
-pub(super) fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String, u64>) -> io::Result<bool> {
+/// A text file after cleaning.
+pub(super) struct CleanText {
+    /// Content, uncompressed.
+    pub(super) bytes: Vec<u8>,
+    pub(super) changed: bool,
+    packed: bool,
+}
+
+/// Reads a text file and cleans it. Bytes that are not UTF-8 are kept.
+pub(super) fn clean(
+    path: &Path,
+    private: &Private,
+    count: &mut BTreeMap<String, u64>,
+) -> io::Result<CleanText> {
     let packed = is_packed(path)?;
     let mut bytes = Vec::new();
     let file = File::open(path)?;
@@ -42,18 +54,26 @@ pub(super) fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String,
         }
         clean.extend_from_slice(chunk.invalid());
     }
-    if changed {
-        if is_json(&bytes) && !is_json(&clean) {
-            return Err(io::Error::other("cleaning would break its JSON"));
-        }
-        if packed {
-            let mut encoder = GzEncoder::new(Vec::new(), Compression::new(6));
-            encoder.write_all(&clean)?;
-            clean = encoder.finish()?;
-        }
-        write_atomic(path, &clean)?;
+    if changed && is_json(&bytes) && !is_json(&clean) {
+        return Err(io::Error::other("cleaning would break its JSON"));
     }
-    Ok(changed)
+    Ok(CleanText {
+        bytes: clean,
+        changed,
+        packed,
+    })
+}
+
+impl CleanText {
+    /// Replaces the file, compressed where it was.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        if !self.packed {
+            return write_atomic(path, &self.bytes);
+        }
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(6));
+        encoder.write_all(&self.bytes)?;
+        write_atomic(path, &encoder.finish()?)
+    }
 }
 
 fn is_json(bytes: &[u8]) -> bool {
