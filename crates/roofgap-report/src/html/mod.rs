@@ -67,6 +67,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
             @for name in ["Stages", "Findings", "Timeline", "Roofline", "Kernels", "Operators", "Provenance"] {
                 a href={ "#" (name.to_lowercase()) } { (name) } " "
             }
+            @if analysis.stage1.is_some() { a href="#stage1" { "Stage 1" } }
         }
         main {
             (section("stages", "Where the time goes", stages::stages(bundle)))
@@ -149,7 +150,7 @@ fn timeline_view(missing: Option<&str>) -> Markup {
 fn stage1(analysis: &Analysis) -> Option<Markup> {
     let figures = analysis.stage1.as_ref()?;
     Some(html! {
-        p.hint { "As the Stage 1 runner wrote them to " (figures.path) ", beside one instance of each stage in the timeline." }
+        p.hint { (view::source(analysis, figures)) }
         (view::times(analysis, figures).html())
         (view::rates(figures).html())
         @if !figures.operators.is_empty() {
