@@ -262,6 +262,10 @@ fn wrong_usage_is_status_2_and_creates_no_run() {
     let runs = Runs::new();
     for (args, said) in [
         (&["nonsense.key=1"] as &[&str], "nonsense"),
+        (
+            &["workload=hydra", "torch_profiler.enabled=false"],
+            "go into workload.overrides",
+        ),
         (&["run.mod=light"], "run.mode"),
         (&["workload.tokens=many"], "workload.tokens"),
         (&["workload=embeded"], "embedded"),
