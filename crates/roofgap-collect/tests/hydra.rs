@@ -85,6 +85,7 @@ fn real_hydra_module_with_all_groups() {
     );
     let (mut hydra, context) = module(folder.path(), python());
     let output = folder.path().join("out put, a=b (it's) \\${x}");
+    let own = hydra.own_config(&output, &context, LIMIT).unwrap();
     // Every character with a meaning in Hydra must arrive unchanged.
     for odd in [
         "/data/in puts.yaml",
@@ -100,7 +101,9 @@ fn real_hydra_module_with_all_groups() {
         "",
     ] {
         hydra.manifest = Some(odd.into());
-        let accepted = inject(&mut hydra, &output, &context).unwrap();
+        let accepted = hydra
+            .inject_light_overrides(&own, 2, &output, &context, LIMIT)
+            .unwrap();
         assert_eq!((accepted.dropped.len(), accepted.profilers_on.len()), (0, 0));
         let answer = probe(&hydra.command(&folder.path().join("plain"), &context), LIMIT).unwrap();
         assert!(answer.success, "{odd}: {}", answer.text());

@@ -331,7 +331,8 @@ fn counters(analysis: &Analysis, options: TextOptions, out: &mut String) {
 
 fn stage1_figures(analysis: &Analysis, options: TextOptions, out: &mut String) {
     if let Some(figures) = &analysis.stage1 {
-        heading("Stage 1, beside one instance of each stage", options, out);
+        heading("Stage 1", options, out);
+        let _ = writeln!(out, "{}", plain(&stage1::source(analysis, figures)));
         out.push_str(&stage1::times(analysis, figures).text());
         out.push_str(&stage1::rates(figures).text());
     }

@@ -145,6 +145,12 @@ fn real_hydra_stage1_runner_with_later_keys_uses_every_item_of_a_manifest() {
     );
     let done = json(&outcome, "program/baseline/done.json");
     assert_eq!(image_names(&done), ["2.png", "1.png"]);
+    let inputs = std::fs::read_to_string(outcome.run_dir.join("inputs.yaml")).unwrap();
+    assert_eq!(
+        inputs.matches("sha256:").count(),
+        6,
+        "the manifest and two images: {inputs}"
+    );
 
     bench.script("inputs.yaml", "- image: images/2.png\n  prompt: Read it.\n");
     let (outcome, _) = run(&bench, "later", &[&manifest, "runner=unwatched"]).unwrap();

@@ -136,17 +136,12 @@ fn a_report_of_one_stage_has_the_name_of_that_stage() {
     assert_eq!(*status(&outcome, PhaseName::Counters), PhaseStatus::Ok);
     assert!(outcome.run_dir.join("ncu/decode.ncu-rep").exists());
     assert!(!outcome.run_dir.join("ncu/prefill_raw.csv").exists());
-    let counters = json(&outcome, "metrics.json")["counters"].clone();
-    let stages: Vec<&str> = counters
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|row| row["stage"].as_str().unwrap())
-        .collect();
-    assert!(
-        !stages.is_empty() && stages.iter().all(|stage| *stage == "decode"),
-        "{stages:?}"
-    );
+    let metrics = json(&outcome, "metrics.json");
+    let of = |stage: &str| {
+        let rows = metrics["counters"].as_array().unwrap().iter();
+        rows.filter(|row| row["stage"] == stage).count()
+    };
+    assert!(of("decode") > 0 && of("prefill") == 0);
 }
 
 #[test]

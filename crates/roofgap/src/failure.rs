@@ -101,6 +101,9 @@ impl Failure {
     /// Returns what to do about it, where the message does not already say so.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::Config(ConfigError::UnknownKey { .. }) => Some(
+                "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'",
+            ),
             Self::Config(_) => Some("`roofgap config list` shows every group and option"),
             Self::ModelFile { .. } => Some("give the config.json of a Hugging Face model"),
             Self::Signals(_) | Self::Json(_) | Self::Panic => {

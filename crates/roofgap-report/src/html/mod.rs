@@ -78,6 +78,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
             @for name in ["Stages", "Findings", "Timeline", "Roofline", "Kernels"] { (link(name)) }
             @for (name, ..) in &work { (link(name)) }
             @for name in ["Operators", "Provenance"] { (link(name)) }
+            @if analysis.stage1.is_some() { a href="#stage1" { "Stage 1" } }
         }
         main {
             (section("stages", "Where the time goes", stages::stages(bundle)))
@@ -175,7 +176,7 @@ fn requests_view(requests: &RequestStats) -> Markup {
 fn stage1(analysis: &Analysis) -> Option<Markup> {
     let figures = analysis.stage1.as_ref()?;
     Some(html! {
-        p.hint { "As the Stage 1 runner wrote them to " (figures.path) ", beside one instance of each stage in the timeline." }
+        p.hint { (view::stage1::source(analysis, figures)) }
         (view::stage1::times(analysis, figures).html())
         (view::stage1::rates(figures).html())
         @if !figures.operators.is_empty() {

@@ -6,8 +6,9 @@ use crate::view::kernels::{MARKDOWN, operators as operator_table, table};
 use crate::view::measured;
 use crate::view::numbers::{count, ms};
 use crate::view::provenance::missing;
+use crate::view::stage1;
 use crate::view::table::{cut, escape, escape_line, escape_long};
-use roofgap_analyze::About;
+use roofgap_analyze::{About, Analysis};
 use std::fmt::Write;
 
 /// The most rows of the kernel table.
@@ -58,13 +59,26 @@ pub fn kernels(bundle: Bundle<'_>) -> String {
     out
 }
 
-/// Renders `operators.md`: operators by own GPU time, then own CPU time.
+/// Renders `operators.md`: operators by own GPU time, then own CPU time, then those of a Stage 1 runner.
 pub fn operators(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     let mut out = format!("# Operators: {}\n\n", escape(&bundle.context.title));
+    recorded_operators(analysis, &mut out);
+    if let Some(figures) = analysis
+        .stage1
+        .as_ref()
+        .filter(|figures| !figures.operators.is_empty())
+    {
+        let table = stage1::operators(figures, OPERATORS).markdown();
+        let _ = write!(out, "\n## Stage 1\n\n{}\n\n{table}", stage1::OPERATOR_TIMES);
+    }
+    out
+}
+
+fn recorded_operators(analysis: &Analysis, out: &mut String) {
     if analysis.operators.is_empty() {
         let _ = writeln!(out, "{}", escape_line(&missing(analysis, &About::Operators)));
-        return out;
+        return;
     }
     if let Some(why) = analysis.reason(&About::Operators) {
         let _ = writeln!(out, "{}.\n", escape_line(why));
@@ -74,5 +88,4 @@ pub fn operators(bundle: Bundle<'_>) -> String {
         let more = analysis.operators.len() - OPERATORS;
         let _ = writeln!(out, "\n{more} more are in `metrics.json`.");
     }
-    out
 }

@@ -181,8 +181,8 @@ pub(super) fn requests(requests: &RequestStats) -> String {
 pub(super) fn stage1(analysis: &Analysis, most: usize) -> Option<String> {
     let figures = analysis.stage1.as_ref()?;
     let mut out = format!(
-        "As the Stage 1 runner wrote them to {}, beside one instance of each stage in the timeline.\n\n{}\n{}",
-        escape_line(&figures.path),
+        "{}\n\n{}\n{}",
+        escape_line(&stage1_view::source(analysis, figures)),
         stage1_view::times(analysis, figures).markdown(),
         stage1_view::rates(figures).markdown()
     );

@@ -136,4 +136,12 @@ fn stage_1_figures_stand_beside_the_profiled_run() {
     assert!(markdown::stakeholder_summary(case.bundle()).contains("| tokens/s "));
     assert!(html::page(case.bundle()).contains("aten::mm"));
     assert!(text::render(&case.analysis, text::TextOptions::default()).contains("tokens/s"));
+    assert!(markdown::operators(case.bundle()).contains("\n## Stage 1\n"));
+    // Without a timeline nothing stands beside them.
+    case.analysis.stages.clear();
+    let summary = markdown::stakeholder_summary(case.bundle());
+    assert!(
+        summary.contains("| Stage 1 mean ms |") && !summary.contains("profiled wall"),
+        "{summary}"
+    );
 }

@@ -114,7 +114,10 @@ fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline
     if !outcome.is_success() {
         let (exit, hint) = match outcome.ended {
             EndReason::TimeBudget { .. } => (Exit::ProgramFailed, "; raise run.timeout if it needs longer"),
-            EndReason::DiskBudget { .. } => (Exit::Partial, "; free disk space, or set artifacts.stage2_dir"),
+            EndReason::DiskBudget { .. } => (
+                Exit::Partial,
+                "; raise retention.max_run_bytes, free disk space, or set artifacts.stage2_dir",
+            ),
             _ => (Exit::ProgramFailed, ""),
         };
         let why = format!("the program {}{hint}", outcome.describe());

@@ -142,8 +142,7 @@ fn remember_secrets(context: &mut PhaseContext<'_>) {
 /// Writes `inputs.yaml`: the input files of the configuration and those that the program says it read, with size and hash.
 pub(super) fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf]) {
     let mut items = Vec::new();
-    let mut files = input_files(context.config);
-    files.extend(read_by_program.iter().cloned());
+    let mut files = input_files(context.config, read_by_program);
     let mut known = HashSet::new();
     files.retain(|path| known.insert(path.clone()));
     for path in files {
@@ -163,13 +162,21 @@ pub(super) fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[Pa
     context.note_output(PHASE, written);
 }
 
-/// Lists the input files of a configuration.
-fn input_files(config: &Config) -> Vec<PathBuf> {
+/// Lists the input files: those that the program says it read, else those of the configuration.
+fn input_files(config: &Config, read_by_program: &[PathBuf]) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
     if let Some(manifest) = &config.inputs.manifest {
         paths.push(manifest.clone());
-        paths.extend(manifest_files(manifest));
+        match (config.workload.kind, read_by_program) {
+            (WorkloadKind::Hf, _) => {
+                let items = Manifest::read(manifest).map_or(Vec::new(), |manifest| manifest.items);
+                paths.extend(items.into_iter().filter_map(|item| item.image));
+            }
+            (_, []) => paths.extend(manifest_files(manifest)),
+            _ => {}
+        }
     }
+    paths.extend(read_by_program.iter().cloned());
     paths.extend(config.model.config.clone());
     if matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server) {
         let folder = config.workload.cwd.clone().unwrap_or_default();
