@@ -11,7 +11,8 @@ mod utilisation;
 pub use capture::{DeviceInfo, EngineInfo, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo};
 pub use reason::{About, Reason};
 pub use stage::{
-    CpuSteps, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageKind, StageOrigin, Steps,
+    ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageKind, StageOrigin,
+    Steps,
 };
 pub use tables::{CounterRow, Finding, Kernel, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};

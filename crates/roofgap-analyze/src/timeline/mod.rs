@@ -1,5 +1,6 @@
 //! Numbers of a timeline: launches joined with GPU operations, ranges around launches, idle time, kernels and operators.
 
+mod cold_start;
 mod contexts;
 mod idle;
 mod interval;

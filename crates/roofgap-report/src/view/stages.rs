@@ -68,6 +68,7 @@ pub(crate) fn details(stage: &Stage) -> Vec<String> {
         ));
     }
     lines.extend(scheduled(stage));
+    lines.extend(cold_start(stage));
     lines.extend(stage.steps.as_ref().map(steps));
     lines.extend(foreign(stage));
     lines.extend(stage.notes.iter().map(|n| note(stage, n)));
@@ -125,6 +126,19 @@ fn scheduled(stage: &Stage) -> Option<String> {
         .map(|rate| format!("{} tokens/s", count(rate.round() as u64)));
     let parts: Vec<String> = phases.into_iter().flatten().chain(rate).collect();
     (!parts.is_empty()).then(|| format!("scheduled: {}", parts.join(", ")))
+}
+
+/// Describes the cold instances of a stage apart from the others.
+fn cold_start(stage: &Stage) -> Option<String> {
+    let cold = stage.cold_start?;
+    let others = stage.instances.saturating_sub(cold.instances);
+    Some(format!(
+        "cold start: the first {} took {} on average, the {} after that {}, with about the same GPU work",
+        plural(cold.instances, "instance"),
+        time(cold.mean_ns),
+        count(others),
+        time(cold.warm_mean_ns)
+    ))
 }
 
 /// Describes the GPU work of other ranges and threads in the time of a stage.
