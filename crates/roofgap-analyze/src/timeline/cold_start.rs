@@ -4,9 +4,9 @@ use crate::result::ColdStart;
 use crate::stages::Span;
 use roofgap_trace::Ns;
 
-/// An instance is cold if it takes more than this many times the time of the later ones,
+/// Wall time of a cold instance over that of the later ones, at least.
 const LONGER: f64 = 2.0;
-/// while its GPU work takes at most this many times theirs. More GPU work is another task, such as a longer prompt.
+/// GPU time of a cold instance over that of the later ones, at most. More GPU work is another task, such as a longer prompt.
 const SAME_WORK: f64 = 1.5;
 
 /// Time of an instance, and of the GPU operations in it, ns.
