@@ -55,6 +55,19 @@ fn export_without_gpu(bench: &Bench) -> PathBuf {
     path
 }
 
+/// An nsys whose recordings have no GPU work.
+fn blind_nsys(bench: &Bench) -> String {
+    let real = stand_in("nsys");
+    let real = real.trim_start_matches("profiling.nsys.path=");
+    let sqlite = export_without_gpu(bench);
+    let text = format!(
+        "#!/bin/sh\nSTANDIN_SQLITE='{}' exec {real} \"$@\"\n",
+        sqlite.display()
+    );
+    let path = bench.script("tools/nsys", &text);
+    format!("profiling.nsys.path='{}'", path.display())
+}
+
 /// Runs the stand-in for a model on a GPU under an nsys that sees nothing of it; `native` if the collector is available.
 fn unseen(program: &str, native: bool, overrides: &[&str]) -> (Bench, Outcome) {
     let bench = Bench::new();
@@ -65,11 +78,7 @@ fn unseen(program: &str, native: bool, overrides: &[&str]) -> (Bench, Outcome) {
         capture.display()
     );
     let program = bench.script("program", &text);
-    let sqlite = format!(
-        "+workload.env.STANDIN_SQLITE='{}'",
-        export_without_gpu(&bench).display()
-    );
-    let mut all = vec![stand_in("nsys"), "runner.counters=false".to_owned(), sqlite];
+    let mut all = vec![blind_nsys(&bench), "runner.counters=false".to_owned()];
     all.extend(overrides.iter().map(|text| (*text).to_owned()));
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let mut props = bench.props(&[program.to_str().unwrap()], &all);

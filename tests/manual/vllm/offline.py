@@ -17,7 +17,8 @@ def main():
     requests, prompt, tokens, rounds = number("REQUESTS", 16), number("PROMPT", 128), number("TOKENS", 64), number("ROUNDS", 2)
     folder = tempfile.mkdtemp()
     config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../crates/roofgap-analyze/presets/qwen3_1_7b.json")
-    shutil.copy(config, os.path.join(folder, "config.json"))
+    with open(config, encoding="utf-8") as source, open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as target:
+        json.dump({**json.load(source), "architectures": ["Qwen3ForCausalLM"], "max_position_embeddings": 40960}, target)
     llm = LLM(
         model=folder,
         load_format="dummy",

@@ -19,8 +19,8 @@ pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
 pub use stage::{
-    CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind, StageOrigin,
-    Steps,
+    ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind,
+    StageOrigin, Steps,
 };
 pub use tables::{CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};

@@ -29,6 +29,17 @@ pub struct PhaseCounts {
     pub generation: Option<u64>,
 }
 
+/// Instances before the first repeatable one: the same GPU work in more than twice the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ColdStart {
+    /// Number of cold instances.
+    pub instances: u64,
+    /// Their mean wall time, ns.
+    pub mean_ns: i64,
+    /// Mean wall time of the other instances, ns.
+    pub warm_mean_ns: i64,
+}
+
 /// GPU work of other ranges and threads in the time of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ForeignWork {
@@ -141,6 +152,9 @@ pub struct Stage {
     /// The recorded part, of which all other numbers are; `None` where all of it was recorded.
     #[serde(default)]
     pub coverage: Option<StageCoverage>,
+    /// Cold instances at the beginning, which are part of the other numbers; left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_start: Option<ColdStart>,
 }
 
 impl Stage {

@@ -1,6 +1,7 @@
 //! Numbers of a timeline: launches joined with GPU operations, ranges around launches, idle time, kernels, copies,
 //! graphs and operators.
 
+mod cold_start;
 mod contexts;
 mod copies;
 mod idle;

@@ -1,5 +1,6 @@
 //! The numbers of each stage: time, GPU work, idle time by cause, steps and notes.
 
+use super::cold_start::{InstanceTime, cold_start};
 use super::copies::CopyMeter;
 use super::idle::{Activity, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
@@ -36,12 +37,14 @@ impl StageMeter<'_> {
         let devices = trace.devices.len().max(1);
         let mut members: Vec<u32> = Vec::new();
         let mut extents = vec![Extent::EMPTY; instances.len()];
+        let mut instance_times: Vec<InstanceTime> = instances.iter().map(InstanceTime::of).collect();
         let mut device_extents = vec![Extent::EMPTY; instances.len() * devices];
         for op in 0..ops.len() {
             let Some(at) = self.index.instance_of(stage, op) else {
                 continue;
             };
             members.push(op as u32);
+            instance_times[at].gpu += ops.duration(op);
             extents[at].add(ops.start[op], ops.end[op]);
             if let Some(extent) = device_extents.get_mut(at * devices + ops.device[op].index()) {
                 extent.add(ops.start[op], ops.end[op]);
@@ -142,6 +145,8 @@ impl StageMeter<'_> {
             copies: self.copies.table(members.iter().map(|&op| op as usize)),
             graphs: graphs::table(trace, members.iter().map(|&op| op as usize)),
             coverage: self.coverage(stage, &members),
+            // Steps of an engine differ in size, and its preparation has ranges of its own.
+            cold_start: cold_start(&instance_times).filter(|_| engine_steps.is_empty()),
         }
     }
 

@@ -13,6 +13,8 @@ import time
 # Only a run without a profiler has nobody who reads ranges.
 LABELS = os.environ.get("ROOFGAP_PHASE") != "baseline"
 _STARTED = time.time()
+# Seconds in which the native collector surely writes what it has; it does so every second.
+FLUSH_S = 1.3
 
 
 def step_name(prefix, context, generation):
@@ -116,6 +118,7 @@ class Account:
         other ranks than the first."""
         if not self._written:
             self._written = True
+            ignoring_errors(wait_for_collector_at_end)
             path = os.environ.get("ROOFGAP_WORKLOAD_JSON")
             if path:
                 ignoring_errors(self._write, path, describe, source)
@@ -135,6 +138,14 @@ class Account:
         module = sys.modules.get(self._package)
         found = getattr(module, "__version__", None)
         return found if isinstance(found, str) else ignoring_errors(importlib.metadata.version, self._package)
+
+
+def wait_for_collector_at_end():
+    """Lets the native collector write the last steps. A process made by multiprocessing ends without the exit handlers of libraries."""
+    from multiprocessing import parent_process, util
+
+    if os.environ.get("ROOFGAP_NATIVE_DIR") and parent_process() is not None:
+        util.Finalize(None, time.sleep, args=(FLUSH_S,), exitpriority=0)
 
 
 def describe_config(probe, account, name, config, dtype, weights):

@@ -72,6 +72,22 @@ class EnginesTest(ProgramCase):
         self.assertEqual((account["tokens"], account["repeats"]), (None, []))
         self.assertEqual(account["device"], {"kind": "cuda", "name": "Fake GPU"})
 
+    def test_a_child_of_multiprocessing_waits_for_the_native_collector(self):
+        program = (
+            "import multiprocessing, time\n"
+            "time.sleep = lambda seconds: print('waited', seconds, flush=True)\n"
+            "def engine():\n"
+            + "".join(f"    {line}\n" for line in MIXED.strip().splitlines())
+            + "engine()\n"
+            "child = multiprocessing.get_context('fork').Process(target=engine)\n"
+        )
+        start = "child.start()\nchild.join()\n"
+        printed = "None ('sampled', 'grammar')\n"
+        self.assertEqual(self.run_program(program, ROOFGAP_NATIVE_DIR=self.folder).stdout, printed, "the program itself ends in order")
+        program = program.replace("engine()\nchild", "child")
+        self.assertEqual(self.run_program(program + start, ROOFGAP_NATIVE_DIR=self.folder).stdout, printed + "waited 1.3\n")
+        self.assertEqual(self.run_program(program + start).stdout, printed, "nobody collects")
+
     def test_only_the_first_rank_writes_an_account_and_a_part_of_a_model_is_not_counted(self):
         self.run_program(MIXED.replace("Worker()", "Worker(rank=1, tensor_parallel_size=2)"))
         self.assertIsNone(self.account)

@@ -20,7 +20,7 @@ const FIRST: Duration = Duration::from_millis(300);
 /// Longest time between two looks. Each reads the list of all processes.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Looks at the processes of a child from time to time.
+/// Processes of a child with the driver, looked for at growing intervals.
 pub(super) struct GpuUse {
     start: Instant,
     due: Instant,

@@ -72,6 +72,7 @@ pub(crate) fn details(stage: &Stage) -> Vec<String> {
     lines.extend(queued(stage));
     lines.extend(gpu_work::graphs_of_stage(stage));
     lines.extend(gpu_work::copies_of_stage(stage));
+    lines.extend(cold_start(stage));
     lines.extend(stage.steps.as_ref().map(steps));
     lines.extend(foreign(stage));
     lines.extend(stage.notes.iter().map(|n| note(stage, n)));
@@ -162,6 +163,19 @@ fn queued(stage: &Stage) -> Option<String> {
             percent(queued, elapsed)
         )
     })
+}
+
+/// Describes the cold instances of a stage apart from the others.
+fn cold_start(stage: &Stage) -> Option<String> {
+    let cold = stage.cold_start?;
+    let others = stage.instances.saturating_sub(cold.instances);
+    Some(format!(
+        "cold start: the first {} took {} on average, the {} after that {}, with about the same GPU work",
+        plural(cold.instances, "instance"),
+        time(cold.mean_ns),
+        count(others),
+        time(cold.warm_mean_ns)
+    ))
 }
 
 /// Describes the GPU work of other ranges and threads in the time of a stage.
