@@ -2,7 +2,7 @@
 
 use super::comparability::Side;
 use super::comparison::{Change, Comparison, Difference, Judgement, StageChange, Weight};
-use crate::result::{PhaseCounts, Stage};
+use crate::result::{KernelOrigin, PhaseCounts, Stage};
 use serde::{Deserialize, Serialize};
 
 /// The basis of a comparison. A later one holds for more differences between the sides.
@@ -28,9 +28,9 @@ const WORK: [&str; 6] = [
     "vision_tokens",
 ];
 
-/// Lists the differences in the instances and tokens of the stages that both sides have.
+/// Lists the differences in the instances and tokens of the stages that both sides have, and in the launches that ncu measured.
 pub(super) fn stage_differences(base: Side<'_>, head: Side<'_>) -> Vec<Difference> {
-    let mut list = Vec::new();
+    let mut list: Vec<Difference> = measured_launches(base, head).into_iter().collect();
     for stage in &base.analysis.stages {
         let Some(other) = head.analysis.stages.iter().find(|s| s.name == stage.name) else {
             continue;
@@ -70,6 +70,22 @@ pub(super) fn stage_differences(base: Side<'_>, head: Side<'_>) -> Vec<Differenc
     list
 }
 
+/// Compares the numbers of launches where a side has nothing but launches that ncu measured.
+fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
+    let (base, head) = (&base.analysis.totals, &head.analysis.totals);
+    let measured = [base, head]
+        .iter()
+        .any(|totals| totals.from == KernelOrigin::Counters);
+    (measured && base.kernel_count != head.kernel_count).then(|| Difference {
+        what: "launches".to_owned(),
+        weight: Weight::Caution,
+        base: Some(base.kernel_count.to_string()),
+        head: Some(head.kernel_count.to_string()),
+        meaning: "ncu measures a selection of launches: totals do not compare, means of a kernel do"
+            .to_owned(),
+    })
+}
+
 fn counted(counts: PhaseCounts) -> Option<String> {
     let phase = |name: &str, count: Option<u64>| {
         let count = count.filter(|count| *count > 0)?;
@@ -98,7 +114,7 @@ pub(super) fn of_all(differences: &[Difference]) -> Basis {
 
 fn of<'a>(differences: &'a [Difference], subject: impl Fn(&'a str) -> &'a str) -> Basis {
     let basis = |difference: &'a Difference| match subject(&difference.what) {
-        "instances" => Basis::Instance,
+        "instances" | "launches" => Basis::Instance,
         "tokens" | "steps" => Basis::StepAndToken,
         what if WORK.contains(&what) && difference.weight == Weight::Incomparable => Basis::StepAndToken,
         _ => Basis::Whole,

@@ -206,6 +206,25 @@ fn different_tokens_compare_by_step_and_token() {
 }
 
 #[test]
+fn selections_of_ncu_do_not_compare_as_a_whole() {
+    let side = |calls: u64| Analysis {
+        kernels: vec![kernel("gemm_64x8", 1_000 * calls as i64, calls)],
+        totals: Totals {
+            kernel_count: calls,
+            kernel_ns: 1_000 * calls as i64,
+            from: KernelOrigin::Counters,
+            ..Totals::default()
+        },
+        ..Analysis::default()
+    };
+    let comparison = run(&side(4), &side(8), "5%");
+    assert_eq!(comparison.basis, Basis::Instance);
+    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    let same = run(&side(4), &side(4), "5%");
+    assert_eq!((same.basis, same.verdict()), (Basis::Whole, GateVerdict::Held));
+}
+
+#[test]
 fn another_model_without_steps_cannot_be_judged() {
     let mut base = analysis();
     base.stages[0].steps = None;

@@ -80,6 +80,9 @@ fn distinct(mut names: Vec<String>) -> Vec<String> {
 fn total(comparison: &Comparison) -> String {
     let kernels = &comparison.totals.kernel_ns;
     match kernels.judgement {
+        Judgement::Unknown if kernels.base.is_some() && kernels.head.is_some() => {
+            "no stage on both sides; the kernels compare by call".to_owned()
+        }
         Judgement::Unknown => "no stage and no kernel on both sides: nothing to compare".to_owned(),
         _ => format!(
             "no stage on both sides; kernel time of the whole trace: {}",

@@ -123,11 +123,10 @@ fn gates(comparison: &Comparison) -> Table {
 }
 
 fn numbers(stage: &StageChange) -> Table {
-    let times: [(&str, &Change<i64>); 11] = [
+    let times: [(&str, &Change<i64>); 10] = [
         ("wall ms", &stage.wall_ns),
         ("unprofiled ms", &stage.unwatched_ns),
         ("step ms", &stage.step_ns),
-        ("per token ms", &stage.token_ns),
         ("GPU busy ms", &stage.busy_ns),
         ("kernels ms", &stage.kernel_ns),
         ("idle ms", &stage.idle_ns),
@@ -147,6 +146,10 @@ fn numbers(stage: &StageChange) -> Table {
         if change.base.unwrap_or(0) != 0 || change.head.unwrap_or(0) != 0 {
             table.row(change_cells(name, change, ms));
         }
+    }
+    let token = &stage.token_ns;
+    if token.base.is_some() || token.head.is_some() {
+        table.row(change_cells("per token µs", token, us));
     }
     for (name, change) in quantities {
         if change.base.is_some() || change.head.is_some() {

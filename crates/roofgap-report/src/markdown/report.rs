@@ -21,13 +21,14 @@ pub fn report(bundle: Bundle<'_>) -> String {
     let mut section = |title: &str, body: &str| {
         let _ = write!(out, "\n## {title}\n\n{body}");
     };
-    if let Some(headline) = headline::headline(analysis) {
-        section("Summary", &format!("{}\n", escape_line(&headline)));
+    let summary = sections::summary(analysis);
+    if !summary.is_empty() {
+        section("Summary", &summary);
     }
     section("Findings", &sections::findings(analysis, usize::MAX, true));
     section("Stages", &sections::stages(analysis, true));
     if !analysis.stages.is_empty() {
-        section("Per run", &sections::rates(analysis));
+        section("Per run", &headline::rates(analysis).markdown());
     }
     if let Some(requests) = &analysis.requests {
         section("Requests", &sections::requests(requests));

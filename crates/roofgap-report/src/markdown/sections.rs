@@ -77,13 +77,12 @@ pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
     out
 }
 
-/// Renders mean, standard deviation and token rates of each stage, and the time to first token.
-pub(super) fn rates(analysis: &Analysis) -> String {
-    let mut out = headline::rates(analysis).markdown();
-    if let Some(line) = headline::per_run(analysis) {
-        let _ = write!(out, "\n{}.\n", escape_line(&capitalized(&line)));
-    }
-    out
+/// Renders the headline and the numbers of one run.
+pub(super) fn summary(analysis: &Analysis) -> String {
+    let per_run = headline::per_run(analysis).map(|line| format!("{}.", capitalized(&line)));
+    let lines = headline::headline(analysis).into_iter().chain(per_run);
+    let lines: Vec<String> = lines.map(|line| format!("{}\n", escape_line(&line))).collect();
+    lines.join("\n")
 }
 
 /// Renders MFU and MBU of each stage, and why some are missing.

@@ -90,7 +90,7 @@ fn limit(stage: &Stage) -> Option<String> {
         format!(" ({} launches a step)", count(launches.round() as u64))
     });
     Some(format!(
-        "the GPU is idle {idle:.0} % of that time, mostly because the CPU has not launched the next work yet{launches}"
+        "the GPU is idle {idle:.0} % of that time, above all because the CPU has not launched the next work yet{launches}"
     ))
 }
 
