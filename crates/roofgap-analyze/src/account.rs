@@ -1,12 +1,32 @@
 //! Parts of the analysis from the program's own account.
 
-use crate::model::Tokens;
+use crate::model::{Architecture, Tokens};
 use crate::result::{Note, Operator, Stage, StageOrigin, WorkloadInfo};
+use crate::timeline::kernels::divide;
+use crate::timeline::step_periods::sample_deviation;
 use crate::timeline::{find_or_push, sort_operators, steps};
 use roofgap_trace::account::Account;
 
-/// Returns the workload.
-pub(crate) fn workload(account: &Account) -> WorkloadInfo {
+/// Describes the workload: from the program's account; what it does not say from the named model and the stated tokens. `None`
+/// where nothing is known.
+pub(crate) fn workload(
+    account: Option<&Account>,
+    name: Option<&str>,
+    model: Option<&Architecture>,
+    tokens: &Tokens,
+) -> Option<WorkloadInfo> {
+    let mut info = account.map(of_account).unwrap_or_default();
+    let named = || name.or(model.map(Architecture::name)).map(str::to_owned);
+    info.model = info.model.or_else(named);
+    info.dtype = info.dtype.or_else(|| Some(model?.dtype.name().to_owned()));
+    info.prompt_tokens = info.prompt_tokens.or(tokens.prompt);
+    info.generated_tokens = info.generated_tokens.or(tokens.generated);
+    info.batch = info.batch.or(tokens.batch);
+    info.vision_tokens = info.vision_tokens.or(tokens.vision);
+    (account.is_some() || info != WorkloadInfo::default()).then_some(info)
+}
+
+fn of_account(account: &Account) -> WorkloadInfo {
     let model = account.model.clone().unwrap_or_default();
     let tokens = account.tokens.unwrap_or_default();
     WorkloadInfo {
@@ -39,7 +59,7 @@ pub(crate) fn tokens(stated: &Tokens, account: Option<&Account>) -> Tokens {
 
 /// Returns the stages as the program timed them, for a run without a timeline.
 pub(crate) fn stages(account: &Account) -> Vec<Stage> {
-    let mut stages: Vec<(Stage, Vec<i64>)> = Vec::new();
+    let mut stages: Vec<(Stage, Vec<i64>, Vec<i64>)> = Vec::new();
     for time in account
         .repeats
         .iter()
@@ -52,11 +72,12 @@ pub(crate) fn stages(account: &Account) -> Vec<Stage> {
                 from: StageOrigin::Workload,
                 ..Stage::default()
             };
-            (stage, Vec::new())
+            (stage, Vec::new(), Vec::new())
         };
-        let (stage, steps) = find_or_push(&mut stages, |(stage, _)| stage.name == time.name, new);
+        let (stage, steps, walls) = find_or_push(&mut stages, |(stage, ..)| stage.name == time.name, new);
         stage.instances += 1;
         stage.wall_ns += time.wall_ns;
+        walls.push(time.wall_ns);
         steps.extend(time.steps_ns.iter().flatten());
         for part in &time.notes {
             let new = || Note {
@@ -68,8 +89,10 @@ pub(crate) fn stages(account: &Account) -> Vec<Stage> {
             note.wall_ns += part.wall_ns;
         }
     }
-    let with_steps = |(mut stage, each): (Stage, Vec<i64>)| {
+    let with_steps = |(mut stage, each, walls): (Stage, Vec<i64>, Vec<i64>)| {
         stage.steps = steps::summary(each, None);
+        stage.mean_ns = Some(divide(stage.wall_ns, walls.len() as i64));
+        stage.std_ns = sample_deviation(&walls);
         stage
     };
     stages.into_iter().map(with_steps).collect()

@@ -5,6 +5,7 @@ use crate::counters::{self, Timeline};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
 use crate::names::Naming;
+use crate::rates::add_rates;
 use crate::result::*;
 use crate::stages::{StageIndex, StageSet};
 use crate::timeline::{Activity, Contexts, Launches, NO_CALL, StageMeter, kernels, operators, range_table};
@@ -22,6 +23,8 @@ pub struct Options {
     pub counters: Vec<CounterSet>,
     /// Model; without it, the model of the program's own account.
     pub model: Option<Architecture>,
+    /// Name of the model in the reports, where the program's own account has none; without it, the name in the model.
+    pub model_name: Option<String>,
     /// Limits of the device set by the user.
     pub limits: UserLimits,
     /// Tokens set by the user; missing numbers come from the program's own account.
@@ -111,7 +114,6 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         operators,
         ranges,
         overhead: options.overhead.clone(),
-        workload: program.map(account::workload),
         engine: engine(trace, &index),
         reasons,
         ..Analysis::default()
@@ -126,8 +128,17 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     };
     let dtype = program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
     let tokens = account::tokens(&options.tokens, program);
-    add_utilisation(&mut analysis, model.as_ref(), gpu.as_ref(), &tokens, dtype);
+    add_rates(&mut analysis, &tokens);
+    add_utilisation(
+        &mut analysis,
+        model.as_ref(),
+        gpu.as_ref(),
+        &tokens,
+        dtype,
+        &index,
+    );
     let model = model.ok();
+    analysis.workload = account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
 
     let mut measured = Vec::new();
     let mut alone = None;

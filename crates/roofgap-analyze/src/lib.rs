@@ -34,6 +34,7 @@ pub mod model;
 mod account;
 mod analyze;
 mod names;
+mod rates;
 mod result;
 mod stages;
 mod timeline;

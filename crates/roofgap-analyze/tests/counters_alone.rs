@@ -82,6 +82,10 @@ fn findings_come_from_the_measured_launches_alone() {
         assert!(!ids.contains(&id), "{ids:?}");
     }
     let details = fixture(&["ncu/llama2_roofline_details.csv.gz"]);
+    assert_eq!(
+        (&details.devices[0].name, details.devices[0].sms),
+        (&None, Some(132))
+    );
     assert!(details.findings.iter().any(|f| f.id.starts_with("ncu-")));
 }
 

@@ -175,3 +175,77 @@ fn literal_names_are_the_same_stages() {
     assert_eq!(found.stages, expected.stages);
     assert_eq!(found.findings, expected.findings);
 }
+
+/// 336 generated tokens of decode need 2 FLOPs for every weight that a token meets.
+#[test]
+fn engine_steps_have_mfu_and_mbu_with_a_model() {
+    let input = roofgap_trace::read(&[fixture("vllm/vllm_dense_graph.sqlite.gz")]).unwrap();
+    let options = Options {
+        model: Some(roofgap_analyze::model::preset("qwen3_0_6b").unwrap()),
+        ..Options::default()
+    };
+    let analyzed = analyze(&input.trace, &options);
+    let work = |name: &str| {
+        let stage = stage(&analyzed, name);
+        let (mfu, mbu) = (stage.mfu.unwrap(), stage.mbu.unwrap());
+        assert!(mfu.by_wall_pct > 0.0 && mfu.by_wall_pct < 100.0, "{name}");
+        assert!(mfu.by_busy_pct.unwrap() > mfu.by_wall_pct, "{name}");
+        assert!(
+            mbu.by_wall_pct > 0.0 && mbu.by_busy_pct.unwrap() < 100.0,
+            "{name}"
+        );
+        (mfu, mbu)
+    };
+    let (decode, bytes) = work("decode");
+    let products = |terms: &[roofgap_analyze::Term]| -> f64 {
+        let of = |term: &&roofgap_analyze::Term| term.name != "attention over the cache";
+        terms.iter().filter(of).map(|term| term.flops).sum()
+    };
+    let (prefill, _) = work("prefill");
+    work("mixed");
+    let heads = |mfu: &roofgap_analyze::Mfu| {
+        let head = mfu.terms.iter().find(|term| term.name == "output head").unwrap();
+        (head.flops, products(&mfu.terms) - head.flops)
+    };
+    // 336 rows of the head and of every layer in decode; 2 rows of the head and 768 of every layer in prefill.
+    let ((head, layers), (prompt_head, prompt_layers)) = (heads(&decode), heads(&prefill));
+    assert!((head / prompt_head - 336.0 / 2.0).abs() < 1e-9);
+    assert!((layers / prompt_layers - 336.0 / 768.0).abs() < 1e-9);
+    assert!(decode.assumptions.iter().any(|text| text.contains("left out")));
+    assert_eq!(
+        bytes.step_ns,
+        stage(&analyzed, "decode").steps.map(|steps| steps.mean_ns)
+    );
+    let workload = analyzed.analysis.workload.as_ref().unwrap();
+    assert_eq!(workload.model.as_deref(), Some("qwen3_0_6b"));
+    assert!(analyzed.analysis.whole.is_some());
+}
+
+#[test]
+fn one_gpu_of_several_has_no_mfu() {
+    let mut input = roofgap_trace::read(&[fixture("vllm/vllm_dense_graph.sqlite.gz")]).unwrap();
+    let talk = input
+        .trace
+        .names
+        .intern("ncclDevKernel_AllReduce_Sum_bf16_RING_LL");
+    let kernel = |op: &usize| input.trace.ops.kind[*op] == roofgap_trace::OpKind::Kernel;
+    let ops: Vec<usize> = (0..input.trace.ops.len()).filter(kernel).collect();
+    for op in ops {
+        input.trace.ops.name[op] = talk;
+    }
+    let options = Options {
+        model: Some(roofgap_analyze::model::preset("qwen3_0_6b").unwrap()),
+        ..Options::default()
+    };
+    let analysis = analyze(&input.trace, &options).analysis;
+    assert!(
+        analysis
+            .stages
+            .iter()
+            .all(|stage| stage.mfu.is_none() && stage.mbu.is_none())
+    );
+    let why = analysis
+        .reason(&roofgap_analyze::About::StageMfu("decode".into()))
+        .unwrap();
+    assert!(why.contains("exchange data with other GPUs"), "{why}");
+}

@@ -7,7 +7,7 @@ mod support;
 
 use roofgap_collect::child::Cancel;
 use roofgap_session::exit::Exit;
-use roofgap_session::run::{Event, dry_run, profile, write_reports};
+use roofgap_session::run::{Event, dry_run, profile, write_reports, write_reports_with};
 use roofgap_session::run_dir::{PhaseName, PhaseStatus};
 use support::{Bench, MODEL, NVIDIA_SMI, is_whole, json, notes, stand_in, status, why};
 
@@ -127,6 +127,39 @@ fn the_reports_of_a_run_can_be_written_again() {
         before,
         "the same files, the same numbers"
     );
+}
+
+/// A program that writes no account: its tokens come from the configuration, or from the overrides of a later report.
+#[test]
+fn tokens_of_a_silent_program_can_be_stated() {
+    let bench = Bench::new();
+    bench.script("bin/nvidia-smi", NVIDIA_SMI);
+    let program = bench.script("silent", "#!/bin/sh\nexit 0\n");
+    let outcome = bench.run(
+        &[program.to_str().unwrap()],
+        &[
+            &stand_in("nsys"),
+            "runner.counters=false",
+            "workload.prompt_tokens=16",
+            "workload.tokens=8",
+        ],
+    );
+    let rate = |metrics: &serde_json::Value| metrics["stages"][0]["tokens_per_s"].as_f64();
+    let first = json(&outcome, "metrics.json");
+    assert_eq!(first["workload"]["prompt_tokens"], 16);
+    assert_eq!(first["workload"]["model"], serde_json::Value::Null);
+    let stated = rate(&first).unwrap();
+    let overrides = [
+        "workload.prompt_tokens=32".to_owned(),
+        "model=qwen3_8b".to_owned(),
+    ];
+    write_reports_with(&outcome.run_dir, &overrides).unwrap();
+    let again = json(&outcome, "metrics.json");
+    assert_eq!(again["workload"]["model"], "Qwen/Qwen3-8B");
+    assert!((rate(&again).unwrap() / stated - 2.0).abs() < 1e-9);
+    // The configuration of the run is as it was.
+    write_reports(&outcome.run_dir).unwrap();
+    assert_eq!(json(&outcome, "metrics.json"), first);
 }
 
 #[test]

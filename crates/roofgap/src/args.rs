@@ -224,6 +224,9 @@ pub(crate) struct Base {
 pub(crate) struct Report {
     /// Run: an id, a unique prefix of one, a folder, or `latest`
     pub(crate) run: String,
+    /// Overrides of the run's configuration, such as model=qwen3_8b workload.prompt_tokens=512 workload.tokens=64
+    #[arg(value_name = "OVERRIDE")]
+    pub(crate) overrides: Vec<String>,
     #[command(flatten)]
     pub(crate) base: Base,
 }

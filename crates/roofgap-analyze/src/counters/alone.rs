@@ -34,6 +34,16 @@ pub(crate) fn devices(sets: &[CounterSet]) -> Vec<Device> {
             devices.push(device);
         }
     }
+    // A details page has no attributes of the device, but may have its number of multiprocessors.
+    for device in devices.iter_mut().filter(|device| device.sms.is_none()) {
+        let number = device.number;
+        let counted = |set: &CounterSet| {
+            let own = |launch: &&LaunchCounters| launch.device.unwrap_or_default() == number;
+            let launch = set.launches.iter().find(own)?;
+            set.quantity(launch, "launch__sm_count")
+        };
+        device.sms = sets.iter().find_map(counted).map(|sms| sms.value as u32);
+    }
     devices.sort_by_key(|device| device.number);
     devices
 }

@@ -18,7 +18,7 @@ pub(crate) use architecture::{
 pub use config::ConfigError;
 pub use preset::{PresetError, preset, preset_config, preset_names};
 pub(crate) use utilisation::add_utilisation;
-pub(crate) use work::distinct_experts;
+pub(crate) use work::{Misfit, distinct_experts};
 pub use work::{Tokens, View};
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use super::Architecture;
 use super::work::{StageKind, StageWork, Term, Tokens};
 use crate::gpu::{Dtype, GpuFacts};
+use crate::names::Family;
 use crate::result::{self, About, Analysis, Mbu, Mfu, Reason, Whole};
+use crate::stages::StageIndex;
 
 /// A value that MFU and MBU need is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -108,6 +110,10 @@ pub(super) fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<M
 /// The reason for a utilisation above the peak of the device.
 const BEYOND_PEAK: &str = "more than 100 % of the peak: the named model does not match this capture";
 
+/// The reason for no utilisation of a GPU that works with others.
+const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the capture has one GPU: the part of the model on it is \
+                              unknown";
+
 fn beyond_peak(by_wall_pct: f64, by_busy_pct: Option<f64>) -> bool {
     by_wall_pct > 100.0 || by_busy_pct.is_some_and(|pct| pct > 100.0)
 }
@@ -119,13 +125,17 @@ pub(crate) fn add_utilisation(
     gpu: Result<&GpuFacts, impl ToString + Copy>,
     tokens: &Tokens,
     dtype: Option<Dtype>,
+    index: &StageIndex,
 ) {
     let mut reasons = Vec::new();
     let mut parts = Vec::new();
-    for stage in &mut analysis.stages {
+    let one_device = analysis.devices.len() < 2;
+    for (at, stage) in analysis.stages.iter_mut().enumerate() {
+        let engine = stage.tokens.is_some().then(|| index.engine_steps(at));
         let kind = match stage.name.as_str() {
             "prefill" => StageKind::Prefill,
             "decode" => StageKind::Decode,
+            _ if engine.is_some() => StageKind::Prefill,
             _ => continue,
         };
         let (no_mfu, no_mbu) = (
@@ -135,17 +145,17 @@ pub(crate) fn add_utilisation(
         let mut missing = |what: &[&About], why: &str| {
             reasons.extend(what.iter().map(|about| Reason::new((*about).clone(), why)));
         };
-        if stage.tokens.is_some() {
-            missing(
-                &[&no_mfu, &no_mbu],
-                "the steps of an engine differ in requests and tokens; their work is not summed up",
-            );
+        if one_device && stage.kernels.iter().any(|k| k.family == Family::Communication) {
+            missing(&[&no_mfu, &no_mbu], ONE_OF_SEVERAL);
             continue;
         }
         let steps = stage.steps.as_ref().map(|s| s.count);
         let known = model.map_err(|why| why.to_string()).and_then(|model| {
             let gpu = gpu.map_err(|why| why.to_string())?;
-            let work = model.stage_work(kind, tokens, stage.instances, steps);
+            let work = match engine {
+                Some(steps) => model.engine_work(&stage.name, steps),
+                None => model.stage_work(kind, tokens, stage.instances, steps),
+            };
             Ok((model, gpu, work.map_err(|why| why.to_string())?))
         });
         let (model, gpu, work) = match known {
@@ -184,7 +194,7 @@ pub(crate) fn add_utilisation(
         }
         // In the sum, GPU work after the end of a stage would count twice.
         let time = StageTime {
-            wall_ns: stage.wall_ns,
+            wall_ns: stage.period_ns.unwrap_or(stage.wall_ns),
             ..time
         };
         parts.push((work, time));

@@ -3,6 +3,7 @@
 //! Times are integer nanoseconds, sizes are bytes, percentages run from 0 to 100. A value that was not measured is `None`.
 
 mod capture;
+mod per_run;
 mod reason;
 mod stage;
 mod tables;
@@ -11,6 +12,7 @@ mod utilisation;
 pub use capture::{
     DeviceInfo, EngineInfo, KernelOrigin, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo,
 };
+pub use per_run::PerRun;
 pub use reason::{About, Reason};
 pub use stage::{
     CpuSteps, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageKind, StageOrigin, Steps,
@@ -61,6 +63,9 @@ pub struct Analysis {
     /// The workload, from the program's own account.
     #[serde(default)]
     pub workload: Option<WorkloadInfo>,
+    /// Numbers of one run; `None` where the capture does not consist of runs.
+    #[serde(default)]
+    pub per_run: Option<PerRun>,
     /// Serving engine, where its step names were found.
     #[serde(default)]
     pub engine: Option<EngineInfo>,

@@ -37,6 +37,8 @@ pub enum About {
     StageMfu(String),
     /// `stages.NAME.mbu`
     StageMbu(String),
+    /// `stages.NAME.tokens_per_s`
+    StageTokens(String),
     /// `kernels`
     Kernels,
     /// `operators`
@@ -57,6 +59,7 @@ impl fmt::Display for About {
             Self::Stage(name) => write!(out, "stages.{name}"),
             Self::StageMfu(name) => write!(out, "stages.{name}.mfu"),
             Self::StageMbu(name) => write!(out, "stages.{name}.mbu"),
+            Self::StageTokens(name) => write!(out, "stages.{name}.tokens_per_s"),
             Self::Kernels => out.write_str("kernels"),
             Self::Operators => out.write_str("operators"),
             Self::Counters => out.write_str("counters"),
@@ -85,6 +88,7 @@ impl From<String> for About {
                 Some(stage) => match stage.rsplit_once('.') {
                     Some((name, "mfu")) => Self::StageMfu(name.to_owned()),
                     Some((name, "mbu")) => Self::StageMbu(name.to_owned()),
+                    Some((name, "tokens_per_s")) => Self::StageTokens(name.to_owned()),
                     _ => Self::Stage(stage.to_owned()),
                 },
                 None => Self::Other(path),
@@ -105,6 +109,7 @@ mod tests {
             "stages.decode",
             "stages.a.b.mfu",
             "stages.decode.mbu",
+            "stages.decode.tokens_per_s",
             "kernels",
             "requests",
         ] {

@@ -108,9 +108,12 @@ pub struct Stage {
     /// Tokens that an engine scheduled, summed over steps; `None` where the stage has no engine steps.
     #[serde(default)]
     pub tokens: Option<PhaseCounts>,
-    /// Tokens per second of the steps' time.
+    /// Tokens per second of its time, all sequences together.
     #[serde(default)]
     pub tokens_per_s: Option<f64>,
+    /// Time per token, ns: its time divided by its tokens, all sequences together.
+    #[serde(default)]
+    pub token_ns: Option<i64>,
     /// Mean time of an instance, ns.
     #[serde(default)]
     pub mean_ns: Option<i64>,

@@ -6,7 +6,7 @@ mod interval;
 mod launches;
 mod range_table;
 mod stage_metrics;
-mod step_periods;
+pub(crate) mod step_periods;
 
 pub(crate) mod kernels;
 pub(crate) mod operators;

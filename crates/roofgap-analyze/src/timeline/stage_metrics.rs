@@ -120,6 +120,7 @@ impl StageMeter<'_> {
             requests: phase_counts(engine_steps, |phase| phase.requests),
             tokens,
             tokens_per_s,
+            token_ns: None,
             mean_ns: (!each_instance.is_empty())
                 .then(|| kernels::divide(each_instance.iter().sum(), each_instance.len() as i64)),
             std_ns: sample_deviation(&each_instance),

@@ -131,7 +131,7 @@ impl StepWork {
 }
 
 /// Returns the standard deviation of a sample; `None` for fewer than two values.
-pub(super) fn sample_deviation(values: &[Ns]) -> Option<Ns> {
+pub(crate) fn sample_deviation(values: &[Ns]) -> Option<Ns> {
     if values.len() < 2 {
         return None;
     }

@@ -306,10 +306,10 @@ impl WorkloadKind {
 pub struct Workload {
     /// Kind.
     pub kind: WorkloadKind,
-    /// Text tokens of the prompt.
-    pub prompt_tokens: u32,
-    /// Tokens to generate.
-    pub tokens: u32,
+    /// Text tokens of the prompt; of a program that reports none, its prompt tokens, images included.
+    pub prompt_tokens: Option<u32>,
+    /// Tokens to generate; of a program that reports none, the tokens that it generates in a run.
+    pub tokens: Option<u32>,
     /// Text of the prompt.
     pub prompt: Option<String>,
     /// Batch size.
@@ -436,10 +436,20 @@ impl Config {
         for (key, value) in [
             ("workload.batch", workload.batch),
             ("workload.repeats", workload.repeats),
-            ("workload.tokens", workload.tokens),
+            ("workload.tokens", workload.tokens.unwrap_or(1)),
         ] {
             if value == 0 {
                 return wrong(key, "expected at least 1");
+            }
+        }
+        if matches!(workload.kind, WorkloadKind::Embedded | WorkloadKind::Hf) {
+            for (key, value) in [
+                ("workload.tokens", workload.tokens),
+                ("workload.prompt_tokens", workload.prompt_tokens),
+            ] {
+                if value.is_none() {
+                    return wrong(key, "expected a number");
+                }
             }
         }
         if self.profiling.nsys.capture_range == Some(CaptureGate::Nvtx)

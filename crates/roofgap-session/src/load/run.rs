@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::model::Tokens;
 use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, StageSet, analyze};
 use roofgap_report::{Context, PhaseLine};
+use roofgap_trace::account::Account;
 
 use super::accounts::{account_at, operators, overheads, program_account};
 use super::capture::read_each;
@@ -12,6 +14,7 @@ use super::error::LoadError;
 use super::loaded::Loaded;
 use super::overrides::Overrides;
 use crate::config::model::architecture;
+use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
 use crate::run_dir::environment::Environment;
 use crate::run_dir::layout::stored;
@@ -31,10 +34,16 @@ pub struct Run {
 impl Run {
     /// Opens a run directory.
     pub fn open(run_dir: &Path) -> Result<Self, LoadError> {
+        Self::open_with(run_dir, &[])
+    }
+
+    /// Opens a run directory with overrides of its configuration, in Hydra's syntax.
+    pub fn open_with(run_dir: &Path, overrides: &[String]) -> Result<Self, LoadError> {
         let layout = Layout::of(run_dir);
         let record = SessionRecord::read(run_dir)?;
         let composed = compose(&ConfigProps {
             config: Some(layout.config()),
+            overrides: overrides.to_vec(),
             ..ConfigProps::default()
         })?;
         Ok(Run {
@@ -96,7 +105,8 @@ pub(crate) fn load(
             peak_tflops: overrides.limits.peak_tflops.or(config.hardware.peak_tflops),
             bandwidth_gbs: overrides.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
         },
-        tokens: overrides.tokens.clone(),
+        model_name: model_name(config),
+        tokens: tokens(&overrides.tokens, config, account.as_ref()),
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
         account,
@@ -110,6 +120,34 @@ pub(crate) fn load(
         context: context(record, layout, config),
         unreadable,
     }
+}
+
+/// Returns the tokens stated by the user; of a program whose account has none, those of the configuration.
+fn tokens(stated: &Tokens, config: &Config, account: Option<&Account>) -> Tokens {
+    let workload = &config.workload;
+    let reports = account.and_then(|account| account.tokens).is_some();
+    let program = matches!(workload.kind, WorkloadKind::Command | WorkloadKind::Hydra);
+    let configured = workload.prompt_tokens.or(workload.tokens).is_some();
+    if reports || !program || !configured {
+        return stated.clone();
+    }
+    Tokens {
+        prompt: stated.prompt.or(workload.prompt_tokens.map(u64::from)),
+        generated: stated.generated.or(workload.tokens.map(u64::from)),
+        batch: stated.batch.or(Some(workload.batch.into())),
+        ..stated.clone()
+    }
+}
+
+/// Returns the name of the model in the configuration: `model.name`, else the last part of `model.target`.
+fn model_name(config: &Config) -> Option<String> {
+    let model = &config.model;
+    let target = || {
+        let name = Path::new(model.target.as_ref()?).file_name()?;
+        Some(name.to_string_lossy().into_owned())
+    };
+    let named = config.workload.kind != WorkloadKind::Embedded;
+    model.name.clone().or_else(target).filter(|_| named)
 }
 
 /// Lists the recordings of a run.

@@ -29,7 +29,7 @@ use roofgap_collect::rundir::RunDir;
 pub use dry_run::{DryRun, dry_run};
 pub use error::{ProgramError, SessionError};
 pub use native::{NativeLibrary, NativeUnavailable};
-pub use phases::report::{WrittenReports, write_reports};
+pub use phases::report::{WrittenReports, write_reports, write_reports_with};
 pub use props::{Event, Outcome, ProfileProps};
 
 use crate::exit::Exit;

@@ -185,8 +185,12 @@ fn embedded_args(workload: &Workload, phase: Phase) -> Vec<String> {
     let mut value = |name: &str, value: String| args.extend([name.to_owned(), value]);
     value("--preset", workload.size.clone());
     value("--seed", workload.seed.to_string());
-    value("--prompt-tokens", workload.prompt_tokens.to_string());
-    value("--new-tokens", workload.tokens.to_string());
+    if let Some(tokens) = workload.prompt_tokens {
+        value("--prompt-tokens", tokens.to_string());
+    }
+    if let Some(tokens) = workload.tokens {
+        value("--new-tokens", tokens.to_string());
+    }
     value("--repeats", repeats_in(workload.repeats, phase).to_string());
     value("--warmup", workload.warmup.to_string());
     if let Some(size) = workload.image_size {
@@ -235,8 +239,8 @@ fn hf_driver(config: &Config, files: &ProgramFiles) -> Result<HfDriver, ProgramE
         revision: model.revision.clone(),
         dtype: Some(workload.dtype.clone().unwrap_or_else(|| model.dtype.clone())),
         device: Some(workload.device.clone()),
-        prompt_tokens: Some(workload.prompt_tokens),
-        new_tokens: Some(workload.tokens),
+        prompt_tokens: workload.prompt_tokens,
+        new_tokens: workload.tokens,
         batch: Some(workload.batch),
         repeats: Some(workload.repeats),
         warmup: Some(workload.warmup),

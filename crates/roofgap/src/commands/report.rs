@@ -4,11 +4,11 @@ use crate::args::Report;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_session::exit::Exit;
-use roofgap_session::run::write_reports;
+use roofgap_session::run::write_reports_with;
 use roofgap_session::runs::resolve;
 
 pub(super) fn run(args: Report, printer: &Printer) -> Result<Exit, Failure> {
-    let rendered = write_reports(&resolve(&args.base.dir, &args.run)?.path)?;
+    let rendered = write_reports_with(&resolve(&args.base.dir, &args.run)?.path, &args.overrides)?;
     for why in &rendered.unreadable {
         printer.warning(why);
     }

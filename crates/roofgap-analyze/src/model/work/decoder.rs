@@ -38,7 +38,7 @@ pub(crate) fn distinct_experts(routed: u64, per_token: u64, tokens: u64) -> f64 
 }
 
 /// Tokens looked at by `count` tokens in a row, the first of which looks at `first`, none at more than `window`.
-fn looked_at(first: u64, count: u64, window: Option<u64>) -> f64 {
+pub(super) fn looked_at(first: u64, count: u64, window: Option<u64>) -> f64 {
     let sum = |from: f64, n: f64| n * from + n * (n - 1.0) / 2.0;
     let (first, count) = (first as f64, count as f64);
     match window.map(|window| window as f64) {
@@ -51,12 +51,13 @@ fn looked_at(first: u64, count: u64, window: Option<u64>) -> f64 {
 }
 
 /// Passes over the layers: their sizes and their number.
-struct Pass<'a> {
+pub(super) struct Pass<'a> {
     architecture: &'a Architecture,
     /// Tokens of one pass, all sequences together.
     tokens: u64,
     /// Passes; each reads the weights once.
     passes: u64,
+    /// Sequences of a pass; 0 leaves out attention over the cache.
     sequences: u64,
     /// Tokens that one sequence adds in a pass.
     added: u64,
@@ -123,7 +124,7 @@ impl Architecture {
         }
     }
 
-    fn common_assumptions(&self) -> Vec<String> {
+    pub(super) fn common_assumptions(&self) -> Vec<String> {
         let mut assumptions = self.assumptions.clone();
         assumptions.push(format!(
             "weights: {}; cache and activations in {}",
@@ -159,8 +160,21 @@ impl Architecture {
     }
 }
 
-impl Pass<'_> {
-    fn terms(&self, terms: &mut Vec<Term>) {
+impl<'a> Pass<'a> {
+    /// Describes steps of an engine with a number of tokens and of rows of the output head, without attention over the cache.
+    pub(super) fn of_steps(architecture: &'a Architecture, tokens: u64, heads: u64, steps: u64) -> Self {
+        Pass {
+            architecture,
+            tokens,
+            passes: steps,
+            sequences: 0,
+            added: 0,
+            first_look: 1,
+            heads,
+        }
+    }
+
+    pub(super) fn terms(&self, terms: &mut Vec<Term>) {
         let decoder = &self.architecture.decoder;
         let rows = self.tokens as f64 * self.passes as f64;
         let width = decoder.hidden as f64;
@@ -253,6 +267,9 @@ impl Pass<'_> {
         let vectors = attention.vectors() * self.architecture.weights.other_bits / 8.0;
         projections.weight_bytes += vectors * group.count as f64 * self.passes as f64;
         terms.push(projections);
+        if self.sequences == 0 {
+            return;
+        }
 
         let (keys, values) = attention.pair_widths();
         let cached = attention.cached_values();

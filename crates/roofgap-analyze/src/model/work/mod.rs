@@ -1,9 +1,10 @@
 //! The FLOPs and bytes of a stage of a model, term by term.
 //!
-//! `stage` holds the terms and their sums, `decoder` the language model, `vision` the encoders, `run` fits a stage of a trace
+//! `stage` holds the terms and their sums, `decoder` the language model, `engine` the steps of a serving engine, `vision` the encoders, `run` fits a stage of a trace
 //! to the tokens of a run.
 
 mod decoder;
+mod engine;
 mod run;
 mod stage;
 mod vision;
@@ -12,7 +13,7 @@ mod vision;
 mod tests;
 
 pub(crate) use decoder::{DecodeInput, PrefillInput, distinct_experts};
-pub(crate) use run::StageKind;
 pub use run::Tokens;
+pub(crate) use run::{Misfit, StageKind};
 pub(crate) use stage::{StageWork, Term};
 pub use vision::View;

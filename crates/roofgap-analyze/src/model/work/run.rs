@@ -51,6 +51,9 @@ pub(crate) enum Misfit {
     /// The images cannot be told from the number of their tokens.
     #[error("{0} vision tokens fit no known layout of images: the work of the vision part is not known")]
     Views(u64),
+    /// The steps of an engine do not name their tokens.
+    #[error("the step names do not give the number of tokens")]
+    StepTokens,
     /// No instance of the stage.
     #[error("the stage has no instance")]
     NoInstance,

@@ -28,7 +28,12 @@ pub struct WrittenReports {
 
 /// Writes the reports of a run again.
 pub fn write_reports(run_dir: &Path) -> Result<WrittenReports, SessionError> {
-    let run = Run::open(run_dir)?;
+    write_reports_with(run_dir, &[])
+}
+
+/// Writes the reports of a run again, with overrides of its configuration. The configuration of the run stays as it is.
+pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<WrittenReports, SessionError> {
+    let run = Run::open_with(run_dir, overrides)?;
     let loaded = run.load(&Overrides::default());
     let mut files = Vec::new();
     for file in render(&loaded) {
