@@ -1,5 +1,6 @@
 //! The sides of a comparison, and the differences that make them incomparable.
 
+use super::basis;
 use super::comparison::{Difference, Weight};
 use crate::result::{Analysis, WorkloadInfo};
 use std::collections::BTreeMap;
@@ -149,6 +150,7 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
             });
         }
     }
+    found.list.extend(basis::stage_differences(base, head));
     found.list.sort_by_key(|difference| difference.weight);
     (found.list, found.unchecked)
 }

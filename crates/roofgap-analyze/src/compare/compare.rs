@@ -1,5 +1,6 @@
 //! Compares two analyses.
 
+use super::basis::{self, Basis};
 use super::comparability::{self, Side};
 use super::comparison::{COMPARISON_SCHEMA, Comparison, SideInfo, TotalsChange};
 use super::gate::{self, Gate};
@@ -25,7 +26,12 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
     let mut stages_gone = Vec::new();
     for stage in &base.analysis.stages {
         match head.analysis.stages.iter().find(|other| other.name == stage.name) {
-            Some(other) => stages.push(stage::change(side_of(base, stage), side_of(head, other), floors)),
+            Some(other) => {
+                let mut change = stage::change(side_of(base, stage), side_of(head, other), floors);
+                change.basis = basis::of_stage(&differences, &stage.name);
+                basis::withdraw(&mut change);
+                stages.push(change);
+            }
             None => stages_gone.push(stage.name.clone()),
         }
     }
@@ -33,21 +39,29 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
     let added = head.analysis.stages.iter().map(|stage| stage.name.clone());
     let stages_added = added.filter(|name| !known(name)).collect();
     let kernels = kernels::changes((&base.analysis.kernels, 1), (&head.analysis.kernels, 1), floors);
+    let basis = basis::of_all(&differences);
+    let mut totals = totals(
+        base.analysis,
+        head.analysis,
+        kernels::noise_of_sum(&kernels),
+        floors,
+    );
+    if basis != Basis::Whole {
+        basis::unjudged(&mut totals.kernel_ns);
+        basis::unjudged(&mut totals.busy_ns);
+        basis::unjudged(&mut totals.kernel_count);
+    }
     let mut comparison = Comparison {
         schema: COMPARISON_SCHEMA.into(),
         base: info(base),
         head: info(head),
+        basis,
         differences,
         unchecked,
         stages,
         stages_gone,
         stages_added,
-        totals: totals(
-            base.analysis,
-            head.analysis,
-            kernels::noise_of_sum(&kernels),
-            floors,
-        ),
+        totals,
         kernels,
         gates: Vec::new(),
     };

@@ -3,6 +3,7 @@
 //! Stages are given by instance (one run of the stage), so that runs with another number of repeats compare. Times are
 //! integer nanoseconds, percentages run from 0 to 100, and a change is head less base: a positive time is a loss.
 
+use super::basis::Basis;
 use crate::names::Family;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ pub struct Comparison {
     pub base: SideInfo,
     /// Head.
     pub head: SideInfo,
+    /// Basis on which the two compare as a whole.
+    #[serde(default)]
+    pub basis: Basis,
     /// In what the two are not the same thing, worst first.
     pub differences: Vec<Difference>,
     /// Facts that were not checked because neither side gives them.
@@ -117,12 +121,18 @@ pub struct StageChange {
     pub instances: [u64; 2],
     /// Steps of an instance on the base and on the head.
     pub steps: [Option<f64>; 2],
+    /// Basis on which the stage compares.
+    #[serde(default)]
+    pub basis: Basis,
     /// Source of the noise of wall and idle times.
     pub wall_noise_from: String,
     /// Time on the CPU.
     pub wall_ns: Change<i64>,
     /// Time of a step on the CPU, mean.
     pub step_ns: Change<i64>,
+    /// Time per token, all sequences together.
+    #[serde(default)]
+    pub token_ns: Change<i64>,
     /// Time without any tool watching, median of the repeats.
     pub unwatched_ns: Change<i64>,
     /// Time in which the GPU worked.
@@ -354,6 +364,7 @@ impl StageChange {
         let times = [
             &self.wall_ns,
             &self.step_ns,
+            &self.token_ns,
             &self.unwatched_ns,
             &self.busy_ns,
             &self.kernel_ns,

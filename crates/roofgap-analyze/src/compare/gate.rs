@@ -2,8 +2,10 @@
 //!
 //! A gate breaks when the head is worse by more than the limit **and** by more than the noise. Without a metric it is held
 //! against the wall, busy and kernel time of a stage, each by itself: in a stage that waits for the CPU, kernels can get much
-//! slower before the wall time shows it.
+//! slower before the wall time shows it. Where the two sides did different work (model or tokens), it is held against the
+//! time of a step and of a token.
 
+use super::basis::Basis;
 use super::comparison::{Change, Comparison, GateOutcome, GateResult, Judgement, StageChange, TotalsChange};
 use std::fmt;
 use std::str::FromStr;
@@ -38,6 +40,8 @@ pub enum Metric {
     Wall,
     /// Time of a step.
     Step,
+    /// Time per token.
+    Token,
     /// Time without a profiler.
     Unwatched,
     /// Time in which the GPU worked.
@@ -66,9 +70,10 @@ pub enum Metric {
 
 impl Metric {
     /// All of them with their names.
-    pub const ALL: [(Metric, &'static str); 14] = [
+    pub const ALL: [(Metric, &'static str); 15] = [
         (Metric::Wall, "wall"),
         (Metric::Step, "step"),
+        (Metric::Token, "token"),
         (Metric::Unwatched, "unwatched"),
         (Metric::Busy, "busy"),
         (Metric::Kernel, "kernel"),
@@ -277,6 +282,7 @@ fn of_stage(stage: &StageChange, metric: Metric) -> Held {
     match metric {
         Metric::Wall => of_time(&stage.wall_ns),
         Metric::Step => of_time(&stage.step_ns),
+        Metric::Token => of_time(&stage.token_ns),
         Metric::Unwatched => of_time(&stage.unwatched_ns),
         Metric::Busy => of_time(&stage.busy_ns),
         Metric::Kernel => of_time(&stage.kernel_ns),
@@ -303,6 +309,18 @@ fn of_totals(totals: &TotalsChange, metric: Metric) -> Option<Held> {
 /// Metrics of a gate without one.
 const USUAL: [Metric; 3] = [Metric::Wall, Metric::Busy, Metric::Kernel];
 
+/// Metrics of a gate without one where the sides did different work.
+const OF_DIFFERENT_WORK: [Metric; 2] = [Metric::Step, Metric::Token];
+
+/// Metrics that compare where the sides did different work.
+const INDEPENDENT_OF_WORK: [Metric; 5] = [
+    Metric::Step,
+    Metric::Token,
+    Metric::LaunchesPerStep,
+    Metric::Mfu,
+    Metric::Mbu,
+];
+
 /// Checks a gate against a comparison: one result per number, at least one.
 pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
     let of_whole = gate.stage.as_deref() == Some(TOTAL)
@@ -311,7 +329,14 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
     if of_whole {
         let metrics = gate.metric.map_or(USUAL.to_vec(), |metric| vec![metric]);
         for metric in metrics {
-            if let Some(held) = of_totals(&comparison.totals, metric)
+            if comparison.basis != Basis::Whole && of_totals(&comparison.totals, metric).is_some() {
+                let why = format!(
+                    "{TOTAL}.{} does not compare: {}",
+                    metric.name(),
+                    because(comparison, None)
+                );
+                found.push(unmeasured(gate, None, metric, why));
+            } else if let Some(held) = of_totals(&comparison.totals, metric)
                 && (gate.metric.is_some() || held.base.is_some() || held.head.is_some())
             {
                 found.push(judge(gate, TOTAL, metric, &held));
@@ -330,7 +355,21 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
                     if gate.stage.is_none()
                         && !known(stage, metric)
                         && comparison.stages.iter().any(|other| known(other, metric)) => {}
+                Some(metric)
+                    if stage.basis == Basis::StepAndToken && !INDEPENDENT_OF_WORK.contains(&metric) =>
+                {
+                    let why = format!(
+                        "{}.{} does not compare: {}; step and token do",
+                        stage.name,
+                        metric.name(),
+                        because(comparison, Some(&stage.name))
+                    );
+                    found.push(unmeasured(gate, Some(&stage.name), metric, why));
+                }
                 Some(metric) => found.push(judge(gate, &stage.name, metric, &of_stage(stage, metric))),
+                None if stage.basis == Basis::StepAndToken => {
+                    found.extend(of_different_work(gate, stage, comparison));
+                }
                 // Values that neither side has are not part of the gate.
                 None => found.extend(
                     USUAL
@@ -361,6 +400,42 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
         found.push(unmeasured(gate, gate.stage.as_ref(), metric, why));
     }
     found
+}
+
+/// Checks a gate without a metric against a stage in which the sides did different work: the time of a step and of a token.
+fn of_different_work(gate: &Gate, stage: &StageChange, comparison: &Comparison) -> Vec<GateResult> {
+    let both = |metric: &Metric| {
+        let held = of_stage(stage, *metric);
+        held.base.is_some() && held.head.is_some()
+    };
+    let known = OF_DIFFERENT_WORK.into_iter().filter(both);
+    let mut found: Vec<GateResult> = known
+        .map(|metric| judge(gate, &stage.name, metric, &of_stage(stage, metric)))
+        .collect();
+    if found.is_empty() {
+        let why = format!(
+            "{} does not compare: {}, and the time of a step or a token is not known on both sides",
+            stage.name,
+            because(comparison, Some(&stage.name))
+        );
+        found.push(unmeasured(gate, Some(&stage.name), Metric::Token, why));
+    }
+    found
+}
+
+/// Names the differences for which a stage, or the whole, does not compare.
+fn because(comparison: &Comparison, stage: Option<&str>) -> String {
+    let own = |what: &str| match (what.rsplit_once('.'), stage) {
+        (Some((of, _)), Some(stage)) => of == stage,
+        _ => true,
+    };
+    let what: Vec<&str> = comparison
+        .not_whole_because()
+        .iter()
+        .map(|difference| difference.what.as_str())
+        .filter(|what| own(what))
+        .collect();
+    format!("different {}", what.join(", "))
 }
 
 fn or_none(names: &[&str]) -> String {

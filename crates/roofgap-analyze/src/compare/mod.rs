@@ -2,6 +2,7 @@
 //!
 //! - [`comparison`]: the result, field by field as in the JSON;
 //! - [`gate`]: limits on a change, parsed from text and checked against a comparison;
+//! - `basis`: what compares where the two did different work;
 //! - `comparability`: the sides, and whether they can be compared at all;
 //! - `noise`: how much a number may move by itself;
 //! - `pairing`, `kernels`: which kernels correspond, and how each changed;
@@ -10,6 +11,7 @@
 pub mod comparison;
 pub mod gate;
 
+mod basis;
 mod comparability;
 #[expect(clippy::module_inception, reason = "the function of the folder's name")]
 mod compare;
@@ -18,6 +20,7 @@ mod noise;
 mod pairing;
 mod stage;
 
+pub use basis::Basis;
 pub use comparability::{Side, SideFacts};
 pub use compare::{CompareOptions, compare};
 pub use comparison::*;

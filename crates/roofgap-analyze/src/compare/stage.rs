@@ -1,5 +1,6 @@
 //! One stage on both sides, and the parts that the change of its wall time is the sum of.
 
+use super::basis::Basis;
 use super::comparison::{Explanation, KernelChange, KernelStatus, Part, PartKind, StageChange};
 use super::kernels;
 use super::noise::{self, Better, Floors};
@@ -62,6 +63,7 @@ pub(super) fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) 
     let relative_noise = wall_noise / b.wall.max(1) as f64;
     let step = |stage: &Stage| stage.steps.as_ref().map(|steps| steps.mean_ns);
     let step_noise = step(base.stage).map_or(0.0, |ns| relative_noise * ns as f64);
+    let token_noise = base.stage.token_ns.map_or(0.0, |ns| relative_noise * ns as f64);
     let launches = |stage: &Stage| {
         let known = stage.busy_ns.is_some();
         known.then(|| stage.launch_count as f64 / stage.instances.max(1) as f64)
@@ -88,6 +90,8 @@ pub(super) fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) 
         wall_noise_from,
         wall_ns: noise::time(Some(b.wall), Some(h.wall), wall_noise),
         step_ns: noise::time(step(base.stage), step(head.stage), step_noise),
+        token_ns: noise::time(base.stage.token_ns, head.stage.token_ns, token_noise),
+        basis: Basis::Whole,
         unwatched_ns: unwatched(base.repeats, head.repeats, floors),
         busy_ns: noise::time(b.busy, h.busy, gpu_noise),
         kernel_ns: noise::time(b.kernel, h.kernel, gpu_noise),

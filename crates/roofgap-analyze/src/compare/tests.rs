@@ -119,7 +119,113 @@ fn instances_do_not_count_twice() {
     stage.steps = crate::timeline::steps::summary([each.clone(), each].concat(), Some(5.5));
     let comparison = run(&analysis(), &head, "1%");
     assert!(!comparison.stages[0].has_changed(), "{:#?}", comparison.stages[0]);
-    assert!(comparison.differences.is_empty(), "{:?}", comparison.differences);
+    let what: Vec<&str> = comparison.differences.iter().map(|d| d.what.as_str()).collect();
+    assert_eq!(what, ["decode.instances"]);
+    assert_eq!(comparison.basis, Basis::Instance);
+    assert_eq!(comparison.verdict(), GateVerdict::Held);
+    // The whole trace is twice as long.
+    let total = run(&analysis(), &head, "total.kernel=1%");
+    assert_eq!(total.verdict(), GateVerdict::NotMeasured);
+}
+
+/// The same decode with twice the tokens of a step, a tenth slower.
+fn more_tokens() -> (Analysis, Analysis) {
+    let side = |tokens: u64, slower: i64| {
+        let mut side = analysis();
+        let stage = &mut side.stages[0];
+        stage.tokens = Some(PhaseCounts {
+            context: Some(0),
+            generation: Some(tokens),
+        });
+        stage.wall_ns += stage.wall_ns / 10 * slower;
+        stage.token_ns = Some(stage.wall_ns / tokens as i64);
+        let each = stage.steps.as_ref().unwrap().each_ns.iter();
+        let each = each.map(|ns| ns + ns / 10 * slower).collect();
+        stage.steps = crate::timeline::steps::summary(each, Some(5.5));
+        side
+    };
+    (side(8, 0), side(16, 1))
+}
+
+#[test]
+fn different_tokens_compare_by_step_and_token() {
+    let (base, head) = more_tokens();
+    let comparison = run(&base, &head, "5%,decode.wall=5%");
+    assert_eq!(comparison.basis, Basis::StepAndToken);
+    let what: Vec<&str> = comparison
+        .not_whole_because()
+        .iter()
+        .map(|d| d.what.as_str())
+        .collect();
+    assert_eq!(what, ["decode.tokens"]);
+    let stage = &comparison.stages[0];
+    assert_eq!(stage.wall_ns.judgement, Judgement::Unknown);
+    assert_eq!(stage.step_ns.judgement, Judgement::Worse);
+    assert_eq!(stage.token_ns.judgement, Judgement::Better);
+    let gates: Vec<(&str, GateOutcome)> = comparison
+        .gates
+        .iter()
+        .map(|gate| (gate.metric.as_str(), gate.outcome))
+        .collect();
+    assert_eq!(
+        gates,
+        [
+            ("step", GateOutcome::Broken),
+            ("token", GateOutcome::Held),
+            ("wall", GateOutcome::NotMeasured),
+        ]
+    );
+    assert!(
+        comparison.gates[2].why.contains("different decode.tokens"),
+        "{:?}",
+        comparison.gates
+    );
+    let wall = run(&base, &head, "wall=5%");
+    assert_eq!(wall.verdict(), GateVerdict::NotMeasured);
+    let token = run(&base, &head, "decode.token=5%");
+    assert_eq!(token.verdict(), GateVerdict::Held);
+}
+
+#[test]
+fn selections_of_ncu_do_not_compare_as_a_whole() {
+    let side = |calls: u64| Analysis {
+        kernels: vec![kernel("gemm_64x8", 1_000 * calls as i64, calls)],
+        totals: Totals {
+            kernel_count: calls,
+            kernel_ns: 1_000 * calls as i64,
+            from: KernelOrigin::Counters,
+            ..Totals::default()
+        },
+        ..Analysis::default()
+    };
+    let comparison = run(&side(4), &side(8), "5%");
+    assert_eq!(comparison.basis, Basis::Instance);
+    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    let same = run(&side(4), &side(4), "5%");
+    assert_eq!((same.basis, same.verdict()), (Basis::Whole, GateVerdict::Held));
+}
+
+#[test]
+fn another_model_without_steps_cannot_be_judged() {
+    let mut base = analysis();
+    base.stages[0].steps = None;
+    let mut head = base.clone();
+    head.workload.as_mut().unwrap().model = Some("n".into());
+    let comparison = run(&base, &head, "5%");
+    assert_eq!(comparison.basis, Basis::StepAndToken);
+    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert!(
+        comparison.gates[0].why.contains("different model"),
+        "{:?}",
+        comparison.gates
+    );
+    // A model that only one side names is not known to differ.
+    head.workload = None;
+    let unknown = run(&base, &head, "5%");
+    assert_eq!(
+        (unknown.basis, unknown.verdict()),
+        (Basis::Whole, GateVerdict::Held)
+    );
 }
 
 #[test]

@@ -2,11 +2,29 @@
 
 use crate::view::numbers::time;
 use roofgap_analyze::compare::{
-    Change, Comparison, Difference, GateOutcome, GateVerdict, Judgement, StageChange, Weight,
+    Basis, Change, Comparison, Difference, GateOutcome, GateVerdict, Judgement, StageChange, Weight,
 };
 
-/// States the conclusion.
+/// States the conclusion; before it, that the two are not comparable as a whole.
 pub(super) fn headline(comparison: &Comparison) -> String {
+    let by = match comparison.basis {
+        Basis::Whole => return conclusion(comparison),
+        Basis::Instance => "by instance",
+        Basis::StepAndToken => "by step and token",
+    };
+    let because = comparison.not_whole_because();
+    let because: Vec<&str> = because
+        .iter()
+        .map(|difference| difference.what.as_str())
+        .collect();
+    let conclusion = conclusion(comparison);
+    format!(
+        "not comparable as a whole (different {}); {by}: {conclusion}",
+        because.join(", ")
+    )
+}
+
+fn conclusion(comparison: &Comparison) -> String {
     let broken: Vec<String> = comparison
         .gates
         .iter()
@@ -62,6 +80,9 @@ fn distinct(mut names: Vec<String>) -> Vec<String> {
 fn total(comparison: &Comparison) -> String {
     let kernels = &comparison.totals.kernel_ns;
     match kernels.judgement {
+        Judgement::Unknown if kernels.base.is_some() && kernels.head.is_some() => {
+            "no stage on both sides; the kernels compare by call".to_owned()
+        }
         Judgement::Unknown => "no stage and no kernel on both sides: nothing to compare".to_owned(),
         _ => format!(
             "no stage on both sides; kernel time of the whole trace: {}",
@@ -70,17 +91,24 @@ fn total(comparison: &Comparison) -> String {
     }
 }
 
-/// Judges a stage by its wall time or, if that did not change, by its GPU time.
+/// Judges a stage by its wall time or, if that did not change, by its GPU time; where the sides did different work, by the time of
+/// a step or, if that did not change, of a token.
 fn judgement(stage: &StageChange) -> Option<Judgement> {
-    [
+    let by_instance = [
         &stage.wall_ns,
         &stage.unwatched_ns,
         &stage.busy_ns,
         &stage.kernel_ns,
-    ]
-    .iter()
-    .map(|change| change.judgement)
-    .find(|judgement| matches!(judgement, Judgement::Worse | Judgement::Better))
+    ];
+    let by_work = [&stage.step_ns, &stage.token_ns];
+    let changes: &[&Change<i64>] = match stage.basis {
+        Basis::StepAndToken => &by_work,
+        _ => &by_instance,
+    };
+    let judgements = changes.iter().map(|change| change.judgement);
+    judgements
+        .into_iter()
+        .find(|judgement| matches!(judgement, Judgement::Worse | Judgement::Better))
 }
 
 /// Describes a change: `71.6 ms to 78.8 ms, +10.0 %, worse`.
@@ -103,6 +131,9 @@ fn words(change: &Change<i64>) -> String {
 
 /// Describes the change of a stage.
 pub(super) fn stage(stage: &StageChange) -> String {
+    if stage.basis == Basis::StepAndToken {
+        return different_work(stage);
+    }
     let mut text = format!("wall {}", words(&stage.wall_ns));
     if stage.busy_ns.base.is_some() || stage.busy_ns.head.is_some() {
         text.push_str(&format!("; GPU busy {}", words(&stage.busy_ns)));
@@ -123,6 +154,21 @@ pub(super) fn stage(stage: &StageChange) -> String {
     text
 }
 
+/// Describes the change of a stage in which the sides did different work.
+fn different_work(stage: &StageChange) -> String {
+    let known = |change: &Change<i64>| change.base.is_some() && change.head.is_some();
+    let values = [("step", &stage.step_ns), ("time per token", &stage.token_ns)];
+    let known = values.iter().filter(|(_, change)| known(change));
+    let parts: Vec<String> = known
+        .map(|(name, change)| format!("{name} {}", words(change)))
+        .collect();
+    if parts.is_empty() {
+        return "the sides did different work, and the time of a step or a token is not known on both."
+            .to_owned();
+    }
+    format!("{}. Values of the whole stage do not compare.", parts.join("; "))
+}
+
 /// Describes a difference of the two sides.
 pub(super) fn difference(difference: &Difference) -> String {
     let value = |side: &Option<String>| side.clone().unwrap_or_else(|| "unknown".to_owned());
@@ -135,12 +181,14 @@ pub(super) fn difference(difference: &Difference) -> String {
     )
 }
 
-/// Warns that the two sides are not comparable.
+/// Warns that the two sides are not comparable at all. The headline names differences in the work.
 pub(super) fn alarm(comparison: &Comparison) -> Option<String> {
+    let of_work = comparison.not_whole_because();
     let what: Vec<&str> = comparison
         .differences
         .iter()
         .filter(|difference| difference.weight == Weight::Incomparable)
+        .filter(|difference| !of_work.contains(difference))
         .map(|difference| difference.what.as_str())
         .collect();
     (!what.is_empty()).then(|| format!("NOT COMPARABLE: different {}", what.join(", ")))

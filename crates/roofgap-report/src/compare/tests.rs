@@ -105,6 +105,34 @@ fn other_hardware_comes_before_everything() {
 }
 
 #[test]
+fn different_tokens_are_compared_by_step_and_token() {
+    let (mut base, mut head) = (real(), real());
+    let counts = |tokens| roofgap_analyze::PhaseCounts {
+        context: Some(0),
+        generation: Some(tokens),
+    };
+    for (side, tokens) in [(&mut base, 8), (&mut head, 16)] {
+        let decode = side
+            .stages
+            .iter_mut()
+            .find(|stage| stage.name == "decode")
+            .unwrap();
+        decode.tokens = Some(counts(tokens));
+        decode.token_ns = Some(decode.elapsed_ns() / tokens as i64);
+    }
+    let comparison = between(&base, &head, "5%");
+    let words = "not comparable as a whole (different decode.tokens); by step and token: better: decode";
+    let shown = text(&comparison, TextOptions::default());
+    assert!(shown.contains(&format!("\n{words}\n")), "{shown}");
+    assert!(shown.contains("decode: step "), "{shown}");
+    assert!(shown.contains("; time per token "), "{shown}");
+    assert!(!shown.contains("NOT COMPARABLE"), "{shown}");
+    assert!(markdown(&comparison).contains("## roofgap: not comparable as a whole"));
+    assert!(html(&comparison).contains(&format!("<h1>{words}</h1>")));
+    assert!(json::pretty(&comparison).contains("\"basis\": \"step_and_token\""));
+}
+
+#[test]
 fn the_page_stands_alone() {
     let page = html(&comparison("5%"));
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));

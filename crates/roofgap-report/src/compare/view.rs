@@ -4,7 +4,7 @@ use super::sentences;
 use crate::view::numbers::{NONE, ms, or_none, us};
 use crate::view::table::Table;
 use roofgap_analyze::compare::{
-    Change, Comparison, GateOutcome, GateResult, Judgement, KernelChange, KernelSide, KernelStatus,
+    Basis, Change, Comparison, GateOutcome, GateResult, Judgement, KernelChange, KernelSide, KernelStatus,
     MatchedBy, StageChange,
 };
 
@@ -82,7 +82,13 @@ impl View {
 impl StageView {
     fn of(stage: &StageChange, size: Size) -> Self {
         let (kernels, more_kernels) = kernels(&stage.kernels, size.kernels);
-        let bars = parts(stage, size.parts);
+        // The change of a whole stage has no meaning where the sides did different work.
+        let different = stage.basis == Basis::StepAndToken;
+        let bars = if different {
+            Vec::new()
+        } else {
+            parts(stage, size.parts)
+        };
         StageView {
             name: stage.name.clone(),
             sentence: sentences::stage(stage),
@@ -90,7 +96,11 @@ impl StageView {
             numbers: numbers(stage),
             parts: parts_table(stage, &bars),
             bars: bars.into_iter().map(|(name, ns, _)| (name, ns)).collect(),
-            why_no_parts: stage.explanation.why_not.clone(),
+            why_no_parts: if different {
+                Some("the two sides did different work".to_owned())
+            } else {
+                stage.explanation.why_not.clone()
+            },
             kernels,
             more_kernels,
             renamed: renamed(&stage.kernels),
@@ -136,6 +146,10 @@ fn numbers(stage: &StageChange) -> Table {
         if change.base.unwrap_or(0) != 0 || change.head.unwrap_or(0) != 0 {
             table.row(change_cells(name, change, ms));
         }
+    }
+    let token = &stage.token_ns;
+    if token.base.is_some() || token.head.is_some() {
+        table.row(change_cells("per token µs", token, us));
     }
     for (name, change) in quantities {
         if change.base.is_some() || change.head.is_some() {

@@ -241,3 +241,37 @@ fn the_timeline_for_other_tools() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(!Path::new(&at("none.json")).exists());
 }
+
+/// The same requests, scheduled differently: prefill has 768 tokens on one side and 256 on the other.
+#[test]
+fn captures_with_different_tokens_compare_by_step_and_token() {
+    let (base, head) = (
+        "fixtures/vllm/vllm_dense_graph.sqlite.gz",
+        "fixtures/vllm/vllm_dense_graph.kineto.json.gz",
+    );
+    let plain = ok(["compare", base, head]).stdout;
+    let headline = plain
+        .lines()
+        .find(|line| line.starts_with("not comparable as a whole"))
+        .unwrap();
+    assert!(headline.contains("different prefill.tokens"), "{headline}");
+    assert!(plain.contains("prefill: step "), "{plain}");
+    // 17.234 ms for 768 tokens against 23.373 ms for 256.
+    let per_token = plain
+        .lines()
+        .find(|line| line.starts_with("per token µs"))
+        .unwrap();
+    assert!(
+        per_token.contains(" 22.44 ") && per_token.contains(" 91.30 "),
+        "{per_token}"
+    );
+    for (gate, status) in [
+        ("prefill.wall=5%", 3),
+        ("total.kernel=5%", 3),
+        ("prefill.token=5%", 5),
+        ("decode.token=500%", 0),
+    ] {
+        let run = run(["compare", base, head, "--fail-on", gate]);
+        assert_eq!(run.status, Some(status), "{gate}: {}", run.stdout);
+    }
+}
