@@ -3,7 +3,7 @@
 use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::table::plain;
-use crate::view::{findings, kernels, measured, stages};
+use crate::view::{findings, headline, kernels, measured, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
@@ -102,6 +102,10 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
         ms(totals.kernel_ns),
         busy.unwrap_or_default()
     );
+    let lines = [headline::headline(analysis), headline::per_run(analysis)];
+    for line in lines.into_iter().flatten() {
+        let _ = writeln!(out, "{}", plain(&line));
+    }
 }
 
 fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {

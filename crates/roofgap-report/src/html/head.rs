@@ -2,6 +2,7 @@
 
 use super::markup::absent;
 use crate::bundle::Bundle;
+use crate::view::headline;
 use crate::view::numbers::{NONE, count, or_none, time};
 use crate::view::provenance::{self, missing};
 use crate::view::stages::own_times;
@@ -17,6 +18,7 @@ pub(super) fn head(bundle: Bundle<'_>) -> Markup {
     let unknown = |why: &str| html! { (NONE) " " small { "(" (why) ")" } };
     let pct = |value: Option<f64>| or_none(value, |v| format!("{v:.2} %"));
     html! {
+        @if let Some(headline) = headline::headline(analysis) { p.lead { (cut(&headline, 600)) } }
         dl.facts {
             (fact("Model", match workload {
                 Some(workload) => html! { (cut(&provenance::model(workload), 240)) },
@@ -32,6 +34,9 @@ pub(super) fn head(bundle: Bundle<'_>) -> Markup {
                 }))
             }
             (fact("Kernels", html! { (count(totals.kernel_count)) " launches, " (time(totals.kernel_ns)) }))
+            @if let Some(line) = headline::per_run(analysis) {
+                (fact("Per run", html! { (cut(line.trim_start_matches("per run: "), 400)) }))
+            }
             @if let Some(whole) = &analysis.whole {
                 (fact("All stages", html! {
                     "MFU " (pct(whole.mfu.as_ref().map(|m| m.by_wall_pct)))
@@ -79,6 +84,10 @@ fn card(analysis: &Analysis, stage: &Stage) -> Markup {
                 @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
                     dt { "Step" }
                     dd { (time(steps.p50_ns)) " " small { "p50 of " (count(steps.count)) } }
+                }
+                @if let Some(rate) = stage.tokens_per_s {
+                    dt { "Tokens/s" }
+                    dd { (count(rate.round() as u64)) @if let Some(token) = stage.token_ns { " " small { (time(token)) " per token" } } }
                 }
                 @for (name, about, value) in utilisation {
                     dt { (name) }

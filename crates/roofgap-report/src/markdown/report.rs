@@ -3,10 +3,10 @@
 use super::sections;
 use crate::bundle::Bundle;
 use crate::view::kernels::{MARKDOWN, counters as counter_table, table};
-use crate::view::measured;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::utilisation::work;
+use crate::view::{headline, measured};
 use roofgap_analyze::{About, Analysis};
 use std::fmt::Write;
 
@@ -20,8 +20,15 @@ pub fn report(bundle: Bundle<'_>) -> String {
     let mut section = |title: &str, body: &str| {
         let _ = write!(out, "\n## {title}\n\n{body}");
     };
+    let summary = sections::summary(analysis);
+    if !summary.is_empty() {
+        section("Summary", &summary);
+    }
     section("Findings", &sections::findings(analysis, usize::MAX, true));
     section("Stages", &sections::stages(analysis, true));
+    if !analysis.stages.is_empty() {
+        section("Per run", &headline::rates(analysis).markdown());
+    }
     section(
         "MFU and MBU",
         &(sections::utilisation(analysis) + &terms(analysis)),

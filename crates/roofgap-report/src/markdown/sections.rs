@@ -5,7 +5,7 @@ use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{
-    findings as findings_view, measured, stages as stages_view, utilisation as utilisation_view,
+    findings as findings_view, headline, measured, stages as stages_view, utilisation as utilisation_view,
 };
 use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
@@ -73,6 +73,14 @@ pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
         }
     }
     out
+}
+
+/// Renders the headline and the numbers of one run.
+pub(super) fn summary(analysis: &Analysis) -> String {
+    let per_run = headline::per_run(analysis).map(|line| format!("{}.", capitalized(&line)));
+    let lines = headline::headline(analysis).into_iter().chain(per_run);
+    let lines: Vec<String> = lines.map(|line| format!("{}\n", escape_line(&line))).collect();
+    lines.join("\n")
 }
 
 /// Renders MFU and MBU of each stage, and why some are missing.

@@ -4,10 +4,10 @@ use super::sections;
 use crate::bundle::Bundle;
 use crate::view::findings as findings_view;
 use crate::view::kernels::{MARKDOWN, by_time, table};
-use crate::view::measured;
 use crate::view::numbers::{ms, percent, plural};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
+use crate::view::{headline, measured};
 use roofgap_analyze::{About, Analysis, verdict};
 use std::fmt::Write;
 
@@ -27,6 +27,9 @@ const WHOLE: &str = "The whole capture, including loading and warm-up.\n\n";
 pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     let mut out = format!("# Summary: {}\n\n", escape(&bundle.context.title));
+    for line in first_lines(bundle) {
+        let _ = writeln!(out, "{}\n", escape_line(&line));
+    }
     for line in conclusions(bundle).into_iter().take(CONCLUSIONS) {
         let _ = writeln!(out, "- {line}");
     }
@@ -37,6 +40,9 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
     let aggregates = provenance::aggregates(analysis).markdown();
     section("Aggregates", &format!("{WHOLE}{aggregates}"));
     section("Per-Stage Timings", &sections::stages(analysis, false));
+    if !analysis.stages.is_empty() {
+        section("Per Run", &headline::rates(analysis).markdown());
+    }
     section("MFU", &sections::utilisation(analysis));
     section("Top Operators", &sections::operators(analysis, TOP));
     section("Top Kernels", &kernels(analysis));
@@ -79,17 +85,23 @@ fn first_sentence(text: &str) -> &str {
     end.map_or(text, |at| &text[..=at])
 }
 
+/// Lists the lines for a manager: the headline, the numbers of one run, the environment, and the next step.
+fn first_lines(bundle: Bundle<'_>) -> Vec<String> {
+    let analysis = bundle.analysis;
+    let mut lines: Vec<String> = headline::headline(analysis).into_iter().collect();
+    lines.extend(headline::per_run(analysis).map(|line| format!("{}.", capitalized(&line))));
+    lines.extend(headline::environment(bundle));
+    let first = analysis.findings.first();
+    lines.extend(first.map(|finding| format!("Next step: {}", first_sentence(&finding.action))));
+    lines
+}
+
 /// Lists the conclusions: what to fix first, the time of each stage, the top kernels, and what was not measured.
 fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
     let analysis = bundle.analysis;
     let mut lines = Vec::new();
     if let Some(first) = analysis.findings.first() {
-        let action = first_sentence(&first.action);
-        lines.push(format!(
-            "**Fix first: {}.** {}",
-            escape_line(&first.title),
-            escape_line(action)
-        ));
+        lines.push(format!("**Fix first: {}.**", escape_line(&first.title)));
         lines.push(escape_line(&format!("It {}.", findings_view::saving(first))));
     } else if !analysis.stages.is_empty() {
         lines.push(escape_line(&findings_view::none_found(analysis)));

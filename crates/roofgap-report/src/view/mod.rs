@@ -2,6 +2,7 @@
 //!
 //! - `numbers`: quantities formatted for people
 //! - `table`: a table and its text, Markdown and HTML forms
+//! - `headline`: the first lines, with time per token and the numbers of one run
 //! - `kernels`: tables of kernels, operators and counters
 //! - `measured`: launches that ncu measured without a timeline, and ncu's own rules
 //! - `stages`: the table of stages, and the sentences on each
@@ -10,6 +11,7 @@
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
 
 pub(crate) mod findings;
+pub(crate) mod headline;
 pub(crate) mod kernels;
 pub(crate) mod measured;
 pub(crate) mod numbers;

@@ -32,8 +32,26 @@ pub(crate) fn fixture(names: &[&str]) -> Case {
     fixture_with_stages(names, &[])
 }
 
+/// Reads fixtures with a model, prompt tokens and generated tokens.
+pub(crate) fn fixture_with_model(names: &[&str], model: &str, tokens: (u64, u64)) -> Case {
+    let options = Options {
+        model: Some(roofgap_analyze::model::preset(model).unwrap()),
+        tokens: roofgap_analyze::model::Tokens {
+            prompt: Some(tokens.0),
+            generated: Some(tokens.1),
+            ..Default::default()
+        },
+        ..Options::default()
+    };
+    analyzed(names, &[], options)
+}
+
 /// Reads fixtures with stages to replace or add, as `NAME=PATTERN`.
 pub(crate) fn fixture_with_stages(names: &[&str], stages: &[&str]) -> Case {
+    analyzed(names, stages, Options::default())
+}
+
+fn analyzed(names: &[&str], stages: &[&str], options: Options) -> Case {
     let paths: Vec<PathBuf> = names
         .iter()
         .map(|n| PathBuf::from("../../fixtures").join(n))
@@ -42,7 +60,7 @@ pub(crate) fn fixture_with_stages(names: &[&str], stages: &[&str]) -> Case {
     let mut options = Options {
         counters: input.counters,
         account: input.account,
-        ..Options::default()
+        ..options
     };
     for stage in stages {
         options.stages.set(stage).unwrap();

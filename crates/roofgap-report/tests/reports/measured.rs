@@ -1,6 +1,6 @@
 //! Reports of ncu input without a timeline.
 
-use crate::fixtures::fixture;
+use crate::fixtures::{fixture, fixture_with_model};
 use roofgap_report::{html, markdown, text};
 
 #[test]
@@ -41,4 +41,53 @@ fn savings_are_of_the_measured_launches() {
         text.contains("\nCounters\n"),
         "several shapes of a kernel have rows: {text}"
     );
+}
+
+/// The first lines say how fast decode is, what limits it, what could be gained and what to do.
+#[test]
+fn every_report_begins_with_what_a_manager_asks() {
+    let case = fixture_with_model(&["h200/dsocr2.sqlite.gz"], "deepseek_ocr2", (512, 8));
+    let summary = markdown::stakeholder_summary(case.bundle());
+    let first: Vec<&str> = summary.lines().filter(|line| !line.is_empty()).take(5).collect();
+    // 239.255 ms in 8 tokens; without 220.788 ms of gaps it would take 18.467 ms.
+    for words in [
+        "Decode takes 29.9 ms per token (33 tokens/s)",
+        "957 launches a step",
+        "CUDA graphs could make it up to 13 times as fast",
+    ] {
+        assert!(first[1].contains(words), "no {words:?} in {first:#?}");
+    }
+    // 81.996 ms of prefill and a first step.
+    assert!(
+        first[2].starts_with("Per run: prefill 82.0 ms, decode 239.3 ms, time to first token 1"),
+        "{first:#?}"
+    );
+    assert!(
+        first[3].starts_with("Environment: NVIDIA H200; model "),
+        "{first:#?}"
+    );
+    assert!(first[4].starts_with("Next step: Launch less often"), "{first:#?}");
+    let report = markdown::report(case.bundle());
+    let text = text::render(&case.analysis, text::TextOptions::default());
+    let page = html::page(case.bundle());
+    for report in [&report, &text, &page] {
+        assert!(
+            report.contains("Decode takes 29.9 ms per token (33 tokens/s)"),
+            "{report}"
+        );
+        assert!(report.contains("time to first token"), "{report}");
+        assert!(report.replace('\\', "").contains("deepseek_ocr2"), "{report}");
+    }
+    assert!(report.contains("\n## Per run\n"), "{report}");
+}
+
+#[test]
+fn without_tokens_the_first_line_is_about_steps() {
+    let case = fixture(&["h200/dsocr2.sqlite.gz"]);
+    let summary = markdown::stakeholder_summary(case.bundle());
+    assert!(
+        summary.contains("A step of decode takes 29.9 ms on average (33 steps/s)"),
+        "{summary}"
+    );
+    assert!(!summary.contains("tokens/s)"), "{summary}");
 }

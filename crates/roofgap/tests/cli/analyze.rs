@@ -241,3 +241,19 @@ fn a_packed_capture_and_an_unpacked_one_are_the_same() {
         assert_eq!(answer("a", &bytes), answer("b", &packed(&bytes)), "{name}");
     }
 }
+
+#[test]
+fn ncu_input_alone_names_its_device_and_judges_its_kernels() {
+    for name in ["ncu/mt_basic.ncu-rep.gz", "ncu/mt_basic_raw.csv.gz"] {
+        let analysis = json(&[name]);
+        assert_eq!(analysis["devices"][0]["name"], "NVIDIA H200", "{name}");
+        assert_eq!(analysis["totals"]["from"], "counters", "{name}");
+        assert_eq!(analysis["kernels"][0]["calls"], 5, "{name}");
+        let counters = &analysis["kernels"][0]["counters"];
+        assert_eq!(counters["bound"], "compute-bound", "{name}");
+        assert!(
+            counters["reason"].as_str().unwrap().contains("60 % of its peak"),
+            "{name}"
+        );
+    }
+}

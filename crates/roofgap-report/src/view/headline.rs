@@ -1,0 +1,210 @@
+//! The first lines of a report: time per token, what limits it, what could be gained, the numbers of one run, the environment.
+
+use super::numbers::{count, ms, or_none, time};
+use super::table::{Table, capitalized};
+use super::{measured, provenance};
+use crate::bundle::Bundle;
+use roofgap_analyze::{Analysis, Finding, Stage, StageKind, verdict};
+
+/// Facts of the environment that a manager asks for, beside GPU, model and engine.
+const FACTS: [&str; 4] = ["driver", "torch", "vllm", "transformers"];
+
+/// States in one sentence how fast the main stage is, what limits it, and what could be gained.
+pub(crate) fn headline(analysis: &Analysis) -> Option<String> {
+    if measured::alone(analysis) && analysis.stages.is_empty() {
+        return Some(format!("{}.", capitalized(&measured::summary(analysis))));
+    }
+    let stage = main_stage(analysis)?;
+    let mut parts = vec![capitalized(&pace(analysis, stage))];
+    parts.extend(limit(stage));
+    parts.extend(gain(analysis, stage));
+    Some(format!("{}.", parts.join("; ")))
+}
+
+/// Returns the stage that a reader asks about first: decode, else the one with the most time.
+fn main_stage(analysis: &Analysis) -> Option<&Stage> {
+    let decode = |stage: &&Stage| stage.kind == StageKind::Decode || stage.name == "decode";
+    let stages = &analysis.stages;
+    let longest = || stages.iter().max_by_key(|stage| stage.elapsed_ns());
+    stages.iter().find(decode).or_else(longest)
+}
+
+/// Says how long a token, a step or an instance takes.
+fn pace(analysis: &Analysis, stage: &Stage) -> String {
+    let name = &stage.name;
+    let rate = stage
+        .tokens_per_s
+        .map(|rate| format!("{} tokens/s", per_second(rate)));
+    let batch = analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
+    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+    match (steps, rate, stage.token_ns) {
+        (Some(_), Some(rate), Some(token)) if batch == 1 && stage.tokens.is_none() => {
+            format!("{name} takes {} per token ({rate})", time(token))
+        }
+        (Some(steps), Some(rate), _) => {
+            format!(
+                "a step of {name} takes {} on average ({rate})",
+                time(steps.mean_ns)
+            )
+        }
+        (Some(steps), None, _) if steps.mean_ns > 0 => format!(
+            "a step of {name} takes {} on average ({} steps/s)",
+            time(steps.mean_ns),
+            per_second(1e9 / steps.mean_ns as f64)
+        ),
+        (_, rate, _) => {
+            let each = match stage.instances {
+                0 | 1 => String::new(),
+                n => format!(" on average of {}", count(n)),
+            };
+            let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
+            format!("{name} takes {}{each}{rate}", time(of_instance(stage)))
+        }
+    }
+}
+
+/// Returns the mean time of an instance, ns.
+fn of_instance(stage: &Stage) -> i64 {
+    stage.elapsed_ns() / (stage.instances.max(1) as i64)
+}
+
+fn per_second(rate: f64) -> String {
+    if rate >= 10.0 {
+        count(rate.round() as u64)
+    } else {
+        format!("{rate:.2}")
+    }
+}
+
+/// Says what limits a stage; `None` where no GPU work was recorded for it.
+fn limit(stage: &Stage) -> Option<String> {
+    let verdict = verdict(stage);
+    let busy = stage.busy_share().filter(|_| stage.idle.is_some())?;
+    if verdict.label != "launch-bound" {
+        return Some(verdict.why);
+    }
+    let foreign = stage.each_device(stage.foreign_ns()) as f64 / stage.elapsed_ns().max(1) as f64;
+    let idle = 100.0 * (1.0 - busy - foreign).clamp(0.0, 1.0);
+    let launches = stage.steps.as_ref().and_then(|steps| steps.launches_per_step);
+    let launches = launches.map_or_else(String::new, |launches| {
+        format!(" ({} launches a step)", count(launches.round() as u64))
+    });
+    Some(format!(
+        "the GPU is idle {idle:.0} % of that time, above all because the CPU has not launched the next work yet{launches}"
+    ))
+}
+
+/// Says how much faster the stage could be without what its first finding is about.
+fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
+    let own = |finding: &&Finding| {
+        finding.stage.as_deref() == Some(stage.name.as_str()) && finding.id != "profiler-overhead"
+    };
+    let finding = analysis.findings.iter().find(own)?;
+    let elapsed = stage.elapsed_ns();
+    let rest = elapsed.saturating_sub(finding.bound_ns);
+    if elapsed <= 0 || rest <= 0 {
+        return None;
+    }
+    let times = elapsed as f64 / rest as f64;
+    let graphs = finding.id == "launch-bound"
+        && stage.steps.is_some()
+        && !finding.evidence.contains_key("graph_launches");
+    let what = if graphs {
+        "CUDA graphs".to_owned()
+    } else {
+        format!("fixing \"{}\"", finding.id)
+    };
+    (times >= 1.01).then(|| {
+        format!(
+            "{what} could make it up to {times:.*} times as fast",
+            decimals(times)
+        )
+    })
+}
+
+fn decimals(times: f64) -> usize {
+    if times >= 10.0 { 0 } else { 2 }
+}
+
+/// States the mean and the standard deviation of each stage over its instances, and the time to first token.
+pub(crate) fn per_run(analysis: &Analysis) -> Option<String> {
+    let named = |stage: &&Stage| stage.tokens.is_none() && stage.kind != StageKind::Whole;
+    let stages = analysis.stages.iter().filter(named);
+    let mut parts: Vec<String> = stages
+        .filter_map(|stage| {
+            let mean = stage.mean_ns?;
+            let spread = stage.std_ns.map(|std| {
+                format!(
+                    " ± {} (standard deviation of {})",
+                    time(std),
+                    count(stage.instances)
+                )
+            });
+            Some(format!(
+                "{} {}{}",
+                stage.name,
+                time(mean),
+                spread.unwrap_or_default()
+            ))
+        })
+        .collect();
+    let run = analysis.per_run.as_ref();
+    if let Some(ttft) = run.and_then(|run| run.ttft_ns) {
+        parts.push(format!(
+            "time to first token {} (prefill plus first decode step)",
+            time(ttft)
+        ));
+    }
+    (!parts.is_empty()).then(|| format!("per run: {}", parts.join(", ")))
+}
+
+/// Builds the table of mean, standard deviation and token rates of each stage.
+pub(crate) fn rates(analysis: &Analysis) -> Table {
+    Table::of(&analysis.stages)
+        .text("stage", |s: &Stage| s.name.clone())
+        .count("instances", |s| s.instances)
+        .ms("mean", |s| s.mean_ns)
+        .ms("std", |s| s.std_ns)
+        .number("step ms", |s| {
+            or_none(s.steps.as_ref(), |steps| ms(steps.mean_ns))
+        })
+        .number("ms per token", |s| or_none(s.token_ns, ms))
+        .number("tokens/s", |s| or_none(s.tokens_per_s, per_second))
+        .build()
+}
+
+/// States GPU, model, engine and tools in one line.
+pub(crate) fn environment(bundle: Bundle<'_>) -> Option<String> {
+    let analysis = bundle.analysis;
+    let mut facts: Vec<String> = Vec::new();
+    let mut gpus: Vec<(&str, usize)> = Vec::new();
+    for name in analysis
+        .devices
+        .iter()
+        .filter_map(|device| device.name.as_deref())
+    {
+        match gpus.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, number)) => *number += 1,
+            None => gpus.push((name, 1)),
+        }
+    }
+    facts.extend(gpus.into_iter().map(|(name, number)| match number {
+        1 => name.to_owned(),
+        number => format!("{number} x {name}"),
+    }));
+    let workload = analysis.workload.as_ref();
+    if facts.is_empty() {
+        facts.extend(workload.and_then(|w| w.device.clone()));
+    }
+    facts.extend(workload.map(|w| format!("model {}", provenance::model(w))));
+    facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
+    let wanted = |name: &str| FACTS.iter().any(|fact| name.eq_ignore_ascii_case(fact));
+    let known = bundle.context.environment.iter().filter(|(name, _)| wanted(name));
+    facts.extend(known.map(|(name, value)| format!("{name} {value}")));
+    let tools = analysis.sources.iter().filter_map(|source| {
+        let version = source.tool_version.as_deref()?;
+        Some(format!("{} {version}", source.format))
+    });
+    facts.extend(tools);
+    (!facts.is_empty()).then(|| format!("Environment: {}.", facts.join("; ")))
+}
