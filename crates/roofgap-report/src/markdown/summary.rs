@@ -4,11 +4,11 @@ use super::sections;
 use crate::bundle::Bundle;
 use crate::view::findings as findings_view;
 use crate::view::kernels::{MARKDOWN, by_time, table};
-use crate::view::numbers::{ms, percent, plural};
+use crate::view::numbers::{count, ms, percent, plural};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{headline, measured};
-use roofgap_analyze::{About, Analysis, verdict};
+use roofgap_analyze::{About, Analysis, Stage, verdict};
 use std::fmt::Write;
 
 /// The most operators and kernels listed.
@@ -96,6 +96,20 @@ fn first_lines(bundle: Bundle<'_>) -> Vec<String> {
     lines
 }
 
+/// States the time of a stage: the mean of several instances.
+fn each_instance(stage: &Stage) -> String {
+    match stage.mean_ns {
+        Some(mean) if stage.instances > 1 => {
+            format!(
+                "{} ms on average of {} instances",
+                ms(mean),
+                count(stage.instances)
+            )
+        }
+        _ => format!("{} ms", ms(stage.wall_ns)),
+    }
+}
+
 /// Lists the conclusions: what to fix first, the time of each stage, the top kernels, and what was not measured.
 fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
     let analysis = bundle.analysis;
@@ -110,9 +124,9 @@ fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
     for stage in &analysis.stages {
         let verdict = verdict(stage);
         lines.push(format!(
-            "{} takes {} ms ({} % of the stages): {}; {}.",
+            "{} takes {} ({} % of the stages): {}; {}.",
             escape(&stage.name),
-            ms(stage.wall_ns),
+            each_instance(stage),
             percent(stage.wall_ns, wall),
             verdict.label,
             verdict.why
@@ -147,7 +161,17 @@ fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::first_sentence;
+    use super::{each_instance, first_sentence};
+    use roofgap_analyze::Stage;
+
+    #[test]
+    fn the_time_of_several_instances_is_their_mean() {
+        let mut stage = Stage::default();
+        (stage.instances, stage.wall_ns, stage.mean_ns) = (3, 9_000_000, Some(3_000_000));
+        assert_eq!(each_instance(&stage), "3.000 ms on average of 3 instances");
+        stage.instances = 1;
+        assert_eq!(each_instance(&stage), "9.000 ms");
+    }
 
     #[test]
     fn a_sentence_ends_where_the_next_begins() {
