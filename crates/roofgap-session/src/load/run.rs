@@ -98,7 +98,6 @@ pub(crate) fn load(
         })
     });
     let options = Options {
-        model_name: None,
         stages,
         counters: counters.into_iter().collect(),
         model,

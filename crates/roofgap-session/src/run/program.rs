@@ -1,5 +1,6 @@
 //! The profiled program, as a command line for each phase.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::command::CommandLine;
