@@ -139,20 +139,24 @@ fn busy_with(stage: &Stage, busy: i64) -> (&'static str, String) {
 
 /// Describes the kind of copies that takes the most time, such as "host-to-device copies: 25.5 GB at 27.7 GB/s".
 fn main_copies(stage: &Stage) -> String {
-    let mut kinds: BTreeMap<CopyKind, (i64, Option<u64>)> = BTreeMap::new();
+    // Time of each kind, and bytes and time of the copies whose size is recorded.
+    let mut kinds: BTreeMap<CopyKind, (i64, u64, f64)> = BTreeMap::new();
     for row in &stage.copies {
-        let sum = kinds.entry(row.kind).or_insert((0, Some(0)));
+        let sum = kinds.entry(row.kind).or_default();
         sum.0 += row.total_ns;
-        sum.1 = sum.1.zip(row.bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
+        if let (Some(bytes), Some(rate)) = (row.bytes, row.bandwidth_bytes_per_s.filter(|rate| *rate > 0.0)) {
+            sum.1 = sum.1.saturating_add(bytes);
+            sum.2 += bytes as f64 / rate;
+        }
     }
-    let most = kinds.into_iter().max_by_key(|(_, (ns, _))| *ns);
+    let most = kinds.into_iter().max_by_key(|(_, (ns, ..))| *ns);
     match most {
         Some((CopyKind::Unknown, _)) | None => "copies".to_owned(),
-        Some((kind, (ns, Some(bytes)))) if ns > 0 => format!(
+        Some((kind, (_, bytes, seconds))) if seconds > 0.0 => format!(
             "{} copies: {} at {}/s",
             kind.as_str().replace(' ', "-"),
             size(bytes),
-            size((bytes as f64 * 1e9 / ns as f64) as u64)
+            size((bytes as f64 / seconds) as u64)
         ),
         Some((kind, _)) => format!("{} copies", kind.as_str().replace(' ', "-")),
     }
@@ -212,6 +216,7 @@ mod tests {
                 kind: CopyKind::HostToDevice,
                 bytes: Some(25_484_000_000),
                 total_ns: 920_000_000,
+                bandwidth_bytes_per_s: Some(27.7e9),
                 ..CopyRow::default()
             },
             CopyRow {

@@ -117,6 +117,7 @@ fn copies_by_direction_and_memory() {
         copy("HtoD (Pageable -> Device)", (300, 100), 500_000),
         copy("DtoD (Device -> Device)", (500, 10), 8_000_000),
         copy("DtoH (Device -> Host)", (600, 10), 0),
+        copy("DtoD (Device -> Device)", (700, 20), 0),
         event("kernel", "gemm", 7, (150, 75), ""),
     ];
     let analysis = kineto(&events, "", &Options::default());
@@ -137,7 +138,11 @@ fn copies_by_direction_and_memory() {
     assert_eq!(row(CopyKind::HostToDevice, Some(false)).overlapped_ns, 0);
     let within = row(CopyKind::DeviceToDevice, None);
     assert_eq!(within.link.as_deref(), Some("device memory"));
-    // 800 GB/s of 3,352 GB/s, read and written.
+    assert_eq!(
+        (within.calls, within.bytes, within.total_ns),
+        (2, Some(8_000_000), 30_000)
+    );
+    // 800 GB/s of 3,352 GB/s, read and written; the copy without a size does not count.
     assert_eq!(within.peak_pct.unwrap().round(), 48.0);
     let unsized_ = row(CopyKind::DeviceToHost, None);
     assert_eq!((unsized_.bytes, unsized_.bandwidth_bytes_per_s), (None, None));

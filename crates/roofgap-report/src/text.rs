@@ -91,8 +91,8 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
     if let Some(workload) = &analysis.workload {
         let _ = writeln!(out, "model: {}", plain(&provenance::model(workload)));
     }
-    for rank in &analysis.ranks {
-        let _ = writeln!(out, "rank: {}", gpu_work::rank(rank));
+    for rank in gpu_work::ranks(analysis) {
+        let _ = writeln!(out, "rank: {rank}");
     }
     if let Some(engine) = &analysis.engine {
         let _ = writeln!(out, "engine: {}", plain(&provenance::engine(engine)));

@@ -1,5 +1,7 @@
 //! Collectives: their names in frameworks and kernels, and the bus factors of nccl-tests.
 
+use crate::names::short_name;
+
 /// A collective, or a transfer between two ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum CollectiveKind {
@@ -47,8 +49,7 @@ impl CollectiveKind {
     /// Returns the collective that the name of a kernel tells.
     pub(super) fn of_kernel(name: &str) -> Option<Self> {
         // Parameters and template arguments name types.
-        let function = name.split(['(', '<']).next().unwrap_or_default();
-        let function = letters(function);
+        let function = letters(&short_name(name));
         let of_nccl = ["nccldevkernel", "ncclkernel"]
             .iter()
             .find_map(|prefix| function.strip_prefix(prefix));
@@ -146,6 +147,10 @@ mod tests {
             ),
             (
                 "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)",
+                Some(AllReduce),
+            ),
+            (
+                "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)",
                 Some(AllReduce),
             ),
             ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", None),

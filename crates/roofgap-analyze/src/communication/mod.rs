@@ -4,7 +4,7 @@ mod collective;
 
 use crate::names::{Family, family, short_name};
 use crate::result::CommunicationRow;
-use crate::timeline::{CoveredTime, IntervalSet, device_number};
+use crate::timeline::{CoveredTime, device_number};
 use collective::CollectiveKind;
 use roofgap_trace::{DeviceId, NameId, OpKind, Trace};
 use rustc_hash::FxHashMap;
@@ -20,9 +20,10 @@ enum Performed {
 #[derive(Default)]
 struct Sum {
     calls: u64,
-    bytes: Option<u64>,
     total_ns: i64,
     exposed_ns: i64,
+    /// Size of the messages whose size is recorded, bytes, and their time, ns.
+    sized: (u64, i64),
 }
 
 /// Builds the table of communication, most time first.
@@ -38,10 +39,7 @@ pub(crate) fn table(trace: &Trace) -> Vec<CommunicationRow> {
         OpKind::Graph => true,
         OpKind::Copy | OpKind::Set => false,
     };
-    let compute: Vec<CoveredTime> = IntervalSet::by_device(trace, computes)
-        .into_iter()
-        .map(CoveredTime::of)
-        .collect();
+    let compute = CoveredTime::beside(trace, communicates, computes);
     let no_group = (NameId::default(), 0);
     let mut sums: FxHashMap<(DeviceId, Performed, bool, (NameId, u32)), Sum> = FxHashMap::default();
     for op in (0..ops.len()).filter(|&op| communicates(op)) {
@@ -54,13 +52,13 @@ pub(crate) fn table(trace: &Trace) -> Vec<CommunicationRow> {
         let group = described.map_or(no_group, |collective| (collective.group, collective.group_size));
         let sum = sums
             .entry((ops.device[op], performed, described.is_some(), group))
-            .or_insert_with(|| Sum {
-                bytes: Some(0),
-                ..Sum::default()
-            });
+            .or_default();
         let size = described.and_then(|collective| collective.input_bytes.max(collective.output_bytes));
         sum.calls += 1;
-        sum.bytes = sum.bytes.zip(size).and_then(|(sum, size)| sum.checked_add(size));
+        if let Some(size) = size {
+            sum.sized.0 = sum.sized.0.saturating_add(size);
+            sum.sized.1 += ops.duration(op);
+        }
         sum.total_ns += ops.duration(op);
         let hidden = compute.get(ops.device[op].index());
         let hidden = hidden.map_or(0, |covered| covered.overlap(ops.start[op], ops.end[op]));
@@ -74,7 +72,8 @@ pub(crate) fn table(trace: &Trace) -> Vec<CommunicationRow> {
                 Performed::Known(kind) => kind.bus_factor(size),
                 Performed::Named(_) => None,
             };
-            let moved = sum.bytes.filter(|bytes| *bytes > 0 && sum.total_ns > 0);
+            let (bytes, ns) = sum.sized;
+            let bytes = Some(bytes).filter(|bytes| *bytes > 0);
             CommunicationRow {
                 rank,
                 device: device_number(trace, device),
@@ -86,12 +85,12 @@ pub(crate) fn table(trace: &Trace) -> Vec<CommunicationRow> {
                 group: Some(trace.names.get(group).to_owned()).filter(|name| described && !name.is_empty()),
                 group_size: Some(size).filter(|size| *size > 0),
                 calls: sum.calls,
-                bytes: sum.bytes,
+                bytes,
                 total_ns: sum.total_ns,
                 exposed_ns: sum.exposed_ns,
                 bus_bandwidth_bytes_per_s: factor
-                    .zip(moved)
-                    .map(|(factor, bytes)| factor * bytes as f64 * 1e9 / sum.total_ns as f64),
+                    .zip(bytes.filter(|_| ns > 0))
+                    .map(|(factor, bytes)| factor * bytes as f64 * 1e9 / ns as f64),
             }
         })
         .collect();

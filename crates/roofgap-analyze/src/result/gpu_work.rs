@@ -59,13 +59,13 @@ pub struct CopyRow {
     pub device: Option<u32>,
     /// Direction.
     pub kind: CopyKind,
-    /// Amount, bytes; `None` if the size of a copy is not recorded.
+    /// Amount of the copies whose size is recorded, bytes; `None` without any.
     pub bytes: Option<u64>,
     /// Total time, ns.
     pub total_ns: i64,
     /// Number of copies.
     pub calls: u64,
-    /// `bytes` divided by `total_ns`, bytes per second.
+    /// `bytes` divided by the time of those copies, bytes per second.
     pub bandwidth_bytes_per_s: Option<f64>,
     /// True for pinned host memory, false for pageable; `None` without host memory or where unknown.
     pub pinned: Option<bool>,
@@ -107,7 +107,7 @@ pub struct CommunicationRow {
     pub group_size: Option<u32>,
     /// Number of kernels.
     pub calls: u64,
-    /// Message size as nccl-tests counts it (the larger of input and output of the rank), summed, bytes; `None` if not recorded.
+    /// Recorded message sizes as nccl-tests counts them (the larger of input and output of the rank), summed, bytes; `None` without any.
     pub bytes: Option<u64>,
     /// Total kernel time, ns.
     pub total_ns: i64,

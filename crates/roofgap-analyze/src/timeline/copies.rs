@@ -1,7 +1,7 @@
 //! Copies by device, direction and kind of host memory.
 
 use super::device_number;
-use super::interval::{CoveredTime, IntervalSet};
+use super::interval::CoveredTime;
 use crate::gpu::{CopyLinks, UserLimits};
 use crate::result::{CopyKind, CopyRow};
 use roofgap_trace::{DeviceId, MemoryKind, NameId, OpKind, Trace};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 /// Measures copies against the kernels beside them and the links of their devices.
 pub(crate) struct CopyMeter<'a> {
     trace: &'a Trace,
-    /// Times of kernels and graphs, by device; empty without copies.
+    /// Times of the kernels and graphs beside copies, by device.
     kernels: Vec<CoveredTime>,
     links: Vec<CopyLinks>,
     kinds: FxHashMap<NameId, CopyKind>,
@@ -20,9 +20,10 @@ pub(crate) struct CopyMeter<'a> {
 #[derive(Default)]
 struct Sum {
     calls: u64,
-    bytes: Option<u64>,
     total_ns: i64,
     overlapped_ns: i64,
+    /// Amount of the copies whose size is recorded, bytes, and their time, ns.
+    sized: (u64, i64),
 }
 
 impl<'a> CopyMeter<'a> {
@@ -35,14 +36,15 @@ impl<'a> CopyMeter<'a> {
                 .entry(name)
                 .or_insert_with(|| copy_kind(trace.names.get(name)));
         }
+        let copies = |op: usize| ops.kind[op] == OpKind::Copy;
         let computes = |op: usize| matches!(ops.kind[op], OpKind::Kernel | OpKind::Graph);
         let kernels = match kinds.is_empty() {
             true => Vec::new(),
-            false => IntervalSet::by_device(trace, computes),
+            false => CoveredTime::beside(trace, copies, computes),
         };
         Self {
             trace,
-            kernels: kernels.into_iter().map(CoveredTime::of).collect(),
+            kernels,
             links: trace
                 .devices
                 .iter()
@@ -62,31 +64,28 @@ impl<'a> CopyMeter<'a> {
             let device = ops.device[op];
             let sum = sums
                 .entry((device, kind, is_pinned(transfer.memory)))
-                .or_insert_with(|| Sum {
-                    bytes: Some(0),
-                    ..Sum::default()
-                });
-            // A copy moves something; 0 stands for a size that was not recorded.
-            let size = Some(transfer.bytes).filter(|bytes| *bytes > 0);
+                .or_default();
             sum.calls += 1;
-            sum.bytes = sum.bytes.zip(size).and_then(|(sum, size)| sum.checked_add(size));
             sum.total_ns += ops.duration(op);
+            // A copy moves something; 0 stands for a size that was not recorded.
+            if transfer.bytes > 0 {
+                sum.sized.0 = sum.sized.0.saturating_add(transfer.bytes);
+                sum.sized.1 += ops.duration(op);
+            }
             let kernels = self.kernels.get(device.index());
             sum.overlapped_ns += kernels.map_or(0, |times| times.overlap(ops.start[op], ops.end[op]));
         }
         let mut table: Vec<CopyRow> = sums
             .into_iter()
             .map(|((device, kind, pinned), sum)| {
-                let bandwidth = sum
-                    .bytes
-                    .filter(|_| sum.total_ns > 0)
-                    .map(|bytes| bytes as f64 * 1e9 / sum.total_ns as f64);
+                let (bytes, ns) = sum.sized;
+                let bandwidth = (ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
                 let link = self.links.get(device.index()).and_then(|links| links.peak(kind));
                 let peak = link.as_ref().map(|link| link.bytes_per_s);
                 CopyRow {
                     device: device_number(self.trace, device),
                     kind,
-                    bytes: sum.bytes,
+                    bytes: Some(bytes).filter(|bytes| *bytes > 0),
                     total_ns: sum.total_ns,
                     calls: sum.calls,
                     bandwidth_bytes_per_s: bandwidth,

@@ -37,7 +37,7 @@ impl IntervalSet {
     }
 
     /// Collects the times of the GPU operations for which `keep` holds, by device.
-    pub(crate) fn by_device(trace: &Trace, keep: impl Fn(usize) -> bool) -> Vec<Self> {
+    pub(crate) fn by_device(trace: &Trace, mut keep: impl FnMut(usize) -> bool) -> Vec<Self> {
         let ops = &trace.ops;
         let mut sets = vec![Self::default(); trace.devices.len()];
         for row in (0..ops.len()).filter(|&row| keep(row)) {
@@ -104,6 +104,12 @@ impl IntervalSet {
             .sum()
     }
 
+    /// Tells whether any part of `start..end` is covered; `near` as above.
+    fn touches_near(&self, start: Ns, end: Ns, near: &mut usize) -> bool {
+        *near = self.first_after(start, *near);
+        self.0.get(*near).is_some_and(|&(s, _)| s < end)
+    }
+
     /// The first interval that ends after a moment, searched in growing steps from a guess.
     fn first_after(&self, moment: Ns, guess: usize) -> usize {
         let before = |at: usize| self.0.get(at).is_some_and(|&(_, e)| e <= moment);
@@ -158,6 +164,25 @@ impl CoveredTime {
         }
     }
 
+    /// Collects the times of the operations for which `beside` holds, by device, as far as they run at the same time as one for
+    /// which `these` holds: few do, so that this takes little memory.
+    pub(crate) fn beside(
+        trace: &Trace,
+        these: impl Fn(usize) -> bool,
+        beside: impl Fn(usize) -> bool,
+    ) -> Vec<Self> {
+        let ops = &trace.ops;
+        let these = IntervalSet::by_device(trace, these);
+        let mut near = vec![0; these.len()];
+        let sets = IntervalSet::by_device(trace, |op| {
+            let device = ops.device[op].index();
+            let touches =
+                |(set, near): (&IntervalSet, &mut usize)| set.touches_near(ops.start[op], ops.end[op], near);
+            beside(op) && these.get(device).zip(near.get_mut(device)).is_some_and(touches)
+        });
+        sets.into_iter().map(Self::of).collect()
+    }
+
     /// Returns the time covered in `start..end`, ns.
     pub(crate) fn overlap(&self, start: Ns, end: Ns) -> Ns {
         self.until(end) - self.until(start)
@@ -208,6 +233,8 @@ mod tests {
             let (from, to) = (probe.0, probe.0 + probe.1);
             prop_assert_eq!(union.overlap(from, to), (from..to).filter(|t| covered(*t)).count() as i64);
             prop_assert_eq!(CoveredTime::of(union.clone()).overlap(from, to), union.overlap(from, to));
+            let touches = union.touches_near(from, to, &mut 0);
+            prop_assert_eq!(touches, union.intervals().iter().any(|(s, e)| *s < to && *e > from));
             for guess in 0..=union.intervals().len() + 1 {
                 let mut near = guess;
                 prop_assert_eq!(union.overlap_near(from, to, &mut near), union.overlap(from, to));

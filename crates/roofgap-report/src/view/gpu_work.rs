@@ -1,6 +1,6 @@
 //! GPU work other than kernels by name: copies, whole graphs and communication; ranks.
 
-use super::numbers::{NONE, count, or_none, percent, plural, size, time};
+use super::numbers::{NONE, count, or_none, percent, size, time};
 use super::table::Table;
 use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo, Stage};
 
@@ -65,9 +65,12 @@ pub(crate) fn communication(analysis: &Analysis) -> Table {
         .build()
 }
 
-/// Names a rank and the size of its job.
-pub(crate) fn rank(rank: &RankInfo) -> String {
-    format!("{} of {}", rank.rank, plural(u64::from(rank.world_size), "rank"))
+/// Names the ranks of jobs with several of them.
+pub(crate) fn ranks(analysis: &Analysis) -> Vec<String> {
+    let several = analysis.ranks.iter().filter(|rank| rank.world_size > 1);
+    several
+        .map(|rank: &RankInfo| format!("{} of {} ranks", rank.rank, count(u64::from(rank.world_size))))
+        .collect()
 }
 
 /// Describes the whole graphs of a stage.

@@ -84,8 +84,8 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
     for gpu in &bundle.analysis.devices {
         table.row([format!("GPU {}", gpu.id), device(gpu)]);
     }
-    for rank in &bundle.analysis.ranks {
-        table.row(["rank".to_owned(), gpu_work::rank(rank)]);
+    for rank in gpu_work::ranks(bundle.analysis) {
+        table.row(["rank".to_owned(), rank]);
     }
     if let Some(w) = &bundle.analysis.workload {
         let facts = [
