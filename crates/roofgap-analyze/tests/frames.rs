@@ -119,7 +119,7 @@ fn larger_steps_of_an_engine_are_prefill() {
     assert_eq!((engine, told_by), ("vLLM", "frames"));
     assert_eq!(
         phases,
-        "steps with at least 4 times the blocks in their largest normalization of all smaller ones are prefill, and may also generate"
+        "steps whose largest normalization grid is at least 4 times that of all others are prefill, and may also generate"
     );
     let prefill = &analyzed.analysis.stages[0];
     assert_eq!(prefill.requests.unwrap().generation, None, "not known");

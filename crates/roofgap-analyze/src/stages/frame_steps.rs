@@ -204,9 +204,11 @@ fn works(trace: &Trace, steps: usize, step_of_op: impl Fn(usize) -> Option<usize
 /// Returns the phase that an attention kernel is made for, where its name says it. Kernels for prompts that some libraries use for
 /// single tokens too (FlashInfer's paged prefill) say nothing.
 fn attention_phase(name: &str) -> Option<StageKind> {
-    const GENERATION: [&str; 6] = [
+    const GENERATION: [&str; 8] = [
         "decode",
         "paged_attention_v",
+        "paged_attention_ll4mi",
+        "unified_attention_3d",
         "forgen",
         "splitkv_mla",
         "_fwd_grouped_kernel_stage1",
@@ -219,6 +221,7 @@ fn attention_phase(name: &str) -> Option<StageKind> {
     }
     let context = (has(&"fmhasm") && has(&"context"))
         || has(&"context_attention")
+        || has(&"fmhabatchprefill")
         || (has(&"prefill") && !has(&"batchprefillwithpaged"));
     context.then_some(StageKind::Prefill)
 }
@@ -262,7 +265,7 @@ fn kinds(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
 fn by_size(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
     let has_rows = steps.iter().all(|(_, _, work)| work.rows > 0);
     let (what, size): (_, fn(&StepWork) -> f64) = if has_rows {
-        ("blocks in their largest normalization", |work| work.rows as f64)
+        ("largest normalization grid", |work| work.rows as f64)
     } else {
         ("kernel time", |work| work.kernel_ns as f64)
     };
@@ -284,7 +287,7 @@ fn by_size(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) 
                 }
             };
             let told_by = format!(
-                "steps with at least {LARGER:.0} times the {what} of all smaller ones are prefill, and may also generate"
+                "steps whose {what} is at least {LARGER:.0} times that of all others are prefill, and may also generate"
             );
             (steps.iter().map(kind).collect(), told_by)
         }
@@ -292,5 +295,53 @@ fn by_size(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) 
             vec![StageKind::Custom; steps.len()],
             "nothing in the capture tells prefill and decode apart, so all steps are one stage".into(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attention_kernels_of_one_phase_are_known() {
+        let (context, generation) = (Some(StageKind::Prefill), Some(StageKind::Decode));
+        for (name, phase) in [
+            (
+                "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
+                context,
+            ),
+            (
+                "void ck_tile::kentry<(int)2, ck_tile::FmhaBatchPrefillWithPagedKVCacheKernel<>>()",
+                context,
+            ),
+            (
+                "void flashinfer::BatchPrefillWithRaggedKVCacheKernel<flashinfer::KernelTraits<>>()",
+                context,
+            ),
+            (
+                "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<>>()",
+                None,
+            ),
+            (
+                "void flashinfer::BatchDecodeWithPagedKVCacheKernel<2, 4>()",
+                generation,
+            ),
+            (
+                "void vllm::paged_attention_v2_kernel<__half, __half, 128, 16>()",
+                generation,
+            ),
+            (
+                "void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>()",
+                generation,
+            ),
+            ("kernel_unified_attention_3d", generation),
+            ("kernel_unified_attention_2d", None),
+            (
+                "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64>>()",
+                None,
+            ),
+        ] {
+            assert_eq!(attention_phase(name), phase, "{name}");
+        }
     }
 }
