@@ -304,7 +304,7 @@ mod tests {
             let db = Connection::open_in_memory().unwrap();
             db.execute_batch("CREATE TABLE CUPTI_X (start INTEGER, name TEXT)")
                 .unwrap();
-            for at in 0..50 {
+            for at in 0..600 {
                 db.execute("INSERT INTO CUPTI_X VALUES (?1, 'k')", [at]).unwrap();
             }
             db
@@ -320,6 +320,6 @@ mod tests {
             Mutator::new(seed).mutate_tables(&db).unwrap();
             changed += usize::from(content(&db) != original);
         }
-        assert!(changed > 40, "{changed}");
+        assert!(changed > 30, "{changed}");
     }
 }
