@@ -861,24 +861,17 @@ fn cheaper_ways_of_recording_have_the_same_kernels() {
 
 #[test]
 fn only_the_last_events_are_kept() {
-    // By time, and by size: the whole capture has several MB.
-    let by_time = [("ROOFGAP_NATIVE_LAST_MS", "1")];
-    let by_size = [
+    // By size: the whole capture has several MB. When a segment ends by time depends on the load of the machine.
+    let settings = [
         ("ROOFGAP_NATIVE_LAST_MS", "3600000"),
         ("ROOFGAP_NATIVE_MAX_MB", "1"),
     ];
-    for settings in [&by_time[..], &by_size] {
-        last_events(settings);
-    }
-}
-
-fn last_events(settings: &[(&str, &str)]) {
-    let run = run("many", settings);
+    let run = run("many", &settings);
     assert!(run.status.success());
     let sizes = run.files().into_iter().map(|path| path.metadata().unwrap().len());
     let bytes: u64 = sizes.sum();
     // Half of the limit in each file, and the frame that exceeds it.
-    assert!(settings.len() == 1 || bytes < 2 << 20, "{bytes}");
+    assert!(bytes < 2 << 20, "{bytes}");
     let files = run.files();
     assert_eq!(files.len(), 2, "{files:?}");
     assert_eq!(files[1], older_segment(&files[0]));

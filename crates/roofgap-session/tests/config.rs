@@ -84,7 +84,7 @@ fn every_option_of_every_group_composes() {
                 ..Default::default()
             };
             match choice.as_str() {
-                "workload=command" => props.program = vec!["true".to_owned()],
+                "workload=command" | "workload=server" => props.program = vec!["true".to_owned()],
                 "workload=hf" => props.overrides.push("model=deepseek_ocr2".to_owned()),
                 "workload=hydra" => props.overrides.push("workload.module=a.b".to_owned()),
                 _ => {}

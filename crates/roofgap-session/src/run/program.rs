@@ -187,6 +187,8 @@ impl Program {
     pub(crate) fn serving_engine(&self) -> Option<&'static str> {
         match &self.kind {
             Kind::Command(command) => serving_engine(&command.words),
+            // Servers start processes of their own.
+            Kind::Server { config, .. } => serving_engine(&config.workload.words()).or(Some("a server")),
             _ => None,
         }
     }
