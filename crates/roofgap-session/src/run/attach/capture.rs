@@ -138,6 +138,8 @@ fn begin(watched: &Watched) -> Result<Vec<Recorded>, AttachError> {
 
 /// Begins a new file in a process and turns the recording on.
 fn arm(process: WatchedProcess) -> Result<Recorded, ControlError> {
+    // Records of an earlier window that CUPTI still holds belong to the earlier file.
+    ask(&process.socket, "flush")?;
     ask(&process.socket, "cut")?;
     let before = status(&process.socket)?;
     let refused = match ask(&process.socket, "arm") {
