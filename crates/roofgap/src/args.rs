@@ -249,6 +249,9 @@ pub(crate) struct Report {
     /// Overrides of the run's configuration, such as model=qwen3_8b workload.prompt_tokens=512 workload.tokens=64
     #[arg(value_name = "OVERRIDE")]
     pub(crate) overrides: Vec<String>,
+    /// Account of `roofgap load` whose requests the server of a captured window served
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requests: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) base: Base,
 }

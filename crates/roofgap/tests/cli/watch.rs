@@ -99,6 +99,30 @@ impl Bench {
         serde_json::from_str(&done.stdout).unwrap()
     }
 
+    /// Adds requests to the run of an answer, and checks that its reports have them.
+    fn add_requests(&self, answer: &Run) {
+        let answer: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap();
+        let run = self.path("runs").join(answer["run_id"].as_str().unwrap());
+        let load = self.path("load.json");
+        let account = r#"{"schema": "roofgap.workload/1", "requests": {"sent": 5, "completed": 5}}"#;
+        std::fs::write(&load, account).unwrap();
+        let args = [
+            "report",
+            run.to_str().unwrap(),
+            "--requests",
+            load.to_str().unwrap(),
+        ];
+        let done: Run = self.roofgap(&args).output().unwrap().into();
+        assert_eq!(done.status, Some(0), "{}", done.stderr);
+        let metrics = std::fs::read(run.join("metrics.json")).unwrap();
+        let metrics: serde_json::Value = serde_json::from_slice(&metrics).unwrap();
+        assert_eq!(metrics["requests"]["completed"], 5);
+        std::fs::write(&load, r#"{"schema": "roofgap.workload/1"}"#).unwrap();
+        let none: Run = self.roofgap(&args).output().unwrap().into();
+        assert_eq!(none.status, Some(2));
+        assert!(none.stderr.contains("has no requests"), "{}", none.stderr);
+    }
+
     /// Captures with `--out`; returns the output and the analysis.
     fn capture(&self, args: &[&str]) -> (Run, serde_json::Value) {
         let runs = self.path("runs");
@@ -143,8 +167,10 @@ fn windows_of_a_running_program_become_runs() {
             .collect();
         assert!(!losses.iter().any(|id| id.starts_with("capture_")), "{losses:?}");
     }
-    let (_, metrics) = bench.capture(&["latest", "--for", "300ms"]);
+    let (answer, metrics) = bench.capture(&["latest", "--for", "300ms"]);
     assert!(metrics["totals"]["kernel_count"].as_u64().unwrap() > 0);
+    assert!(metrics["requests"].is_null());
+    bench.add_requests(&answer);
     // The program has run on, and ends as it would alone.
     assert!(child.try_wait().unwrap().is_none());
     drop(child.stdin.take());
@@ -156,6 +182,44 @@ fn windows_of_a_running_program_become_runs() {
     let done: Run = bench.roofgap(&["capture", "latest"]).output().unwrap().into();
     assert_eq!(done.status, Some(2));
     assert!(done.stderr.contains("no program is watched"), "{}", done.stderr);
+}
+
+#[test]
+fn an_interrupted_capture_is_kept_and_leaves_the_program_dormant() {
+    let bench = Bench::new();
+    let mut child = bench.watch("loop", 1);
+    let runs = bench.path("runs");
+    let mut capture = bench
+        .roofgap(&[
+            "capture",
+            "latest",
+            "--for",
+            "10m",
+            "--out",
+            runs.to_str().unwrap(),
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(capture.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with("run "), "{line}");
+    // One window at a time.
+    let busy: Run = bench.roofgap(&["capture", "latest"]).output().unwrap().into();
+    assert_eq!(busy.status, Some(3), "{}", busy.stderr);
+    assert!(busy.stderr.contains("captured already"), "{}", busy.stderr);
+    let pid = capture.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(capture.wait().unwrap().code(), Some(130));
+    let run = std::fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    assert!(run.join("metrics.json").is_file());
+    // A capture that finds the program armed would be refused.
+    bench.capture(&["latest", "--steps", "3"]);
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }
 
 #[test]

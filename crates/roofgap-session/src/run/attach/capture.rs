@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use roofgap_collect::child::Cancel;
 use roofgap_collect::clock;
+use roofgap_collect::command::{CommandLine, word_of_text};
 use roofgap_collect::rundir::RunDir;
 use roofgap_collect::watch::{ControlError, Watched, WatchedProcess, ask, status};
+use roofgap_trace::native::older_segment;
 
 use super::error::AttachError;
 use crate::config::{ConfigProps, compose};
@@ -21,13 +23,19 @@ use crate::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, SessionRecord
 /// Longest window. A busy program fills a disk in a longer one.
 pub const LONGEST_WINDOW: Duration = Duration::from_secs(600);
 
-/// Interval between looks at the program.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval between looks at the program. Each wakes a thread in it, so that a window by time has few.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Interval between looks at a program whose steps are counted.
+const LOOK_AT_STEPS: Duration = Duration::from_millis(20);
 
 /// Time for work that was launched in the window to end, before the records are collected for the last time.
 const SETTLE: Duration = Duration::from_millis(250);
 
 const PHASE: PhaseName = PhaseName::Timeline;
+
+/// Mode of a run without a baseline and counters.
+const MODE: &str = "light";
 
 /// Length of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +55,13 @@ impl WindowLength {
     fn limit(self) -> Duration {
         match self {
             Self::Time(limit) | Self::Steps { limit, .. } => limit,
+        }
+    }
+
+    fn look(self) -> Duration {
+        match self {
+            Self::Time(_) => LOOK,
+            Self::Steps { .. } => LOOK_AT_STEPS,
         }
     }
 }
@@ -142,6 +157,8 @@ fn arm(process: WatchedProcess) -> Result<Recorded, ControlError> {
     ask(&process.socket, "flush")?;
     ask(&process.socket, "cut")?;
     let before = status(&process.socket)?;
+    // Nothing of it is mistaken for the window, if the cut at its end fails.
+    let _ = std::fs::remove_file(older_segment(&before.file));
     let refused = match ask(&process.socket, "arm") {
         Ok(_) => None,
         Err(ControlError::Refused { why }) => Some(why),
@@ -163,6 +180,7 @@ fn record(
 ) -> Result<Outcome, AttachError> {
     let composed = compose(&ConfigProps {
         program: props.watched.registration.command.clone(),
+        overrides: vec![format!("run.mode={MODE}")],
         ..ConfigProps::default()
     })?;
     let base = props
@@ -222,7 +240,7 @@ fn wait(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &mut Ve
     let began = Instant::now();
     let limit = props.length.limit();
     while began.elapsed() < limit && !context.is_cancelled() {
-        std::thread::sleep(LOOK.min(limit.saturating_sub(began.elapsed())));
+        std::thread::sleep(props.length.look().min(limit.saturating_sub(began.elapsed())));
         let found = props.watched.processes();
         if found.is_empty() {
             context.warn(PHASE, "the program ended before the window did".to_owned());
@@ -282,8 +300,10 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
         }
     }
     let account = props.watched.account();
-    if account.is_file() {
-        let copied = std::fs::copy(&account, context.layout.native_account());
+    // A server that `roofgap load` started has its account beside that of the load.
+    let accounts = [account.clone(), roofgap_load::server_account_path(&account)];
+    if let Some(account) = accounts.iter().find(|path| path.is_file()) {
+        let copied = std::fs::copy(account, context.layout.native_account());
         context.note_output(PHASE, copied.map(|_| context.layout.native_account()));
     }
     captures.retain(|capture| context.output(PHASE, capture));
@@ -310,7 +330,7 @@ fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Resul
         .ok_or_else(|| std::io::Error::other("a capture without a name"))?;
     let to = context.layout.native().join(name);
     let source = if is_cut {
-        roofgap_trace::native::older_segment(file)
+        older_segment(file)
     } else {
         file.to_owned()
     };
@@ -322,14 +342,23 @@ fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Resul
     Ok(to)
 }
 
+/// Quotes the command line for a shell.
+fn repeat_command(words: &[String]) -> String {
+    let (program, args) = words
+        .split_first()
+        .map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
+    let args = args.iter().map(|word| word_of_text(word));
+    CommandLine::new(word_of_text(program)).args(args).to_string()
+}
+
 fn new_record(props: &CaptureProps, run_dir: &RunDir) -> SessionRecord {
     SessionRecord {
         schema: SCHEMA.to_owned(),
         run_id: run_dir.id().to_string(),
         roofgap_version: props.version.clone(),
         command_line: props.command_line.clone(),
-        repeat_command: props.command_line.join(" "),
-        mode: "light".to_owned(),
+        repeat_command: repeat_command(&props.command_line),
+        mode: MODE.to_owned(),
         workload: "command".to_owned(),
         started: clock::now().to_string(),
         finished: None,

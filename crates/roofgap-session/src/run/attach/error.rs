@@ -31,6 +31,9 @@ pub enum AttachError {
     /// The program cannot start.
     #[error("cannot start {program}: {source}")]
     Start { program: String, source: std::io::Error },
+    /// Requests cannot be added to a run.
+    #[error("cannot add the requests of {}: {why}", path.display())]
+    Requests { path: PathBuf, why: String },
     /// No process has loaded the collector.
     #[error(
         "process {pid} has not loaded the collector: it has used neither CUDA nor NVTX yet, or it was started without the environment \

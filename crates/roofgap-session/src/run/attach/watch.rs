@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_collect::file::write_atomic;
@@ -14,6 +15,9 @@ use crate::run::native::NativeLibrary;
 
 /// Size limit of the two files of a process, MB. Half of it is the limit of a window.
 const MAX_MB: u64 = 16_384;
+
+/// Time beyond the longest window after which the collector turns itself off.
+const ARMED_MARGIN: Duration = Duration::from_secs(10);
 
 /// A program to watch.
 #[derive(Debug)]
@@ -79,7 +83,12 @@ fn command(
             "ROOFGAP_NATIVE_LAST_MS",
             (6 * LONGEST_WINDOW.as_millis()).to_string(),
         )
-        .env("ROOFGAP_NATIVE_MAX_MB", MAX_MB.to_string());
+        .env("ROOFGAP_NATIVE_MAX_MB", MAX_MB.to_string())
+        // A capture that was killed leaves the collector armed.
+        .env(
+            "ROOFGAP_NATIVE_MAX_S",
+            (LONGEST_WINDOW + ARMED_MARGIN).as_secs().to_string(),
+        );
     Some(line)
 }
 
@@ -116,6 +125,7 @@ mod tests {
             ("ROOFGAP_NATIVE_CONTROL", "/run/7-1"),
             ("ROOFGAP_NATIVE_DORMANT", "1"),
             ("ROOFGAP_NATIVE_LAST_MS", "3600000"),
+            ("ROOFGAP_NATIVE_MAX_S", "610"),
             ("ROOFGAP_WORKLOAD_JSON", "/tmp/7-1/workload.json"),
         ] {
             assert_eq!(line.env_value(name), Some(Some(OsStr::new(value))), "{name}");
