@@ -37,14 +37,15 @@ pub(super) fn private(path: &Path, variable: &'static str) -> Result<(), FolderE
     Ok(())
 }
 
-/// Folder for captures: `roofgap-UID` in the folder for temporary files.
+/// Creates or checks the folder for captures: `roofgap-UID` in the folder for temporary files.
 pub(super) fn of_captures(temporary: &Path) -> Result<PathBuf, FolderError> {
     let path = temporary.join(format!("roofgap-{}", rustix::process::geteuid().as_raw()));
     private(&path, "TMPDIR")?;
     Ok(path)
 }
 
-/// Folder for registrations and sockets: `roofgap` in the user's runtime folder where there is one, else that for captures.
+/// Creates or checks the folder for registrations and sockets: `roofgap` in the user's runtime folder where there is one, else that for
+/// captures.
 pub(super) fn of_sockets(runtime: Option<&Path>, captures: &Path) -> Result<PathBuf, FolderError> {
     let Some(runtime) = runtime.filter(|path| path.is_absolute() && path.is_dir()) else {
         return Ok(captures.to_owned());

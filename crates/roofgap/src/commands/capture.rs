@@ -48,7 +48,7 @@ impl Row {
     }
 }
 
-fn text(list: &Vec<Row>) -> String {
+fn text(list: &[Row]) -> String {
     if list.is_empty() {
         return "no program is watched; start one with `roofgap watch -- PROGRAM`\n".to_owned();
     }

@@ -44,7 +44,9 @@ pub(in crate::findings) fn between_steps(view: &View<'_>, findings: &mut Vec<Fin
         ms(steps.p50_ns)
     );
     let setting = match serving.settings {
-        Some(Settings::Vllm) => "prepare the next step while the GPU runs this one (--async-scheduling)",
+        Some(Settings::Vllm) => {
+            "prepare the next step while the GPU runs this one (--async-scheduling, where it is not the default)"
+        }
         Some(Settings::Sglang) => {
             "prepare the next step while the GPU runs this one (the default; do not pass --disable-overlap-schedule)"
         }

@@ -30,13 +30,18 @@ pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Fi
     let latency = itl_p99.map_or_else(String::new, |p99| {
         format!("; the time between tokens is {} at p99", ms(p99))
     });
+    let take = if steps.count == 1 {
+        "step takes"
+    } else {
+        "steps take"
+    };
     let wait = if stage.kind == StageKind::Mixed {
         "wait"
     } else {
         "may wait"
     };
     let title = format!(
-        "{} {} steps take {} on average, and a decode step {} at the median: requests that generate {wait} for the prompts of \
+        "{} {} {take} {} on average, and a decode step {} at the median: requests that generate {wait} for the prompts of \
          others{latency}",
         count(steps.count),
         stage.name,
