@@ -18,3 +18,4 @@ pub mod rundir;
 #[cfg(test)]
 mod test_support;
 pub mod tool;
+pub mod watch;

@@ -767,7 +767,7 @@ fn the_socket_controls_a_running_program() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(ask("status").starts_with("ok armed windows=1 cupti=loaded file="));
+    assert!(ask("status").starts_with("ok armed windows=1 steps=0 cupti=loaded file="));
     assert_eq!(ask("disarm"), "ok dormant");
     assert!(ask("status").starts_with("ok dormant windows=1 "));
     assert_eq!(ask("flush"), "ok flushed");
@@ -779,6 +779,91 @@ fn the_socket_controls_a_running_program() {
     let capture = read(&files[0]);
     let on = capture.edges.iter().filter(|edge| edge.0).count();
     assert_eq!((files.len(), on), (1, 1), "{:?}", capture.edges);
+}
+
+#[test]
+fn a_window_is_cut_out_of_a_running_program() {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    let built = built();
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("control");
+    let captures = folder.path().join("captures");
+    std::fs::create_dir(&captures).unwrap();
+    let mut child = Command::new(&built.program)
+        .arg("loop")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .env("CUDA_INJECTION64_PATH", &built.library)
+        .env("NVTX_INJECTION64_PATH", &built.library)
+        .env("CUPTI_LIBRARY", &built.cupti)
+        .env("ROOFGAP_NATIVE_DIR", &captures)
+        .env("ROOFGAP_NATIVE_CONTROL", &control)
+        .env("ROOFGAP_NATIVE_DORMANT", "lazy")
+        .spawn()
+        .unwrap();
+    let path = control.join(format!("{}.sock", child.id()));
+    let deadline = Instant::now() + PATIENCE;
+    // Each command has its own connection.
+    let ask = |command: &str| {
+        let stream = loop {
+            match UnixStream::connect(&path) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        (&stream).write_all(format!("{command}\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut BufReader::new(&stream), &mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let steps = || {
+        let status = ask("status");
+        let word = status
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("steps="));
+        word.unwrap().parse::<u64>().unwrap()
+    };
+    for _ in 0..2 {
+        while !ask("arm").starts_with("ok") {
+            assert!(Instant::now() < deadline);
+        }
+        // Records that CUPTI still holds would come after the cut.
+        for command in ["disarm", "flush", "cut"] {
+            assert!(ask(command).starts_with("ok"), "{command}");
+        }
+        let before = steps();
+        assert_eq!(ask("arm"), "ok armed");
+        while steps() < before + 5 {
+            assert!(Instant::now() < deadline);
+        }
+        assert_eq!(
+            (ask("disarm"), ask("flush")),
+            ("ok dormant".into(), "ok flushed".into())
+        );
+        let counted = steps() - before;
+        assert_eq!(ask("cut"), "ok cut");
+        let newest = files(&captures).into_iter().next().unwrap();
+        let capture = read(&older_segment(&newest));
+        assert_eq!(
+            capture.ending,
+            Some(Ending::Complete {
+                how: EndKind::Other(2)
+            })
+        );
+        let on = capture.edges.iter().filter(|edge| edge.0).count();
+        assert_eq!(on, 1, "only the last window: {:?}", capture.edges);
+        let kernels = capture.kernels.len() as u64;
+        // Two kernels a step, and a step may be open at both ends.
+        assert!(
+            kernels.abs_diff(2 * counted) <= 2,
+            "{kernels} kernels in {counted} steps"
+        );
+    }
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(7));
 }
 
 #[test]

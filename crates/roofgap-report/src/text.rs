@@ -2,7 +2,7 @@
 
 use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
-use crate::view::requests::requests_text;
+use crate::view::requests::{against_steps, requests_text};
 use crate::view::table::{Table, plain};
 use crate::view::{findings, gpu_work, headline, kernels, measured, stage1, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
@@ -167,6 +167,9 @@ fn requests(analysis: &Analysis, options: TextOptions, out: &mut String) {
     if let Some(requests) = &analysis.requests {
         heading("Requests", options, out);
         out.push_str(&requests_text(requests));
+        for line in against_steps(analysis) {
+            let _ = writeln!(out, "{}", plain(&line));
+        }
     }
 }
 

@@ -7,8 +7,10 @@ use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_session::config::{ConfigProps, Span};
 use roofgap_session::load::Overrides as LoadOverrides;
+use roofgap_session::run::attach::WindowLength;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(crate) use clap_complete::Shell;
 
@@ -54,6 +56,10 @@ pub(crate) enum Command {
     Workload(Workload),
     /// Send load to an OpenAI-compatible server and measure its latency; after --, the server to start
     Load(Load),
+    /// Start a program with the native collector loaded and dormant, for `roofgap capture`
+    Watch(Watch),
+    /// Record a window of a watched program, which runs on; without a process, list what is watched
+    Capture(Capture),
     /// Print a completion script for a shell
     Completions {
         /// Shell
@@ -243,6 +249,9 @@ pub(crate) struct Report {
     /// Overrides of the run's configuration, such as model=qwen3_8b workload.prompt_tokens=512 workload.tokens=64
     #[arg(value_name = "OVERRIDE")]
     pub(crate) overrides: Vec<String>,
+    /// Account of `roofgap load` whose requests the server of a captured window served
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requests: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) base: Base,
 }
@@ -531,6 +540,52 @@ impl Load {
         Some(CommandLine::new(program).args(args))
     }
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// Program to start and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Capture {
+    /// Process of a watched program, or `latest`
+    #[arg(value_name = "PID")]
+    pub(crate) process: Option<String>,
+    /// Length of the window, such as 5s; with --steps, the longest time to wait for them
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<Span>,
+    /// Record this many steps of the model instead of a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// Folder that gets the run (default: artifacts.stage2_dir)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+impl Capture {
+    /// Returns the length of the window.
+    pub(crate) fn length(&self) -> WindowLength {
+        let time = self.time.map(|span| span.0);
+        match self.steps {
+            Some(count) => WindowLength::Steps {
+                count,
+                limit: time.unwrap_or(STEPS_LIMIT),
+            },
+            None => WindowLength::Time(time.unwrap_or(DEFAULT_WINDOW)),
+        }
+    }
+}
+
+/// Length of a window without `--for`.
+const DEFAULT_WINDOW: Duration = Duration::from_secs(5);
+
+/// Time limit of `--steps` without `--for`.
+const STEPS_LIMIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use roofgap_session::config::ConfigError;
 use roofgap_session::exit::Exit;
 use roofgap_session::load::LoadError;
 use roofgap_session::run::SessionError;
+use roofgap_session::run::attach::AttachError;
 use roofgap_session::run_dir::LocateError;
 use roofgap_session::runs::RunsError;
 use std::path::PathBuf;
@@ -60,6 +61,9 @@ pub(crate) enum Failure {
     /// Load cannot be sent, or the server failed.
     #[error(transparent)]
     Load(#[from] roofgap_load::LoadError),
+    /// A program cannot be watched or captured.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// `--rate` is not a rate.
     #[error("{rate} requests per second is not a rate; give a number above 0")]
     Rate { rate: f64 },
@@ -87,6 +91,7 @@ impl Failure {
             Self::Interrupted => Exit::Interrupted,
             Self::Runs(error) => error.exit(),
             Self::Input(error) => error.exit(),
+            Self::Attach(error) => error.exit(),
             Self::Load(error) => match error {
                 roofgap_load::LoadError::Cancelled => Exit::Interrupted,
                 roofgap_load::LoadError::Prompts { .. } | roofgap_load::LoadError::NoModel { .. } => {

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use super::descriptor::Descriptor;
 use super::session::Session;
@@ -33,6 +34,7 @@ enum Command {
     Disarm,
     Status,
     Flush,
+    Cut,
 }
 
 impl Command {
@@ -42,6 +44,7 @@ impl Command {
             "disarm" => Self::Disarm,
             "status" => Self::Status,
             "flush" => Self::Flush,
+            "cut" => Self::Cut,
             _ => return None,
         })
     }
@@ -174,7 +177,7 @@ fn talk(client: &Descriptor, session: &'static Session) -> io::Result<()> {
         }
         let answer = match Command::parse(&line) {
             Some(command) => answer(command, session),
-            None => "error unknown command; use arm, disarm, status or flush".into(),
+            None => "error unknown command; use arm, disarm, status, flush or cut".into(),
         };
         // The program must not get SIGPIPE from us; our threads block all signals.
         Client(client)
@@ -194,18 +197,20 @@ fn answer(command: Command, session: &'static Session) -> String {
             "ok dormant".into()
         }
         Command::Status => format!(
-            "ok {} windows={} cupti={} file={}",
+            "ok {} windows={} steps={} cupti={} file={}",
             if session.switch.is_armed() {
                 "armed"
             } else {
                 "dormant"
             },
             session.switch.windows(),
+            session.steps.load(Ordering::Relaxed),
             if session.gpu().is_some() { "loaded" } else { "none" },
             session.file.display(),
         ),
         Command::Flush if session.flush_now() => "ok flushed".into(),
-        Command::Flush => "error the writer did not answer".into(),
+        Command::Cut if session.cut_now() => "ok cut".into(),
+        Command::Flush | Command::Cut => "error the writer did not answer".into(),
     }
 }
 
@@ -220,6 +225,7 @@ mod tests {
         assert_eq!(Command::parse(" disarm \r\n"), Some(Command::Disarm));
         assert_eq!(Command::parse("status"), Some(Command::Status));
         assert_eq!(Command::parse("flush"), Some(Command::Flush));
+        assert_eq!(Command::parse("cut"), Some(Command::Cut));
         for line in ["", "ARM", "arm now", "armed"] {
             assert_eq!(Command::parse(line), None, "{line}");
         }

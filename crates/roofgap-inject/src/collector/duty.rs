@@ -62,6 +62,19 @@ fn kind_of_message(message: &Message<'_>) -> Option<usize> {
 /// Position of a thread in its steps: the domain of the open step and the number of ranges inside it.
 pub(crate) type OpenStep = Cell<Option<(u32, u32)>>;
 
+/// Counts a range that is a step and not inside another one.
+pub(crate) fn count_step(steps: &AtomicU64, open: &OpenStep, domain: u32, message: &Message<'_>) {
+    match open.get() {
+        Some((of, depth)) if of == domain => open.set(Some((of, depth.saturating_add(1)))),
+        Some(_) => {}
+        None if kind_of_message(message).is_some() => {
+            open.set(Some((domain, 0)));
+            steps.fetch_add(1, Ordering::Relaxed);
+        }
+        None => {}
+    }
+}
+
 /// The duty cycle of a recording.
 pub(crate) struct Cycle {
     /// True while the cycle runs. A recording that starts dormant waits for a request.
@@ -255,6 +268,19 @@ mod tests {
         assert!(!cycle.owns(8, 30));
         assert!(cycle.owns(8, 30 + STEPS_OVER));
         assert!(!cycle.owns(7, 40 + STEPS_OVER));
+    }
+
+    #[test]
+    fn a_step_inside_a_step_counts_once() {
+        let (steps, open) = (AtomicU64::new(0), OpenStep::new(None));
+        let push = |name: &'static [u8]| count_step(&steps, &open, 3, &Message::Inline(Text(name)));
+        push(b"layer");
+        push(b"prefill");
+        push(b"decode_step");
+        Cycle::pop(&open, 3);
+        Cycle::pop(&open, 3);
+        push(b"decode_step");
+        assert_eq!(steps.load(Ordering::Relaxed), 2);
     }
 
     #[test]

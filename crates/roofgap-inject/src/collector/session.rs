@@ -117,6 +117,10 @@ pub(crate) struct Session {
     control: OnceLock<Control>,
     /// Rounds of the writer.
     pub(crate) rounds: AtomicU64,
+    /// True until the writer has begun a new file on request.
+    pub(crate) cut: AtomicBool,
+    /// Steps that began in recorded windows; counted only where there is a control socket.
+    pub(crate) steps: AtomicU64,
     pub(crate) rings: Rings,
     pub(crate) counters: Counters,
     gpu: OnceLock<Gpu>,
@@ -183,6 +187,8 @@ fn begin(write: Write) -> Option<&'static Session> {
             .map(|duty| Cycle::new(duty, options.dormant.is_none())),
         control: OnceLock::new(),
         rounds: AtomicU64::new(0),
+        cut: AtomicBool::new(false),
+        steps: AtomicU64::new(0),
         options,
         rings: Rings::new(),
         counters: Counters::default(),
@@ -313,8 +319,19 @@ impl Session {
         }
         // The round that runs now may have begun before the flush.
         let enough = self.rounds.load(Ordering::Acquire) + 2;
+        self.await_writer(|| self.rounds.load(Ordering::Acquire) >= enough)
+    }
+
+    /// Has the writer end the file, which becomes the older segment, and go on in a new one; false after 5 s.
+    pub(crate) fn cut_now(&self) -> bool {
+        self.cut.store(true, Ordering::Release);
+        self.await_writer(|| !self.cut.load(Ordering::Acquire))
+    }
+
+    /// Waits until the writer has done something; false after 5 s.
+    fn await_writer(&self, is_done: impl Fn() -> bool) -> bool {
         let deadline = Instant::now() + Duration::from_secs(5);
-        while self.rounds.load(Ordering::Acquire) < enough {
+        while !is_done() {
             if Instant::now() > deadline {
                 return false;
             }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::duty::{Cycle, OpenStep};
+use super::duty::{self, Cycle, OpenStep};
 use super::now;
 use super::ring::{Pushed, Ring};
 use super::session::{self, Session};
@@ -156,6 +156,8 @@ pub(crate) fn push(event: &Event<'_>) {
                 event.domain,
                 &event.message,
             );
+        } else if session.options.control.is_some() && session.switch.is_armed() {
+            duty::count_step(&session.steps, &local.step, event.domain, &event.message);
         }
         if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
             local.shift_behind(event.domain, 1);
@@ -166,7 +168,7 @@ pub(crate) fn push(event: &Event<'_>) {
 /// Records the end of a push/pop range.
 pub(crate) fn pop(domain: u32) {
     with(|session, local, ring| {
-        if session.cycle.is_some() {
+        if local.step.get().is_some() {
             Cycle::pop(&local.step, domain);
         }
         if local.shift_behind(domain, -1) > 0 {

@@ -20,6 +20,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// Uncompressed length at which a frame is closed, bytes.
 const FRAME: usize = 512 << 10;
 
+/// `End::how` of a file that was ended on request while the program runs.
+const END_CUT: u8 = 2;
+
 /// Time limit of the last CUPTI flush.
 const LAST_FLUSH: Duration = Duration::from_secs(5);
 
@@ -87,6 +90,10 @@ pub(crate) fn run(session: &'static Session, output: Output) {
         {
             writer.rotate();
         }
+        if session.cut.load(Ordering::Acquire) && !stopping {
+            writer.cut();
+            session.cut.store(false, Ordering::Release);
+        }
         if stopping {
             let deadline = *stop_by.get_or_insert_with(|| Instant::now() + LAST_FLUSH);
             if flushed || Instant::now() > deadline {
@@ -115,6 +122,17 @@ impl Writer {
             name: Text(name.trim_ascii_end()),
         }));
         self.close();
+    }
+
+    /// Ends the file in order and goes on in a new one.
+    fn cut(&mut self) {
+        self.frame.put(&Record::End(End {
+            how: END_CUT,
+            at: now(),
+        }));
+        let raw = self.frame.len();
+        self.output.append(self.frame.close(), raw);
+        self.rotate();
     }
 
     /// Goes on in a new file that can be read by itself. Only the two newest files are kept.

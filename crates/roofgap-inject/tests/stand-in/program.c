@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -311,6 +312,17 @@ int main(int count, char **arguments) {
         puts("done");
         return 0;
     }
+    if (!strcmp(how, "workers")) {
+        /* A program without CUDA whose two children have it. */
+        for (int at = 0; at < 2; at++)
+            if (fork() == 0) {
+                execl("/proc/self/exe", arguments[0], "loop", (char *)NULL);
+                _exit(9);
+            }
+        while (wait(NULL) > 0) {
+        }
+        return 0;
+    }
     if (strcmp(how, "cuda-only")) start_nvtx();
     if (strcmp(how, "nvtx-only") && strcmp(how, "fork-first")) start_cuda();
     if (!strcmp(how, "fork-first")) {
@@ -385,6 +397,19 @@ int main(int count, char **arguments) {
         return 0;
     }
     if (!strcmp(how, "soak")) return soak();
+    if (!strcmp(how, "loop")) {
+        /* Steps of two kernels until stdin ends. */
+        llm = domain("LLM");
+        struct pollfd input = {0, POLLIN, 0};
+        while (poll(&input, 1, 1) == 0) {
+            push_in(llm, 1, "decode_step");
+            launch("kernel_step", 8, 0);
+            launch("kernel_step", 8, 0);
+            pop_in(llm);
+        }
+        puts("done");
+        return 7;
+    }
     if (!strcmp(how, "secure")) {
         /* Runs with more rights than its user, who therefore must not choose where files are written. */
         printf("%lu %d\n", getauxval(AT_SECURE), control("roofgap_arm"));

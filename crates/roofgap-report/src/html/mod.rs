@@ -82,7 +82,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         }
         main {
             (section("stages", "Where the time goes", stages::stages(bundle)))
-            @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(requests))) }
+            @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(analysis, requests))) }
             (section("findings", "What to do first", findings::findings(bundle)))
             (section("timeline", "Timeline", timeline_view(no_timeline.as_deref())))
             (section("roofline", "Roofline", roofline::roofline(analysis)))
@@ -165,10 +165,11 @@ fn timeline_view(missing: Option<&str>) -> Markup {
     }
 }
 
-fn requests_view(requests: &RequestStats) -> Markup {
+fn requests_view(analysis: &Analysis, requests: &RequestStats) -> Markup {
     html! {
         (view::requests::table(requests).html())
         @for line in view::requests::sentences(requests) { p { (line) } }
+        @for line in view::requests::against_steps(analysis) { p { (line) } }
     }
 }
 

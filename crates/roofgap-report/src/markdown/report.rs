@@ -31,7 +31,7 @@ pub fn report(bundle: Bundle<'_>) -> String {
         section("Per run", &headline::rates(analysis).markdown());
     }
     if let Some(requests) = &analysis.requests {
-        section("Requests", &sections::requests(requests));
+        section("Requests", &sections::requests(analysis, requests));
     }
     section(
         "MFU and MBU",

@@ -167,9 +167,10 @@ pub(super) fn operators(analysis: &Analysis, most: usize) -> String {
 }
 
 /// Renders the requests that a load generator sent to the server.
-pub(super) fn requests(requests: &RequestStats) -> String {
+pub(super) fn requests(analysis: &Analysis, requests: &RequestStats) -> String {
     let mut out = view::requests::table(requests).markdown();
-    for line in view::requests::sentences(requests) {
+    let lines = view::requests::sentences(requests).into_iter();
+    for line in lines.chain(view::requests::against_steps(analysis)) {
         let _ = write!(out, "\n- {}", escape_line(&line));
     }
     out.push('\n');

@@ -2,7 +2,7 @@
 
 use super::numbers::{count, or_none, plural, time};
 use super::table::Table;
-use roofgap_analyze::RequestStats;
+use roofgap_analyze::{Analysis, RequestStats, Stage, StageKind, Steps};
 
 /// Builds the table of latencies.
 pub(crate) fn table(requests: &RequestStats) -> Table {
@@ -67,6 +67,36 @@ pub(crate) fn sentences(requests: &RequestStats) -> Vec<String> {
     lines
 }
 
+/// Joins the latency of requests with the steps of the engine that served them.
+pub(crate) fn against_steps(analysis: &Analysis) -> Vec<String> {
+    let Some(requests) = &analysis.requests else {
+        return Vec::new();
+    };
+    let engine_stages = analysis.stages.iter().filter(|stage| stage.requests.is_some());
+    engine_stages
+        .filter_map(|stage| {
+            let steps = stage.steps.as_ref().filter(|steps| steps.count > 0)?;
+            against(requests, stage, steps)
+        })
+        .collect()
+}
+
+/// Compares the median step of a stage with the latency that it is a part of.
+fn against(requests: &RequestStats, stage: &Stage, steps: &Steps) -> Option<String> {
+    let step = format!("a {} step takes {} at the median", stage.name, time(steps.p50_ns));
+    if stage.kind != StageKind::Decode {
+        let ttft = requests.ttft_ns?.p50;
+        return Some(format!("{step}, the time to first token {}", time(ttft)));
+    }
+    let itl = requests.itl_ns?.p50;
+    let batch = stage.requests.and_then(|requests| requests.generation);
+    let batch = batch.map_or_else(String::new, |generation| {
+        let mean = generation as f64 / steps.count as f64;
+        format!("; {mean:.1} requests in a step on average")
+    });
+    Some(format!("{step}, the time between tokens {}{batch}", time(itl)))
+}
+
 /// Renders the requests for a terminal.
 pub fn requests_text(requests: &RequestStats) -> String {
     let mut out = table(requests).text();
@@ -75,4 +105,54 @@ pub fn requests_text(requests: &RequestStats) -> String {
         out.push('\n');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::{Percentiles, PhaseCounts};
+
+    #[test]
+    fn latency_stands_beside_the_steps_of_the_engine() {
+        let mut stage = Stage::default();
+        stage.name = "decode".into();
+        stage.kind = StageKind::Decode;
+        stage.requests = Some(PhaseCounts {
+            context: Some(0),
+            generation: Some(25),
+        });
+        stage.steps = Some(Steps {
+            count: 10,
+            p50_ns: 8_000_000,
+            ..Steps::default()
+        });
+        let p50 = |p50| {
+            Some(Percentiles {
+                p50,
+                ..Percentiles::default()
+            })
+        };
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage];
+        assert_eq!(against_steps(&analysis), Vec::<String>::new());
+        analysis.requests = Some(RequestStats {
+            itl_ns: p50(9_000_000),
+            ttft_ns: p50(90_000_000),
+            ..RequestStats::default()
+        });
+        assert_eq!(
+            against_steps(&analysis),
+            [
+                "a decode step takes 8.0 ms at the median, the time between tokens 9.0 ms; 2.5 requests in a step on average"
+            ]
+        );
+        analysis.stages[0].name = "mixed".into();
+        analysis.stages[0].kind = StageKind::Mixed;
+        assert_eq!(
+            against_steps(&analysis),
+            ["a mixed step takes 8.0 ms at the median, the time to first token 90.0 ms"]
+        );
+        analysis.stages[0].requests = None;
+        assert_eq!(against_steps(&analysis), Vec::<String>::new());
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`props`]: input, events and result of a session;
 //! - [`answer`]: the result of a session as JSON;
+//! - [`attach`]: a window of a program that runs;
 //! - [`mod@dry_run`]: the commands of a session without running them;
 //! - `context`: the context of the phases and the description of their commands;
 //! - `manifest`: the inputs of a session;
@@ -10,6 +11,7 @@
 //! - [`error`]: the error types.
 
 pub mod answer;
+pub mod attach;
 pub mod dry_run;
 pub mod error;
 pub mod native;

@@ -8,6 +8,7 @@ mod reader;
 pub(crate) use demangle::demangle;
 pub(crate) use reader::READER;
 pub use reader::{frames, kernel_names};
+pub use roofgap_wire::older_segment;
 
 #[cfg(test)]
 mod tests;

@@ -164,16 +164,19 @@ impl<'t> Capture<'t> {
         if (found.pid, found.start_ticks) != (header.pid, header.start_ticks) {
             return;
         }
-        // It has no end record: the recording goes on in the newer segment.
+        // It has no end record unless it was cut on request: the recording goes on in the newer segment.
         while let Ok(Some(records)) = older.next_frame() {
             records.for_each(|record| self.record(&record));
         }
         let whole = matches!(
             older.ending(),
-            Some(Ending::Cut {
-                why: wire::CutReason::NoEnd,
-                ..
-            })
+            Some(
+                Ending::Complete { .. }
+                    | Ending::Cut {
+                        why: wire::CutReason::NoEnd,
+                        ..
+                    }
+            )
         );
         self.trace.losses.add(LossKind::CaptureCut, u64::from(!whole));
     }

@@ -1,6 +1,7 @@
 //! Commands, one file each. A command takes plain values, prints through the printer and returns an exit status.
 
 mod analyze;
+mod capture;
 mod compare;
 mod config;
 mod doctor;
@@ -10,6 +11,7 @@ mod profile;
 mod report;
 mod runs;
 mod signals;
+mod watch;
 #[cfg(feature = "embedded")]
 mod workload;
 
@@ -43,6 +45,8 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         #[cfg(feature = "embedded")]
         Command::Workload(args) => workload::run(args, printer),
         Command::Load(args) => load::run(args, printer),
+        Command::Watch(args) => watch::run(args, printer),
+        Command::Capture(args) => capture::run(args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Man => meta::man(printer),
         Command::Schema => meta::schema(printer),

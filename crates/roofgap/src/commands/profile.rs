@@ -9,7 +9,7 @@ use roofgap_collect::command::word_text;
 use roofgap_report::text;
 use roofgap_session::config::compose;
 use roofgap_session::exit::Exit;
-use roofgap_session::run::{Event, ProfileAnswer, ProfileProps, dry_run, profile};
+use roofgap_session::run::{Event, Outcome, ProfileAnswer, ProfileProps, dry_run, profile};
 use roofgap_session::run_dir::PhaseStatus;
 use std::path::PathBuf;
 
@@ -36,11 +36,16 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
             error.into()
         }
     })?;
+    print_outcome(&outcome, args.format, printer)
+}
+
+/// Prints the result of a session: the analysis as text, or the run as JSON.
+pub(super) fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Result<Exit, Failure> {
     for missing in &outcome.record.missing {
         printer.warning(&format_args!("missing: {missing}"));
     }
-    if args.format == Format::Json {
-        let answer = serde_json::to_string_pretty(&ProfileAnswer::of(&outcome))?;
+    if format == Format::Json {
+        let answer = serde_json::to_string_pretty(&ProfileAnswer::of(outcome))?;
         printer.document(&format!("{answer}\n"))?;
         return Ok(outcome.exit);
     }
@@ -72,7 +77,7 @@ fn print_plan(props: &ProfileProps, printer: &Printer) -> Result<Exit, Failure> 
 }
 
 /// Prints an event of a session. Elapsed time is shown on a terminal only.
-fn print_event(event: &Event<'_>, printer: &Printer) {
+pub(super) fn print_event(event: &Event<'_>, printer: &Printer) {
     match event {
         Event::Started { run_id, path } => {
             printer.progress(&format_args!("run {run_id} in {}", path.display()));

@@ -4,11 +4,16 @@ use crate::args::Report;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_session::exit::Exit;
+use roofgap_session::run::attach::add_requests;
 use roofgap_session::run::write_reports_with;
 use roofgap_session::runs::resolve;
 
 pub(super) fn run(args: Report, printer: &Printer) -> Result<Exit, Failure> {
-    let rendered = write_reports_with(&resolve(&args.base.dir, &args.run)?.path, &args.overrides)?;
+    let run = resolve(&args.base.dir, &args.run)?.path;
+    if let Some(load) = &args.requests {
+        add_requests(&run, load)?;
+    }
+    let rendered = write_reports_with(&run, &args.overrides)?;
     for why in &rendered.unreadable {
         printer.warning(why);
     }

@@ -16,3 +16,5 @@ mod runs;
 mod server;
 mod support;
 mod trust;
+#[cfg(target_os = "linux")]
+mod watch;

@@ -9,6 +9,7 @@ mod launch;
 mod memory;
 mod occupancy;
 mod overhead;
+mod serving;
 mod small;
 mod steps;
 mod streams;
@@ -34,7 +35,7 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
 ];
 
 /// Every rule.
-pub(super) const ALL: [Rule; 17] = [
+pub(super) const ALL: [Rule; 21] = [
     launch::launch_bound,
     waits::synchronisation,
     waits::host_copies,
@@ -50,6 +51,10 @@ pub(super) const ALL: [Rule; 17] = [
     devices::uneven,
     devices::take_turns,
     steps::long_tail,
+    serving::starved_decode,
+    serving::outside_steps,
+    serving::small_batch,
+    serving::between_steps,
     overhead::watching,
     advice::ncu_rules,
 ];

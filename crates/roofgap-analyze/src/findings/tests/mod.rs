@@ -3,6 +3,7 @@
 mod constructed;
 mod evidence;
 mod real;
+mod serving;
 
 use super::{Inputs, StageEvidence, find};
 use crate::result::{Analysis, Finding};

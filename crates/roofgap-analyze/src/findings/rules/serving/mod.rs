@@ -1,0 +1,76 @@
+//! A server under load: latency that clients see, joined with the steps of its engine.
+//!
+//! These rules need requests in the account and engine steps in the timeline.
+
+mod batch;
+mod gaps;
+mod latency;
+mod prefill;
+
+pub(super) use batch::small_batch;
+pub(super) use gaps::between_steps;
+pub(super) use latency::outside_steps;
+pub(super) use prefill::starved_decode;
+
+use crate::findings::View;
+use crate::result::{RequestStats, Stage, StageKind, Steps};
+
+/// A serving engine whose settings are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settings {
+    Vllm,
+    Sglang,
+    TensorRtLlm,
+}
+
+/// Engine steps of a stage and the requests that they served.
+struct Serving<'a> {
+    requests: &'a RequestStats,
+    steps: &'a Steps,
+    settings: Option<Settings>,
+}
+
+impl<'a> Serving<'a> {
+    /// Returns the serving facts of a stage; `None` without requests, or for a stage without engine steps.
+    fn of(view: &View<'a>) -> Option<Self> {
+        let analysis = view.inputs.analysis;
+        let requests = analysis.requests.as_ref().filter(|found| found.completed > 0)?;
+        let settings = analysis
+            .engine
+            .as_ref()
+            .and_then(|engine| match engine.name.as_str() {
+                "vLLM" => Some(Settings::Vllm),
+                "SGLang" => Some(Settings::Sglang),
+                "TensorRT-LLM" => Some(Settings::TensorRtLlm),
+                _ => None,
+            });
+        Some(Self {
+            requests,
+            steps: engine_steps(view.stage)?,
+            settings,
+        })
+    }
+
+    /// Returns the mean number of requests in flight: their rate times their mean time.
+    fn in_flight(&self) -> Option<f64> {
+        let seconds = self.requests.e2e_ns?.mean as f64 / 1e9;
+        Some(self.requests.requests_per_s? * seconds)
+    }
+}
+
+fn engine_steps(stage: &Stage) -> Option<&Steps> {
+    stage.requests?;
+    stage
+        .steps
+        .as_ref()
+        .filter(|steps| steps.count > 0 && steps.p50_ns > 0)
+}
+
+/// Finds the engine steps of a kind.
+fn steps_of<'a>(view: &View<'a>, kind: StageKind) -> Option<&'a Steps> {
+    let stages = &view.inputs.analysis.stages;
+    stages
+        .iter()
+        .find(|stage| stage.kind == kind)
+        .and_then(engine_steps)
+}

@@ -1,0 +1,74 @@
+//! Requests that generate wait for the prompts of others.
+
+use super::{Serving, Settings, steps_of};
+use crate::findings::View;
+use crate::findings::builder::{FindingBuilder, count, ms};
+use crate::result::{Finding, StageKind};
+
+/// Steps with prompts that take less than this many times a decode step hardly delay anyone.
+const LEAST_RATIO: f64 = 1.5;
+
+/// Steps that read prompts and take longer than a step that only generates. Mixed steps serve requests that generate by definition;
+/// prefill steps count where the time between tokens has such delays. The bound is what these steps take beyond a decode step.
+pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let (Some(serving), Some(decode)) = (Serving::of(view), steps_of(view, StageKind::Decode)) else {
+        return;
+    };
+    let steps = serving.steps;
+    let long_enough = steps.mean_ns as f64 >= LEAST_RATIO * decode.p50_ns as f64;
+    let itl_p99 = serving.requests.itl_ns.map(|itl| itl.p99);
+    let is_felt = match stage.kind {
+        StageKind::Mixed => true,
+        StageKind::Prefill => itl_p99.is_some_and(|p99| p99 >= steps.p50_ns.max(2 * decode.p50_ns)),
+        _ => false,
+    };
+    if !long_enough || !is_felt {
+        return;
+    }
+    let beyond = steps.each_ns.iter().map(|ns| (ns - decode.p50_ns).max(0)).sum();
+    let latency = itl_p99.map_or_else(String::new, |p99| {
+        format!("; the time between tokens is {} at p99", ms(p99))
+    });
+    let take = if steps.count == 1 {
+        "step takes"
+    } else {
+        "steps take"
+    };
+    let wait = if stage.kind == StageKind::Mixed {
+        "wait"
+    } else {
+        "may wait"
+    };
+    let title = format!(
+        "{} {} {take} {} on average, and a decode step {} at the median: requests that generate {wait} for the prompts of \
+         others{latency}",
+        count(steps.count),
+        stage.name,
+        ms(steps.mean_ns),
+        ms(decode.p50_ns)
+    );
+    let action = match serving.settings {
+        Some(Settings::Vllm) => {
+            "Schedule fewer prompt tokens a step: a smaller --max-num-batched-tokens, or --long-prefill-token-threshold for long prompts."
+        }
+        Some(Settings::Sglang) => {
+            "Schedule fewer prompt tokens a step: a smaller --chunked-prefill-size, and --enable-mixed-chunk so that decode goes on meanwhile."
+        }
+        Some(Settings::TensorRtLlm) => {
+            "Schedule fewer prompt tokens a step: enable_chunked_prefill: true and a smaller max_num_tokens."
+        }
+        None => "Schedule fewer prompt tokens a step, in chunks beside decode.",
+    };
+    FindingBuilder::new("decode-starved", stage, beyond)
+        .with("steps", steps.count)
+        .with("mean_ns", steps.mean_ns)
+        .with("decode_step_p50_ns", decode.p50_ns)
+        .with("itl_p50_ns", serving.requests.itl_ns.map(|itl| itl.p50))
+        .with("itl_p99_ns", itl_p99)
+        .finish(
+            title,
+            format!("{action} It costs time to first token; serving prefill on other GPUs does not."),
+            findings,
+        );
+}

@@ -1,0 +1,70 @@
+//! `roofgap capture`: records a window of a watched program.
+
+use super::profile::{print_event, print_outcome};
+use super::{answer, signals};
+use crate::args::Capture;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use roofgap_collect::command::word_text;
+use roofgap_collect::watch::{Registration, Registry, Watched};
+use roofgap_session::exit::Exit;
+use roofgap_session::run::attach::{AttachError, CaptureProps, capture};
+use serde::Serialize;
+
+pub(super) fn run(args: Capture, printer: &Printer) -> Result<Exit, Failure> {
+    let registry = Registry::open().map_err(AttachError::from)?;
+    let Some(process) = &args.process else {
+        let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();
+        answer(&list, |list| text(list), args.format, printer)?;
+        return Ok(Exit::Done);
+    };
+    let props = CaptureProps {
+        watched: registry.find(process).map_err(AttachError::from)?,
+        length: args.length(),
+        base: args.out.clone(),
+        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    let cancel = signals::cancel_on_signal()?;
+    let outcome = capture(&props, &cancel, &mut |event| print_event(&event, printer))?;
+    print_outcome(&outcome, args.format, printer)
+}
+
+/// A watched program in the list.
+#[derive(Debug, Serialize)]
+struct Row {
+    #[serde(flatten)]
+    registration: Registration,
+    /// Processes that have loaded the collector.
+    processes: Vec<i32>,
+}
+
+impl Row {
+    fn of(watched: Watched) -> Self {
+        Self {
+            processes: watched.processes().iter().map(|process| process.pid).collect(),
+            registration: watched.registration,
+        }
+    }
+}
+
+fn text(list: &[Row]) -> String {
+    if list.is_empty() {
+        return "no program is watched; start one with `roofgap watch -- PROGRAM`\n".to_owned();
+    }
+    let line = |row: &Row| {
+        let loaded = match row.processes.len() {
+            0 => "no process has loaded the collector yet".to_owned(),
+            1 => "1 process can be recorded".to_owned(),
+            count => format!("{count} processes can be recorded"),
+        };
+        let one = &row.registration;
+        format!(
+            "{}  {}  since {}; {loaded}\n",
+            one.pid,
+            one.command.join(" "),
+            one.started
+        )
+    };
+    list.iter().map(line).collect()
+}

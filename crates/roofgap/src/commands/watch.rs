@@ -1,0 +1,36 @@
+//! `roofgap watch`: starts a program with the native collector loaded and dormant.
+
+use crate::args::Watch;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use roofgap_collect::watch::Registry;
+use roofgap_session::exit::Exit;
+use roofgap_session::run::attach::{AttachError, watch};
+use roofgap_session::run::native::library;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Replaces this process by the program: the same process id, streams, terminal, signals and exit status.
+pub(super) fn run(args: Watch, printer: &Printer) -> Result<Exit, Failure> {
+    let library = library().map_err(AttachError::from)?;
+    let registry = Registry::open().map_err(AttachError::from)?;
+    let Some(plan) = watch(&registry, &args.program, &library)? else {
+        return Ok(Exit::Usage);
+    };
+    let pid = plan.watched.registration.pid;
+    printer.progress(&format_args!(
+        "watching process {pid}; record a part of it with `roofgap capture {pid} --for 5s` in another terminal"
+    ));
+    let line = &plan.command;
+    let mut command = Command::new(&line.program);
+    command.args(&line.args);
+    for (name, value) in &line.env {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let source = command.exec();
+    let program = line.name();
+    Err(AttachError::Start { program, source }.into())
+}

@@ -1,0 +1,301 @@
+//! `watch` and `capture`: a program with the real collector in it and a stand-in CUPTI below.
+
+use crate::support::{Run, roofgap, root};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a program to have loaded the collector.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Compiles the stand-ins into a folder: a program that steps until its standard input ends, and CUPTI.
+fn stand_ins(folder: &Path) -> (PathBuf, PathBuf) {
+    let compile = |source: &str, out: &str, flags: &[&str]| {
+        let out = folder.join(out);
+        let done = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+            .args(["-O1", "-o"])
+            .arg(&out)
+            .arg(root().join("crates/roofgap-inject/tests/stand-in").join(source))
+            .args(flags)
+            .args(["-ldl", "-lpthread"])
+            .output()
+            .expect("a C compiler");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        out
+    };
+    (
+        compile("program.c", "program", &[]),
+        compile("cupti.c", "libcupti.so", &["-shared", "-fPIC"]),
+    )
+}
+
+/// A place for sockets, captures and runs of one test.
+struct Bench {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    cupti: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, cupti) = stand_ins(folder.path());
+        std::fs::create_dir(folder.path().join("run")).unwrap();
+        Self {
+            folder,
+            program,
+            cupti,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn roofgap(&self, args: &[&str]) -> Command {
+        let mut command = roofgap(args);
+        command
+            .env("XDG_RUNTIME_DIR", self.path("run"))
+            .env("TMPDIR", self.folder.path())
+            .env("CUPTI_LIBRARY", &self.cupti);
+        command
+    }
+
+    /// Starts a scenario of the stand-in program under `roofgap watch`, and waits until `processes` have loaded the collector.
+    fn watch(&self, scenario: &str, processes: usize) -> Child {
+        let program = self.program.to_str().unwrap();
+        let mut child = self
+            .roofgap(&["watch", "--", program, scenario])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(
+            line.contains(&format!("roofgap capture {} --for 5s", child.id())),
+            "{line}"
+        );
+        let deadline = Instant::now() + PATIENCE;
+        while self.list()[0]["processes"].as_array().unwrap().len() < processes {
+            assert!(Instant::now() < deadline, "the collector is never loaded");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child
+    }
+
+    fn list(&self) -> serde_json::Value {
+        let done: Run = self
+            .roofgap(&["capture", "--format", "json"])
+            .output()
+            .unwrap()
+            .into();
+        assert_eq!(done.status, Some(0), "{}", done.stderr);
+        serde_json::from_str(&done.stdout).unwrap()
+    }
+
+    /// Adds requests to the run of an answer, and checks that its reports have them.
+    fn add_requests(&self, answer: &Run) {
+        let answer: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap();
+        let run = self.path("runs").join(answer["run_id"].as_str().unwrap());
+        let load = self.path("load.json");
+        let account = r#"{"schema": "roofgap.workload/1", "requests": {"sent": 5, "completed": 5}}"#;
+        std::fs::write(&load, account).unwrap();
+        let args = [
+            "report",
+            run.to_str().unwrap(),
+            "--requests",
+            load.to_str().unwrap(),
+        ];
+        let done: Run = self.roofgap(&args).output().unwrap().into();
+        assert_eq!(done.status, Some(0), "{}", done.stderr);
+        let metrics = std::fs::read(run.join("metrics.json")).unwrap();
+        let metrics: serde_json::Value = serde_json::from_slice(&metrics).unwrap();
+        assert_eq!(metrics["requests"]["completed"], 5);
+        std::fs::write(&load, r#"{"schema": "roofgap.workload/1"}"#).unwrap();
+        let none: Run = self.roofgap(&args).output().unwrap().into();
+        assert_eq!(none.status, Some(2));
+        assert!(none.stderr.contains("has no requests"), "{}", none.stderr);
+    }
+
+    /// Captures with `--out`; returns the output and the analysis.
+    fn capture(&self, args: &[&str]) -> (Run, serde_json::Value) {
+        let runs = self.path("runs");
+        let mut all = vec!["capture"];
+        all.extend(args);
+        all.extend(["--format", "json", "--out", runs.to_str().unwrap()]);
+        let done: Run = self.roofgap(&all).output().unwrap().into();
+        assert_eq!(done.status, Some(0), "{}", done.stderr);
+        let answer: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+        let id = answer["run_id"].as_str().unwrap();
+        let metrics = std::fs::read(runs.join(id).join("metrics.json")).unwrap();
+        (done, serde_json::from_slice(&metrics).unwrap())
+    }
+}
+
+#[test]
+fn windows_of_a_running_program_become_runs() {
+    let bench = Bench::new();
+    let mut child = bench.watch("loop", 1);
+    let pid = child.id().to_string();
+    assert_eq!(bench.list()[0]["pid"], child.id());
+    for target in [pid.as_str(), "latest"] {
+        let (_, metrics) = bench.capture(&[target, "--steps", "20"]);
+        let decode = &metrics["stages"][0];
+        assert_eq!(decode["name"], "decode");
+        let steps = decode["steps"]["count"].as_u64().unwrap();
+        assert!(steps >= 19, "{steps} steps");
+        // A second capture has nothing of the first.
+        let recorded = &metrics["coverage"]["recorded_ns"];
+        assert!(recorded.as_i64().unwrap() > 0, "{metrics}");
+        assert_eq!(metrics["kernels"][0]["name"], "kernel_step");
+        let kernels = metrics["totals"]["kernel_count"].as_u64().unwrap();
+        assert!(
+            kernels.abs_diff(2 * steps) <= 4,
+            "{kernels} kernels in {steps} steps"
+        );
+        let losses: Vec<&str> = metrics["losses"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|loss| loss["id"].as_str().unwrap())
+            .collect();
+        assert!(!losses.iter().any(|id| id.starts_with("capture_")), "{losses:?}");
+    }
+    let (answer, metrics) = bench.capture(&["latest", "--for", "300ms"]);
+    assert!(metrics["totals"]["kernel_count"].as_u64().unwrap() > 0);
+    assert!(metrics["requests"].is_null());
+    bench.add_requests(&answer);
+    // The program has run on, and ends as it would alone.
+    assert!(child.try_wait().unwrap().is_none());
+    drop(child.stdin.take());
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert_eq!(stdout, "done\n");
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    assert_eq!(bench.list(), serde_json::json!([]));
+    let done: Run = bench.roofgap(&["capture", "latest"]).output().unwrap().into();
+    assert_eq!(done.status, Some(2));
+    assert!(done.stderr.contains("no program is watched"), "{}", done.stderr);
+}
+
+#[test]
+fn an_interrupted_capture_is_kept_and_leaves_the_program_dormant() {
+    let bench = Bench::new();
+    let mut child = bench.watch("loop", 1);
+    let runs = bench.path("runs");
+    let mut capture = bench
+        .roofgap(&[
+            "capture",
+            "latest",
+            "--for",
+            "10m",
+            "--out",
+            runs.to_str().unwrap(),
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(capture.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with("run "), "{line}");
+    // One window at a time.
+    let busy: Run = bench.roofgap(&["capture", "latest"]).output().unwrap().into();
+    assert_eq!(busy.status, Some(3), "{}", busy.stderr);
+    assert!(busy.stderr.contains("captured already"), "{}", busy.stderr);
+    let pid = capture.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(capture.wait().unwrap().code(), Some(130));
+    let run = std::fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    assert!(run.join("metrics.json").is_file());
+    // A capture that finds the program armed would be refused.
+    bench.capture(&["latest", "--steps", "3"]);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
+fn every_process_of_a_program_is_captured() {
+    let bench = Bench::new();
+    let mut child = bench.watch("workers", 2);
+    let (done, metrics) = bench.capture(&["latest", "--steps", "10"]);
+    assert_eq!(metrics["sources"].as_array().unwrap().len(), 2, "{}", done.stderr);
+    assert!(metrics["totals"]["kernel_count"].as_u64().unwrap() >= 2 * 2 * 9);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_program_that_cannot_be_recorded_says_why() {
+    let bench = Bench::new();
+    // It annotates and never starts CUDA.
+    let program = bench.program.to_str().unwrap();
+    let script = format!("{program} nvtx-only; read line");
+    let mut child = bench
+        .roofgap(&["watch", "--", "sh", "-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while bench.list().as_array().unwrap().is_empty() {
+        assert!(Instant::now() < deadline);
+    }
+    let pid = child.id().to_string();
+    let deadline = Instant::now() + PATIENCE;
+    let done: Run = loop {
+        // The stand-in may still run; then its refusal is the reason.
+        let done: Run = bench.roofgap(&["capture", &pid]).output().unwrap().into();
+        assert_eq!(done.status, Some(3), "{}", done.stderr);
+        if done.stderr.contains("has not loaded the collector") {
+            break done;
+        }
+        assert!(Instant::now() < deadline, "{}", done.stderr);
+    };
+    assert!(done.stderr.contains(&pid), "{}", done.stderr);
+    let long: Run = bench
+        .roofgap(&["capture", &pid, "--for", "1h"])
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(long.status, Some(2), "{}", long.stderr);
+    let unknown: Run = bench.roofgap(&["capture", "1"]).output().unwrap().into();
+    assert_eq!(unknown.status, Some(2));
+    assert!(
+        unknown.stderr.contains(&format!("watched are {pid}")),
+        "{}",
+        unknown.stderr
+    );
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
+fn signals_and_missing_programs_are_passed_on() {
+    let bench = Bench::new();
+    let killed = bench
+        .roofgap(&["watch", "--", "sh", "-c", "kill -TERM $$"])
+        .output()
+        .unwrap();
+    assert_eq!(killed.status.signal(), Some(15));
+    let missing: Run = bench
+        .roofgap(&["watch", "--", "no-such-program-here"])
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(missing.status, Some(2));
+    assert!(
+        missing.stderr.contains("no-such-program-here"),
+        "{}",
+        missing.stderr
+    );
+}
