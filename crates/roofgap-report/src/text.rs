@@ -4,7 +4,7 @@ use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::requests_text;
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, headline, kernels, measured, stage1, stages};
+use crate::view::{findings, gpu_work, headline, job, kernels, measured, stage1, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
@@ -46,8 +46,9 @@ impl TextOptions {
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 12] = [
+    let sections: [fn(&Analysis, TextOptions, &mut String); 13] = [
         head,
+        ranks,
         stages,
         requests,
         findings,
@@ -91,8 +92,8 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
     if let Some(workload) = &analysis.workload {
         let _ = writeln!(out, "model: {}", plain(&provenance::model(workload)));
     }
-    for rank in &analysis.ranks {
-        let _ = writeln!(out, "rank: {}", gpu_work::rank(rank));
+    if let Some(rank) = job::ranks_line(analysis) {
+        let _ = writeln!(out, "rank: {rank}");
     }
     if let Some(engine) = &analysis.engine {
         let _ = writeln!(out, "engine: {}", plain(&provenance::engine(engine)));
@@ -122,6 +123,22 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
     let lines = [headline::headline(analysis), headline::per_run(analysis)];
     for line in lines.into_iter().flatten() {
         let _ = writeln!(out, "{}", plain(&line));
+    }
+}
+
+fn ranks(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    for (title, table) in [
+        ("Ranks", job::ranks(analysis)),
+        ("Collectives across ranks", job::collectives(analysis)),
+        ("Ranks that others wait for", job::stragglers(analysis)),
+    ] {
+        if !table.is_empty() {
+            heading(title, options, out);
+            out.push_str(&table.text());
+        }
+    }
+    for gap in job::gaps(analysis) {
+        let _ = writeln!(out, "{}", plain(&gap));
     }
 }
 

@@ -1,8 +1,8 @@
-//! GPU work other than kernels by name: copies, whole graphs and communication; ranks.
+//! GPU work other than kernels by name: copies, whole graphs and communication.
 
-use super::numbers::{NONE, count, or_none, percent, plural, size, time};
+use super::numbers::{NONE, count, or_none, percent, size, time};
 use super::table::Table;
-use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo, Stage};
+use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, Stage};
 
 /// Explains the columns of the table of communication.
 pub(crate) const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
@@ -63,11 +63,6 @@ pub(crate) fn communication(analysis: &Analysis) -> Table {
         .ms("exposed", |row| row.exposed_ns)
         .number("bus GB/s", |row| or_none(row.bus_bandwidth_bytes_per_s, gbs))
         .build()
-}
-
-/// Names a rank and the size of its job.
-pub(crate) fn rank(rank: &RankInfo) -> String {
-    format!("{} of {}", rank.rank, plural(u64::from(rank.world_size), "rank"))
 }
 
 /// Describes the whole graphs of a stage.

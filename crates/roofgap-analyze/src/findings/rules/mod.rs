@@ -11,6 +11,7 @@ mod occupancy;
 mod overhead;
 mod small;
 mod steps;
+mod stragglers;
 mod streams;
 mod tensor;
 mod waits;
@@ -33,7 +34,10 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
     advice::ncu_rules,
 ];
 
-/// Every rule.
+/// The rules that compare the ranks of a job.
+pub(super) const OF_JOB: [Rule; 1] = [stragglers::late_ranks];
+
+/// Every rule about a single capture.
 pub(super) const ALL: [Rule; 17] = [
     launch::launch_bound,
     waits::synchronisation,
