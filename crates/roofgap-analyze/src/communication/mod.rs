@@ -91,8 +91,8 @@ impl<'t> Kernels<'t> {
 /// A collective that no rank ends before every rank has started it, as one rank ran it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankCollective {
-    /// Process group; the empty string where unknown.
-    pub group: NameId,
+    /// Process group; `None` where unknown.
+    pub group: Option<NameId>,
     /// Number of ranks in the group; 0 where unknown.
     pub group_size: u32,
     /// Collective, as in the JSON.
@@ -122,7 +122,7 @@ pub(crate) fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollecti
         };
         let described = kernels.described(op);
         kind.synchronises().then(|| RankCollective {
-            group: described.map_or_else(NameId::default, |collective| collective.group),
+            group: described.map(|collective| collective.group),
             group_size: described.map_or(0, |collective| collective.group_size),
             collective: kind.as_str(),
             sequence: described.and_then(|collective| collective.sequence),

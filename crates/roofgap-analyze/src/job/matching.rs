@@ -41,7 +41,8 @@ pub(super) fn match_collectives(records: &[RankRecord]) -> Matched {
             rows.entry(collective.group).or_default().push(row);
         }
         for (group, rows) in rows {
-            let label = record.groups.get(&group).map_or("", String::as_str);
+            let label = group.and_then(|group| record.groups.get(&group));
+            let label = label.map_or("", String::as_str);
             let members = record.members.get(label).map_or(&[][..], Vec::as_slice);
             groups.entry((label, members)).or_default().push((at, rows));
         }

@@ -26,6 +26,10 @@ use waits::Waits;
 /// The most missing ranks that are listed; more are those of a broken file.
 const MOST_MISSING: usize = 1 << 16;
 
+/// Reason for a job without collectives to match.
+const NO_COLLECTIVES: &str = "no collective was recorded in which every rank waits for all others (all-reduce, all-gather, reduce-scatter, \
+     all-to-all, barrier), so clocks, skew and waits are not known";
+
 /// Adds the ranks of a job to the analysis of one of them. Of several records of one rank, the first counts.
 pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<RankRecord>) {
     let mut reasons = Vec::new();
@@ -64,7 +68,10 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
         ));
     }
 
-    let matched = match_collectives(&records);
+    let mut matched = match_collectives(&records);
+    if records.iter().all(|record| record.collectives.is_empty()) {
+        matched.unmatched.push(NO_COLLECTIVES.to_owned());
+    }
     let clocks = align(&records, &matched.sets);
     let waits = Waits::of(&records, &matched.sets, &clocks);
     let stragglers = stragglers::find(&records, &waits);

@@ -47,14 +47,15 @@ impl RankRecord {
         };
         ranks::add_times(&mut info, analysis);
         let collectives = collectives(trace, &analyzed.stages);
-        let label = |collective: &RankCollective| {
-            let group = collective.group;
-            (group, trace.names.get(group).to_owned())
-        };
+        let label = |group: NameId| (group, trace.names.get(group).to_owned());
         let groups = trace.distributed.iter().flat_map(|job| &job.groups);
         Some(Self {
             info,
-            groups: collectives.iter().map(label).collect(),
+            groups: collectives
+                .iter()
+                .filter_map(|row| row.group)
+                .map(label)
+                .collect(),
             members: groups
                 .filter(|group| !group.ranks.is_empty())
                 .map(|group| (group.label(), group.ranks.clone()))
@@ -67,6 +68,16 @@ impl RankRecord {
     /// Returns the rank.
     pub fn rank(&self) -> u32 {
         self.info.rank
+    }
+
+    /// Returns the files of the rank.
+    pub fn sources(&self) -> &[String] {
+        &self.info.sources
+    }
+
+    /// Returns the number of ranks of the job, where the capture tells it.
+    pub fn world_size(&self) -> Option<u32> {
+        self.info.world_size
     }
 }
 

@@ -13,7 +13,7 @@ fn rank(rank: u32, rows: &[(u32, &'static str, Option<u64>, i64, i64)]) -> RankR
     let collective =
         |&(group, collective, sequence, start, end): &(u32, &'static str, Option<u64>, i64, i64)| {
             RankCollective {
-                group: NameId(group),
+                group: Some(NameId(group)),
                 group_size: 2,
                 collective,
                 sequence,
@@ -73,6 +73,18 @@ fn one_label_for_several_groups_is_not_matched_without_their_ranks() {
     let matched = match_collectives(&records);
     let ranks: Vec<&[usize]> = matched.sets.iter().map(|set| set.ranks.as_slice()).collect();
     assert_eq!(ranks, [&[0, 1], &[2, 3]]);
+}
+
+#[test]
+fn collectives_without_a_group_are_matched_by_order() {
+    let mut records = [0, 1].map(|number| rank(number, &[(1, "all_reduce", None, 0, 10)]));
+    for record in &mut records {
+        record.collectives[0].group = None;
+        record.collectives[0].group_size = 0;
+    }
+    let matched = match_collectives(&records);
+    let groups: Vec<&str> = matched.sets.iter().map(|set| set.group.as_str()).collect();
+    assert_eq!(groups, [""]);
 }
 
 #[test]

@@ -271,11 +271,18 @@ fn join(
     {
         return Err(error);
     }
-    if distinct < 2 && records.len() + unreadable.len() > 1 && first_error.is_none() {
-        let path = |at: usize| division.ranks[at].paths[0].clone();
+    let first = || division.ranks[0].paths[0].clone();
+    if let Some((at, sizes)) = other_job(&records) {
         return Err(LoadError::NotRanks {
-            path: path(1),
-            first: path(0),
+            path: PathBuf::from(at),
+            first: first(),
+            why: format!("their jobs have {} and {} ranks", sizes.0, sizes.1),
+        });
+    }
+    if distinct < 2 && records.len() + unreadable.len() > 1 && first_error.is_none() {
+        return Err(LoadError::NotRanks {
+            path: division.ranks[1].paths[0].clone(),
+            first: first(),
             why: match ranks.first() {
                 Some(rank) if ranks.len() > 1 => format!("both are of rank {rank}"),
                 _ => "nothing tells that they are ranks of one job".to_owned(),
@@ -317,6 +324,18 @@ fn join(
         },
         unreadable,
     })
+}
+
+/// Finds a record of another job than the first by the number of ranks: its file and both numbers.
+fn other_job(records: &[RankRecord]) -> Option<(String, (u32, u32))> {
+    let known = || {
+        records
+            .iter()
+            .filter_map(|record| Some((record, record.world_size()?)))
+    };
+    let (_, size) = known().next()?;
+    let (record, other) = known().find(|(_, other)| *other != size)?;
+    Some((record.sources().join(", "), (size, other)))
 }
 
 /// Locks a mutex. A thread that panics ends the program, so its data is never seen.

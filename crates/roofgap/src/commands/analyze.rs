@@ -133,7 +133,7 @@ fn export(
         Ok(())
     };
     let Some(job) = &loaded.analysis.job else {
-        return save(loaded, 0);
+        return save(loaded, loaded.analysis.ranks.first().map_or(0, |rank| rank.rank));
     };
     save(loaded, job.shown_rank)?;
     // One after the other, because only the trace of the shown rank is in memory.

@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 
 /// Writes a PyTorch trace of a rank: a kernel of `compute` µs and an all-reduce that ends at the same time on all ranks, three times.
 fn write_rank(path: &Path, rank: Option<u32>, compute: u32) {
+    write_rank_of(path, rank, 3, compute);
+}
+
+fn write_rank_of(path: &Path, rank: Option<u32>, world_size: u32, compute: u32) {
     let mut events = Vec::new();
     for step in 0..3 {
         let begin = 1_000 + 500 * step;
@@ -30,7 +34,7 @@ fn write_rank(path: &Path, rank: Option<u32>, compute: u32) {
         }
     }
     let job = match rank {
-        Some(rank) => format!(r#""distributedInfo": {{"rank": {rank}, "world_size": 3}}, "#),
+        Some(rank) => format!(r#""distributedInfo": {{"rank": {rank}, "world_size": {world_size}}}, "#),
         None => String::new(),
     };
     let text = format!("{{{job}\"traceEvents\": [{}]}}", events.join(", "));
@@ -111,7 +115,11 @@ fn file_names_tell_ranks_as_a_last_resort() {
             (&4.into(), &by_name, &Value::Null)
         ]
     );
-    assert_eq!(joined["job"]["collectives"][0]["matched_by"], "order");
+    let matched = &joined["job"]["collectives"][0];
+    assert_eq!(
+        (&matched["matched_by"], &matched["group"]),
+        (&"order".into(), &Value::Null)
+    );
 }
 
 #[test]
@@ -142,7 +150,10 @@ fn timelines_that_are_no_ranks_are_refused() {
     write_rank(&c, None, 200);
     let d = folder.path().join("d.json");
     write_rank(&d, None, 200);
+    let e = folder.path().join("e.json");
+    write_rank_of(&e, Some(2), 8, 200);
     for (paths, words) in [
+        ([&a, &e], "their jobs have 3 and 8 ranks"),
         ([&c, &d], "nothing tells that they are ranks of one job"),
         ([&a, &a], "both are of rank 1"),
     ] {
