@@ -43,6 +43,9 @@ impl TextOptions {
     }
 }
 
+/// Ranks that are listed even where fewer kernels are.
+const RANKS: usize = 64;
+
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
@@ -127,14 +130,17 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
 }
 
 fn ranks(analysis: &Analysis, options: TextOptions, out: &mut String) {
-    for (title, table) in [
+    for (title, mut table) in [
         ("Ranks", job::ranks(analysis)),
         ("Collectives across ranks", job::collectives(analysis)),
         ("Ranks that others wait for", job::stragglers(analysis)),
     ] {
         if !table.is_empty() {
             heading(title, options, out);
+            let all = table.rows.len();
+            table.rows.truncate(options.kernels.max(RANKS));
             out.push_str(&table.text());
+            more(all, table.rows.len(), out);
         }
     }
     for gap in job::gaps(analysis) {

@@ -271,18 +271,13 @@ fn join(
     {
         return Err(error);
     }
-    let first = || division.ranks[0].paths[0].clone();
-    if let Some((at, sizes)) = other_job(&records) {
-        return Err(LoadError::NotRanks {
-            path: PathBuf::from(at),
-            first: first(),
-            why: format!("their jobs have {} and {} ranks", sizes.0, sizes.1),
-        });
+    if let Some(error) = other_job(&records) {
+        return Err(error);
     }
     if distinct < 2 && records.len() + unreadable.len() > 1 && first_error.is_none() {
         return Err(LoadError::NotRanks {
             path: division.ranks[1].paths[0].clone(),
-            first: first(),
+            first: division.ranks[0].paths[0].clone(),
             why: match ranks.first() {
                 Some(rank) if ranks.len() > 1 => format!("both are of rank {rank}"),
                 _ => "nothing tells that they are ranks of one job".to_owned(),
@@ -326,16 +321,21 @@ fn join(
     })
 }
 
-/// Finds a record of another job than the first by the number of ranks: its file and both numbers.
-fn other_job(records: &[RankRecord]) -> Option<(String, (u32, u32))> {
+/// Finds a capture of another job than the first by the number of ranks.
+fn other_job(records: &[RankRecord]) -> Option<LoadError> {
     let known = || {
         records
             .iter()
             .filter_map(|record| Some((record, record.world_size()?)))
     };
-    let (_, size) = known().next()?;
-    let (record, other) = known().find(|(_, other)| *other != size)?;
-    Some((record.sources().join(", "), (size, other)))
+    let (first, size) = known().next()?;
+    let (other, other_size) = known().find(|(_, other)| *other != size)?;
+    let path = |record: &RankRecord| record.sources().first().map(PathBuf::from).unwrap_or_default();
+    Some(LoadError::NotRanks {
+        path: path(other),
+        first: path(first),
+        why: format!("their jobs have {size} and {other_size} ranks"),
+    })
 }
 
 /// Locks a mutex. A thread that panics ends the program, so its data is never seen.
