@@ -133,6 +133,12 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         ..Analysis::default()
     };
 
+    let mut own_rank = std::mem::take(&mut analysis.ranks);
+    own_rank
+        .iter_mut()
+        .for_each(|rank| ranks::add_times(rank, &analysis));
+    analysis.ranks = own_rank;
+
     let gpu = GpuFacts::of_run(devices.first().copied(), program, options.limits);
     let own_config = || program?.model.as_ref()?.config.as_ref();
     let model = match (&options.model, own_config()) {

@@ -22,6 +22,7 @@
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
 //! - `timeline`: launches, idle time, kernels, copies, graphs, operators, ranges;
 //! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
+//! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
 //! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side.
@@ -35,6 +36,7 @@ pub mod model;
 mod account;
 mod analyze;
 mod communication;
+mod job;
 mod names;
 mod ranks;
 mod rates;
@@ -45,6 +47,7 @@ mod verdict;
 
 pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};
+pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, is_communication, short_name};
 pub use result::*;
 pub use stages::{

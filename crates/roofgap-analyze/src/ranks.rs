@@ -1,6 +1,6 @@
 //! Ranks of a distributed job: the rank of a capture, and its share of the model.
 
-use crate::result::RankInfo;
+use crate::result::{Analysis, Idle, RankInfo};
 use roofgap_trace::{Distributed, Trace};
 
 /// Lowercase descriptions of groups whose ranks split every layer (PyTorch device meshes, Megatron).
@@ -29,12 +29,36 @@ pub(crate) fn table(trace: &Trace) -> Vec<RankInfo> {
     let rank = job.and_then(|job| {
         Some(RankInfo {
             rank: job.rank?,
-            world_size: job.world_size?,
+            world_size: job.world_size,
             host: None,
-            devices: trace.used_devices().iter().map(|device| device.number).collect(),
+            devices: devices(trace),
+            told_by: "trace".to_owned(),
+            sources: trace.sources.iter().map(|source| source.path.clone()).collect(),
+            ..RankInfo::default()
         })
     });
     rank.into_iter().collect()
+}
+
+/// Lists the numbers of the devices of the capture.
+pub(crate) fn devices(trace: &Trace) -> Vec<u32> {
+    trace.used_devices().iter().map(|device| device.number).collect()
+}
+
+/// Adds the times of a rank from its analysis.
+pub(crate) fn add_times(rank: &mut RankInfo, analysis: &Analysis) {
+    rank.kernel_count = analysis.totals.kernel_count;
+    rank.kernel_ns = analysis.totals.kernel_ns;
+    rank.busy_ns = analysis.totals.busy_ns;
+    rank.communication_ns = analysis.communication.iter().map(|row| row.total_ns).sum();
+    rank.exposed_ns = analysis.communication.iter().map(|row| row.exposed_ns).sum();
+    let idle = analysis.stages.iter().filter_map(|stage| stage.idle);
+    rank.idle = idle.reduce(|a, b| Idle {
+        launch_ns: a.launch_ns + b.launch_ns,
+        sync_ns: a.sync_ns + b.sync_ns,
+        copy_ns: a.copy_ns + b.copy_ns,
+        other_ns: a.other_ns + b.other_ns,
+    });
 }
 
 /// Tells the share of the model by the process groups of the capture.
@@ -80,6 +104,7 @@ mod tests {
             name: "1".into(),
             description: (*description).to_owned(),
             size: *size,
+            ranks: Vec::new(),
         };
         model_share(&Trace {
             distributed: Some(Distributed {

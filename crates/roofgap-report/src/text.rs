@@ -4,7 +4,7 @@ use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::{against_steps, requests_text};
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, headline, kernels, measured, stage1, stages};
+use crate::view::{findings, gpu_work, headline, job, kernels, measured, stage1, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
@@ -43,11 +43,15 @@ impl TextOptions {
     }
 }
 
+/// Ranks that are listed even where fewer kernels are.
+const RANKS: usize = 64;
+
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 12] = [
+    let sections: [fn(&Analysis, TextOptions, &mut String); 13] = [
         head,
+        ranks,
         stages,
         requests,
         findings,
@@ -91,7 +95,7 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
     if let Some(workload) = &analysis.workload {
         let _ = writeln!(out, "model: {}", plain(&provenance::model(workload)));
     }
-    for rank in gpu_work::ranks(analysis) {
+    if let Some(rank) = job::ranks_line(analysis) {
         let _ = writeln!(out, "rank: {rank}");
     }
     if let Some(engine) = &analysis.engine {
@@ -122,6 +126,25 @@ fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
     let lines = [headline::headline(analysis), headline::per_run(analysis)];
     for line in lines.into_iter().flatten() {
         let _ = writeln!(out, "{}", plain(&line));
+    }
+}
+
+fn ranks(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    for (title, mut table) in [
+        ("Ranks", job::ranks(analysis)),
+        ("Collectives across ranks", job::collectives(analysis)),
+        ("Ranks that others wait for", job::stragglers(analysis)),
+    ] {
+        if !table.is_empty() {
+            heading(title, options, out);
+            let all = table.rows.len();
+            table.rows.truncate(options.kernels.max(RANKS));
+            out.push_str(&table.text());
+            more(all, table.rows.len(), out);
+        }
+    }
+    for gap in job::gaps(analysis) {
+        let _ = writeln!(out, "{}", plain(&gap));
     }
 }
 

@@ -3,9 +3,11 @@
 //! [`Program::run`] simulates the LLM program of a [`Spec`] (warm-up, prefill, decode; kernels, graphs, copies, waits;
 //! several processes, threads, streams and devices) and adds up the [`Expected`] results on the way. The events are written
 //! as an nsys export ([`nsys::write`]) or as a PyTorch profiler trace ([`kineto::write`]). The same spec gives the same bytes.
+//! [`job`] makes the ranks of a distributed job.
 
 mod event;
 mod expected;
+pub mod job;
 pub mod kineto;
 pub mod mutate;
 mod names;

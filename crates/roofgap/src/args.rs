@@ -90,7 +90,7 @@ pub(crate) enum Format {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Analyze {
-    /// Files or run directories; formats are detected from content
+    /// Files, folders of captures, or a run directory; formats are detected from content. Timelines of several ranks are one analysis
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Write all reports into this folder
@@ -99,7 +99,7 @@ pub(crate) struct Analyze {
     /// Write the timeline as a trace for Perfetto or chrome://tracing; compressed if the name ends in .gz
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Write tables of events as Parquet into this folder, as run=NAME/rank=0/TABLE.parquet
+    /// Write tables of events as Parquet into this folder, as run=NAME/rank=N/TABLE.parquet
     #[arg(long, value_name = "DIR")]
     pub(crate) parquet: Option<PathBuf>,
     /// Output format
@@ -107,6 +107,9 @@ pub(crate) struct Analyze {
     pub(crate) format: Format,
     #[command(flatten)]
     pub(crate) overrides: AnalysisOverrides,
+    /// Rank whose analysis is shown, of several ranks of a job; by default the lowest
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u32>,
     /// The nsys that exports a .nsys-rep file, if it is not on the PATH
     #[arg(long, value_name = "FILE")]
     pub(crate) nsys: Option<PathBuf>,
@@ -165,6 +168,7 @@ impl AnalysisOverrides {
                 peak_tflops: self.peak_tflops,
                 bandwidth_gbs: self.bandwidth_gbs,
             },
+            rank: None,
         })
     }
 }

@@ -81,6 +81,15 @@ impl CollectiveKind {
         }
     }
 
+    /// Tells whether no rank ends it before every rank of the group has started it.
+    pub(super) fn synchronises(self) -> bool {
+        match self {
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Barrier => true,
+            Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter => false,
+            Self::Send | Self::Receive | Self::SendReceive => false,
+        }
+    }
+
     /// Returns the ratio of bus bandwidth to message size over time, as nccl-tests defines it for `ranks` ranks; `None` where it
     /// has none or the number of ranks is unknown.
     pub(super) fn bus_factor(self, ranks: u32) -> Option<f64> {

@@ -76,6 +76,31 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Adds the findings about the ranks of a job to an analysis.
+pub(crate) fn add_of_job(analysis: &mut Analysis) {
+    let mut findings = Vec::new();
+    let inputs = Inputs {
+        analysis,
+        evidence: &[],
+        model: None,
+        counters: &[],
+    };
+    let short_names = ShortNames::of(analysis);
+    for stage in analysis.stages.iter().filter(|stage| stage.elapsed_ns() > 0) {
+        let view = View {
+            inputs,
+            stage,
+            evidence: None,
+            short_names: &short_names,
+        };
+        for rule in rules::OF_JOB {
+            rule(&view, &mut findings);
+        }
+    }
+    analysis.findings.extend(findings);
+    rank(&mut analysis.findings);
+}
+
 /// Runs the rules that need only counters on measured launches without a timeline. The findings are about no stage.
 pub(crate) fn find_alone(inputs: Inputs<'_>, stage: &Stage) -> Vec<Finding> {
     let short_names = ShortNames::of(inputs.analysis);

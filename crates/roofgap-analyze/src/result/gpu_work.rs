@@ -1,5 +1,6 @@
 //! GPU work other than kernels by name: copies, whole graphs and communication; ranks of a distributed job.
 
+use super::Idle;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -129,10 +130,59 @@ impl CommunicationRow {
 pub struct RankInfo {
     /// Rank.
     pub rank: u32,
-    /// Number of ranks of the job.
-    pub world_size: u32,
+    /// Number of ranks of the job; `None` where unknown.
+    pub world_size: Option<u32>,
     /// Host name; `None` where unknown.
     pub host: Option<String>,
     /// Numbers of the devices that it used.
     pub devices: Vec<u32>,
+    /// Evidence of the rank: `trace` or `file_name`.
+    #[serde(default)]
+    pub told_by: String,
+    /// Files of the rank.
+    #[serde(default)]
+    pub sources: Vec<String>,
+    /// Number of kernels.
+    #[serde(default)]
+    pub kernel_count: u64,
+    /// Total kernel time, ns.
+    #[serde(default)]
+    pub kernel_ns: i64,
+    /// Time with at least one GPU operation, summed over devices, ns; `None` where only totals are known.
+    #[serde(default)]
+    pub busy_ns: Option<i64>,
+    /// Total time of communication kernels, ns.
+    #[serde(default)]
+    pub communication_ns: i64,
+    /// Part of `communication_ns` in which the device ran no kernel but communication, ns.
+    #[serde(default)]
+    pub exposed_ns: i64,
+    /// Idle time by cause, summed over stages; `None` without stages on the GPU.
+    #[serde(default)]
+    pub idle: Option<Idle>,
+    /// Clock of the rank minus the clock of `clock_reference`, ns; `None` where no collective tells it.
+    #[serde(default)]
+    pub clock_offset_ns: Option<i64>,
+    /// Largest error of `clock_offset_ns`, by the ends of matched collectives, ns.
+    #[serde(default)]
+    pub clock_error_ns: Option<i64>,
+    /// Rank whose clock is the reference.
+    #[serde(default)]
+    pub clock_reference: Option<u32>,
+    /// Exposed time in matched collectives before the last of their ranks arrived, ns; `None` without matched collectives.
+    #[serde(default)]
+    pub waited_ns: Option<i64>,
+    /// Number of matched collectives in which it arrived last.
+    #[serde(default)]
+    pub last_count: Option<u64>,
+    /// Exposed time that the other ranks (their median) waited for it, ns.
+    #[serde(default)]
+    pub waited_for_ns: Option<i64>,
+}
+
+impl RankInfo {
+    /// Returns the communication time hidden behind computation, ns.
+    pub fn hidden_ns(&self) -> i64 {
+        self.communication_ns - self.exposed_ns
+    }
 }

@@ -5,6 +5,7 @@
 mod capture;
 mod coverage;
 mod gpu_work;
+mod job;
 mod per_run;
 mod reason;
 mod stage;
@@ -16,6 +17,7 @@ pub use capture::{
 };
 pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
+pub use job::{Job, MatchedCollectives, Straggler};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
 pub use stage::{
@@ -92,6 +94,9 @@ pub struct Analysis {
     /// Ranks of a distributed job.
     #[serde(default)]
     pub ranks: Vec<RankInfo>,
+    /// The ranks together; `None` where fewer than two were given.
+    #[serde(default)]
+    pub job: Option<Job>,
     /// Figures of the Stage 1 runner that ran the model.
     #[serde(default)]
     pub stage1: Option<Stage1Figures>,

@@ -41,6 +41,11 @@ impl Launches {
     }
 }
 
+/// A process has records of graph captures.
+const CAPTURES: u8 = 1;
+/// A process launches graphs.
+const LAUNCHES_GRAPHS: u8 = 2;
+
 /// Counts the kernel launches whose kernel is not in the trace. While a process captures a graph its launches run nothing.
 fn launches_without_kernel(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> u64 {
     let calls = &trace.calls;
@@ -57,6 +62,22 @@ fn launches_without_kernel(trace: &Trace, tables: &[Table], call_of_op: &[u32]) 
             i32::from(name.contains("StreamBeginCapture")) - i32::from(name.contains("StreamEndCapture"))
         })
         .collect();
+    let graph_launches: Vec<bool> = trace
+        .names
+        .iter()
+        .map(|(_, name)| name.contains("GraphLaunch"))
+        .collect();
+    // A process that launches graphs has captured them. Without records of the capture, its launches cannot be told from others.
+    let mut unclear = vec![0u8; trace.processes.len()];
+    for (name, process) in calls.name.iter().zip(&calls.process) {
+        if let Some(seen) = unclear.get_mut(process.index()) {
+            *seen |= match captures.get(name.index()) {
+                Some(1) => CAPTURES,
+                _ if graph_launches.get(name.index()) == Some(&true) => LAUNCHES_GRAPHS,
+                _ => 0,
+            };
+        }
+    }
     let mut open = vec![0i32; trace.processes.len()];
     let mut missing = 0;
     for row in 0..calls.len() {
@@ -66,7 +87,8 @@ fn launches_without_kernel(trace: &Trace, tables: &[Table], call_of_op: &[u32]) 
         };
         *open = (*open + captures.get(calls.name[row].index()).copied().unwrap_or(0)).max(0);
         let correlation = calls.correlation[row];
-        if calls.class[row] != CallClass::Launch || *open > 0 || correlation == 0 {
+        let unclear = unclear.get(process) == Some(&LAUNCHES_GRAPHS);
+        if calls.class[row] != CallClass::Launch || *open > 0 || correlation == 0 || unclear {
             continue;
         }
         // Of two calls with one id, the earliest has the kernel.
@@ -216,5 +238,12 @@ mod tests {
         let mut losses = Losses::default();
         Launches::join(&trace, &mut losses);
         assert_eq!(losses.count(LossKind::LaunchNoKernel), 2, "correlations 2 and 6");
+        // Without records of the capture, launches inside and outside of it look alike.
+        let graph = trace.names.intern("cudaGraphLaunch");
+        trace.calls.name[3] = graph;
+        trace.calls.name[5] = graph;
+        let mut losses = Losses::default();
+        Launches::join(&trace, &mut losses);
+        assert_eq!(losses.count(LossKind::LaunchNoKernel), 0);
     }
 }

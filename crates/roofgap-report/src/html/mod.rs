@@ -22,9 +22,9 @@ mod timeline;
 
 use crate::bundle::Bundle;
 use crate::view;
-use crate::view::gpu_work;
 use crate::view::provenance::missing;
 use crate::view::table::cut;
+use crate::view::{gpu_work, job};
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use roofgap_analyze::{About, Analysis, RequestStats};
@@ -58,6 +58,9 @@ pub fn page(bundle: Bundle<'_>) -> String {
     let no_timeline = timeline.as_ref().err().map(|why| format!("No timeline: {why}."));
     let title = cut(&bundle.context.title, 160);
     let mut work = vec![
+        ("Ranks", job::ranks(analysis), job::RANKS),
+        ("Collectives", job::collectives(analysis), job::COLLECTIVES),
+        ("Stragglers", job::stragglers(analysis), job::STRAGGLERS),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
         ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
         (

@@ -2,11 +2,11 @@
 
 use super::sections;
 use crate::bundle::Bundle;
-use crate::view::gpu_work;
 use crate::view::kernels::{MARKDOWN, counters as counter_table, table};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::utilisation::work;
+use crate::view::{gpu_work, job};
 use crate::view::{headline, measured};
 use roofgap_analyze::{About, Analysis};
 use std::fmt::Write;
@@ -51,6 +51,17 @@ pub fn report(bundle: Bundle<'_>) -> String {
         section(&format!("Kernels of {}", escape(&stage.name)), &body);
     }
     for (title, table, meaning) in [
+        ("Ranks", job::ranks(analysis), job::RANKS),
+        (
+            "Collectives across ranks",
+            job::collectives(analysis),
+            job::COLLECTIVES,
+        ),
+        (
+            "Ranks that others wait for",
+            job::stragglers(analysis),
+            job::STRAGGLERS,
+        ),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
         ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
         (

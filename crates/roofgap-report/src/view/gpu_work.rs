@@ -1,8 +1,8 @@
-//! GPU work other than kernels by name: copies, whole graphs and communication; ranks.
+//! GPU work other than kernels by name: copies, whole graphs and communication.
 
 use super::numbers::{NONE, count, or_none, percent, size, time};
 use super::table::Table;
-use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo, Stage};
+use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, Stage};
 
 /// Explains the columns of the table of communication.
 pub(crate) const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
@@ -63,14 +63,6 @@ pub(crate) fn communication(analysis: &Analysis) -> Table {
         .ms("exposed", |row| row.exposed_ns)
         .number("bus GB/s", |row| or_none(row.bus_bandwidth_bytes_per_s, gbs))
         .build()
-}
-
-/// Names the ranks of jobs with several of them.
-pub(crate) fn ranks(analysis: &Analysis) -> Vec<String> {
-    let several = analysis.ranks.iter().filter(|rank| rank.world_size > 1);
-    several
-        .map(|rank: &RankInfo| format!("{} of {} ranks", rank.rank, count(u64::from(rank.world_size))))
-        .collect()
 }
 
 /// Describes the whole graphs of a stage.

@@ -4,7 +4,8 @@
 //! - `table`: a table and its text, Markdown and HTML forms
 //! - `headline`: the first lines, with time per token and the numbers of one run
 //! - `kernels`: tables of kernels, operators and counters
-//! - `gpu_work`: copies, whole graphs, communication and ranks
+//! - `gpu_work`: copies, whole graphs and communication
+//! - `job`: several ranks together
 //! - `measured`: launches that ncu measured without a timeline, and ncu's own rules
 //! - `stage1`: figures of a Stage 1 runner beside those of the profiled run
 //! - `stages`: the table of stages, and the sentences on each
@@ -16,6 +17,7 @@
 pub(crate) mod findings;
 pub(crate) mod gpu_work;
 pub(crate) mod headline;
+pub(crate) mod job;
 pub(crate) mod kernels;
 pub(crate) mod measured;
 pub(crate) mod numbers;

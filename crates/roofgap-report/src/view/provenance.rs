@@ -1,6 +1,6 @@
 //! Provenance: inputs, environment, phases, profiler overhead, losses, and why a part is missing.
 
-use super::gpu_work;
+use super::job;
 use super::numbers::{NONE, count, ms, or_none, percent, si};
 use super::table::Table;
 use crate::bundle::{Bundle, PhaseLine};
@@ -84,7 +84,7 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
     for gpu in &bundle.analysis.devices {
         table.row([format!("GPU {}", gpu.id), device(gpu)]);
     }
-    for rank in gpu_work::ranks(bundle.analysis) {
+    if let Some(rank) = job::ranks_line(bundle.analysis) {
         table.row(["rank".to_owned(), rank]);
     }
     if let Some(w) = &bundle.analysis.workload {

@@ -26,9 +26,10 @@ fn distributed() -> Case {
     });
     case.analysis.ranks.push(RankInfo {
         rank: 3,
-        world_size: 8,
-        host: None,
+        world_size: Some(8),
         devices: vec![0],
+        told_by: "trace".into(),
+        ..RankInfo::default()
     });
     case
 }

@@ -6,6 +6,7 @@ mod fixtures;
 mod gpu_work;
 mod hostile;
 mod html;
+mod job;
 mod measured;
 #[cfg(feature = "parquet")]
 mod parquet;

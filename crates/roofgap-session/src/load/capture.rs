@@ -10,14 +10,27 @@ use super::error::LoadError;
 use super::loaded::Loaded;
 use super::nsys_report::{Export, Exporter};
 use super::overrides::Overrides;
+use super::ranks;
 
-/// Loads captures as one analysis. An unreadable file is an error.
+/// Loads captures as one analysis: one timeline with its counters, or several ranks of a job. An unreadable file is an error, except
+/// for one of several ranks.
 pub(super) fn load(
     paths: &[PathBuf],
     overrides: &Overrides,
     exporter: &Exporter,
 ) -> Result<Loaded, LoadError> {
-    let input = read(paths, exporter)?;
+    let files = ranks::expand(paths);
+    if let Some(division) = ranks::divide(&files)? {
+        return ranks::load(&division, overrides, exporter);
+    }
+    let input = read(&files, exporter)?;
+    if let Some(rank) = overrides.rank {
+        let own = input.trace.distributed.as_ref().and_then(|job| job.rank);
+        if own != Some(rank) {
+            let given = own.into_iter().collect();
+            return Err(LoadError::NoRank { rank, given });
+        }
+    }
     let options = Options {
         counters: input.counters,
         account: input.account,
@@ -38,7 +51,7 @@ pub(super) fn load(
 }
 
 /// Reads captures; nsys reports are exported first.
-fn read(paths: &[PathBuf], exporter: &Exporter) -> Result<Input, LoadError> {
+pub(super) fn read(paths: &[PathBuf], exporter: &Exporter) -> Result<Input, LoadError> {
     let exports = paths
         .iter()
         .map(|path| Export::of(path, exporter))

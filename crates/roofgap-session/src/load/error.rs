@@ -37,6 +37,21 @@ pub enum LoadError {
         other.display()
     )]
     NotAlone { path: PathBuf, other: PathBuf },
+    /// Several timelines are not ranks of one job.
+    #[error(
+        "{}: a second timeline beside {}, and {why}; analyse one at a time, compare the two with `roofgap compare`, or name the \
+         ranks of a job in their file names (rank0, rank1)",
+        path.display(),
+        first.display()
+    )]
+    NotRanks {
+        path: PathBuf,
+        first: PathBuf,
+        why: String,
+    },
+    /// The rank to show is not among the inputs.
+    #[error("--rank {rank}: not among the ranks given ({})", listed(given))]
+    NoRank { rank: u32, given: Vec<u32> },
     /// No nsys is available to export a report.
     #[error(
         "{}: a report of nsys {made_by}, which only nsys can export, and {why}; install Nsight Systems, name it with --nsys, or \
@@ -75,6 +90,15 @@ pub enum LoadError {
     /// An analysis does not follow the schema.
     #[error("cannot parse {}: {why}", path.display())]
     Malformed { path: PathBuf, why: String },
+}
+
+/// Lists ranks for a message.
+fn listed(ranks: &[u32]) -> String {
+    if ranks.is_empty() {
+        return "none tells its rank".to_owned();
+    }
+    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    ranks.join(", ")
 }
 
 impl LoadError {

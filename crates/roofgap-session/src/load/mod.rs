@@ -2,6 +2,7 @@
 //!
 //! - [`load`]: loads the inputs a user names, captures or one run directory;
 //! - [`capture`]: reads capture files, detected from content;
+//! - `ranks`: several captures as ranks of one job;
 //! - [`nsys_report`]: exports nsys reports, which only nsys can read;
 //! - [`run`]: loads a run directory with its configuration and record;
 //! - [`side`]: loads one side of a comparison;
@@ -17,6 +18,7 @@ pub mod side;
 
 pub(crate) mod accounts;
 mod loaded;
+mod ranks;
 
 use std::path::PathBuf;
 

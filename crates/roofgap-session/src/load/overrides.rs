@@ -15,6 +15,8 @@ pub struct Overrides {
     pub tokens: Tokens,
     /// Limits of the device.
     pub limits: UserLimits,
+    /// Rank to show, of several.
+    pub rank: Option<u32>,
 }
 
 impl Overrides {

@@ -3,6 +3,7 @@
 use super::merge::BlockNames;
 use super::rows::{CollectiveRow, Filler};
 use crate::decimal::unsigned;
+use crate::model::group_label;
 use crate::{Collective, Trace};
 
 /// An argument of a collective.
@@ -15,6 +16,7 @@ pub(super) enum Field {
     GroupSize,
     Group,
     Description,
+    Sequence,
 }
 
 /// The arguments of a collective, as they are written.
@@ -27,6 +29,7 @@ pub(super) struct CollectiveText<'a> {
     group_size: Option<&'a [u8]>,
     group: Option<&'a [u8]>,
     description: Option<&'a [u8]>,
+    sequence: Option<&'a [u8]>,
 }
 
 impl<'a> CollectiveText<'a> {
@@ -41,6 +44,7 @@ impl<'a> CollectiveText<'a> {
             b"Group size" => Field::GroupSize,
             b"Process Group Name" => Field::Group,
             b"Process Group Description" => Field::Description,
+            b"Seq" => Field::Sequence,
             _ => return None,
         })
     }
@@ -54,6 +58,7 @@ impl<'a> CollectiveText<'a> {
             Field::GroupSize => &mut self.group_size,
             Field::Group => &mut self.group,
             Field::Description => &mut self.description,
+            Field::Sequence => &mut self.sequence,
         } = value;
     }
 
@@ -75,6 +80,7 @@ impl<'a> CollectiveText<'a> {
                 .unwrap_or(0),
             input_bytes: bytes(self.input_elements),
             output_bytes: bytes(self.output_elements),
+            sequence: self.sequence.and_then(unsigned),
         };
         let op = filler.rows.ops.len();
         filler.rows.collectives.push((op, row));
@@ -86,17 +92,13 @@ impl CollectiveRow {
     pub(super) fn resolve(&self, names: &mut BlockNames<'_>, trace: &mut Trace) -> Collective {
         let group = self.group.map_or("", |group| names.text(group));
         let described = self.description.map_or("", |text| names.text(text));
-        let group = match (group, described) {
-            (name, "" | "undefined") => name.to_owned(),
-            ("", description) => description.to_owned(),
-            (name, description) => format!("{name} ({description})"),
-        };
         Collective {
-            group: trace.names.intern(&group),
+            group: trace.names.intern(&group_label(group, described)),
             name: names.get(self.name, trace),
             group_size: self.group_size,
             input_bytes: self.input_bytes,
             output_bytes: self.output_bytes,
+            sequence: self.sequence,
         }
     }
 }

@@ -236,6 +236,14 @@ fn devices(text: &[u8]) -> Vec<DeviceProperties> {
     list.iter().filter_map(describe).collect()
 }
 
+/// Parses the ranks of a process group; empty unless all are numbers.
+fn ranks(group: &Value) -> Vec<u32> {
+    let number = |rank: &Value| rank.as_u64().and_then(|rank| u32::try_from(rank).ok());
+    let list = group.get("ranks").and_then(Value::as_array);
+    let ranks = list.map(|list| list.iter().map(number).collect::<Option<Vec<_>>>());
+    ranks.flatten().unwrap_or_default()
+}
+
 /// Parses the rank and the process groups of the header; `None` for anything but an object.
 fn distributed(text: &[u8]) -> Option<Distributed> {
     let info: Value = serde_json::from_slice(text).ok()?;
@@ -257,6 +265,7 @@ fn distributed(text: &[u8]) -> Option<Distributed> {
                     name: words(group, "pg_name"),
                     description: words(group, "pg_desc"),
                     size: small(group, "pg_size")?,
+                    ranks: ranks(group),
                 })
             })
             .collect(),

@@ -30,6 +30,7 @@ pub(super) struct CollectiveRow {
     pub(super) group_size: u32,
     pub(super) input_bytes: Option<u64>,
     pub(super) output_bytes: Option<u64>,
+    pub(super) sequence: Option<u64>,
 }
 
 /// Something that a thread did: a call, an operator, a range or a Python frame.

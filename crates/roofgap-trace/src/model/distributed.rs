@@ -15,6 +15,8 @@ pub struct Collective {
     pub input_bytes: Option<u64>,
     /// Size of this rank's output, bytes.
     pub output_bytes: Option<u64>,
+    /// Number of the collective within its group, the same on every rank; `None` where unknown.
+    pub sequence: Option<u64>,
 }
 
 /// The rank of a distributed job that a capture holds.
@@ -37,4 +39,22 @@ pub struct ProcessGroup {
     pub description: String,
     /// Number of ranks.
     pub size: u32,
+    /// Ranks; empty where unknown.
+    pub ranks: Vec<u32>,
+}
+
+impl ProcessGroup {
+    /// Returns the text by which collectives name the group.
+    pub fn label(&self) -> String {
+        group_label(&self.name, &self.description)
+    }
+}
+
+/// Formats a process group as its name with its purpose.
+pub(crate) fn group_label(name: &str, description: &str) -> String {
+    match (name, description) {
+        (name, "" | "undefined") => name.to_owned(),
+        ("", description) => description.to_owned(),
+        (name, description) => format!("{name} ({description})"),
+    }
 }

@@ -14,6 +14,7 @@ mod windows;
 
 pub use backward::BackwardLink;
 pub use calls::{Call, CallClass, Calls, CpuOps};
+pub(crate) use distributed::group_label;
 pub use distributed::{Collective, Distributed, ProcessGroup};
 pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};

@@ -442,9 +442,9 @@ fn a_value_that_no_counter_has_is_missing() {
     let name = "sm__throughput.avg.pct_of_peak_sustained_elapsed";
     for (value, possible) in [("42.5", true), ("-1", false), ("1e300", false)] {
         let page = format!(
-            "\"ID\",\"Process ID\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"{name}\"\n\
-             \"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"%\"\n\
-             \"0\",\"1\",\"k\",\"1\",\"7\",\"(1, 1, 1)\",\"(1, 1, 1)\",\"0\",\"9.0\",\"{value}\"\n"
+            "\"ID\",\"Process ID\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"{name}\",\"gpu__time_duration.sum\"\n\
+             \"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"%\",\"ns\"\n\
+             \"0\",\"1\",\"k\",\"1\",\"7\",\"(1, 1, 1)\",\"(1, 1, 1)\",\"0\",\"9.0\",\"{value}\",\"100\"\n"
         );
         let set = raw::read(page.as_bytes()).unwrap();
         let found = set.value(&set.launches[0], name, Unit::PERCENT);

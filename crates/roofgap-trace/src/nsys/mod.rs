@@ -3,6 +3,7 @@
 mod calls;
 mod columns;
 mod identity;
+mod job;
 mod kernels;
 mod nvtx;
 mod reader;

@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use super::strings::Strings;
-use super::{calls, kernels, nvtx, work};
+use super::{calls, job, kernels, nvtx, work};
 use crate::reader::{Detected, Reader};
 use crate::sqlite::Database;
 use crate::{LossKind, Ns, ReadError, Source, SourceFormat, Trace};
@@ -68,6 +68,9 @@ pub(crate) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     calls::calls(&db, &strings, &mut who, trace)?;
     nvtx::ranges(&db, &strings, &mut who, trace)?;
     diagnostics(&db, trace)?;
+    if let Some(job) = job::distributed(&db)? {
+        trace.distributed = Some(job);
+    }
     place_unnamed(before, &who, trace);
     close_open_ranges(before, trace);
     if trace.ops.len() > before.0 && trace.calls.len() == before.1 {

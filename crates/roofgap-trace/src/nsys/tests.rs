@@ -264,6 +264,26 @@ fn the_version_is_that_of_the_recording() {
 }
 
 #[test]
+fn the_rank_is_in_the_recorded_environment() {
+    let rank = |variables: &str| {
+        let sql = format!(
+            "DELETE FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRONMENT_VARIABLE';
+             INSERT INTO META_DATA_CAPTURE (name, value) VALUES ('COMMAND:0:ENVIRONMENT_VARIABLE', {variables});"
+        );
+        let job = after(&sql).distributed?;
+        job.rank.zip(job.world_size)
+    };
+    let torchrun =
+        "'HOME=/' || char(0) || 'WORLD_SIZE=8' || char(0) || 'RANK=3' || char(0) || 'LOCAL_RANK=1'";
+    assert_eq!(rank(torchrun), Some((3, 8)));
+    let mpi = "'OMPI_COMM_WORLD_SIZE=2' || char(0) || 'OMPI_COMM_WORLD_RANK=1'";
+    assert_eq!(rank(mpi), Some((1, 2)));
+    assert_eq!(rank("'RANK=3'"), None, "without the number of ranks");
+    assert_eq!(rank("'RANK=8' || char(0) || 'WORLD_SIZE=8'"), None);
+    assert_eq!(rank("'SLURM_PROCID=0' || char(0) || 'SLURM_NTASKS=4'"), None);
+}
+
+#[test]
 fn an_old_export_without_events_is_read() {
     let tables = tables_of_the_export();
     let kept = [

@@ -11,12 +11,16 @@ use roofgap_collect::tool::Search;
 use roofgap_report::parquet::{self, Partition};
 use roofgap_report::{Bundle, chrome, json, text};
 use roofgap_session::exit::Exit;
-use roofgap_session::load::{Exporter, Loaded, is_report, load};
+use roofgap_session::load::{Exporter, Loaded, Overrides, is_report, load};
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     let exporter = exporter(&args.inputs, args.nsys.clone())?;
-    let loaded = load(&args.inputs, &args.overrides.props()?, &exporter)?;
+    let overrides = Overrides {
+        rank: args.rank,
+        ..args.overrides.props()?
+    };
+    let loaded = load(&args.inputs, &overrides, &exporter)?;
     for why in &loaded.unreadable {
         printer.warning(why);
     }
@@ -27,7 +31,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     if let Some(dir) = &args.out {
         write_reports(dir, &loaded, printer)?;
     }
-    export(&args, &loaded, printer)?;
+    export(&args, &loaded, &overrides, &exporter, printer)?;
     let look = text::TextOptions {
         color: printer.color(),
         kernels: args.top,
@@ -102,20 +106,49 @@ fn bundle(loaded: &Loaded) -> Bundle<'_> {
     }
 }
 
-/// Exports the timeline as a Perfetto trace or Parquet tables.
-fn export(args: &Analyze, loaded: &Loaded, printer: &Printer) -> Result<(), Failure> {
+/// Exports the timeline as a Perfetto trace or Parquet tables; of a job, the tables of every rank.
+fn export(
+    args: &Analyze,
+    loaded: &Loaded,
+    overrides: &Overrides,
+    exporter: &Exporter,
+    printer: &Printer,
+) -> Result<(), Failure> {
     if let Some(path) = &args.perfetto {
         chrome::save(bundle(loaded), path)?;
         printer.progress(&format_args!("wrote {}", path.display()));
     }
-    if let Some(dir) = &args.parquet {
+    let Some(dir) = &args.parquet else {
+        return Ok(());
+    };
+    let run = part_name(&args.inputs);
+    let save = |loaded: &Loaded, rank: u32| -> Result<(), Failure> {
         let partition = Partition {
-            run: part_name(&args.inputs),
-            rank: 0,
+            run: run.clone(),
+            rank,
         };
         for path in parquet::save(bundle(loaded), dir, &partition)? {
             printer.progress(&format_args!("wrote {}", path.display()));
         }
+        Ok(())
+    };
+    let Some(job) = &loaded.analysis.job else {
+        return save(loaded, loaded.analysis.ranks.first().map_or(0, |rank| rank.rank));
+    };
+    save(loaded, job.shown_rank)?;
+    // One after the other, because only the trace of the shown rank is in memory.
+    let own = Overrides {
+        rank: None,
+        ..overrides.clone()
+    };
+    for rank in loaded
+        .analysis
+        .ranks
+        .iter()
+        .filter(|rank| rank.rank != job.shown_rank)
+    {
+        let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
+        save(&load(&files, &own, exporter)?, rank.rank)?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ mod inputs;
 mod meta;
 #[cfg(feature = "embedded")]
 mod profile;
+mod ranks;
 mod readme;
 mod runs;
 mod server;

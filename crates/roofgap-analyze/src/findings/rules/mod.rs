@@ -12,6 +12,7 @@ mod overhead;
 mod serving;
 mod small;
 mod steps;
+mod stragglers;
 mod streams;
 mod tensor;
 mod waits;
@@ -34,7 +35,10 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
     advice::ncu_rules,
 ];
 
-/// Every rule.
+/// The rules that compare the ranks of a job.
+pub(super) const OF_JOB: [Rule; 1] = [stragglers::late_ranks];
+
+/// Every rule about a single capture.
 pub(super) const ALL: [Rule; 21] = [
     launch::launch_bound,
     waits::synchronisation,

@@ -255,7 +255,7 @@ fn collectives_of_kernels() {
         ),
         kernel(
             30,
-            r#", "Collective name": "send", "In msg nelems": 7, "dtype": "Opaque", "Process Group Name": "0",
+            r#", "Collective name": "send", "In msg nelems": 7, "dtype": "Opaque", "Seq": 41, "Process Group Name": "0",
                "Process Group Description": "default_pg""#,
         ),
     ];
@@ -288,6 +288,9 @@ fn collectives_of_kernels() {
             (job.groups[0].description.as_str(), job.groups[0].size),
             ("default_pg", 8)
         );
+        assert_eq!(job.groups[0].ranks, [0, 1]);
+        assert_eq!(job.groups[0].label(), name(send.group));
+        assert_eq!((gather.sequence, send.sequence), (None, Some(41)));
     }
 }
 

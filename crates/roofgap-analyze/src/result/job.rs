@@ -1,0 +1,70 @@
+//! A distributed job of which several ranks were given.
+
+use serde::{Deserialize, Serialize};
+
+/// The ranks of a job together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Job {
+    /// Number of ranks of the job; `None` where no capture tells it.
+    pub world_size: Option<u32>,
+    /// Rank that the rest of the analysis is about.
+    pub shown_rank: u32,
+    /// Ranks of the job without a capture.
+    pub missing: Vec<u32>,
+    /// Largest error of the clock of a rank, ns; `None` without matched collectives.
+    pub clock_error_ns: Option<i64>,
+    /// Collectives matched across ranks, most exposed wait first.
+    pub collectives: Vec<MatchedCollectives>,
+    /// Ranks for which others wait, most time first.
+    pub stragglers: Vec<Straggler>,
+}
+
+/// The collectives of one kind and group, matched across ranks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MatchedCollectives {
+    /// Process group; `None` where unknown.
+    pub group: Option<String>,
+    /// Collective, such as `all_reduce`.
+    pub collective: String,
+    /// Ranks in which they were found.
+    pub ranks: Vec<u32>,
+    /// Number of collectives.
+    pub count: u64,
+    /// Evidence that the kernels of the ranks belong together: `sequence` (numbers) or `order`.
+    pub matched_by: String,
+    /// Message size of one rank, summed, bytes; `None` if not recorded.
+    pub bytes: Option<u64>,
+    /// Shortest duration over ranks, summed, ns.
+    pub latency_ns: i64,
+    /// Mean spread of the starts, ns; `None` where it is not above the error of the clocks.
+    pub skew_mean_ns: Option<i64>,
+    /// Largest spread of the starts, ns; `None` where it is not above the error of the clocks.
+    pub skew_max_ns: Option<i64>,
+    /// Exposed time before the last rank arrived, summed over ranks, ns.
+    pub waited_ns: i64,
+    /// Rank that arrived last most often; `None` where no skew is above the error of the clocks.
+    pub last_rank: Option<u32>,
+    /// Number of collectives in which that rank arrived last.
+    pub last_count: u64,
+}
+
+/// A rank for which others wait in a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Straggler {
+    /// Rank.
+    pub rank: u32,
+    /// Stage of its collectives; `None` outside of stages.
+    pub stage: Option<String>,
+    /// Number of matched collectives in which it arrived last.
+    pub last_count: u64,
+    /// Number of matched collectives of the stage that it takes part in.
+    pub collective_count: u64,
+    /// Exposed time that the other ranks (their median) waited for it, ns.
+    pub waited_for_ns: i64,
+    /// Kernel other than communication with the largest `kernel_excess_ns`; `None` where none takes longer.
+    pub kernel: Option<String>,
+    /// Time of that kernel in the stage above the median of the other ranks, ns.
+    pub kernel_excess_ns: Option<i64>,
+    /// Idle time in the stage above the median of the other ranks, ns; negative below it.
+    pub idle_excess_ns: Option<i64>,
+}

@@ -1,0 +1,157 @@
+//! Several ranks of a job in every report.
+
+use crate::fixtures::{Case, PLAIN, made};
+use roofgap_analyze::{About, Idle, Job, MatchedCollectives, RankInfo, Reason, Straggler};
+use roofgap_report::{html, json, markdown, text};
+
+fn two_ranks() -> Case {
+    let mut case = made(PLAIN);
+    let rank = |rank: u32| RankInfo {
+        rank,
+        world_size: Some(3),
+        devices: vec![0],
+        told_by: "file_name".into(),
+        sources: vec![format!("rank{rank}.json")],
+        kernel_count: 10,
+        kernel_ns: 5_000_000,
+        busy_ns: Some(4_000_000),
+        communication_ns: 1_500_000,
+        exposed_ns: 1_000_000,
+        idle: Some(Idle {
+            launch_ns: 7_000,
+            sync_ns: 6_000,
+            copy_ns: 5_000,
+            other_ns: 4_000,
+        }),
+        clock_offset_ns: Some(-2_500 * i64::from(rank)),
+        clock_error_ns: Some(800),
+        clock_reference: Some(0),
+        waited_ns: Some(300_000),
+        last_count: Some(12),
+        waited_for_ns: Some(200_000),
+        ..RankInfo::default()
+    };
+    case.analysis.ranks = vec![rank(0), rank(1)];
+    case.analysis.job = Some(Job {
+        world_size: Some(3),
+        shown_rank: 0,
+        missing: vec![2],
+        clock_error_ns: Some(800),
+        collectives: vec![MatchedCollectives {
+            group: Some("0 (default_pg)".into()),
+            collective: "all_reduce".into(),
+            ranks: vec![0, 1],
+            count: 40,
+            matched_by: "order".into(),
+            bytes: Some(4_000_000),
+            latency_ns: 400_000,
+            skew_mean_ns: None,
+            skew_max_ns: Some(9_000),
+            waited_ns: 300_000,
+            last_rank: Some(1),
+            last_count: 12,
+        }],
+        stragglers: vec![Straggler {
+            rank: 1,
+            stage: Some("decode".into()),
+            last_count: 12,
+            collective_count: 40,
+            waited_for_ns: 200_000,
+            kernel: Some("flash_fwd_kernel".into()),
+            kernel_excess_ns: Some(190_000),
+            idle_excess_ns: Some(-3_000),
+        }],
+    });
+    let about = About::Other("ranks".into());
+    let reason = Reason::new(about, "1 of 3 ranks were not given: 2");
+    case.analysis.reasons.push(reason);
+    case
+}
+
+#[test]
+fn text_has_ranks_collectives_and_stragglers() {
+    let text = text::render(&two_ranks().analysis, text::TextOptions::default());
+    assert!(text.contains("rank: 0 of 3 ranks; 2 given"), "{text}");
+    let cells = |start: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with(start))
+            .expect(start);
+        let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+        cells.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        cells("1     "),
+        [
+            "1", "10", "5.000", "4.000", "0.500", "1.000", "0.007", "0.006", "0.005", "0.004", "0.300",
+            "0.200", "12", "-2.5 µs", "800 ns"
+        ]
+    );
+    assert_eq!(
+        cells("all_reduce"),
+        [
+            "all_reduce",
+            "0 (default_pg)",
+            "2",
+            "40",
+            "order",
+            "4.0 MB",
+            "10.0 µs",
+            "–",
+            "9.0 µs",
+            "0.300",
+            "rank 1, 12 times"
+        ]
+    );
+    assert_eq!(
+        cells("1  decode"),
+        [
+            "1",
+            "decode",
+            "0.200",
+            "12 of 40",
+            "flash_fwd_kernel",
+            "0.190",
+            "-0.003"
+        ]
+    );
+    assert!(text.contains("1 of 3 ranks were not given: 2"), "{text}");
+}
+
+#[test]
+fn markdown_and_the_page_have_the_tables() {
+    let case = two_ranks();
+    let report = markdown::report(case.bundle());
+    for title in [
+        "## Ranks\n",
+        "## Collectives across ranks\n",
+        "## Ranks that others wait for\n",
+    ] {
+        assert!(report.contains(title), "{title}");
+    }
+    let page = html::page(case.bundle());
+    for id in ["ranks", "collectives", "stragglers"] {
+        assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
+    }
+    let plain = html::page(made(PLAIN).bundle());
+    assert!(!plain.contains("id=\"ranks\""));
+}
+
+#[test]
+fn a_job_keeps_to_the_schema() {
+    let schema = serde_json::from_str(json::SCHEMA).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let good: serde_json::Value = serde_json::from_str(&json::pretty(&two_ranks().analysis)).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&good).map(|e| e.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    for path in [
+        "/job/shown_rank",
+        "/job/collectives/0/count",
+        "/job/stragglers/0/rank",
+        "/ranks/1/kernel_ns",
+    ] {
+        let mut bad = good.clone();
+        *bad.pointer_mut(path).unwrap() = serde_json::json!("7");
+        assert!(!validator.is_valid(&bad), "{path}");
+    }
+}
