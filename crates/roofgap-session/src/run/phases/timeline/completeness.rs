@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use roofgap_analyze::EngineStep;
 use roofgap_collect::child::GpuProcess;
 use roofgap_trace::account::Account;
-use roofgap_trace::{ProcessId, SourceFormat, Trace};
+use roofgap_trace::{NameId, ProcessId, SourceFormat, Trace};
 
 /// Result of the check.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +27,12 @@ pub(super) fn check(trace: &Trace, seen: &[GpuProcess], account: Option<&Account
         .map(|process| format!("{} (process {})", process.name, process.pid))
         .collect();
     let missing = missing.join(", ");
+    if ends_before_the_steps(trace) {
+        return Completeness::NoGpuWork(
+            "the recorded GPU work ends before the first step of the engine: the engine ended before the recorder had read the rest"
+                .to_owned(),
+        );
+    }
     if !trace.ops.is_empty() {
         return match missing.as_str() {
             "" => Completeness::Complete,
@@ -45,6 +52,24 @@ pub(super) fn check(trace: &Trace, seen: &[GpuProcess], account: Option<&Account
         )),
         None => Completeness::Complete,
     }
+}
+
+/// Tells whether an engine has named steps and all recorded GPU work is older than the first of them.
+fn ends_before_the_steps(trace: &Trace) -> bool {
+    let is_step = |name: &str| EngineStep::parse(name).is_some_and(|step| !step.is_empty());
+    let steps: HashSet<NameId> = trace
+        .names
+        .iter()
+        .filter(|(_, name)| is_step(name))
+        .map(|(id, _)| id)
+        .collect();
+    let rows = trace.ranges.rows.iter();
+    let first = rows
+        .filter(|range| steps.contains(&range.name))
+        .map(|range| range.start)
+        .min();
+    let last = trace.ops.end.iter().max();
+    first.zip(last).is_some_and(|(first, last)| *last < first)
 }
 
 /// Returns the ids of the recorded processes. The native collector records a process by being part of it, with calls or without;
@@ -79,7 +104,9 @@ fn gpu_in_account(account: &Account) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use roofgap_trace::account::{DeviceFacts, EngineFacts, Repeat};
-    use roofgap_trace::{Call, CallClass, Source};
+    use roofgap_trace::{
+        Call, CallClass, DeviceId, GpuOp, GpuOps, OpKind, Range, RangeStyle, ShapeId, Source,
+    };
 
     use super::*;
 
@@ -131,6 +158,43 @@ mod tests {
             schema_version: None,
         });
         assert_eq!(check(&trace, &[seen(7)], None), Completeness::Complete);
+    }
+
+    #[test]
+    fn gpu_work_that_ends_before_the_first_step_was_not_read_to_its_end() {
+        let mut trace = calls_of(7);
+        let (process, thread) = (trace.calls.process[0], trace.calls.thread[0]);
+        let name = trace.names.intern("execute_context_1(8)_generation_0(0)");
+        trace.ranges.rows.push(Range {
+            start: 100,
+            end: 200,
+            domain: NameId::default(),
+            name,
+            process,
+            thread,
+            end_thread: thread,
+            style: RangeStyle::PushPop,
+            open: false,
+        });
+        for (end, lost) in [(90, true), (150, false)] {
+            trace.ops = GpuOps::default();
+            trace.ops.push(GpuOp {
+                kind: OpKind::Kernel,
+                start: 80,
+                end,
+                name,
+                device: DeviceId(0),
+                stream: 7,
+                process,
+                correlation: 1,
+                shape: ShapeId(0),
+                bytes: 0,
+                graph_node: 0,
+                memory: Default::default(),
+            });
+            let found = check(&trace, &[seen(7)], None);
+            assert_eq!(matches!(found, Completeness::NoGpuWork(_)), lost, "{found:?}");
+        }
     }
 
     #[test]
