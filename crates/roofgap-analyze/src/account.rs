@@ -57,44 +57,53 @@ pub(crate) fn tokens(stated: &Tokens, account: Option<&Account>) -> Tokens {
     }
 }
 
+/// A stage in the making.
+#[derive(Default)]
+struct TimedStage<'a> {
+    stage: Stage,
+    steps: Vec<i64>,
+    walls: Vec<i64>,
+    notes: ByName<'a, Note>,
+}
+
 /// Returns the stages as the program timed them, for a run without a timeline.
 pub(crate) fn stages(account: &Account) -> Vec<Stage> {
-    let mut stages: ByName<'_, (Stage, Vec<i64>, Vec<i64>, ByName<'_, Note>)> = ByName::default();
+    let mut stages: ByName<'_, TimedStage<'_>> = ByName::default();
     for time in account
         .repeats
         .iter()
         .filter(|r| !r.warmup)
         .flat_map(|r| &r.stages)
     {
-        let new = || {
-            let stage = Stage {
+        let new = || TimedStage {
+            stage: Stage {
                 name: time.name.clone(),
                 from: StageOrigin::Workload,
                 ..Stage::default()
-            };
-            (stage, Vec::new(), Vec::new(), ByName::default())
+            },
+            ..TimedStage::default()
         };
-        let (stage, steps, walls, notes) = stages.entry(&time.name, new);
-        stage.instances += 1;
-        stage.wall_ns += time.wall_ns;
-        walls.push(time.wall_ns);
-        steps.extend(time.steps_ns.iter().flatten());
+        let timed = stages.entry(&time.name, new);
+        timed.stage.instances += 1;
+        timed.stage.wall_ns += time.wall_ns;
+        timed.walls.push(time.wall_ns);
+        timed.steps.extend(time.steps_ns.iter().flatten());
         for part in &time.notes {
             let new = || Note {
                 name: part.name.clone(),
                 ..Note::default()
             };
-            let note = notes.entry(&part.name, new);
+            let note = timed.notes.entry(&part.name, new);
             note.instances += 1;
             note.wall_ns += part.wall_ns;
         }
     }
-    let finish = |(mut stage, each, walls, notes): (Stage, Vec<i64>, Vec<i64>, ByName<'_, Note>)| {
-        stage.steps = steps::summary(each, None);
-        stage.notes = notes.items;
-        stage.mean_ns = Some(divide(stage.wall_ns, walls.len() as i64));
-        stage.std_ns = sample_deviation(&walls);
-        stage
+    let finish = |timed: TimedStage<'_>| Stage {
+        steps: steps::summary(timed.steps, None),
+        notes: timed.notes.items,
+        mean_ns: Some(divide(timed.stage.wall_ns, timed.walls.len() as i64)),
+        std_ns: sample_deviation(&timed.walls),
+        ..timed.stage
     };
     stages.items.into_iter().map(finish).collect()
 }

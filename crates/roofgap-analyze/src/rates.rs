@@ -91,7 +91,7 @@ fn first_step_ns(decode: &Stage) -> Result<i64, &'static str> {
     if each.is_empty() {
         return Err("decode has no steps");
     }
-    if each.len() % instances != 0 {
+    if !each.len().is_multiple_of(instances) {
         return Err("the runs have different numbers of steps");
     }
     let first: i64 = each.iter().step_by(each.len() / instances).sum();

@@ -1,5 +1,7 @@
 //! Jobs of several ranks: the analysis finds the skew, the waits, the exposed communication and the clock offsets that were put in.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
+
 use roofgap_analyze::{Analysis, Options, RankRecord, analyze, join_ranks};
 use roofgap_synth::job::{ExpectedRank, JobRun, JobSpec, LATE_KERNEL};
 

@@ -287,11 +287,8 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
             sys::SITE_ENTER if entry_only => {
                 thread::enter(runtime, calls::key(domain, number), data.correlation);
             }
-            sys::SITE_EXIT if entry_only => {
-                if runtime {
-                    thread::enter_runtime(0);
-                }
-            }
+            sys::SITE_EXIT if entry_only && runtime => thread::enter_runtime(0),
+            sys::SITE_EXIT if entry_only => {}
             sys::SITE_ENTER => {
                 if runtime {
                     thread::enter_runtime(data.correlation);

@@ -45,7 +45,7 @@ pub(crate) fn graphs(analysis: &Analysis) -> Table {
         .text("device", |row| device(row.device))
         .count("launches", |row| row.launches)
         .ms("total", |row| row.total_ns)
-        .ms("mean", |row| mean(row))
+        .ms("mean", mean)
         .build()
 }
 
