@@ -23,7 +23,8 @@ def matches(found):
 
 def runs_own_code(model):
     """Returns true for a model from the Python files of a DeepSeek-OCR folder."""
-    return "images_seq_mask" in inspect.signature(model.forward).parameters
+    forward = getattr(model, "forward", None)
+    return forward is not None and "images_seq_mask" in inspect.signature(forward).parameters
 
 
 def vision_tokens(size):
