@@ -99,9 +99,10 @@ pub(crate) fn agent(timeout: Duration, connections: usize) -> Agent {
         .into()
 }
 
-/// Gets a short text; the error is a message.
-pub(crate) fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String), String> {
-    let response = agent.get(url).call().map_err(|error| error.to_string())?;
+/// Gets a status and a short text.
+pub(crate) fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String), RequestError> {
+    let call = agent.get(url).call();
+    let response = call.map_err(|error| RequestError::Transport(error.to_string()))?;
     let status = response.status().as_u16();
     let mut bytes = Vec::new();
     let read = response
@@ -109,7 +110,7 @@ pub(crate) fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String),
         .into_reader()
         .take(limit)
         .read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
+    read.map_err(|error| RequestError::Transport(error.to_string()))?;
     Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
 }
 

@@ -190,7 +190,7 @@ fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, LoadError> {
         why,
     };
     let list = format!("{}/v1/models", url.trim_end_matches('/'));
-    let (status, text) = get(agent, &list, 1 << 20).map_err(unknown)?;
+    let (status, text) = get(agent, &list, 1 << 20).map_err(|error| unknown(error.to_string()))?;
     if status != 200 {
         return Err(unknown(format!("HTTP status {status} from /v1/models")));
     }

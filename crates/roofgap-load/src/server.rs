@@ -161,7 +161,7 @@ fn wait_until_ready(
         let last = match answer {
             Ok((200, _)) => return Ok(()),
             Ok((status, _)) => format!("HTTP status {status}"),
-            Err(error) => error,
+            Err(error) => error.to_string(),
         };
         if start.elapsed() >= server.ready_timeout {
             return Err(LoadError::NotReady {
