@@ -6,15 +6,13 @@ use super::error::ConfigError;
 use super::layer;
 use super::layer::GROUPS;
 use super::overrides::{Action, Override};
-use super::presets::{Presets, read_user_file};
+use super::presets::{FOLLOWS_MODE, Presets, read_user_file};
 use super::settings::Config;
 use super::tree::{Map, Node, Origin, Value};
 use super::yaml;
 
 /// Schema of a resolved configuration, which has every value.
 const SCHEMA: &str = "roofgap.config/1";
-/// Choice that follows `run.mode`.
-pub(super) const FOLLOWS_MODE: &str = "${run.mode}";
 /// Option of `model` that names none.
 const NO_MODEL: &str = "auto";
 /// Modes. A group that follows the mode has an option of each name.

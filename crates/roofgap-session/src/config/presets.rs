@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use roofgap_collect::file::read_text;
 
-use super::compose::FOLLOWS_MODE;
 use super::error::ConfigError;
 use super::layer::{self, GROUPS, nearest};
 use super::tree::{Map, Node, Origin, Value};
@@ -13,6 +12,8 @@ use super::yaml;
 // `FILES`: path and text of every file below `presets`, listed by build.rs.
 include!(concat!(env!("OUT_DIR"), "/presets.rs"));
 
+/// Choice that follows `run.mode`.
+pub(super) const FOLLOWS_MODE: &str = "${run.mode}";
 const NOT_A_MAP: &str = "expected keys with values";
 
 /// A group of options.
