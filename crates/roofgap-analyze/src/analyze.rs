@@ -67,7 +67,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let mut reasons = Vec::new();
 
     let from = kernel_origin(trace, options);
-    let counter_sets = counters::alone::merge(&options.counters);
+    let counter_sets = counters::merge(&options.counters);
     // The two sides take about the same time.
     let ((kernels, mut stages), ((operators, operator_reason), ranges, evidence, communication)) = both(
         || {

@@ -1,8 +1,7 @@
 //! The sides of a comparison, and the differences that make them incomparable.
 
-use super::basis;
 use super::comparison::{Difference, Weight};
-use crate::result::{Analysis, WorkloadInfo};
+use crate::result::{Analysis, KernelOrigin, PhaseCounts, Stage, WorkloadInfo};
 use std::collections::BTreeMap;
 
 /// Facts of a side beside its analysis.
@@ -163,7 +162,7 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
             });
         }
     }
-    found.list.extend(basis::stage_differences(base, head));
+    found.list.extend(stage_differences(base, head));
     found.list.sort_by_key(|difference| difference.weight);
     (found.list, found.unchecked)
 }
@@ -232,4 +231,75 @@ pub(super) fn gpus(analysis: &Analysis) -> Vec<String> {
 fn timeline(analysis: &Analysis) -> Option<String> {
     let source = analysis.sources.iter().find(|s| !s.format.starts_with("ncu"))?;
     Some(source.format.clone())
+}
+
+/// Lists the differences in the instances and tokens of the stages that both sides have, and in the launches that ncu measured.
+fn stage_differences(base: Side<'_>, head: Side<'_>) -> Vec<Difference> {
+    let mut list: Vec<Difference> = measured_launches(base, head).into_iter().collect();
+    for stage in &base.analysis.stages {
+        let Some(other) = head.analysis.stages.iter().find(|s| s.name == stage.name) else {
+            continue;
+        };
+        let mut add = |what: &str, weight, show: &dyn Fn(&Stage) -> Option<String>, meaning: &str| {
+            let (base, head) = (show(stage), show(other));
+            if base != head && base.is_some() && head.is_some() {
+                list.push(Difference {
+                    what: format!("{}.{what}", stage.name),
+                    weight,
+                    base,
+                    head,
+                    meaning: meaning.to_owned(),
+                });
+            }
+        };
+        let counts = |of: fn(&Stage) -> Option<PhaseCounts>| move |stage: &Stage| of(stage).and_then(counted);
+        add(
+            "tokens",
+            Weight::Incomparable,
+            &counts(|stage| stage.tokens),
+            "a different number of tokens is a different amount of work",
+        );
+        add(
+            "requests",
+            Weight::Caution,
+            &counts(|stage| stage.requests),
+            "steps of a different batch take a different time",
+        );
+        add(
+            "instances",
+            Weight::Caution,
+            &|stage| Some(stage.instances.to_string()),
+            "totals do not compare, values of one instance do",
+        );
+    }
+    list
+}
+
+/// Compares the numbers of launches where a side has nothing but launches that ncu measured.
+fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
+    let (base, head) = (&base.analysis.totals, &head.analysis.totals);
+    let measured = [base, head]
+        .iter()
+        .any(|totals| totals.from == KernelOrigin::Counters);
+    (measured && base.kernel_count != head.kernel_count).then(|| Difference {
+        what: "launches".to_owned(),
+        weight: Weight::Caution,
+        base: Some(base.kernel_count.to_string()),
+        head: Some(head.kernel_count.to_string()),
+        meaning: "ncu measures a selection of launches: totals do not compare, means of a kernel do"
+            .to_owned(),
+    })
+}
+
+fn counted(counts: PhaseCounts) -> Option<String> {
+    let phase = |name: &str, count: Option<u64>| {
+        let count = count.filter(|count| *count > 0)?;
+        Some(format!("{count} {name}"))
+    };
+    let phases = [
+        phase("context", counts.context),
+        phase("generation", counts.generation),
+    ];
+    let known: Vec<String> = phases.into_iter().flatten().collect();
+    (!known.is_empty()).then(|| known.join(", "))
 }

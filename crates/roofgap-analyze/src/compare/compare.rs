@@ -1,8 +1,8 @@
 //! Compares two analyses.
 
-use super::basis::{self, Basis};
+use super::basis;
 use super::comparability::{self, Side};
-use super::comparison::{COMPARISON_SCHEMA, Comparison, SideInfo, TotalsChange};
+use super::comparison::{Basis, COMPARISON_SCHEMA, Comparison, SideInfo, TotalsChange};
 use super::gate::{self, Gate};
 use super::kernels;
 use super::noise::{self, Better, Floors};

@@ -3,12 +3,24 @@
 //! Stages are given by instance (one run of the stage), so that runs with another number of repeats compare. Times are
 //! integer nanoseconds, percentages run from 0 to 100, and a change is head less base: a positive time is a loss.
 
-use super::basis::Basis;
 use crate::names::Family;
 use serde::{Deserialize, Serialize};
 
 /// The name of this schema.
 pub const COMPARISON_SCHEMA: &str = "roofgap.comparison/1";
+
+/// The basis of a comparison. A later one holds for more differences between the sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// Both sides did the same work.
+    #[default]
+    Whole,
+    /// Both did the same work a different number of times: values of one instance compare.
+    Instance,
+    /// The work differs in model or tokens: values of a step and of a token compare.
+    StepAndToken,
+}
 
 /// Two runs side by side.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -5,8 +5,9 @@
 //! slower before the wall time shows it. Where the two sides did different work (model or tokens), it is held against the
 //! time of a step and of a token.
 
-use super::basis::Basis;
-use super::comparison::{Change, Comparison, GateOutcome, GateResult, Judgement, StageChange, TotalsChange};
+use super::comparison::{
+    Basis, Change, Comparison, GateOutcome, GateResult, Judgement, StageChange, TotalsChange,
+};
 use std::fmt;
 use std::str::FromStr;
 

@@ -20,7 +20,6 @@ mod noise;
 mod pairing;
 mod stage;
 
-pub use basis::Basis;
 pub use comparability::{Side, SideFacts};
 pub use compare::{CompareOptions, compare};
 pub use comparison::*;

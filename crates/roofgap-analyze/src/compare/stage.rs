@@ -1,7 +1,6 @@
 //! One stage on both sides, and the parts that the change of its wall time is the sum of.
 
-use super::basis::Basis;
-use super::comparison::{Explanation, KernelChange, KernelStatus, Part, PartKind, StageChange};
+use super::comparison::{Basis, Explanation, KernelChange, KernelStatus, Part, PartKind, StageChange};
 use super::kernels;
 use super::noise::{self, Better, Floors};
 use super::pairing::by_instance;

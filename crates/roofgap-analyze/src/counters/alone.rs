@@ -1,7 +1,5 @@
 //! Counters without a timeline: kernels, devices and evidence from the measured launches themselves.
 
-use std::borrow::Cow;
-
 use roofgap_trace::Device;
 use roofgap_trace::ncu::{CounterSet, LaunchCounters, Unit};
 use rustc_hash::FxHashMap;
@@ -15,16 +13,6 @@ use crate::timeline::kernels::from_durations;
 
 /// Name of the measured launches in sentences.
 const NAME: &str = "the measured launches";
-
-/// Merges the pages of one report, which describe the same launches.
-pub(crate) fn merge(sets: &[CounterSet]) -> Cow<'_, [CounterSet]> {
-    if sets.len() < 2 {
-        return Cow::Borrowed(sets);
-    }
-    let mut whole = CounterSet::default();
-    sets.iter().for_each(|set| whole.absorb(set.clone()));
-    Cow::Owned(vec![whole])
-}
 
 /// Returns the devices of the launches, in the order of their numbers.
 pub(crate) fn devices(sets: &[CounterSet]) -> Vec<Device> {

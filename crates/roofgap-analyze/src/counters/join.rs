@@ -1,5 +1,6 @@
 //! The rows of `counters[]`: every kernel and launch shape that ncu measured, beside the same in the timeline.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use roofgap_trace::ncu::{CounterSet, LaunchCounters};
@@ -7,7 +8,6 @@ use roofgap_trace::{LossKind, Losses};
 use rustc_hash::FxHashMap;
 
 use super::advice::Advice;
-use super::alone::merge;
 use super::bound::{Bound, Inputs, verdict};
 use super::names::canonical;
 use super::readings::Readings;
@@ -75,6 +75,16 @@ struct Key {
 struct Group<'a> {
     key: Key,
     samples: Vec<(&'a CounterSet, usize, &'a LaunchCounters)>,
+}
+
+/// Merges the pages of one report, which describe the same launches.
+pub(crate) fn merge(sets: &[CounterSet]) -> Cow<'_, [CounterSet]> {
+    if sets.len() < 2 {
+        return Cow::Borrowed(sets);
+    }
+    let mut whole = CounterSet::default();
+    sets.iter().for_each(|set| whole.absorb(set.clone()));
+    Cow::Owned(vec![whole])
 }
 
 /// Joins counters with a timeline, which may be empty. Rows that match nothing are there too.

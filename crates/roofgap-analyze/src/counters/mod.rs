@@ -15,7 +15,7 @@ mod work;
 
 pub(crate) use advice::Advice;
 pub(crate) use bound::Bound;
-pub(crate) use join::{Measured, attach, join};
+pub(crate) use join::{Measured, attach, join, merge};
 pub use metrics::{deep_sections, light_metrics};
 pub use names::canonical;
 pub(crate) use rules::rules;

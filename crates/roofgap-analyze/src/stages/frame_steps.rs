@@ -4,8 +4,8 @@
 //! the names of the attention kernels, or by how much larger some steps are; where none of these decides, they are one stage.
 
 use super::engines::{Engine, EngineStep};
-use super::index::Span;
 use super::instances::Warmup;
+use super::span::Span;
 use crate::names::{Family, family};
 use crate::result::StageKind;
 use roofgap_trace::frames::{FRAME_DOMAIN, Frame, FrameRole};

@@ -5,31 +5,14 @@ use super::engines::{Engine, EngineStep, is_profiler_step};
 use super::frame_steps::FrameSteps;
 use super::instances::{AllOfStage, StageRanges, Warmup};
 use super::rule::{StageRule, StageSet};
+use super::span::{Span, spans};
 use crate::result::StageKind;
 use crate::timeline::{Contexts, Launches};
-use roofgap_trace::{Ns, ProcessId, Trace, range_name};
+use roofgap_trace::{ProcessId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Marks a context outside of every instance, or outside of every stage.
 const NOWHERE: u32 = u32::MAX;
-
-/// A span of time on the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// Start, ns on the clock of the trace.
-    pub start: Ns,
-    /// End, ns on the clock of the trace.
-    pub end: Ns,
-    /// Row in `Trace::ranges` of the range that marks it; `None` for a span found by other means.
-    pub range: Option<u32>,
-}
-
-impl Span {
-    /// Returns the length, ns.
-    pub fn length(&self) -> Ns {
-        self.end - self.start
-    }
-}
 
 /// The time spans of one stage, each list in the order of start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -493,18 +476,6 @@ fn kind_of(name: &str) -> StageKind {
         "decode" => StageKind::Decode,
         _ => StageKind::Custom,
     }
-}
-
-fn spans(trace: &Trace, rows: &[u32]) -> Vec<Span> {
-    let span = |&row: &u32| {
-        let range = trace.ranges.rows.get(row as usize)?;
-        Some(Span {
-            start: range.start,
-            end: range.end,
-            range: Some(row),
-        })
-    };
-    rows.iter().filter_map(span).collect()
 }
 
 /// Explains why a stage has no numbers although its ranges were found.

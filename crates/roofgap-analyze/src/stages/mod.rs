@@ -6,8 +6,10 @@ mod frame_steps;
 mod index;
 mod instances;
 mod rule;
+mod span;
 
 pub use engines::{Engine, EngineStep, GRAMMARS, Grammar, Scheduled};
-pub use index::{Span, StageIndex, StageSpans};
+pub use index::{StageIndex, StageSpans};
 pub use instances::AllOfStage;
 pub use rule::{NamedPlace, Pattern, StageError, StageRule, StageSet};
+pub use span::Span;
