@@ -55,4 +55,4 @@ pub use stages::{
     StageIndex, StageRule, StageSet, StageSpans,
 };
 pub use timeline::{Contexts, IntervalSet, Launches, NO_CALL};
-pub use verdict::{Verdict, verdict};
+pub use verdict::{StageLimit, Verdict, verdict};

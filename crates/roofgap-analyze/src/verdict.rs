@@ -3,14 +3,64 @@
 use crate::findings::{count, size};
 use crate::result::{CopyKind, Stage};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The limit of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// A word or two, such as `launch-bound`.
-    pub label: &'static str,
+    /// Main limit of the stage.
+    pub label: StageLimit,
     /// The sentence that says why, with its numbers.
     pub why: String,
+}
+
+/// The main limit of a stage: GPU work, or the largest cause of idle time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StageLimit {
+    /// No GPU work was recorded.
+    NotMeasured,
+    /// The GPU is busy with kernels or graphs.
+    Gpu,
+    /// The GPU is busy with copies, or waits for a copy call.
+    Copy,
+    /// The GPU is busy with work launched before the stage.
+    Queued,
+    /// The CPU had not launched the next operation.
+    Launch,
+    /// The launching thread waited for the device.
+    Sync,
+    /// Launched work had not started.
+    GpuGaps,
+    /// One GPU waited while another worked.
+    Uneven,
+    /// The CPU worked before the first or after the last GPU operation.
+    Host,
+    /// The CPU had not launched the next step.
+    StepGaps,
+}
+
+impl StageLimit {
+    /// Returns the limit in a word or two.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotMeasured => "not measured",
+            Self::StepGaps => "gaps between steps",
+            Self::Host => "host-bound",
+            Self::Launch => "launch-bound",
+            Self::Sync => "sync-bound",
+            Self::Copy => "copy-bound",
+            Self::GpuGaps => "gaps on the GPU",
+            Self::Uneven => "uneven",
+            Self::Queued => "queued",
+            Self::Gpu => "GPU-bound",
+        }
+    }
+}
+
+impl fmt::Display for StageLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// The share of wall time from which on the GPU counts as the limit.
@@ -21,7 +71,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
         let why = "no GPU work was recorded for this stage".to_owned();
         return Verdict {
-            label: "not measured",
+            label: StageLimit::NotMeasured,
             why,
         };
     };
@@ -57,49 +107,56 @@ pub fn verdict(stage: &Stage) -> Verdict {
         0
     };
     let (label, after) = match stage.period_ns {
-        Some(_) => ("gaps between steps", "the CPU had not launched the next step yet"),
+        Some(_) => (StageLimit::StepGaps, "the CPU had not launched the next step yet"),
         None => (
-            "host-bound",
+            StageLimit::Host,
             "the CPU worked before the first or after the last GPU operation",
         ),
     };
     let causes = [
         (
             stage.each_device(idle.launch_ns),
-            "launch-bound",
+            StageLimit::Launch,
             "the CPU had not launched the next operation yet",
         ),
         (
             stage.each_device(idle.sync_ns),
-            "sync-bound",
+            StageLimit::Sync,
             "the launching thread was waiting for the device, or late because it had waited",
         ),
         (
             stage.each_device(idle.copy_ns),
-            "copy-bound",
+            StageLimit::Copy,
             "the launching thread was inside a copy call, or late because of one",
         ),
         (
             stage.each_device(idle.other_ns),
-            "gaps on the GPU",
+            StageLimit::GpuGaps,
             "work was launched and had not started",
         ),
         (
             apart,
-            "uneven",
+            StageLimit::Uneven,
             "one GPU had nothing to do before its first or after its last operation, while another worked",
         ),
         (outside.idle_ns, label, after),
     ];
     let lost: i64 = causes.iter().map(|c| c.0).sum();
-    let (ns, label, cause) = causes.into_iter().max_by_key(|c| c.0).unwrap_or_default();
+    let (ns, label, cause) =
+        causes
+            .into_iter()
+            .max_by_key(|c| c.0)
+            .unwrap_or((0, StageLimit::NotMeasured, ""));
     if outside.queued_ns > ns && queued > own {
         let why = format!(
             "the GPU works on what came before the stage for {:.1} % of {time}{of_each}, and on the stage for {:.1} %",
             100.0 * queued,
             100.0 * own
         );
-        return Verdict { label: "queued", why };
+        return Verdict {
+            label: StageLimit::Queued,
+            why,
+        };
     }
     if share >= BUSY {
         let (label, work) = busy_with(stage, busy);
@@ -114,12 +171,12 @@ pub fn verdict(stage: &Stage) -> Verdict {
     Verdict { label, why }
 }
 
-/// Returns the label of a stage that keeps the GPU busy, and the work that takes most of that time if it is not kernels.
-fn busy_with(stage: &Stage, busy: i64) -> (&'static str, String) {
+/// Returns the limit of a stage that keeps the GPU busy, and the work that takes most of that time if it is not kernels.
+fn busy_with(stage: &Stage, busy: i64) -> (StageLimit, String) {
     let copies = stage.memcpy_ns.unwrap_or(0);
     if copies > stage.kernel_ns.unwrap_or(0) && copies > busy / 2 {
         return (
-            "copy-bound",
+            StageLimit::Copy,
             format!(", most of that with {}", main_copies(stage)),
         );
     }
@@ -134,7 +191,7 @@ fn busy_with(stage: &Stage, busy: i64) -> (&'static str, String) {
     } else {
         String::new()
     };
-    ("GPU-bound", work)
+    (StageLimit::Gpu, work)
 }
 
 /// Describes the kind of copies that takes the most time, such as "host-to-device copies: 25.5 GB at 27.7 GB/s".
@@ -185,8 +242,11 @@ mod tests {
             copy_ns: 5,
             other_ns: 0,
         };
-        assert_eq!(verdict(&stage(100, 98, 8, launch)).label, "launch-bound");
-        assert_eq!(verdict(&stage(100, 98, 90, Idle::default())).label, "GPU-bound");
+        assert_eq!(verdict(&stage(100, 98, 8, launch)).label, StageLimit::Launch);
+        assert_eq!(
+            verdict(&stage(100, 98, 90, Idle::default())).label,
+            StageLimit::Gpu
+        );
         assert_eq!(
             verdict(&stage(
                 100,
@@ -198,9 +258,9 @@ mod tests {
                 }
             ))
             .label,
-            "host-bound"
+            StageLimit::Host
         );
-        assert_eq!(verdict(&Stage::default()).label, "not measured");
+        assert_eq!(verdict(&Stage::default()).label, StageLimit::NotMeasured);
         assert!(verdict(&stage(100, 98, 8, launch)).why.contains("idle 92.0 %"));
     }
 
@@ -227,7 +287,7 @@ mod tests {
             },
         ];
         let words = verdict(&loading);
-        assert_eq!(words.label, "copy-bound");
+        assert_eq!(words.label, StageLimit::Copy);
         assert!(
             words.why.ends_with("host-to-device copies: 25.5 GB at 27.7 GB/s"),
             "{}",
@@ -246,7 +306,7 @@ mod tests {
             ..GraphRow::default()
         }];
         let words = verdict(&graphs);
-        assert_eq!(words.label, "GPU-bound");
+        assert_eq!(words.label, StageLimit::Gpu);
         assert!(
             words.why.ends_with("with 1,200 launches of whole CUDA graphs"),
             "{}",
@@ -260,7 +320,7 @@ mod tests {
         let mut waits = stage(100, 30, 30, Idle::default());
         waits.queued_ns = 65;
         let words = verdict(&waits);
-        assert_eq!(words.label, "queued");
+        assert_eq!(words.label, StageLimit::Queued);
         assert!(
             words.why.contains("65.0 %") && words.why.contains("30.0 %"),
             "{}",
@@ -271,19 +331,19 @@ mod tests {
         waits.busy_ns = Some(60);
         waits.queued_ns = 35;
         let words = verdict(&waits);
-        assert_eq!(words.label, "GPU-bound");
+        assert_eq!(words.label, StageLimit::Gpu);
         assert!(words.why.contains("busy 95.0 %"), "{}", words.why);
     }
 
     #[test]
     fn work_of_others_after_the_last_operation_is_not_idle_time() {
         let mut early = stage(100, 20, 20, Idle::default());
-        assert_eq!(verdict(&early).label, "host-bound");
+        assert_eq!(verdict(&early).label, StageLimit::Host);
         early.after_ns = 75;
         early.foreign = Some(ForeignWork {
             busy_ns: 75,
             ..ForeignWork::default()
         });
-        assert_eq!(verdict(&early).label, "GPU-bound");
+        assert_eq!(verdict(&early).label, StageLimit::Gpu);
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use roofgap_analyze::{Analyzed, Options, Stage, StageKind, analyze, verdict};
+use roofgap_analyze::{Analyzed, Options, Stage, StageKind, StageLimit, analyze, verdict};
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ fn vllm_steps_are_stages_with_the_kernels_and_tokens_of_the_capture() {
         let own = stage.tokens.unwrap();
         tokens.0 += own.context.unwrap();
         tokens.1 += own.generation.unwrap();
-        assert_ne!(verdict(&stage).label, "not measured");
+        assert_ne!(verdict(&stage).label, StageLimit::NotMeasured);
     }
     assert_eq!(tokens, (7_680, 368));
 }
@@ -152,7 +152,7 @@ fn a_trace_without_stages_is_one_stage() {
     assert_eq!(all.busy_ns, analyzed.analysis.totals.busy_ns);
     let idle = all.idle.unwrap().total_ns();
     assert_eq!(all.projected_ns, Some(all.busy_ns.unwrap() + idle));
-    assert_eq!(verdict(all).label, "launch-bound");
+    assert_eq!(verdict(all).label, StageLimit::Launch);
     assert!(!analyzed.analysis.findings.is_empty());
     assert!((0..input.trace.ops.len()).all(|op| analyzed.stages.stage_of_op(op) == Some(0)));
 }

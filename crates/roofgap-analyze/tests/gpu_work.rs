@@ -166,7 +166,7 @@ fn copies_that_keep_the_gpu_busy_are_the_verdict() {
         .collect();
     let analysis = kineto(&copies, "", &Options::default());
     let words = verdict(&analysis.stages[0]);
-    assert_eq!(words.label, "copy-bound");
+    assert_eq!(words.label.as_str(), "copy-bound");
     assert!(
         words.why.ends_with("host-to-device copies: 27.4 MB at 27.7 GB/s"),
         "{}",

@@ -179,7 +179,7 @@ fn kernels_that_fill_the_device_are_no_finding() {
         }
     });
     let analysis = program.analysis();
-    assert_eq!(verdict(decode(&analysis)).label, "GPU-bound");
+    assert_eq!(verdict(decode(&analysis)).label.as_str(), "GPU-bound");
     assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
 }
 
@@ -206,7 +206,7 @@ fn a_wait_in_every_layer() {
     assert!(causes.sync_ns > idle.total_ns() * 8 / 10, "{causes:?}");
     assert_eq!(first.bound_ns, causes.sync_ns);
     assert!(first.action.contains(".item()"), "{}", first.action);
-    assert_eq!(verdict(stage).label, "sync-bound");
+    assert_eq!(verdict(stage).label.as_str(), "sync-bound");
     assert!(analysis.findings.iter().all(|f| f.id != "launch-bound"));
 }
 
@@ -228,7 +228,7 @@ fn a_slow_cpu_is_not_cured_by_fewer_waits() {
         "{}",
         first(&analysis).action
     );
-    assert_eq!(verdict(decode(&analysis)).label, "launch-bound");
+    assert_eq!(verdict(decode(&analysis)).label.as_str(), "launch-bound");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn values_read_back_in_every_layer() {
     let analysis = program.analysis();
     assert_eq!(first(&analysis).id, "host-copies");
     assert!(first(&analysis).action.contains(".item()"));
-    assert_eq!(verdict(decode(&analysis)).label, "copy-bound");
+    assert_eq!(verdict(decode(&analysis)).label.as_str(), "copy-bound");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn weights_that_come_from_the_host_in_each_step() {
     let analysis = program.analysis();
     assert_eq!(first(&analysis).id, "host-copies");
     assert!(first(&analysis).action.contains("Weights"));
-    assert_eq!(verdict(decode(&analysis)).label, "copy-bound");
+    assert_eq!(verdict(decode(&analysis)).label.as_str(), "copy-bound");
     // All copies can hide no more than there is work to hide behind.
     let one_stream = analysis.findings.iter().find(|f| f.id == "one-stream").unwrap();
     assert_eq!(one_stream.bound_ns, decode(&analysis).kernel_ns.unwrap());
@@ -305,7 +305,7 @@ fn gpus_with_unequal_shares() {
     assert_eq!((stage.device_count, stage.devices_per_instance), (2, 2.0));
     assert_eq!(first(&analysis).id, "devices-uneven");
     assert_eq!(first(&analysis).bound_ns, 8 * 16 * 35 * US);
-    assert_eq!(verdict(stage).label, "uneven");
+    assert_eq!(verdict(stage).label.as_str(), "uneven");
 }
 
 #[test]
@@ -386,12 +386,12 @@ fn a_stage_that_ends_before_its_work() {
     assert!(prefill.late_ns > 62_000 * US && prefill.wall_ns < 700 * US);
     assert!(prefill.busy_share().unwrap() > 0.99);
     let words = verdict(prefill);
-    assert_eq!(words.label, "GPU-bound");
+    assert_eq!(words.label.as_str(), "GPU-bound");
     assert!(words.why.contains("to the end of its GPU work"), "{}", words.why);
     let stage = decode(&analysis);
     assert_eq!(stage.late_ns, 0);
     assert!(stage.queued_ns > 62_000 * US, "{}", stage.queued_ns);
-    assert_eq!(verdict(stage).label, "queued");
+    assert_eq!(verdict(stage).label.as_str(), "queued");
     // Its first step waits long on the CPU for earlier work. On the GPU it takes as long as the others.
     let steps = stage.steps.as_ref().unwrap();
     let on_cpu = steps.cpu.as_ref().unwrap();

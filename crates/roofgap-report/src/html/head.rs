@@ -73,7 +73,7 @@ fn card(analysis: &Analysis, stage: &Stage) -> Markup {
     html! {
         article.card {
             h3 { (cut(&stage.name, 60)) }
-            p.label { (verdict.label) }
+            p.label { (verdict.label.as_str()) }
             p {
                 (capitalized(&verdict.why)) "."
                 @if own_times(stage) { " Times reported by the program." }

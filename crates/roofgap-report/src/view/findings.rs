@@ -1,7 +1,7 @@
 //! Findings: savings, evidence, and the sentence for no findings.
 
 use super::numbers::{NONE, count, ms, si, time};
-use roofgap_analyze::{Analysis, Finding, verdict};
+use roofgap_analyze::{Analysis, Finding, StageLimit, verdict};
 use serde_json::Value;
 
 /// Note on several findings.
@@ -48,7 +48,10 @@ pub(crate) fn evidence_value(key: &str, value: &Value) -> String {
 
 /// Says why there is no finding, and which input would show more.
 pub(crate) fn none_found(analysis: &Analysis) -> String {
-    let bound = analysis.stages.iter().filter(|s| verdict(s).label == "GPU-bound");
+    let bound = analysis
+        .stages
+        .iter()
+        .filter(|s| verdict(s).label == StageLimit::Gpu);
     let busy: Vec<&str> = bound.map(|s| s.name.as_str()).collect();
     if busy.is_empty() {
         return "No findings: no rule applies to the data.".into();

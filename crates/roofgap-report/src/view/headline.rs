@@ -4,7 +4,7 @@ use super::numbers::{count, ms, or_none, time};
 use super::table::{Table, capitalized};
 use super::{measured, provenance};
 use crate::bundle::Bundle;
-use roofgap_analyze::{Analysis, Finding, Stage, StageKind, verdict};
+use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
 
 /// Facts of the environment that a manager asks for, beside GPU, model and engine.
 const FACTS: [&str; 4] = ["driver", "torch", "vllm", "transformers"];
@@ -80,7 +80,7 @@ fn per_second(rate: f64) -> String {
 fn limit(stage: &Stage) -> Option<String> {
     let verdict = verdict(stage);
     let busy = stage.busy_share().filter(|_| stage.idle.is_some())?;
-    if verdict.label != "launch-bound" {
+    if verdict.label != StageLimit::Launch {
         return Some(verdict.why);
     }
     let foreign = stage.each_device(stage.foreign_ns()) as f64 / stage.elapsed_ns().max(1) as f64;
