@@ -1,7 +1,8 @@
 //! The one loader: captures and runs in, trace and analysis out.
 //!
 //! - [`load`]: loads the inputs a user names, captures or one run directory;
-//! - [`capture`]: reads capture files, detected from content;
+//! - [`capture`]: loads capture files as one analysis;
+//! - `input`: reads capture files, detected from content;
 //! - `ranks`: several captures as ranks of one job;
 //! - [`nsys_report`]: exports nsys reports, which only nsys can read;
 //! - [`run`]: loads a run directory with its configuration and record;
@@ -17,6 +18,7 @@ pub mod run;
 pub mod side;
 
 pub(crate) mod accounts;
+pub(crate) mod input;
 mod loaded;
 mod ranks;
 

@@ -8,8 +8,8 @@ use roofgap_analyze::{About, Analyzed, Options, RankRecord, Reason, analyze, joi
 use roofgap_report::Context;
 use roofgap_trace::{SourceFormat, Trace, detect};
 
-use super::capture::read;
 use super::error::LoadError;
+use super::input::read;
 use super::loaded::Loaded;
 use super::nsys_report::{Exporter, is_report};
 use super::overrides::Overrides;

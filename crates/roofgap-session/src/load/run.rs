@@ -9,8 +9,8 @@ use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::Account;
 
 use super::accounts::{account_at, operators, overheads, program_account};
-use super::capture::read_each;
 use super::error::LoadError;
+use super::input::read_each;
 use super::loaded::Loaded;
 use super::overrides::Overrides;
 use crate::config::model::architecture;

@@ -14,6 +14,8 @@ pub mod scrub;
 pub mod summary;
 pub mod text;
 
+mod files;
+
 pub use crate::run_dir::{RunRef, resolve};
 pub use artifacts::{Artifact, ArtifactList, artifacts};
 pub use error::RunsError;

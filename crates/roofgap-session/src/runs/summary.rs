@@ -6,8 +6,8 @@ use roofgap_collect::file::read_document;
 use roofgap_collect::rundir::{RunState, run_state};
 use serde::{Deserialize, Serialize};
 
-use super::artifacts::files;
 use super::error::RunsError;
+use super::files::files;
 use crate::run_dir::environment::Environment;
 use crate::run_dir::{Layout, PhaseRecord, PhaseStatus, RunRef, SessionRecord, SessionState, locate};
 

@@ -12,7 +12,7 @@ use roofgap_trace::native::older_segment;
 
 use super::error::AttachError;
 use crate::config::{ConfigProps, compose};
-use crate::load::capture::read_each;
+use crate::load::input::read_each;
 use crate::run::context::PhaseContext;
 use crate::run::phases::report;
 use crate::run::props::{Event, Outcome};

@@ -15,6 +15,7 @@ pub mod report;
 
 pub(crate) mod baseline;
 pub(crate) mod counters;
+mod inputs;
 pub(crate) mod operators;
 pub(crate) mod preflight;
 pub(crate) mod requested;

@@ -15,7 +15,7 @@ use roofgap_trace::account::{
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::preflight;
+use super::inputs::write_inputs;
 use crate::config::read_yaml;
 use crate::config::settings::WorkloadKind;
 use crate::config::tree::{Origin, Value};
@@ -120,7 +120,7 @@ pub(crate) fn write_account(context: &mut PhaseContext<'_>, name: PhaseName, pha
         context.warn(name, warning);
     }
     let images = images_read(&file, context.module_config.as_ref());
-    preflight::write_inputs(context, &images);
+    write_inputs(context, &images);
     let merged = merge(account::read(account).ok(), found, context.module_config.as_ref());
     let written = merged
         .to_json()

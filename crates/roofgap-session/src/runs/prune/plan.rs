@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
 
-use super::super::artifacts::{FoundFile, files, is_temporary};
+use super::super::artifacts::is_temporary;
 use super::super::error::RunsError;
+use super::super::files::{FoundFile, files};
 use super::gzip;
 use crate::run_dir::{RunRef, locate};
 

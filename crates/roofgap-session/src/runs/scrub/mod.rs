@@ -3,6 +3,7 @@
 //! - [`run`]: scrubs a whole run;
 //! - [`host`]: variables, host name, user name and home of this machine;
 //! - `private`: private data to remove, and the search for it;
+//! - `variables`: environment variables whose values are secret;
 //! - `shapes`: secrets recognised by their shape;
 //! - `remembered`: salted hashes of the secrets of the machine that recorded a run;
 //! - `encodings`: the encoded forms of a known secret;
@@ -20,6 +21,7 @@ pub(crate) mod remembered;
 mod shapes;
 mod sqlite;
 mod text;
+mod variables;
 
 pub use host::HostFacts;
 pub use run::{Archive, CleanedFile, ScrubOutcome, ScrubProps, UncleanFile, scrub};

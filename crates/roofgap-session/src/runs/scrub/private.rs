@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use memchr::memmem::Finder;
-use roofgap_collect::provenance::variables;
 
 use super::host::HostFacts;
 use super::remembered::{RememberedSearch, RememberedSecrets};
 use super::shapes::Found;
+use super::variables::is_secret;
 use super::{encodings, shapes};
 
 /// Placeholder for removed text.
@@ -30,23 +30,6 @@ pub(super) struct Private {
     remembered: Option<RememberedSearch>,
 }
 
-/// Words in the name of a variable that holds a secret.
-const SECRET_NAMES: [&str; 10] = [
-    "KEY",
-    "TOKEN",
-    "SECRET",
-    "PASS",
-    "CREDENTIAL",
-    "AUTH",
-    "COOKIE",
-    "PRIVATE",
-    "SESSION",
-    "PROXY",
-];
-
-/// Suffixes of variables that hold a path, which is not a secret.
-const PATH_SUFFIXES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];
-
 /// User and host names that identify nobody.
 const GENERIC_NAMES: [&str; 12] = [
     "root",
@@ -62,25 +45,6 @@ const GENERIC_NAMES: [&str; 12] = [
     "localhost",
     "home",
 ];
-
-/// Returns true where the value of a variable must be removed everywhere. Short and common values such as "1" or "bfloat16"
-/// are kept.
-pub(super) fn is_secret(name: &str, value: &str) -> bool {
-    let harmless = variables::allowed([(name.to_owned(), value.to_owned())]).contains_key(name);
-    let upper = name.to_ascii_uppercase();
-    if harmless || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {
-        return false;
-    }
-    if SECRET_NAMES.iter().any(|word| upper.contains(word)) {
-        return value.len() >= 6;
-    }
-    if value.starts_with('/') {
-        return false;
-    }
-    let with_login = value.contains("://") && value.contains('@');
-    let mixed = value.chars().any(|c| c.is_ascii_digit()) && value.chars().any(|c| c.is_ascii_alphabetic());
-    with_login || (value.len() >= 12 && mixed && !value.contains(char::is_whitespace))
-}
 
 impl Private {
     /// Collects the private data of a machine.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::encodings;
-use super::private::is_secret;
 use super::shapes::Found;
+use super::variables::is_secret;
 
 /// File in the run that holds the hashes.
 pub(crate) const FILE: &str = "secrets.json";

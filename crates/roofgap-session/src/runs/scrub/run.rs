@@ -12,8 +12,9 @@ use roofgap_collect::file::{hash_file, write_atomic};
 use roofgap_collect::rundir::{RunState, run_state};
 use serde::Serialize;
 
-use super::super::artifacts::{FoundFile, files, is_temporary};
+use super::super::artifacts::is_temporary;
 use super::super::error::RunsError;
+use super::super::files::{FoundFile, files};
 use super::host::HostFacts;
 use super::private::Private;
 use super::remembered::RememberedSecrets;

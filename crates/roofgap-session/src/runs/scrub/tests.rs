@@ -369,7 +369,7 @@ fn ends_clean(base: &Path, root: &Path) {
     for private in [TOKEN, PLAIN, "annabelle", "gpubox-seven"] {
         assert!(!holds(&bytes, private), "{private}");
     }
-    let left = super::super::artifacts::files(root).unwrap();
+    let left = super::super::files::files(root).unwrap();
     for file in left.iter().filter(|file| !file.path.ends_with("run.nsys-rep")) {
         assert!(
             !holds(&fs::read(root.join(&file.path)).unwrap(), TOKEN),

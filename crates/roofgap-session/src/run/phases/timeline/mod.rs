@@ -18,7 +18,7 @@ use super::requested::Requested;
 use crate::config::Config;
 use crate::config::settings::{Mode, TimelineTool};
 use crate::load::accounts::account_at;
-use crate::load::capture::read_each;
+use crate::load::input::read_each;
 use crate::run::context::{PhaseContext, PhaseDescription};
 use crate::run::error::{AttemptError, ProgramError};
 use crate::run::program::Program;
