@@ -1,6 +1,6 @@
 //! The interface of a reader: detection from content, and reading into an [`Input`].
 
-use crate::ncu::CounterSet;
+use crate::ncu::model::CounterSet;
 use crate::{ReadError, SourceFormat, Trace};
 use roofgap_wire::account::Account;
 use std::path::Path;

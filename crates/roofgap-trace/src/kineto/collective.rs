@@ -1,6 +1,6 @@
 //! The collective that the framework attaches to a communication kernel.
 
-use super::merge::BlockNames;
+use super::block_names::BlockNames;
 use super::rows::{CollectiveRow, Filler};
 use crate::decimal::unsigned;
 use crate::model::group_label;

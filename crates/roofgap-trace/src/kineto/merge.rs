@@ -1,14 +1,14 @@
 //! The rows of the blocks, put into the trace under the ids of the trace.
 
+use super::block_names::BlockNames;
 use super::document::Header;
 use super::frames::{self, FRAME_DOMAIN};
 use super::rows::{Rows, ThreadKey, ThreadRow};
 use super::sequence::Sequences;
 use crate::model::MOST_DEVICES;
-use crate::native::demangle;
 use crate::{
-    Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, Process, ProcessId,
-    Range, RangeStyle, Thread, ThreadId, Trace,
+    Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, Ns, OpKind, Process, ProcessId, Range,
+    RangeStyle, Thread, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -87,10 +87,7 @@ impl<'t> Merge<'t> {
                 .or_insert_with(|| name.clone());
         }
         let threads: Vec<(ThreadId, ProcessId)> = rows.threads.iter().map(|key| self.thread(key)).collect();
-        let mut names = BlockNames {
-            rows,
-            ids: vec![None; rows.names.len()],
-        };
+        let mut names = BlockNames::of(rows);
         self.add_ops(rows, &mut names);
         self.add_calls(rows, &threads, &mut names);
         self.sequences.add(&rows.sequences, self.trace.cpu_ops.len());
@@ -388,39 +385,6 @@ impl Launching {
                     .map_or(*otherwise, |&(_, _, process)| process)
             }
         }
-    }
-}
-
-/// The trace's ids of a block's names, taken when they are first needed.
-pub(super) struct BlockNames<'r> {
-    rows: &'r Rows,
-    ids: Vec<Option<NameId>>,
-}
-
-impl BlockNames<'_> {
-    /// Returns the text of a name.
-    pub(super) fn text(&self, name: u32) -> &str {
-        self.rows.names.get(name as usize).map_or("", |n| n)
-    }
-
-    /// Returns the trace's id of a name.
-    pub(super) fn get(&mut self, name: u32, trace: &mut Trace) -> NameId {
-        let text = || self.rows.names.get(name as usize).map_or("", |n| n);
-        match self.ids.get_mut(name as usize) {
-            Some(id) => *id.get_or_insert_with(|| trace.names.intern(text())),
-            None => trace.names.intern(text()),
-        }
-    }
-
-    /// Returns the id of a kernel name. The profiler leaves some names mangled; nsys never does.
-    fn get_demangled(&mut self, name: u32, trace: &mut Trace) -> NameId {
-        let known = self.ids.get(name as usize).copied().flatten();
-        let text = self.rows.names.get(name as usize).map_or("", |n| n);
-        let readable = if known.is_none() { demangle(text) } else { None };
-        if let (Some(slot), Some(readable)) = (self.ids.get_mut(name as usize), readable) {
-            *slot = Some(trace.names.intern(&readable));
-        }
-        self.get(name, trace)
     }
 }
 

@@ -9,7 +9,7 @@ mod device;
 mod error;
 mod labels;
 mod metric;
-mod model;
+pub(crate) mod model;
 mod nvtx;
 mod page;
 mod protobuf;
