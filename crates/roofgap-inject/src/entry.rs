@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::collector::{session, thread, writer};
 use crate::nvtx::attach;
+use roofgap_wire::WindowCause;
 
 /// Starts the recording; called by the CUDA driver of a program with `CUDA_INJECTION64_PATH`. Always returns success, so
 /// that the program continues.
@@ -49,7 +50,7 @@ pub extern "C" fn roofgap_arm() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn roofgap_disarm() -> c_int {
     control(|session| {
-        session.withdraw();
+        session.withdraw(WindowCause::Request);
         0
     })
 }

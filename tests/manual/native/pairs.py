@@ -2,8 +2,8 @@
 
 Each variant of the collector is a process of its own, because CUPTI takes its settings once. In it, an eager decode (about 1,000
 launches per token) and the same step as a CUDA graph run in pairs of a recorded and an unrecorded repeat, in changing order. The
-result is the median of the ratios with a bootstrap interval of 95 %. Ratios of separate processes mean little on a shared machine;
-the dormant case can only be measured that way and is stated as such.
+result is the median of the ratios with a bootstrap interval of 95 %. The default also has a graph with two branches, whose
+kernels overlap. dormant.py measures a collector that records nothing.
 
 Writes pairs.md, pairs.json and pairs.jsonl (one line per result, as they come) to the folder OUT, and prints the table.
 """
@@ -22,27 +22,31 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 
-# Name, settings of the collector (ROOFGAP_NATIVE_*), tokens of an eager repeat. The most important come first.
+# Name, settings of the collector (ROOFGAP_NATIVE_*), tokens of an eager repeat. The most important come first. The duty cycle is
+# measured without its first steps, which are all recorded.
 VARIANTS = [
     ("default", {}, 8),
-    ("duty 1 of 8", {"duty": 8}, 16),
+    ("duty 1 of 8", {"duty": 8, "duty_first": 0}, 16),
+    ("concurrent kernels", {"kernels": "concurrent"}, 8),
+    ("CUPTI loaded after the graph", {"dormant": "lazy"}, 8),
+    ("no periodic flush", {"flush_ms": 0}, 8),
+    ("with copies", {"copies": 1}, 8),
+    ("buffers cleared by CUPTI", {"zeroed": 0}, 8),
+    ("device buffers allocated ahead", {"device_buffers": 8}, 8),
+    ("pinned device buffers", {"pinned": 1}, 8),
+    ("callbacks for all calls", {"calls": "callbacks"}, 8),
     ("serial kernels", {"kernels": "serial"}, 8),
+    ("no calls", {"calls": "none"}, 8),
     ("launch entries only", {"calls": "launches"}, 8),
     ("serial kernels, launch entries only", {"kernels": "serial", "calls": "launches"}, 8),
-    ("duty 1 of 4", {"duty": 4}, 16),
-    ("no calls", {"calls": "none"}, 8),
-    ("pinned device buffers", {"pinned": 1}, 8),
+    ("duty 1 of 4", {"duty": 4, "duty_first": 0}, 16),
     ("device buffers 16 MiB x 8", {"device_buffer_kb": 16384, "device_buffers": 8}, 8),
     ("record buffers 8 MiB", {"buffer_kb": 8192, "buffers": 32}, 8),
     ("record buffers 256 KiB", {"buffer_kb": 256, "buffers": 512}, 8),
-    ("no periodic flush", {"flush_ms": 0}, 8),
-    ("callbacks for all calls", {"calls": "callbacks"}, 8),
-    ("with copies", {"copies": 1}, 8),
-    ("buffers cleared by CUPTI", {"zeroed": 0}, 8),
 ]
 
-# Separate processes: the collector not loaded, loaded and dormant, loaded without CUPTI.
-DORMANT = [("not loaded", None), ("dormant", {"dormant": 1}), ("dormant, CUPTI not loaded", {"dormant": "lazy"})]
+# The variant in which CUPTI comes into a program that has captured its graph.
+LATE = "CUPTI loaded after the graph"
 
 
 # -- in the measured process ------------------------------------------------------------------------------------------
@@ -136,21 +140,44 @@ def work(arguments):
         torch.cuda.synchronize()
         return graph
 
+    def branches():
+        """Captures a graph of two branches of small products, which overlap."""
+        left, right = (torch.randn(512, 512, device=device, dtype=torch.bfloat16) for _ in range(2))
+        side = torch.cuda.Stream()
+        graph = torch.cuda.CUDAGraph()
+        left @ left
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            main = torch.cuda.current_stream()
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                for _ in range(200):
+                    right = right @ right
+            for _ in range(200):
+                left = left @ left
+            main.wait_stream(side)
+        torch.cuda.synchronize()
+        return graph
+
     with torch.inference_mode():
         model.prefill(prompt)
         for _ in range(3):
             eager()
-        if arguments.alone:
-            say(stage="eager", alone_ms=[eager() * 1e3 for _ in range(arguments.alone)])
-            return 0
-        if arguments.control:
-            pairs("eager, unrecorded twice", eager, arguments.pairs, control=True)
-        pairs("eager", eager, arguments.pairs)
-        say(stage="switch", arm_us=collector.arm_us[2:], disarm_us=collector.disarm_us[2:])
-        graph = capture()
+        graph = capture() if arguments.graph_first else None
+        if not arguments.graph_first:
+            if arguments.control:
+                pairs("eager, unrecorded twice", eager, arguments.pairs, control=True)
+            pairs("eager", eager, arguments.pairs)
+            say(stage="switch", arm_us=collector.arm_us[2:], disarm_us=collector.disarm_us[2:])
+            graph = capture()
         for _ in range(3):
             replays(graph)
         pairs("graph", lambda: replays(graph), arguments.pairs)
+        if arguments.control:
+            parallel = branches()
+            for _ in range(3):
+                replays(parallel)
+            pairs("graph with two branches", lambda: replays(parallel), arguments.pairs)
     return 0
 
 
@@ -169,7 +196,7 @@ class Bench:
         self.arguments = arguments
         self.out = os.path.abspath(arguments.out)
         os.makedirs(self.out, exist_ok=True)
-        self.rows, self.alone, self.notes = [], {}, []
+        self.rows, self.notes = [], []
         self.begun = time.monotonic()
         self.longest = 0.0
         self.lines = open(os.path.join(self.out, "pairs.jsonl"), "w")
@@ -232,7 +259,8 @@ class Bench:
 
     def variant(self, name, settings, tokens, control=False):
         extra = ["--pairs", str(self.arguments.pairs), "--tokens", str(tokens), "--replays", str(self.arguments.replays)]
-        results, folder = self.process(name, settings, extra + (["--control"] if control else []))
+        extra += ["--control"] * control + ["--graph-first"] * (name == LATE)
+        results, folder = self.process(name, settings, extra)
         switch = next((result for result in results if result["stage"] == "switch"), None)
         for result in results:
             if not result.get("ratios"):
@@ -280,17 +308,6 @@ class Bench:
         if not self.arguments.keep:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def dormant(self):
-        for name, settings in DORMANT:
-            if self.left() < 15:
-                return self.note("the dormant case: out of time")
-            results, _ = self.process(name, settings, ["--alone", "24", "--tokens", "8"])
-            times = [value for result in results for value in result.get("alone_ms", [])]
-            if times:
-                self.alone.setdefault(name, []).extend(times)
-                self.keep(dormant=name, alone_ms=times)
-                self.say(f"{name:38} {statistics.median(times):8.1f} ms, median of a process")
-
     def table(self):
         lines = [
             "| collector | stage | pairs | recorded / unrecorded | 95 % interval | unrecorded, ms | arm, us | disarm, us |",
@@ -302,12 +319,6 @@ class Bench:
                 f"| {row['variant']} | {row['stage']} | {row['pairs']} | {row['ratio']:.3f} | {row['low']:.3f} to {row['high']:.3f} "
                 f"| {row['unrecorded_ms']:.1f} | {switch} |"
             )
-        base = self.alone.get("not loaded")
-        if base:
-            lines += ["", "Eager decode in separate processes, which differ by themselves:", "", "| collector | median, ms | to not loaded |", "|---|---|---|"]
-            for name, times in self.alone.items():
-                middle = statistics.median(times)
-                lines.append(f"| {name} | {middle:.1f} | {middle / statistics.median(base):.3f} |")
         lines += ["", *[f"- {note.splitlines()[0]}" for note in self.notes]]
         return "\n".join(lines) + "\n"
 
@@ -315,14 +326,13 @@ class Bench:
         with open(os.path.join(self.out, "pairs.md"), "w") as file:
             file.write(self.table())
         with open(os.path.join(self.out, "pairs.json"), "w") as file:
-            json.dump({"rows": self.rows, "separate_processes_ms": self.alone, "notes": self.notes}, file, indent=1)
+            json.dump({"rows": self.rows, "notes": self.notes}, file, indent=1)
 
 
 def measure(arguments):
     bench = Bench(arguments)
     wanted = arguments.only.split(";") if arguments.only else None
     parts = [(name, lambda n=name, s=settings, t=tokens: bench.variant(n, s, t, control=n == "default")) for name, settings, tokens in VARIANTS]
-    parts.insert(5, ("dormant", bench.dormant))
     for name, part in parts:
         if wanted and name not in wanted:
             continue
@@ -351,10 +361,9 @@ def main():
     parser.add_argument("--budget", type=float, default=225, help="seconds for all; variants that do not fit are left out")
     parser.add_argument("--only", help="names of variants, separated by ';'")
     parser.add_argument("--keep", action="store_true", help="keep the captures")
-    for hidden in ("--work", "--control"):
+    for hidden in ("--work", "--control", "--graph-first"):
         parser.add_argument(hidden, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tokens", type=int, default=8, help=argparse.SUPPRESS)
-    parser.add_argument("--alone", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
         return work(arguments)

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use super::descriptor::Descriptor;
 use super::session::Session;
+use roofgap_wire::WindowCause;
 
 /// Longest command, bytes.
 const LONGEST: u64 = 64;
@@ -193,12 +194,12 @@ fn answer(command: Command, session: &'static Session) -> String {
             Err(refused) => format!("error {refused}"),
         },
         Command::Disarm => {
-            session.withdraw();
+            session.withdraw(WindowCause::Request);
             "ok dormant".into()
         }
         Command::Status => format!(
             "ok {} windows={} steps={} cupti={} file={}",
-            if session.switch.is_armed() {
+            if session.is_requested() {
                 "armed"
             } else {
                 "dormant"

@@ -1,14 +1,15 @@
 //! The duty cycle: records one of N steps where the program marks its steps, else a part of the time.
 //!
-//! A step is a push/pop range with a known name. The first step of each kind is recorded, then one of N. A window begins before
-//! the range of its step and ends before the range of the next step that is not recorded.
+//! A step is a push/pop range with a known name. The first steps of each kind are recorded, then one of N. A window begins before
+//! the range of its step and ends before the range of the next step that is not recorded. A program without steps is recorded until
+//! it is clear that it has none, then one of N windows of time.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::now;
-use super::options;
+use super::options::Duty;
 use super::session::Session;
 use roofgap_wire::{Message, WindowCause};
 
@@ -59,6 +60,11 @@ fn kind_of_message(message: &Message<'_>) -> Option<usize> {
     }
 }
 
+/// Returns true if a range is a step.
+pub(crate) fn is_step(message: &Message<'_>) -> bool {
+    kind_of_message(message).is_some()
+}
+
 /// Position of a thread in its steps: the domain of the open step and the number of ranges inside it.
 pub(crate) type OpenStep = Cell<Option<(u32, u32)>>;
 
@@ -79,8 +85,9 @@ pub(crate) fn count_step(steps: &AtomicU64, open: &OpenStep, domain: u32, messag
 pub(crate) struct Cycle {
     /// True while the cycle runs. A recording that starts dormant waits for a request.
     active: AtomicBool,
-    every: u32,
-    window: Duration,
+    /// Time at which it started, ns.
+    started: AtomicU64,
+    duty: Duty,
     /// Thread whose steps count, 0 for none.
     owner: AtomicU32,
     /// Begin of the last step, ns; 0 for none.
@@ -89,24 +96,37 @@ pub(crate) struct Cycle {
 }
 
 impl Cycle {
-    pub(crate) fn new(duty: options::Duty, active: bool) -> Self {
+    pub(crate) fn new(duty: Duty, active: bool) -> Self {
         Self {
             active: AtomicBool::new(active),
-            every: duty.every,
-            window: duty.window,
+            started: AtomicU64::new(now()),
+            duty,
             owner: AtomicU32::new(0),
             last: AtomicU64::new(0),
             counts: [const { AtomicU32::new(0) }; KINDS],
         }
     }
 
-    /// Starts or stops the cycle.
+    /// Starts or stops the cycle. Its first steps are counted from the start.
     pub(crate) fn set_active(&self, active: bool) {
+        if active {
+            self.started.store(now(), Ordering::Relaxed);
+            self.counts
+                .iter()
+                .for_each(|count| count.store(0, Ordering::Relaxed));
+        }
         self.active.store(active, Ordering::Relaxed);
     }
 
-    fn is_active(&self) -> bool {
+    /// Returns true while the cycle runs.
+    pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time since the cycle started; `None` while it does not run.
+    pub(crate) fn active_for(&self) -> Option<Duration> {
+        let since = now().saturating_sub(self.started.load(Ordering::Relaxed));
+        self.is_active().then(|| Duration::from_nanos(since))
     }
 
     /// Handles a range before it begins.
@@ -135,6 +155,7 @@ impl Cycle {
         if !self.is_active() {
             return;
         }
+        session.steps.fetch_add(1, Ordering::Relaxed);
         let on = self.is_recorded(kind);
         // A refused change leaves the state as it is; the next step tries again.
         let _ = session.set(on, WindowCause::Steps);
@@ -150,8 +171,14 @@ impl Cycle {
     }
 
     fn is_recorded(&self, kind: usize) -> bool {
-        let count = self.counts.get(kind);
-        count.is_some_and(|count| count.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.every))
+        let Some(count) = self.counts.get(kind) else {
+            return false;
+        };
+        let before = count.fetch_add(1, Ordering::Relaxed);
+        match before.checked_sub(self.duty.first) {
+            Some(later) => later.is_multiple_of(self.duty.every),
+            None => true,
+        }
     }
 
     /// Returns true if the steps of this thread count: it is the first one with steps, or the first one has none any more.
@@ -177,6 +204,8 @@ impl Cycle {
 pub(crate) struct Clock {
     next: Instant,
     on: bool,
+    /// True until the first window has begun.
+    first: bool,
 }
 
 impl Clock {
@@ -185,6 +214,7 @@ impl Clock {
         Self {
             next: Instant::now(),
             on: false,
+            first: true,
         }
     }
 
@@ -200,16 +230,18 @@ impl Clock {
         }
         if cycle.by_steps() {
             self.on = false;
-            self.next = Instant::now() + cycle.window;
+            self.next = Instant::now() + cycle.duty.window;
             return self.next;
         }
         self.on = !self.on;
         let _ = session.set(self.on, WindowCause::Time);
-        let length = if self.on {
-            cycle.window
-        } else {
-            cycle.window.saturating_mul(cycle.every.saturating_sub(1))
+        let Duty { every, window, .. } = cycle.duty;
+        let length = match (self.on, self.first) {
+            (true, true) => window.max(Duration::from_nanos(STEPS_OVER)),
+            (true, false) => window,
+            (false, _) => window.saturating_mul(every.saturating_sub(1)),
         };
+        self.first = false;
         self.next = Instant::now() + length;
         self.next
     }
@@ -220,11 +252,9 @@ mod tests {
     use super::*;
     use roofgap_wire::Text;
 
-    fn cycle(every: u32) -> Cycle {
-        let duty = options::Duty {
-            every,
-            window: Duration::from_millis(50),
-        };
+    fn cycle(every: u32, first: u32) -> Cycle {
+        let window = Duration::from_millis(50);
+        let duty = Duty { every, window, first };
         Cycle::new(duty, true)
     }
 
@@ -252,7 +282,7 @@ mod tests {
 
     #[test]
     fn one_of_n_steps_of_each_kind_is_recorded() {
-        let cycle = cycle(4);
+        let cycle = cycle(4, 0);
         let recorded: Vec<bool> = (0..9).map(|_| cycle.is_recorded(0)).collect();
         assert_eq!(
             recorded,
@@ -262,8 +292,22 @@ mod tests {
     }
 
     #[test]
+    fn the_first_steps_are_all_recorded() {
+        let cycle = cycle(3, 4);
+        for _ in 0..2 {
+            let recorded: Vec<bool> = (0..9).map(|_| cycle.is_recorded(0)).collect();
+            assert_eq!(
+                recorded,
+                [true, true, true, true, true, false, false, true, false]
+            );
+            // A new request begins anew.
+            cycle.set_active(true);
+        }
+    }
+
+    #[test]
     fn the_steps_of_one_thread_count_until_it_has_none() {
-        let cycle = cycle(4);
+        let cycle = cycle(4, 0);
         assert!(cycle.owns(7, 10) && cycle.owns(7, 20));
         assert!(!cycle.owns(8, 30));
         assert!(cycle.owns(8, 30 + STEPS_OVER));

@@ -91,7 +91,7 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     if session.options.whole_graphs {
         options |= WHOLE_GRAPHS;
     }
-    let serial = session.options.kernels != Kernels::Concurrent;
+    let serial = session.options.kernels == Kernels::Serial;
     if serial {
         options |= SERIAL_KERNELS;
     }
@@ -230,18 +230,21 @@ pub(crate) fn enable(session: &Session, gpu: &Gpu) {
     }
 }
 
-/// Records kernels of several streams as they overlap, from now on. `armed`: GPU work is recorded now.
-pub(crate) fn overlap_kernels(session: &Session, gpu: &Gpu, armed: bool) {
-    let (serial, _) = kernel_kind(gpu);
-    if !gpu.serial.swap(false, Ordering::Relaxed) {
+/// Changes the kind of kernel records. `armed`: GPU work is recorded now.
+pub(crate) fn set_serial(session: &Session, gpu: &Gpu, serial: bool, armed: bool) {
+    let (before, _) = kernel_kind(gpu);
+    if gpu.serial.swap(serial, Ordering::Relaxed) == serial {
         return;
     }
-    let detail = "kernels of several streams did not overlap until the second stream was seen";
-    session.note("cupti.serial_kernels", 1, detail);
+    if serial {
+        let detail = "kernels of CUDA graphs overlapped for less than 1 % of their time, so that CUPTI recorded them one at a time";
+        session.note("cupti.serial_kernels", 1, detail);
+    }
     if armed {
+        // CUPTI may refuse two kinds at a time.
         let changed = gpu
             .api
-            .disable(serial)
+            .disable(before)
             .and_then(|()| gpu.api.enable(kernel_kind(gpu).0));
         if let Err(failure) = changed {
             session.note("cupti.kind_refused", 1, &format!("kernels: {failure}"));

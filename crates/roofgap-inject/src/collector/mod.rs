@@ -15,6 +15,7 @@
 //! | `calls` | selection of CUDA calls |
 //! | `device` | facts of a GPU from the driver |
 //! | `transcode` | CUPTI records to capture records |
+//! | `overlap` | choice of the kind of kernel records |
 //! | `output` | the output file |
 //! | `descriptor` | its descriptor, checked before each use |
 //! | `writer` | the writer thread |
@@ -31,6 +32,7 @@ pub(crate) mod gpu;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod output;
+pub(crate) mod overlap;
 pub(crate) mod pool;
 pub(crate) mod ring;
 pub(crate) mod session;

@@ -29,7 +29,7 @@ pub(crate) struct Options {
     pub(crate) dormant: Option<Dormant>,
     /// `ROOFGAP_NATIVE_CONTROL`: private folder of the control sockets, one per process.
     pub(crate) control: Option<PathBuf>,
-    /// `ROOFGAP_NATIVE_DUTY` and `ROOFGAP_NATIVE_DUTY_MS`: records a part of the steps or of the time.
+    /// `ROOFGAP_NATIVE_DUTY`, `ROOFGAP_NATIVE_DUTY_MS` and `ROOFGAP_NATIVE_DUTY_FIRST`: records a part of the steps or of the time.
     pub(crate) duty: Option<Duty>,
     /// `ROOFGAP_NATIVE_KERNELS`: kind of CUPTI's kernel records.
     pub(crate) kernels: Kernels,
@@ -44,7 +44,7 @@ pub(crate) enum Kernels {
     Concurrent,
     /// `serial`: CUPTI keeps kernels from overlapping.
     Serial,
-    /// `auto`: serial until kernels of a second stream are seen.
+    /// `auto`: serial where kernels of CUDA graphs do not overlap anyway.
     Auto,
 }
 
@@ -62,6 +62,8 @@ pub(crate) enum Dormant {
 pub(crate) struct Duty {
     pub(crate) every: u32,
     pub(crate) window: Duration,
+    /// Number of first steps of each kind that are all recorded.
+    pub(crate) first: u32,
 }
 
 /// Settings of CUPTI's buffers; `None` is CUPTI's default.
@@ -105,6 +107,9 @@ const MAX_MB: u64 = 4_096;
 /// Default window of a duty cycle by time, ms.
 const DUTY_MS: u64 = 50;
 
+/// Default number of first steps that are all recorded: a program with few steps is recorded as a whole.
+const DUTY_FIRST: u64 = 64;
+
 /// Default length of a buffer, KiB: about ten thousand kernels.
 const BUFFER_KB: u64 = 2_048;
 
@@ -127,6 +132,7 @@ impl Options {
         let flush = number("ROOFGAP_NATIVE_FLUSH_MS", FLUSH_MS);
         let kib = |value: u64| usize::try_from(value.saturating_mul(1 << 10)).unwrap_or(usize::MAX);
         let window = Duration::from_millis(number("ROOFGAP_NATIVE_DUTY_MS", DUTY_MS).max(1));
+        let first = u32::try_from(number("ROOFGAP_NATIVE_DUTY_FIRST", DUTY_FIRST)).unwrap_or(u32::MAX);
         Some(Self {
             folder,
             copies: text("ROOFGAP_NATIVE_COPIES").as_deref() != Some("0"),
@@ -157,11 +163,11 @@ impl Options {
             duty: u32::try_from(number("ROOFGAP_NATIVE_DUTY", 0))
                 .ok()
                 .filter(|&every| every > 1)
-                .map(|every| Duty { every, window }),
+                .map(|every| Duty { every, window, first }),
             kernels: match text("ROOFGAP_NATIVE_KERNELS").as_deref() {
                 Some("serial") => Kernels::Serial,
-                Some("auto") => Kernels::Auto,
-                _ => Kernels::Concurrent,
+                Some("concurrent") => Kernels::Concurrent,
+                _ => Kernels::Auto,
             },
             buffers: Buffers {
                 // At least one page, and whole pages, so that every buffer is aligned.
@@ -206,7 +212,7 @@ mod tests {
         );
         assert_eq!((options.buffers.size, options.buffers.count), (2 << 20, 96));
         assert!(options.buffers.zeroed);
-        assert_eq!(options.kernels, Kernels::Concurrent);
+        assert_eq!(options.kernels, Kernels::Auto);
     }
 
     #[test]
@@ -224,9 +230,21 @@ mod tests {
         let window = Duration::from_millis(20);
         assert_eq!(options.dormant, Some(Dormant::Lazy));
         assert_eq!(options.control, Some(PathBuf::from("/run/x")));
-        assert_eq!(options.duty, Some(Duty { every: 8, window }));
+        let duty = |first| Duty {
+            every: 8,
+            window,
+            first,
+        };
+        assert_eq!(options.duty, Some(duty(64)));
         assert_eq!(options.armed_limit, Some(Duration::from_secs(60)));
         assert_eq!(options.keep_last, Some(Duration::from_secs(10)));
+        let none_first = [
+            ("ROOFGAP_NATIVE_DIR", "/x"),
+            ("ROOFGAP_NATIVE_DUTY", "8"),
+            ("ROOFGAP_NATIVE_DUTY_MS", "20"),
+            ("ROOFGAP_NATIVE_DUTY_FIRST", "0"),
+        ];
+        assert_eq!(read(&none_first).unwrap().duty, Some(duty(0)));
         let every_step = [("ROOFGAP_NATIVE_DIR", "/x"), ("ROOFGAP_NATIVE_DUTY", "1")];
         assert_eq!(read(&every_step).unwrap().duty, None);
     }

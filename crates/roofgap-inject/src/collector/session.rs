@@ -49,6 +49,8 @@ pub(crate) struct Counters {
     pub(crate) flush_refused: AtomicU64,
     /// Buffers that CUPTI returned to us and another user of CUPTI gave out.
     pub(crate) foreign_buffer: AtomicU64,
+    /// Calls through callbacks while the kind of kernel records changed.
+    pub(crate) during_change: AtomicU64,
     /// Forked children; they are recorded only if they start CUDA or another program.
     pub(crate) forks: AtomicU64,
 }
@@ -263,6 +265,24 @@ pub(crate) fn finish() {
 }
 
 impl Session {
+    /// Returns true while GPU work is recorded, all of it or by the duty cycle.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.switch.is_armed() || self.cycle.as_ref().is_some_and(Cycle::is_active)
+    }
+
+    /// Returns true while a recording that starts dormant waits for a request.
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.options.dormant.is_some() && !self.is_requested()
+    }
+
+    /// Returns the time since recording began, with the gaps of the duty cycle.
+    fn requested_for(&self) -> Option<Duration> {
+        match &self.cycle {
+            Some(cycle) => cycle.active_for(),
+            None => self.switch.armed_for(),
+        }
+    }
+
     /// Returns CUPTI, once it is set up.
     pub(crate) fn gpu(&self) -> Option<&Gpu> {
         self.gpu.get()
@@ -400,11 +420,15 @@ fn flush_loop(session: &'static Session) {
             return;
         }
         let mut wake_at = next;
+        if session.is_dormant() && !session.switch.awaits_flush() {
+            // The next window wakes this thread.
+            wake_at += Duration::from_secs(3600);
+        }
         if let Some(limit) = session.options.armed_limit
-            && let Some(armed) = session.switch.armed_for()
+            && let Some(armed) = session.requested_for()
         {
             if armed >= limit {
-                session.disarm(WindowCause::Limit);
+                session.withdraw(WindowCause::Limit);
             } else {
                 wake_at = wake_at.min(Instant::now() + (limit - armed));
             }

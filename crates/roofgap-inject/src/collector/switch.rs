@@ -2,7 +2,7 @@
 //!
 //! Annotations are recorded all the time: they cost little, and a window then knows the ranges that were open when it began.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,15 @@ pub(crate) struct Switch {
     flushes_due: AtomicU32,
     windows: AtomicU32,
     edges: Mutex<Vec<Window>>,
+    /// Planned kind of kernel records: [`NO_PLAN`], [`CONCURRENT`] or [`SERIAL`].
+    plan: AtomicU8,
+    /// Begin and end of the last change of that kind, ns.
+    change: (AtomicU64, AtomicU64),
 }
+
+const NO_PLAN: u8 = 0;
+const CONCURRENT: u8 = 1;
+const SERIAL: u8 = 2;
 
 #[derive(Default)]
 struct State {
@@ -116,9 +124,43 @@ impl Switch {
         self.lock().since.map(|(since, _)| since.elapsed())
     }
 
+    /// Plans the kind of kernel records. It changes with the next window or step.
+    pub(crate) fn plan_kernels(&self, serial: bool) {
+        self.plan
+            .store(if serial { SERIAL } else { CONCURRENT }, Ordering::Relaxed);
+    }
+
+    /// Returns true while a planned kind of kernel records is not in use yet.
+    pub(crate) fn has_plan(&self) -> bool {
+        self.plan.load(Ordering::Relaxed) != NO_PLAN
+    }
+
+    fn take_plan(&self) -> Option<bool> {
+        match self.plan.swap(NO_PLAN, Ordering::Relaxed) {
+            NO_PLAN => None,
+            plan => Some(plan == SERIAL),
+        }
+    }
+
+    fn changed(&self, begun: u64, done: u64) {
+        self.change.0.store(begun, Ordering::Relaxed);
+        self.change.1.store(done, Ordering::Release);
+    }
+
+    /// Returns begin and end of the last change of the kind of kernel records, ns.
+    pub(crate) fn last_change(&self) -> (u64, u64) {
+        let done = self.change.1.load(Ordering::Acquire);
+        (self.change.0.load(Ordering::Relaxed), done)
+    }
+
     /// Refuses all further requests.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if work of the last window may still have to be delivered.
+    pub(crate) fn awaits_flush(&self) -> bool {
+        self.flushes_due.load(Ordering::Relaxed) > 0
     }
 
     /// Returns true if CUPTI may have records to deliver.
@@ -164,12 +206,12 @@ impl Session {
         Ok(())
     }
 
-    /// Stops recording GPU work on request.
-    pub(crate) fn withdraw(&'static self) {
+    /// Stops recording GPU work, and the duty cycle.
+    pub(crate) fn withdraw(&'static self, cause: WindowCause) {
         if let Some(cycle) = &self.cycle {
             cycle.set_active(false);
         }
-        self.disarm(WindowCause::Request);
+        self.disarm(cause);
     }
 
     /// Stops recording GPU work.
@@ -177,20 +219,12 @@ impl Session {
         self.end_window(&mut self.switch.lock(), cause);
     }
 
-    /// Turns the recording of GPU work on or off for the duty cycle. Waits for another thread that does that now, but not for
-    /// ever: a signal handler may have interrupted it.
+    /// Turns the recording of GPU work on or off for the duty cycle.
     pub(crate) fn set(&'static self, on: bool, cause: WindowCause) -> Result<(), Refused> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut state = loop {
-            match self.switch.state.try_lock() {
-                Ok(state) => break state,
-                Err(TryLockError::Poisoned(state)) => break state.into_inner(),
-                Err(TryLockError::WouldBlock) if Instant::now() > deadline => return Err(Refused::Busy),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            }
-        };
-        // Steps may have begun meanwhile.
-        if cause == WindowCause::Time && self.cycle.as_ref().is_some_and(Cycle::by_steps) {
+        let mut state = self.try_state()?;
+        // Meanwhile the cycle may have been stopped, or steps may have begun.
+        let over = |cycle: &Cycle| !cycle.is_active() || cause == WindowCause::Time && cycle.by_steps();
+        if self.cycle.as_ref().is_some_and(over) {
             return Ok(());
         }
         if on {
@@ -200,11 +234,27 @@ impl Session {
         Ok(())
     }
 
-    /// Records kernels of several streams as they overlap, from now on.
-    pub(crate) fn overlap_kernels(&'static self) {
-        let _state = self.switch.lock();
-        if let Some(gpu) = self.gpu() {
-            gpu::overlap_kernels(self, gpu, self.switch.is_armed());
+    /// Changes the kind of kernel records as planned. Calls stay on, so that those during the change are known.
+    pub(crate) fn change_kernels(&'static self) -> Result<(), Refused> {
+        let _state = self.try_state()?;
+        if let Some((gpu, serial)) = self.gpu().zip(self.switch.take_plan()) {
+            let begun = now();
+            gpu::set_serial(self, gpu, serial, self.switch.is_armed());
+            self.switch.changed(begun, now());
+        }
+        Ok(())
+    }
+
+    /// Waits for another thread that turns the recording on or off, but not for ever: a signal handler may have interrupted it.
+    fn try_state(&'static self) -> Result<MutexGuard<'static, State>, Refused> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.switch.state.try_lock() {
+                Ok(state) => return Ok(state),
+                Err(TryLockError::Poisoned(state)) => return Ok(state.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() > deadline => return Err(Refused::Busy),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
         }
     }
 
@@ -223,6 +273,9 @@ impl Session {
             gpu::start(self);
         }
         let gpu = self.gpu().ok_or(Refused::NoCupti)?;
+        if let Some(serial) = self.switch.take_plan() {
+            gpu::set_serial(self, gpu, serial, false);
+        }
         gpu::enable(self, gpu);
         let at = now();
         state.since = Some((Instant::now(), at));

@@ -159,6 +159,10 @@ pub(crate) fn push(event: &Event<'_>) {
         } else if session.options.control.is_some() && session.switch.is_armed() {
             duty::count_step(&session.steps, &local.step, event.domain, &event.message);
         }
+        if session.switch.has_plan() && duty::is_step(&event.message) {
+            // A refused change is tried again.
+            let _ = session.change_kernels();
+        }
         if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
             local.shift_behind(event.domain, 1);
         }
@@ -255,6 +259,10 @@ pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, star
             start,
             end: now(),
         };
+        let (begun, done) = session.switch.last_change();
+        if call.start < done && begun < call.end {
+            session.counters.during_change.fetch_add(1, Ordering::Relaxed);
+        }
         settle(
             session,
             ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::overlap::Evidence;
 use super::{calls, device};
 use crate::cupti::{Api, sys};
 use roofgap_wire::{
@@ -55,7 +56,8 @@ pub(crate) struct Transcoder {
     by_address: Quickly<usize, (u32, Box<[u8]>)>,
     shapes: Quickly<ShapeKey, u32>,
     streams: Quickly<[u32; 3], u32>,
-    call_names: Quickly<u32, ()>,
+    /// Calls whose names are written, and true for those that start GPU work.
+    call_names: Quickly<u32, bool>,
     devices: Vec<u32>,
     /// Encoded descriptions of the devices.
     device_records: Vec<u8>,
@@ -64,10 +66,12 @@ pub(crate) struct Transcoder {
     next_shape: u32,
     devices_used: Vec<u32>,
     devices_asked: usize,
-    /// Stream of the first kernel.
-    first_stream: Option<u32>,
-    /// True once kernels of a second stream were seen.
-    pub(crate) several_streams: bool,
+    /// Evidence for the kind of kernel records.
+    pub(crate) evidence: Evidence,
+    /// Time of the last change of the kind of kernel records, ns.
+    pub(crate) change: (u64, u64),
+    /// Number of calls during such a change.
+    pub(crate) during_change: u64,
     /// Number of kernels without times.
     pub(crate) untimed: u64,
     /// Number of records of an unexpected kind.
@@ -182,7 +186,11 @@ impl Transcoder {
         }
         let shape = self.shape(record, frame);
         let stream_id = self.stream_id(record.device, record.context, record.stream, frame);
-        self.several_streams |= *self.first_stream.get_or_insert(stream_id) != stream_id;
+        self.evidence.add(
+            (stream_id, record.graph),
+            (record.start, record.end),
+            record.kind == sys::KIND_KERNEL,
+        );
         frame.put(&Record::Kernel(Kernel {
             shape,
             stream_id,
@@ -287,14 +295,18 @@ impl Transcoder {
             _ => sys::DOMAIN_RUNTIME,
         };
         let number = calls::key(domain, record.number);
-        if self.call_names.insert(number, ()).is_none()
-            && let Some(name) = api.call_name(domain, record.number)
-        {
+        let launches = *self.call_names.entry(number).or_insert_with(|| {
+            let Some(name) = api.call_name(domain, record.number) else {
+                return false;
+            };
             frame.put(&Record::CallName(CallName {
                 api: number,
                 name: Text(name),
             }));
-        }
+            calls::wanted(name, calls::Selection::Launches)
+        });
+        let (begun, done) = self.change;
+        self.during_change += u64::from(launches && record.start < done && begun < record.end);
         frame.put(&Record::Call(Call {
             api: number,
             thread: record.thread,

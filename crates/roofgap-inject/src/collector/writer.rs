@@ -17,6 +17,12 @@ use roofgap_wire::{
 /// Sleep of the writer between rounds.
 const TICK: Duration = Duration::from_millis(50);
 
+/// Sleep of the writer while only annotations are recorded. Threads wake it when their rings fill.
+const DORMANT_TICK: Duration = Duration::from_secs(1);
+
+/// Longest wait for a step before the kind of kernel records changes.
+const STEP_WAIT: Duration = Duration::from_secs(1);
+
 /// Uncompressed length at which a frame is closed, bytes.
 const FRAME: usize = 512 << 10;
 
@@ -41,6 +47,8 @@ struct Writer {
     segment: Instant,
     /// True while a new segment begins.
     rotating: bool,
+    /// Time at which a kind of kernel records was planned.
+    planned: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -65,6 +73,7 @@ pub(crate) fn run(session: &'static Session, output: Output) {
         dropped: 0,
         segment: Instant::now(),
         rotating: false,
+        planned: None,
     };
     writer.introduce();
     let mut stop_by = None;
@@ -103,7 +112,7 @@ pub(crate) fn run(session: &'static Session, output: Output) {
                 break;
             }
         }
-        std::thread::park_timeout(TICK);
+        std::thread::park_timeout(if session.is_dormant() { DORMANT_TICK } else { TICK });
     }
     writer.finish();
     // Closes the file before the program ends.
@@ -233,6 +242,7 @@ impl Writer {
     fn take_buffers(&mut self) {
         let Some(gpu) = self.session.gpu() else { return };
         let mut buffers = 0u32;
+        self.transcoder.change = self.session.switch.last_change();
         gpu.pool.drain(|buffer, valid| {
             buffers += 1;
             let mut last = std::ptr::null_mut();
@@ -253,17 +263,31 @@ impl Writer {
             }
         });
         self.transcoder.describe_devices(&mut self.frame);
-        if self.session.options.kernels == Kernels::Auto
-            && self.transcoder.several_streams
-            && gpu.serial.load(Ordering::Relaxed)
-        {
-            self.session.overlap_kernels();
-        }
+        self.choose_kernels();
         if buffers > 0 {
             self.dropped += gpu.api.dropped();
             self.frame.put(&Record::Flush(Flush { at: now() }));
             if let Some(clocks) = session::clocks(&gpu.api) {
                 self.frame.put(&Record::ClockPair(clocks));
+            }
+        }
+    }
+
+    /// Chooses the kind of kernel records. It changes before a step, or after a while in a program without steps.
+    fn choose_kernels(&mut self) {
+        let switch = &self.session.switch;
+        if self.session.options.kernels != Kernels::Auto {
+            return;
+        }
+        if let Some(serial) = self.transcoder.evidence.decide() {
+            switch.plan_kernels(serial);
+            self.planned = Some(Instant::now());
+        }
+        if self.planned.is_some_and(|at| at.elapsed() >= STEP_WAIT) {
+            self.planned = None;
+            if switch.has_plan() {
+                // A refused change waits for the next step.
+                let _ = self.session.change_kernels();
             }
         }
     }
@@ -348,7 +372,13 @@ impl Writer {
             ),
         ]
         .map(|(id, counter, detail)| (id, counter.load(Ordering::Relaxed), detail));
+        let during_change = counters.during_change.load(Ordering::Relaxed) + self.transcoder.during_change;
         let ours = [
+            (
+                "cupti.during_change",
+                during_change,
+                "CUDA calls while the kind of kernel records changed; kernels that they launched may be missing",
+            ),
             ("cupti.dropped", self.dropped, "records CUPTI dropped"),
             (
                 "cupti.untimed",

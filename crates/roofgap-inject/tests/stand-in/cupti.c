@@ -368,6 +368,38 @@ void standin_graph(const char *name, uint32_t nodes) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Kind of kernel records that is on: 3, 10 or 0. */
+int standin_kernel_kind(void) { return enabled[10] ? 10 : enabled[3] ? 3 : 0; }
+
+/* A launch of a graph whose kernels take 100 ns and begin every `period` ns. Returns once they have ended. */
+void standin_replay(uint32_t graph, uint32_t nodes, uint32_t period) {
+    pthread_mutex_lock(&lock);
+    uint32_t id = correlation++;
+    pthread_mutex_unlock(&lock);
+    call_back(2, 311, id, 0);
+    pthread_mutex_lock(&lock);
+    uint64_t start = now(), end = start;
+    call_record(0, 311, id, start, start + 50);
+    for (uint32_t node = 0; node < nodes; node++) {
+        uint8_t *at = standin_kernel_kind() ? record((uint32_t)standin_kernel_kind()) : NULL;
+        end = start + 100 + node * period + 100;
+        if (!at) continue;
+        put64(at + 16, end - 100);
+        put64(at + 24, end);
+        put32(at + 44, 1);
+        put32(at + 48, 7);
+        put32(at + 52, 4), put32(at + 56, 1), put32(at + 60, 1);
+        put32(at + 64, 64), put32(at + 68, 1), put32(at + 72, 1);
+        put32(at + 92, id);
+        put_pointer(at + 104, "graph_kernel");
+        put64(at + 144, node + 1);
+        put32(at + 156, graph);
+    }
+    pthread_mutex_unlock(&lock);
+    while (now() < end + 100) {
+    }
+}
+
 /* A copy to the device, a memory set, a copy between devices, and a wait for the stream. */
 void standin_memory(uint64_t bytes) {
     pthread_mutex_lock(&lock);
