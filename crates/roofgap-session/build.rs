@@ -13,14 +13,12 @@ use std::{env, fs};
 fn main() {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    let inject = manifest.join("../roofgap-inject");
-    for part in [
-        "src",
-        "Cargo.toml",
-        "../roofgap-wire/src",
-        "../roofgap-wire/Cargo.toml",
-    ] {
-        println!("cargo::rerun-if-changed={}", inject.join(part).display());
+    let inject = neighbour(&manifest, "roofgap-inject");
+    let wire = neighbour(&manifest, "roofgap-wire");
+    for part in ["src", "Cargo.toml"] {
+        for package in [&inject, &wire] {
+            println!("cargo::rerun-if-changed={}", package.join(part).display());
+        }
     }
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=presets");
@@ -44,6 +42,16 @@ fn main() {
         if let Err(error) = fs::write(out.join(name), content) {
             println!("cargo::error=cannot write {name}: {error}");
         }
+    }
+}
+
+/// Returns the folder of another crate of the workspace; beside a packaged crate it has a version in its name.
+fn neighbour(manifest: &Path, name: &str) -> PathBuf {
+    let packaged = manifest.join(format!("../{name}-{}", env!("CARGO_PKG_VERSION")));
+    if packaged.is_dir() {
+        packaged
+    } else {
+        manifest.join("..").join(name)
     }
 }
 

@@ -7,6 +7,9 @@ pub mod json;
 pub mod markdown;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+pub mod speedscope;
+pub mod stacks;
+pub mod telemetry;
 pub mod text;
 
 mod bundle;

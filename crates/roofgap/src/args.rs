@@ -39,6 +39,10 @@ pub(crate) enum Command {
     Profile(Profile),
     /// Analyse captures: nsys exports, PyTorch traces, ncu reports, native captures, run directories
     Analyze(Analyze),
+    /// Analyse a capture of an H200 that is part of this program, and open its page; needs no GPU
+    Demo(Demo),
+    /// Open the page of a run or a capture in the browser; by default of the latest run
+    Open(Open),
     /// Write the reports of a run again
     Report(Report),
     /// Compare two runs or captures; with --fail-on, a gate for CI
@@ -102,6 +106,18 @@ pub(crate) struct Analyze {
     /// Write tables of events as Parquet into this folder, as run=NAME/rank=N/TABLE.parquet
     #[arg(long, value_name = "DIR")]
     pub(crate) parquet: Option<PathBuf>,
+    /// Write GPU time by ranges and operators as a profile for speedscope
+    #[arg(long, value_name = "FILE")]
+    pub(crate) speedscope: Option<PathBuf>,
+    /// Write GPU time by ranges and operators as folded stacks for flame graphs, in nanoseconds
+    #[arg(long, value_name = "FILE")]
+    pub(crate) folded: Option<PathBuf>,
+    /// Write times, tokens per second, MFU and overhead in the text format of Prometheus
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prometheus: Option<PathBuf>,
+    /// Write the same numbers as OpenTelemetry metrics (OTLP JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) otlp: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -244,6 +260,28 @@ pub(crate) struct Base {
     /// Folder that contains the runs
     #[arg(long, value_name = "DIR", default_value = "tmp/stage2")]
     pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Demo {
+    /// Folder for the capture and its reports (default: a new one for temporary files)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the path of the page without opening it
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Open {
+    /// Run (id, prefix, folder or `latest`), a folder with a page, or captures, whose page is written to a temporary folder
+    #[arg(value_name = "RUN|CAPTURE")]
+    pub(crate) inputs: Vec<String>,
+    /// Print the path of the page without opening it
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+    #[command(flatten)]
+    pub(crate) base: Base,
 }
 
 #[derive(Debug, clap::Args)]

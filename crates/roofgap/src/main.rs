@@ -1,7 +1,9 @@
 //! The command line: arguments, printing and exit statuses.
 
 mod args;
+mod browser;
 mod commands;
+mod demo;
 mod failure;
 mod printer;
 

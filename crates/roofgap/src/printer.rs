@@ -5,6 +5,7 @@ use anstream::{AutoStream, ColorChoice};
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::path::Path;
 
 /// Terminal sequences that our own text uses. All other control characters come from files and are replaced.
 const STYLES: [&str; 2] = ["\x1b[1m", "\x1b[0m"];
@@ -39,6 +40,11 @@ impl Printer {
     /// Prints an answer for people.
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
         write_stdout(&printable(text))
+    }
+
+    /// Prints the path of a page, as the end of an answer.
+    pub(crate) fn page(&self, path: &Path) -> Result<(), Failure> {
+        self.text(&format!("\npage: {}\n", path.display()))
     }
 
     /// Prints an answer for programs. It has control characters in the strings of JSON at most, where they are escaped.

@@ -16,6 +16,8 @@ pub enum Engine {
     TensorRtLlm,
     /// Hugging Face transformers: steps of its continuous batching have names, those of `generate` are marked by Python frames.
     Transformers,
+    /// A program that names its own steps, as `roofgap.step` in Python does.
+    Custom,
 }
 
 impl Engine {
@@ -26,6 +28,7 @@ impl Engine {
             Self::Sglang => "SGLang",
             Self::TensorRtLlm => "TensorRT-LLM",
             Self::Transformers => "transformers",
+            Self::Custom => "custom",
         }
     }
 
@@ -116,6 +119,12 @@ pub const GRAMMARS: &[Grammar] = &[
         example: "transformers_context_3(14)_generation_5(5)",
         seen: "the annotation of this project, transformers 5.17",
         parse: transformers,
+    },
+    Grammar {
+        engine: Engine::Custom,
+        example: "roofgap_context_1(512)_generation_4(4)",
+        seen: "the Python package of this project",
+        parse: custom,
     },
 ];
 
@@ -214,6 +223,11 @@ fn vllm(name: &str) -> Option<(Scheduled, Scheduled)> {
 /// Reads `transformers_context_N(T)_generation_M(T)`.
 fn transformers(name: &str) -> Option<(Scheduled, Scheduled)> {
     vllm_phases(name.strip_prefix("transformers_context_")?)
+}
+
+/// Reads `roofgap_context_N(T)_generation_M(T)`.
+fn custom(name: &str) -> Option<(Scheduled, Scheduled)> {
+    vllm_phases(name.strip_prefix("roofgap_context_")?)
 }
 
 /// Reads `N(...)_generation_M(...)`.

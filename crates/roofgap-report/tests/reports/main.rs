@@ -12,3 +12,5 @@ mod measured;
 mod parquet;
 mod schema;
 mod snapshots;
+mod stacks;
+mod telemetry;

@@ -25,6 +25,8 @@ files! {
     environment => "env.json";
     /// Analysis.
     metrics => "metrics.json";
+    /// Page with all results.
+    page => "report.html";
     /// Folder of the baseline run.
     baseline => "baseline";
     /// Workload account of the baseline run.

@@ -9,10 +9,12 @@ use roofgap_collect::child::Cancel;
 use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
 use roofgap_report::parquet::{self, Partition};
-use roofgap_report::{Bundle, chrome, json, text};
+use roofgap_report::{Bundle, chrome, json, speedscope, stacks, telemetry, text};
 use roofgap_session::exit::Exit;
 use roofgap_session::load::{Exporter, Loaded, Overrides, is_report, load};
+use roofgap_session::run_dir::Layout;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     let exporter = exporter(&args.inputs, args.nsys.clone())?;
@@ -28,16 +30,20 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     for why in &missing {
         printer.warning(why);
     }
-    if let Some(dir) = &args.out {
-        write_reports(dir, &loaded, printer)?;
-    }
+    let page = match &args.out {
+        Some(dir) => Some(write_reports(dir, &loaded, printer)?),
+        None => None,
+    };
     export(&args, &loaded, &overrides, &exporter, printer)?;
     let look = text::TextOptions {
         color: printer.color(),
         kernels: args.top,
     };
     match args.format {
-        Format::Text => printer.text(&text::render(&loaded.analysis, look))?,
+        Format::Text => {
+            printer.text(&text::render(&loaded.analysis, look))?;
+            page.map_or(Ok(()), |page| printer.page(&page))?;
+        }
         Format::Json => printer.document(&json::pretty(&loaded.analysis))?,
     }
     Ok(if loaded.unreadable.is_empty() && missing.is_empty() {
@@ -47,8 +53,8 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     })
 }
 
-/// Writes all reports into a folder.
-fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<(), Failure> {
+/// Writes all reports into a folder and returns the path of the page.
+pub(super) fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<PathBuf, Failure> {
     let failed = |path: &Path, source| Failure::Write {
         path: path.to_path_buf(),
         source,
@@ -59,7 +65,7 @@ fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<(), F
         write_atomic(&path, &file.bytes).map_err(|error| failed(&path, error))?;
         printer.progress(&format_args!("wrote {}", path.display()));
     }
-    Ok(())
+    Ok(Layout::of(dir).page())
 }
 
 /// Explains each stage that `--stage` names and that the analysis does not have.
@@ -106,7 +112,7 @@ fn bundle(loaded: &Loaded) -> Bundle<'_> {
     }
 }
 
-/// Exports the timeline as a Perfetto trace or Parquet tables; of a job, the tables of every rank.
+/// Exports the timeline and its numbers for other tools; of a job, the Parquet tables of every rank.
 fn export(
     args: &Analyze,
     loaded: &Loaded,
@@ -117,6 +123,24 @@ fn export(
     if let Some(path) = &args.perfetto {
         chrome::save(bundle(loaded), path)?;
         printer.progress(&format_args!("wrote {}", path.display()));
+    }
+    if let Some(path) = &args.speedscope {
+        speedscope::save(bundle(loaded), path)?;
+        printer.progress(&format_args!("wrote {}", path.display()));
+    }
+    if let Some(path) = &args.folded {
+        stacks::save_folded(bundle(loaded), path)?;
+        printer.progress(&format_args!("wrote {}", path.display()));
+    }
+    if let Some(path) = &args.prometheus {
+        write_text(path, &telemetry::prometheus::render(bundle(loaded)), printer)?;
+    }
+    if let Some(path) = &args.otlp {
+        write_text(
+            path,
+            &telemetry::otlp::render(bundle(loaded), SystemTime::now()),
+            printer,
+        )?;
     }
     let Some(dir) = &args.parquet else {
         return Ok(());
@@ -150,6 +174,15 @@ fn export(
         let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
         save(&load(&files, &own, exporter)?, rank.rank)?;
     }
+    Ok(())
+}
+
+fn write_text(path: &Path, text: &str, printer: &Printer) -> Result<(), Failure> {
+    write_atomic(path, text.as_bytes()).map_err(|source| Failure::Write {
+        path: path.to_path_buf(),
+        source,
+    })?;
+    printer.progress(&format_args!("wrote {}", path.display()));
     Ok(())
 }
 

@@ -4,9 +4,11 @@ mod analyze;
 mod capture;
 mod compare;
 mod config;
+mod demo;
 mod doctor;
 mod load;
 mod meta;
+mod open;
 mod profile;
 mod report;
 mod runs;
@@ -36,6 +38,8 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
             Ok(Exit::Done)
         }
         Command::Profile(args) => profile::run(args, printer),
+        Command::Demo(args) => demo::run(args, printer),
+        Command::Open(args) => open::run(args, printer),
         Command::Report(args) => report::run(args, printer),
         Command::Compare(args) => compare::run(args, printer),
         Command::Runs(args) => runs::run(args, printer),

@@ -8,9 +8,10 @@ use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
 use roofgap_report::text;
 use roofgap_session::config::compose;
+use roofgap_session::config::settings::WorkloadKind;
 use roofgap_session::exit::Exit;
 use roofgap_session::run::{Event, Outcome, ProfileAnswer, ProfileProps, dry_run, profile};
-use roofgap_session::run_dir::PhaseStatus;
+use roofgap_session::run_dir::{Layout, PhaseStatus};
 use std::path::PathBuf;
 
 pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
@@ -59,6 +60,15 @@ pub(super) fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer
         printer.text(&text::render(&analysis, look))?;
     }
     printer.text(&format!("\nbundle: {}\n", outcome.run_dir.display()))?;
+    let page = Layout::of(&outcome.run_dir).page();
+    if page.is_file() {
+        printer.text(&format!("page: {}\n", page.display()))?;
+    }
+    if outcome.record.workload == WorkloadKind::Embedded.as_str() {
+        printer.progress(
+            &"the embedded model runs on the CPU; `roofgap demo` shows what a capture of a GPU has",
+        );
+    }
     Ok(outcome.exit)
 }
 

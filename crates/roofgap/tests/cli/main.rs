@@ -9,6 +9,7 @@ mod broken;
 mod hostile;
 mod inputs;
 mod meta;
+mod open;
 #[cfg(feature = "embedded")]
 mod profile;
 mod ranks;

@@ -109,11 +109,14 @@ fn the_embedded_model_leaves_a_whole_bundle() {
         run.stdout
     );
     assert!(
-        run.stdout
-            .ends_with(&format!("\nbundle: {}\n", run_dir.display())),
+        run.stdout.ends_with(&format!(
+            "\nbundle: {0}\npage: {0}/report.html\n",
+            run_dir.display()
+        )),
         "{}",
         run.stdout
     );
+    assert!(run.stderr.contains("`roofgap demo`"), "{}", run.stderr);
 
     let session = json(run_dir.join("session.json"));
     assert_eq!(session["state"], "done");

@@ -1,0 +1,287 @@
+//! GPU time by the ranges and operators around the launch of each operation, for flame graphs.
+
+use crate::bundle::Bundle;
+use crate::export::{self, ExportError};
+use roofgap_analyze::NO_CALL;
+use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace, range_name};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The most frames of a stack. Deeper ranges and operators count for the frame at this depth.
+const DEEPEST: usize = 128;
+
+/// Frame of operations whose launch is not in the capture.
+const NOT_RECORDED: &str = "(launch not recorded)";
+
+/// The root of the tree, which is no frame.
+const ROOT: u32 = 0;
+
+/// A tree of stacks: ranges and operators, outermost first, with the GPU operation as the last frame.
+#[derive(Debug)]
+pub(crate) struct Stacks {
+    /// Names of the frames.
+    pub(crate) frames: Vec<String>,
+    nodes: Vec<Node>,
+}
+
+/// One place in the tree.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    parent: u32,
+    frame: u32,
+    /// GPU time of the operations that end a stack here, ns.
+    own_ns: Ns,
+}
+
+/// A stack with GPU time of its own.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    /// Positions in [`Stacks::frames`], outermost first.
+    pub(crate) frames: Vec<u32>,
+    /// GPU time, ns.
+    pub(crate) ns: Ns,
+}
+
+impl Stacks {
+    /// Adds up the operations of a trace. Overlapping operations count in full, each for its own stack.
+    pub(crate) fn of(bundle: Bundle<'_>, trace: &Trace) -> Self {
+        let mut builder = Builder::new(bundle, trace);
+        builder.fill();
+        Self {
+            frames: builder.frames,
+            nodes: builder.nodes,
+        }
+    }
+
+    /// Iterates over the stacks with GPU time of their own, in the order of their first launch.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Stack> {
+        let with_time = self.nodes.iter().filter(|node| node.own_ns > 0);
+        with_time.map(|node| {
+            let mut frames = vec![node.frame];
+            let mut at = node.parent;
+            while let Some(node) = self.nodes.get(at as usize).filter(|_| at != ROOT) {
+                frames.push(node.frame);
+                at = node.parent;
+            }
+            frames.reverse();
+            Stack {
+                frames,
+                ns: node.own_ns,
+            }
+        })
+    }
+}
+
+/// Writes stacks in the folded form of flame graph tools: frames separated by semicolons, and GPU time in nanoseconds.
+pub fn save_folded(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
+    let stacks = Stacks::of(bundle, timeline(bundle, path)?);
+    export::write_whole(path, |out| folded(&stacks, out))
+}
+
+fn folded(stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
+    let names: Vec<String> = stacks.frames.iter().map(|name| plain(name)).collect();
+    for stack in stacks.iter() {
+        let frames = stack.frames.iter().filter_map(|&frame| names.get(frame as usize));
+        let frames: Vec<&str> = frames.map(String::as_str).collect();
+        writeln!(out, "{} {}", frames.join(";"), stack.ns)?;
+    }
+    Ok(())
+}
+
+/// Replaces the characters that separate frames and lines.
+fn plain(name: &str) -> String {
+    let replace = |c: char| match c {
+        ';' => ':',
+        c if c.is_control() => ' ',
+        c => c,
+    };
+    name.chars().map(replace).collect()
+}
+
+/// Returns the timeline of a bundle, which stacks are made from.
+pub(crate) fn timeline<'a>(bundle: Bundle<'a>, path: &Path) -> Result<&'a Trace, ExportError> {
+    let with_operations = bundle.trace.filter(|trace| !trace.ops.is_empty());
+    with_operations.ok_or_else(|| ExportError::Nothing {
+        what: "stacks",
+        path: path.to_path_buf(),
+        why: "the inputs have no timeline with GPU operations",
+    })
+}
+
+/// What a frame stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Range { domain: NameId, name: NameId },
+    Operator(NameId),
+    Operation(NameId),
+    NotRecorded,
+}
+
+/// A range or an operator on its thread.
+struct Item {
+    thread: ThreadId,
+    start: Ns,
+    end: Ns,
+    key: Key,
+}
+
+struct Builder<'a> {
+    bundle: Bundle<'a>,
+    trace: &'a Trace,
+    /// Short name of each kernel by its full name.
+    short_names: HashMap<&'a str, &'a str>,
+    frames: Vec<String>,
+    frame_of_key: HashMap<Key, u32>,
+    nodes: Vec<Node>,
+    children: HashMap<(u32, u32), u32>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(bundle: Bundle<'a>, trace: &'a Trace) -> Self {
+        let kernels = bundle.analysis.kernels.iter();
+        let root = Node {
+            parent: ROOT,
+            frame: 0,
+            own_ns: 0,
+        };
+        Self {
+            bundle,
+            trace,
+            short_names: kernels
+                .map(|k| (k.name.as_str(), k.short_name.as_str()))
+                .collect(),
+            frames: Vec::new(),
+            frame_of_key: HashMap::new(),
+            nodes: vec![root],
+            children: HashMap::new(),
+        }
+    }
+
+    /// Walks the threads in the order of time, with the open ranges and operators on a stack.
+    fn fill(&mut self) {
+        let items = self.items();
+        let launches = self.launches();
+        let mut items = items.iter().peekable();
+        // End of each open item, and its node.
+        let mut open: Vec<(Ns, u32)> = Vec::new();
+        let mut thread = None;
+        for (launched_by, at, row) in launches {
+            while let Some(item) = items.next_if(|item| (item.thread, item.start) <= (launched_by, at)) {
+                enter(&mut open, &mut thread, item.thread, item.start);
+                let parent = open.last().map_or(ROOT, |&(_, node)| node);
+                let node = if open.len() < DEEPEST {
+                    self.node(parent, item.key)
+                } else {
+                    parent
+                };
+                open.push((item.end, node));
+            }
+            enter(&mut open, &mut thread, launched_by, at);
+            let parent = open.last().map_or(ROOT, |&(_, node)| node);
+            self.add(parent, row);
+        }
+        for row in 0..self.trace.ops.len() {
+            if self.call_of(row).is_none() {
+                let parent = self.node(ROOT, Key::NotRecorded);
+                self.add(parent, row);
+            }
+        }
+    }
+
+    /// Collects ranges and operators by thread, start and, outer ones first, end.
+    fn items(&self) -> Vec<Item> {
+        let ops = &self.trace.cpu_ops;
+        let operators = (0..ops.len()).map(|i| Item {
+            thread: ops.thread[i],
+            start: ops.start[i],
+            end: ops.end[i],
+            key: Key::Operator(ops.name[i]),
+        });
+        let ranges = self.trace.ranges.rows.iter();
+        let ranges = ranges.filter(|range| range.style == RangeStyle::PushPop);
+        let ranges = ranges.map(|range| Item {
+            thread: range.thread,
+            start: range.start,
+            end: range.end,
+            key: Key::Range {
+                domain: range.domain,
+                name: range.name,
+            },
+        });
+        let mut items: Vec<Item> = ranges.chain(operators).collect();
+        items.sort_by_key(|item| (item.thread, item.start, Reverse(item.end)));
+        items
+    }
+
+    /// Collects the operations with a known launch: its thread and start, and the row of the operation.
+    fn launches(&self) -> Vec<(ThreadId, Ns, usize)> {
+        let calls = &self.trace.calls;
+        let launch = |row: usize| {
+            let call = self.call_of(row)?;
+            Some((*calls.thread.get(call)?, *calls.start.get(call)?, row))
+        };
+        let mut launches: Vec<_> = (0..self.trace.ops.len()).filter_map(launch).collect();
+        launches.sort_unstable();
+        launches
+    }
+
+    fn call_of(&self, row: usize) -> Option<usize> {
+        let call = *self.bundle.stages.launches().call_of_op.get(row)?;
+        let call = (call != NO_CALL).then_some(call as usize)?;
+        (call < self.trace.calls.len()).then_some(call)
+    }
+
+    /// Adds the time of an operation below a node.
+    fn add(&mut self, parent: u32, row: usize) {
+        let node = self.node(parent, Key::Operation(self.trace.ops.name[row]));
+        let ns = self.trace.ops.duration(row);
+        if let Some(node) = self.nodes.get_mut(node as usize) {
+            node.own_ns = node.own_ns.saturating_add(ns);
+        }
+    }
+
+    fn node(&mut self, parent: u32, key: Key) -> u32 {
+        let frame = self.frame(key);
+        *self.children.entry((parent, frame)).or_insert_with(|| {
+            self.nodes.push(Node {
+                parent,
+                frame,
+                own_ns: 0,
+            });
+            self.nodes.len() as u32 - 1
+        })
+    }
+
+    fn frame(&mut self, key: Key) -> u32 {
+        if let Some(&frame) = self.frame_of_key.get(&key) {
+            return frame;
+        }
+        let names = &self.trace.names;
+        let name = match key {
+            Key::Range { domain, name } => range_name(names.get(domain), names.get(name)),
+            Key::Operator(name) => names.get(name).to_owned(),
+            Key::Operation(name) => {
+                let name = names.get(name);
+                self.short_names.get(name).map_or(name, |short| *short).to_owned()
+            }
+            Key::NotRecorded => NOT_RECORDED.to_owned(),
+        };
+        let frame = self.frames.len() as u32;
+        self.frames.push(name);
+        self.frame_of_key.insert(key, frame);
+        frame
+    }
+}
+
+/// Closes what has ended by a time, and everything if the thread is another one.
+fn enter(open: &mut Vec<(Ns, u32)>, thread: &mut Option<ThreadId>, now_on: ThreadId, at: Ns) {
+    if *thread != Some(now_on) {
+        open.clear();
+        *thread = Some(now_on);
+    }
+    while open.last().is_some_and(|&(end, _)| end <= at) {
+        open.pop();
+    }
+}

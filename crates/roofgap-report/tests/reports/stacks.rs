@@ -1,0 +1,101 @@
+//! Folded stacks and the speedscope profile: complete, nested, with the time of every operation.
+
+use crate::fixtures::{Case, PLAIN, fixture, made};
+use roofgap_report::{ExportError, speedscope, stacks};
+use serde_json::Value;
+
+fn folded(case: &Case) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stacks.txt");
+    stacks::save_folded(case.bundle(), &path).unwrap();
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn profile(case: &Case) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profile.json");
+    speedscope::save(case.bundle(), &path).unwrap();
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Sums the durations of all operations of a trace.
+fn operations_ns(case: &Case) -> i64 {
+    let ops = &case.trace.ops;
+    (0..ops.len()).map(|row| ops.duration(row)).sum()
+}
+
+#[test]
+fn stacks_are_the_ranges_around_a_launch() {
+    insta::assert_snapshot!(folded(&made(PLAIN)));
+}
+
+#[test]
+fn every_operation_counts_once() {
+    for name in [
+        "h200/llama4.sqlite.gz",
+        "h200/llama4.kineto.json.gz",
+        "vllm/vllm_dense_graph.kineto.json.gz",
+    ] {
+        let case = fixture(&[name]);
+        let sum: i64 = folded(&case)
+            .lines()
+            .map(|line| line.rsplit_once(' ').unwrap().1.parse::<i64>().unwrap())
+            .sum();
+        assert_eq!(sum, operations_ns(&case), "{name}");
+        let profile = profile(&case);
+        assert_eq!(profile["profiles"][0]["endValue"], sum, "{name}");
+    }
+}
+
+/// Returns the frames of the first stack with a frame.
+fn stack_with(text: &str, frame: &str) -> Vec<String> {
+    let stacks = text
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap().0.split(';'));
+    let mut stacks = stacks.map(|frames| frames.map(str::to_owned).collect::<Vec<_>>());
+    stacks
+        .find(|frames| frames.iter().any(|name| name == frame))
+        .unwrap()
+}
+
+#[test]
+fn operators_stand_between_ranges_and_kernels() {
+    let text = folded(&fixture(&["h200/llama4.kineto.json.gz"]));
+    let frames = stack_with(&text, "aten::mm");
+    assert_eq!(frames[..3], ["aten::linear", "aten::matmul", "aten::mm"]);
+    assert!(frames[3].starts_with("nvjet"), "{frames:?}");
+    assert_eq!(frames.len(), 4);
+}
+
+#[test]
+fn samples_name_frames_and_have_a_weight_each() {
+    let profile = profile(&fixture(&["h200/llama4.sqlite.gz"]));
+    let frames = profile["shared"]["frames"].as_array().unwrap();
+    let one = &profile["profiles"][0];
+    let samples = one["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), one["weights"].as_array().unwrap().len());
+    let known = |frame: &Value| (frame.as_u64().unwrap() as usize) < frames.len();
+    assert!(
+        samples
+            .iter()
+            .all(|sample| sample.as_array().unwrap().iter().all(known))
+    );
+}
+
+#[test]
+fn names_cannot_break_a_line() {
+    let case = made(["a;b", "x", "y"]);
+    let text = folded(&case);
+    assert!(text.contains("LLM@prefill;a:b 5000"), "{text}");
+    assert_eq!(text.lines().count(), folded(&made(PLAIN)).lines().count());
+}
+
+#[test]
+fn totals_have_no_stacks() {
+    let case = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stacks.txt");
+    let error = stacks::save_folded(case.bundle(), &path).unwrap_err();
+    assert!(matches!(error, ExportError::Nothing { .. }), "{error}");
+    assert!(!path.exists());
+}

@@ -1,0 +1,73 @@
+//! Metrics for Prometheus and OpenTelemetry.
+
+use crate::fixtures::{fixture, fixture_with_model};
+use roofgap_report::telemetry::{otlp, prometheus};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+#[test]
+fn prometheus_has_the_numbers_of_the_analysis() {
+    let case = fixture_with_model(&["h200/dsocr2.sqlite.gz"], "deepseek_ocr2", (512, 8));
+    insta::assert_snapshot!(prometheus::render(case.bundle()));
+}
+
+/// Each series has one value, and each line is a name, labels and a number.
+#[test]
+fn series_are_distinct_and_values_are_numbers() {
+    for name in [
+        "h200/llama4.sqlite.gz",
+        "vllm/vllm_dense_graph.kineto.json.gz",
+        "native/stand-in.rgcap",
+    ] {
+        let case = fixture(&[name]);
+        let text = prometheus::render(case.bundle());
+        let mut series = BTreeSet::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (labels, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
+            assert!(
+                labels.ends_with('}') && series.insert(labels.to_owned()),
+                "{line}"
+            );
+        }
+        assert!(!series.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn labels_are_escaped() {
+    let mut case = fixture(&["native/stand-in.rgcap"]);
+    case.context.title = "a\"b\\c\nd".into();
+    let text = prometheus::render(case.bundle());
+    assert!(text.contains(r#"run="a\"b\\c\nd""#), "{text}");
+}
+
+#[test]
+fn opentelemetry_has_the_same_series() {
+    let case = fixture(&["h200/llama4.sqlite.gz"]);
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+    let document: Value = serde_json::from_str(&otlp::render(case.bundle(), at)).unwrap();
+    let resource = &document["resourceMetrics"][0];
+    let metrics = resource["scopeMetrics"][0]["metrics"].as_array().unwrap();
+    let points: Vec<&Value> = metrics
+        .iter()
+        .flat_map(|metric| metric["gauge"]["dataPoints"].as_array().unwrap())
+        .collect();
+    let text = prometheus::render(case.bundle());
+    let series = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(points.len(), series);
+    assert!(points.iter().all(|point| point["timeUnixNano"] == "7000000000"));
+    let decode = metrics
+        .iter()
+        .find(|metric| metric["name"] == "roofgap.stage.time")
+        .unwrap();
+    assert_eq!(decode["unit"], "s");
+    let stages: Vec<&str> = decode["gauge"]["dataPoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| point["attributes"][0]["value"]["stringValue"].as_str().unwrap())
+        .collect();
+    assert_eq!(stages, ["prefill", "decode"]);
+}

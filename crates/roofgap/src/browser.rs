@@ -1,0 +1,76 @@
+//! Opens a page in the user's browser.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Program that opens a file in the application the user has chosen for it.
+const OPENER: &str = if cfg!(target_os = "macos") {
+    "open"
+} else {
+    "xdg-open"
+};
+
+/// Variables of which one is set where a browser can show a page.
+const DISPLAYS: [&str; 4] = ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME", "BROWSER"];
+
+/// Time in which the opener reports an error. Some openers end with the browser only.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Reason why no browser was opened.
+#[derive(Debug, Error)]
+pub(crate) enum BrowserError {
+    /// There is no screen, as in a session of ssh.
+    #[error("no browser was opened, because this session has no display; open the page yourself")]
+    NoDisplay,
+    /// The opener cannot be started.
+    #[error("no browser was opened, because {program} cannot be started: {source}; open the page yourself")]
+    Start {
+        program: &'static str,
+        source: std::io::Error,
+    },
+    /// The opener failed.
+    #[error("no browser was opened: {program} ended with {status}; open the page yourself")]
+    Failed {
+        program: &'static str,
+        status: std::process::ExitStatus,
+    },
+}
+
+/// Opens a page. The browser outlives this process.
+pub(crate) fn open(page: &Path) -> Result<(), BrowserError> {
+    let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if !cfg!(target_os = "macos") && !DISPLAYS.iter().any(|name| is_set(&name)) {
+        return Err(BrowserError::NoDisplay);
+    }
+    let start = |source| BrowserError::Start {
+        program: OPENER,
+        source,
+    };
+    let page: PathBuf = page.canonicalize().map_err(start)?;
+    let mut opener = Command::new(OPENER)
+        .arg(page)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // Ctrl-C in this terminal does not reach the browser.
+        .process_group(0)
+        .spawn()
+        .map_err(start)?;
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        match opener.try_wait().map_err(start)? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => {
+                return Err(BrowserError::Failed {
+                    program: OPENER,
+                    status,
+                });
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! `roofgap demo`: analyses the capture inside the binary and opens its page.
+
+use super::analyze::{exporter, write_reports};
+use super::open::kept_folder;
+use crate::args::Demo;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::{browser, demo};
+use roofgap_report::text;
+use roofgap_session::exit::Exit;
+use roofgap_session::load::load;
+
+/// Kernels to list: the page has all of them.
+const KERNELS: usize = 5;
+
+pub(super) fn run(args: Demo, printer: &Printer) -> Result<Exit, Failure> {
+    let folder = args.out.map_or_else(kept_folder, Ok)?;
+    let captures = demo::write(&folder)?;
+    let mut loaded = load(&captures, &demo::overrides(), &exporter(&captures, None)?)?;
+    loaded.context.title = demo::TITLE.to_owned();
+    let page = write_reports(&folder, &loaded, printer)?;
+    let look = text::TextOptions {
+        color: printer.color(),
+        kernels: KERNELS,
+    };
+    printer.text(&text::render(&loaded.analysis, look))?;
+    printer.page(&page)?;
+    if !args.no_browser
+        && let Err(why) = browser::open(&page)
+    {
+        printer.progress(&why);
+    }
+    Ok(Exit::Done)
+}

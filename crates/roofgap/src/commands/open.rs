@@ -1,0 +1,73 @@
+//! `roofgap open`: opens the page of a run or a capture.
+
+use super::analyze::{exporter, write_reports};
+use crate::args::Open;
+use crate::browser;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use roofgap_session::exit::Exit;
+use roofgap_session::load::{Overrides, load};
+use roofgap_session::run::write_reports_with;
+use roofgap_session::run_dir::{Layout, locate};
+use roofgap_session::runs::resolve;
+use std::path::{Path, PathBuf};
+
+pub(super) fn run(args: Open, printer: &Printer) -> Result<Exit, Failure> {
+    let page = page(&args, printer)?;
+    printer.text(&format!("{}\n", page.display()))?;
+    if args.no_browser {
+        return Ok(Exit::Done);
+    }
+    match browser::open(&page) {
+        Ok(()) => Ok(Exit::Done),
+        Err(why) => {
+            printer.warning(&why);
+            Ok(Exit::Partial)
+        }
+    }
+}
+
+/// Finds the page of the input, or writes it.
+fn page(args: &Open, printer: &Printer) -> Result<PathBuf, Failure> {
+    let run = match args.inputs.as_slice() {
+        [] => "latest",
+        [one] if is_run_name(one) => one,
+        [one] if Layout::of(Path::new(one)).page().is_file() => return Ok(Layout::of(Path::new(one)).page()),
+        inputs => return capture_page(inputs, printer),
+    };
+    let run = resolve(&args.base.dir, run)?.path;
+    let page = Layout::of(&run).page();
+    if !page.is_file() {
+        for why in &write_reports_with(&run, &[])?.unreadable {
+            printer.warning(why);
+        }
+    }
+    Ok(page)
+}
+
+/// Returns true for a run directory, and for an id or a part of one, which never has the form of a path.
+fn is_run_name(text: &str) -> bool {
+    let path = Path::new(text);
+    locate::is_run(path) || (!path.exists() && !text.contains(['/', '.']))
+}
+
+/// Writes the reports of captures into a folder of their own, because nothing is written beside an input.
+fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Failure> {
+    let inputs: Vec<PathBuf> = inputs.iter().map(PathBuf::from).collect();
+    let loaded = load(&inputs, &Overrides::default(), &exporter(&inputs, None)?)?;
+    for why in &loaded.unreadable {
+        printer.warning(why);
+    }
+    write_reports(&kept_folder()?, &loaded, printer)
+}
+
+/// Creates a folder for temporary files that stays, because a browser reads it later.
+pub(super) fn kept_folder() -> Result<PathBuf, Failure> {
+    let folder = tempfile::Builder::new().prefix("roofgap-").tempdir();
+    folder
+        .map(tempfile::TempDir::keep)
+        .map_err(|source| Failure::Write {
+            path: std::env::temp_dir(),
+            source,
+        })
+}
