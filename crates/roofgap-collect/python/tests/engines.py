@@ -129,7 +129,46 @@ BATCHING = {
             def __init__(self): self.inputs_and_outputs = ContinuousBatchingIOs()
             def warmup(self, model): model(input_ids=model.ids)
             def _generation_step(self, model): model(input_ids=model.ids)
+        class ContinuousBatchingManager: pass
         def request(prompt, done, query):
             return SimpleNamespace(state=SimpleNamespace(initial_tokens=[0] * prompt, position_offset=done), query_length=query)
+    """,
+}
+
+# The processor of 5.0 keeps plain states of requests, whose position moves while the batch is prepared.
+BATCHING_5_0 = {
+    "transformers/generation/continuous_batching/__init__.py": "",
+    "transformers/generation/continuous_batching/continuous_api.py": """
+        from types import SimpleNamespace
+        class ContinuousBatchProcessor:
+            def __init__(self, requests): self.waiting = requests
+            def prepare_next_batch(self):
+                self.requests_in_batch = self.waiting
+                for state in self.requests_in_batch: state.position_offset += len(state.tokens_to_process)
+                return bool(self.requests_in_batch)
+            def _generation_step(self, model, logit_processor, do_sample): model(input_ids=model.ids)
+        class ContinuousBatchingManager: pass
+        def request(prompt, done, query):
+            return SimpleNamespace(initial_tokens=[0] * prompt, position_offset=done, tokens_to_process=[0] * query)
+    """,
+}
+
+# In 4.57 the manager runs the step, and warms up without preparing a batch.
+BATCHING_4_57 = {
+    "transformers/generation/continuous_batching/__init__.py": "",
+    "transformers/generation/continuous_batching/continuous_api.py": """
+        from types import SimpleNamespace
+        class ContinuousBatchProcessor:
+            def __init__(self, requests): self.waiting = requests
+            def prepare_next_batch(self):
+                self.requests_in_batch = self.waiting
+                for state in self.requests_in_batch: state.position_offset += len(state.prompt_ids)
+                return bool(self.requests_in_batch)
+        class ContinuousBatchingManager:
+            def __init__(self, model): self.model = model
+            def warmup(self, batch_processor): self._generation_step(batch_processor)
+            def _generation_step(self, batch_processor): self.model(input_ids=self.model.ids)
+        def request(prompt, done, query):
+            return SimpleNamespace(full_prompt_ids=[0] * prompt, position_offset=done, prompt_ids=[0] * query)
     """,
 }

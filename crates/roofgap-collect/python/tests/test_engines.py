@@ -181,6 +181,32 @@ class EnginesTest(ProgramCase):
         self.assertEqual(self.lines(), ["warmup", "/", "transformers_context_2(7)_generation_1(1)", "/"])
         self.assertEqual((self.account["engine"]["version"], self.account["repeats"]), ("5.17.0", []))
 
+    def test_steps_of_continuous_batching_in_older_versions(self):
+        start = (
+            "import torch\n"
+            "from transformers.generation.continuous_batching.continuous_api import *\n"
+            "from transformers.models import Model, Ids\n"
+            "model = Model()\n"
+            "model.ids = Ids([[1, 2, 3]])\n"
+            "processor = ContinuousBatchProcessor([request(9, 8, 1), request(6, 0, 6), request(9, 9, 1)])\n"
+        )
+        for packages, steps, warmup in (
+            (engines.BATCHING_5_0, "processor.prepare_next_batch()\nprocessor._generation_step(model, None, False)\n", []),
+            (
+                engines.BATCHING_4_57,
+                "manager = ContinuousBatchingManager(model)\nmanager.warmup(processor)\n"
+                "processor.prepare_next_batch()\nmanager._generation_step(processor)\n",
+                ["warmup", "/"],
+            ),
+        ):
+            write_packages(self.packages, packages)
+            if os.path.exists(self.log):
+                os.remove(self.log)
+            done = self.run_program(start + steps)
+            self.assertEqual(done.stderr, "")
+            self.assertEqual(self.lines(), warmup + ["transformers_context_2(7)_generation_1(1)", "/"])
+            self.assertEqual((self.account["engine"]["name"], self.account["repeats"]), ("transformers", []))
+
     def test_nothing_happens_without_an_engine(self):
         done = self.run_program("import sys, torch, vllm\nprint(sorted(n for n in sys.modules if 'roofgap' in n))")
         self.assertEqual(done.stdout, "[]\n")

@@ -2,18 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
+use super::outcome::GpuProcess;
 use super::process_tree::ProcessTree;
-
-/// A process that loaded the CUDA driver.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GpuProcess {
-    /// Process id.
-    pub pid: i32,
-    /// Process name, as in `/proc/PID/stat`.
-    pub name: String,
-}
 
 /// Time from the start to the first look.
 const FIRST: Duration = Duration::from_millis(300);

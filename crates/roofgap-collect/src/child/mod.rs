@@ -7,10 +7,12 @@
 //! - `gpu_use`: processes that load the CUDA driver
 //! - `shutdown`: cancellation and the interrupt, terminate, kill sequence
 //! - `process_tree`: finding and signalling all descendants
+//! - `descent`: marks of descendants and signals to one of them
 //! - `guardian`: a process that kills the children when this one dies
 //! - `probe`: a short query to a tool, answered in memory
 
 mod budget;
+mod descent;
 mod gpu_use;
 mod guardian;
 mod job;
@@ -21,10 +23,9 @@ mod process_tree;
 mod shutdown;
 
 pub use budget::{Budget, DiskBudget, free_bytes};
-pub use gpu_use::GpuProcess;
 pub use guardian::{Guardian, guard};
 pub use job::{ChildError, Job, Progress, Watch, Watcher, run};
-pub use outcome::{CapturedOutput, EndReason, Leftover, Outcome, Usage};
+pub use outcome::{CapturedOutput, EndReason, GpuProcess, Leftover, Outcome, Usage};
 pub use output::OutputTarget;
 pub use probe::{ProbeOutput, cancel_probes_with, probe};
 pub use shutdown::{Cancel, StopPlan};

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::gpu_use::GpuProcess;
-
 /// Reason why a child ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
@@ -60,6 +58,15 @@ pub struct CapturedOutput {
 /// A process that outlived the child and was ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leftover {
+    /// Process id.
+    pub pid: i32,
+    /// Process name, as in `/proc/PID/stat`.
+    pub name: String,
+}
+
+/// A process that loaded the CUDA driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GpuProcess {
     /// Process id.
     pub pid: i32,
     /// Process name, as in `/proc/PID/stat`.

@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 
+use super::descent::{MARK, add_descendants, mark_prefix, own_pid, send};
 use super::guardian;
 use super::outcome::Leftover;
 use crate::process::{self, Process};
-
-/// Environment variable that marks every descendant of a child, even outside its process group.
-pub(super) const MARK: &str = "ROOFGAP_CHILD";
 
 /// Leaders of the running trees. A reparented orphan names no tree, so a tree claims it only while it is the only one.
 static RUNNING: Mutex<Vec<i32>> = Mutex::new(Vec::new());
@@ -31,11 +29,6 @@ fn mark() -> String {
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let start = process::of(own_pid()).map_or(0, |process| process.start);
     format!("{}{count}-", mark_prefix(own_pid(), start))
-}
-
-/// Returns the beginning of all marks of the process `pid`, which started at `start`.
-pub(super) fn mark_prefix(pid: i32, start: u64) -> String {
-    format!("{pid}-{start}-")
 }
 
 /// Makes orphaned descendants children of this process instead of init, so that they can be seen and reaped.
@@ -199,21 +192,6 @@ impl Drop for ProcessTree {
     }
 }
 
-/// Adds the descendants of the processes in `tree`.
-pub(super) fn add_descendants(tree: &mut HashSet<i32>, processes: &[Process]) {
-    loop {
-        let before = tree.len();
-        for process in processes {
-            if tree.contains(&process.parent) {
-                tree.insert(process.pid);
-            }
-        }
-        if tree.len() == before {
-            return;
-        }
-    }
-}
-
 /// Starts a program. Retries on ETXTBSY: a file written a moment ago may be open in a process that another thread just
 /// forked.
 fn spawn(command: &mut Command) -> io::Result<Child> {
@@ -226,10 +204,6 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
         }
     }
     command.spawn()
-}
-
-pub(super) fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
 }
 
 /// Returns true when a process belongs to Nsight Systems or Nsight Compute, by its executable.
@@ -255,22 +229,4 @@ fn is_profiler(pid: i32) -> bool {
         ]
         .iter()
         .any(|part| folder.contains(part))
-}
-
-/// Signals exactly this process: opens a pidfd and compares start times, so that a reused process id is never hit.
-pub(super) fn send(target: &Process, signal: Signal) {
-    let Some(pid) = Pid::from_raw(target.pid) else {
-        return;
-    };
-    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(handle) => {
-            if process::of(target.pid).is_some_and(|now| now.start == target.start) {
-                let _ = rustix::process::pidfd_send_signal(&handle, signal);
-            }
-        }
-        Err(rustix::io::Errno::NOSYS) => {
-            let _ = rustix::process::kill_process(pid, signal);
-        }
-        Err(_) => {}
-    }
 }
