@@ -3,7 +3,8 @@
 use super::collective::CollectiveText;
 use super::cursor::{Cursor, Expected, Stop};
 use super::frames;
-use super::rows::{Filler, OpRow, SequenceRow, ThreadKey, ThreadRow};
+use super::rows::{Filler, OpRow, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
+use super::shapes;
 use super::text::decode;
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
 use crate::{LaunchShape, LossKind, Ns, OpKind};
@@ -37,6 +38,9 @@ struct Arguments<'a> {
     sequence: Option<&'a [u8]>,
     /// Not 0 for a backward operator.
     forward_thread: Option<&'a [u8]>,
+    /// Shapes and types of the inputs of an operator.
+    dims: Option<&'a [u8]>,
+    types: Option<&'a [u8]>,
     grid: [u32; 3],
     block: [u32; 3],
     /// Few kernels have it.
@@ -237,6 +241,16 @@ impl<'a> Event<'a> {
                         backward: forward.is_some_and(|thread| thread != 0),
                     });
                 }
+                if let (Some(dims), Some(types)) = (self.arguments.dims, self.arguments.types)
+                    && shapes::is_kept(name, dims)
+                {
+                    let row = ShapeRow {
+                        op: filler.rows.cpu_ops.len(),
+                        dims: filler.name(dims),
+                        types: filler.name(types),
+                    };
+                    filler.rows.shapes.push(row);
+                }
                 filler.rows.cpu_ops.push(row);
             }
             Category::Frame => filler.rows.frames.push(row),
@@ -296,6 +310,8 @@ impl<'a> Arguments<'a> {
                 b"name" => self.name = cursor.scalar()?,
                 b"Sequence number" => self.sequence = cursor.scalar()?,
                 b"Fwd thread id" => self.forward_thread = cursor.scalar()?,
+                b"Input Dims" => self.dims = Some(raw(cursor)?),
+                b"Input type" => self.types = Some(raw(cursor)?),
                 key => match CollectiveText::field(key) {
                     Some(field) => {
                         let value = cursor.scalar()?;
@@ -315,11 +331,16 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Parses a list of three integers; zeros for anything else.
-fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
+/// Reads a value as it is written.
+fn raw<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
     let from = cursor.at;
     cursor.skip()?;
-    let text = cursor.since(from).trim_ascii();
+    Ok(cursor.since(from).trim_ascii())
+}
+
+/// Parses a list of three integers; zeros for anything else.
+fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
+    let text = raw(cursor)?;
     let inner = text
         .strip_prefix(b"[")
         .and_then(|t| t.strip_suffix(b"]"))

@@ -5,6 +5,7 @@ use super::document::Header;
 use super::frames::{self, FRAME_DOMAIN};
 use super::rows::{Rows, ThreadKey, ThreadRow};
 use super::sequence::Sequences;
+use super::shapes::Shapes;
 use crate::model::MOST_DEVICES;
 use crate::{
     Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, Ns, OpKind, Process, ProcessId, Range,
@@ -32,6 +33,7 @@ pub(super) struct Merge<'t> {
     /// Devices that operations ran on, by number; the column of the trace holds positions in it until the end.
     devices: Vec<u32>,
     sequences: Sequences,
+    shapes: Shapes,
     /// Operations whose duration has no decimals.
     whole_micros: u64,
     known: u64,
@@ -54,6 +56,7 @@ impl<'t> Merge<'t> {
             thread_names: FxHashMap::default(),
             devices: Vec::new(),
             sequences: Sequences::default(),
+            shapes: Shapes::default(),
             whole_micros: 0,
             known: 0,
             events: 0,
@@ -91,6 +94,10 @@ impl<'t> Merge<'t> {
         self.add_ops(rows, &mut names);
         self.add_calls(rows, &threads, &mut names);
         self.sequences.add(&rows.sequences, self.trace.cpu_ops.len());
+        let trace = &mut *self.trace;
+        let first = trace.cpu_ops.len();
+        self.shapes
+            .add(&rows.shapes, first, |name| names.get(name, trace));
         for row in &rows.cpu_ops {
             let (thread, _) = at(&threads, row.thread);
             let name = names.get(row.name, self.trace);
@@ -219,6 +226,7 @@ impl<'t> Merge<'t> {
         self.name_processes_and_threads();
         self.shift(header.base);
         self.sequences.link(self.trace);
+        self.shapes.link(self.trace);
         for option in &header.options {
             self.trace.losses.add(*option, 1);
         }

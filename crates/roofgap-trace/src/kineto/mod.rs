@@ -15,6 +15,7 @@ mod pipeline;
 mod reader;
 mod rows;
 mod sequence;
+mod shapes;
 mod text;
 
 #[cfg(test)]

@@ -53,6 +53,15 @@ pub(super) struct SequenceRow {
     pub(super) backward: bool,
 }
 
+/// The shapes of an operator's inputs. Names are ids of the block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ShapeRow {
+    /// Position among the operators of the block.
+    pub(super) op: usize,
+    pub(super) dims: u32,
+    pub(super) types: u32,
+}
+
 /// A thread, by the texts that stand for it and its process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ThreadKey {
@@ -69,6 +78,7 @@ pub(super) struct Rows {
     pub(super) calls: Vec<ThreadRow>,
     pub(super) cpu_ops: Vec<ThreadRow>,
     pub(super) sequences: Vec<SequenceRow>,
+    pub(super) shapes: Vec<ShapeRow>,
     pub(super) ranges: Vec<ThreadRow>,
     pub(super) frames: Vec<ThreadRow>,
     /// The names that the rows refer to, in the order of first sight.
@@ -95,6 +105,7 @@ impl Rows {
         self.calls.clear();
         self.cpu_ops.clear();
         self.sequences.clear();
+        self.shapes.clear();
         self.ranges.clear();
         self.frames.clear();
         self.names.clear();

@@ -9,6 +9,7 @@ mod losses;
 mod ops;
 mod order;
 mod ranges;
+mod shaped;
 mod trace;
 mod windows;
 
@@ -20,6 +21,7 @@ pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
 pub use ranges::{Mark, Range, RangeStyle, Ranges};
+pub use shaped::ShapedOperator;
 #[cfg(feature = "kineto")]
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, Source, SourceFormat, Thread, Trace, range_name};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, Losses, NameId, Names, Ns, ProcessId, Ranges,
-    RecordedWindows, ThreadId,
+    RecordedWindows, ShapedOperator, ThreadId,
 };
 
 macro_rules! source_formats {
@@ -160,6 +160,8 @@ pub struct Trace {
     pub cpu_ops: CpuOps,
     /// Backward operators whose forward operators are known, in no order.
     pub backward: Vec<BackwardLink>,
+    /// Operators whose shapes were recorded, in no order.
+    pub shaped: Vec<ShapedOperator>,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
     /// Rank of a distributed job, where the capture names it.
