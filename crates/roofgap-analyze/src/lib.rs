@@ -54,5 +54,7 @@ pub use stages::{
     AllOfStage, Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError,
     StageIndex, StageRule, StageSet, StageSpans,
 };
-pub use timeline::{Contexts, IntervalSet, Launches, NO_CALL};
+pub use timeline::{
+    CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, Launches, NO_CALL, call_tree, idle_parts,
+};
 pub use verdict::{StageLimit, Verdict, verdict};

@@ -1,9 +1,11 @@
 //! Numbers of a timeline: launches joined with GPU operations, ranges around launches, idle time, kernels, copies,
-//! graphs and operators.
+//! graphs, operators and call trees.
 
+mod call_tree;
 mod cold_start;
 mod contexts;
 mod copies;
+mod gaps;
 mod idle;
 mod interval;
 mod launches;
@@ -16,8 +18,10 @@ pub(crate) mod kernels;
 pub(crate) mod operators;
 pub(crate) mod steps;
 
+pub use call_tree::{CallKind, CallNode, call_tree};
 pub use contexts::Contexts;
 pub(crate) use copies::CopyMeter;
+pub use gaps::{IdleCause, IdlePart, idle_parts};
 pub(crate) use idle::Activity;
 pub(crate) use interval::CoveredTime;
 pub use interval::IntervalSet;

@@ -1,9 +1,10 @@
 //! Classes of the items on the page; each has a colour.
 
+use roofgap_analyze::IdleCause;
 use roofgap_trace::{CallClass, OpKind};
 
 /// All classes, which the page refers to by position. Kernel families come first.
-pub(super) const CLASSES: [&str; 23] = [
+pub(super) const CLASSES: [&str; 27] = [
     "gemm",
     "gemv",
     "attention",
@@ -27,6 +28,10 @@ pub(super) const CLASSES: [&str; 23] = [
     "range",
     "operator",
     "merged",
+    "idle-launch",
+    "idle-sync",
+    "idle-copy",
+    "idle-other",
 ];
 
 /// Returns the position of a class, or that of `other` for an unknown name.
@@ -55,6 +60,16 @@ pub(super) fn of_call(class: CallClass) -> Option<&'static str> {
         CallClass::Set => Some("memset"),
         CallClass::Sync => Some("sync"),
         CallClass::Memory | CallClass::Other => None,
+    }
+}
+
+/// Returns the class of idle time.
+pub(super) fn of_idle(cause: IdleCause) -> &'static str {
+    match cause {
+        IdleCause::Launch => "idle-launch",
+        IdleCause::Sync => "idle-sync",
+        IdleCause::Copy => "idle-copy",
+        IdleCause::Other => "idle-other",
     }
 }
 

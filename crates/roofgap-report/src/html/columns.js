@@ -32,7 +32,7 @@ function decodeLane(reader, meta) {
   const length = reader.column(new Float64Array(n));
   const name = reader.column(new Int32Array(n));
   for (let i = 0; i < n; i++) name[i] -= 1;
-  let link = null;
+  let link = null, shape = null;
   if (meta.group === "streams") {
     link = new Int32Array(n);
     let last = 0;
@@ -41,12 +41,25 @@ function decodeLane(reader, meta) {
       last += zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
       link[i] = last - 1;
     }
+    shape = reader.column(new Int32Array(n));
   }
   let count = null, busy = length;
   if (meta.merged) {
     count = reader.column(new Float64Array(n));
     busy = reader.column(new Float64Array(n));
   }
+  const bytes = new Map();
+  for (let i = 0, at = 0; i < meta.transfers; i++) {
+    at += reader.next();
+    bytes.set(at, reader.next());
+  }
+  const lane = { group: meta.group, label: meta.label, section: meta.section, start, length, name, link, shape, count, bytes };
+  return finishLane(lane, busy);
+}
+
+// Adds what drawing and searching need to the columns of a lane.
+function finishLane(lane, busy = lane.length) {
+  const n = lane.start.length, { start, length } = lane;
   // The largest end so far finds items that reach into view; sums give the occupied time of a column of pixels.
   const reach = new Float64Array(n), taken = new Float64Array(n + 1);
   let furthest = 0;
@@ -55,7 +68,7 @@ function decodeLane(reader, meta) {
     reach[i] = furthest;
     taken[i + 1] = taken[i] + busy[i];
   }
-  return { group: meta.group, label: meta.label, n, start, length, name, link, count, reach, taken, first: 0, top: 0, height: 0 };
+  return { link: null, shape: null, count: null, ...lane, n, reach, taken, first: 0, top: 0, height: 0, visible: false };
 }
 
 // Returns the first position from `from` on whose value exceeds `value` in a sorted array.
@@ -88,6 +101,24 @@ function formatTime(ns) {
   if (size < 1e6) return (ns / 1e3).toFixed(2) + " µs";
   if (size < 1e10) return (ns / 1e6).toFixed(3) + " ms";
   return (ns / 1e9).toFixed(3) + " s";
+}
+
+function formatBytes(n) {
+  for (const unit of ["B", "kB", "MB", "GB"]) {
+    if (n < 1000) return (unit === "B" ? n : n.toFixed(2)) + " " + unit;
+    n /= 1000;
+  }
+  return n.toFixed(2) + " TB";
+}
+
+function formatPercent(part, whole) { return whole > 0 ? (100 * part / whole).toFixed(1) + " %" : "–"; }
+
+// Creates an element with text and children; text from a capture is only ever set as text.
+function element(tag, text, options = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), options);
+  if (text !== null && text !== undefined) made.textContent = text;
+  made.append(...children);
+  return made;
 }
 
 function formatCount(n) { return String(n).replace(/\B(?=(\d{3})+$)/g, ","); }

@@ -8,7 +8,7 @@ use crate::view::numbers::count;
 use crate::view::provenance::missing;
 use crate::view::table::{capitalized, cut};
 use maud::{Markup, html};
-use roofgap_analyze::{About, Analysis, Kernel};
+use roofgap_analyze::{About, Analysis, CounterRow, Kernel};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +33,7 @@ pub(super) struct Data {
     names: Vec<Name>,
     /// Rows left out of each scope.
     left_out: Vec<usize>,
+    counters: Vec<Measured>,
     first: usize,
 }
 
@@ -48,6 +49,16 @@ struct Name {
     timeline: Option<u32>,
     /// Stages in which the kernel ran, the one with most of its time first.
     stages: Vec<usize>,
+}
+
+/// Counters of a kernel and launch shape.
+#[derive(Debug, Serialize)]
+struct Measured {
+    /// Position of the kernel among the names.
+    name: usize,
+    /// Grid and block, as in the timeline.
+    shape: String,
+    text: String,
 }
 
 /// Name, device, total, calls, mean, median, minimum, maximum, bound, reason.
@@ -100,7 +111,16 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
         });
         rows.push(list.collect());
     }
+    let counters = analysis.counters.iter().take(MOST).filter_map(|row| {
+        Some(Measured {
+            name: *known.get(row.kernel.as_str())?,
+            shape: shape(row),
+            text: show(&counter_text(row), 600),
+        })
+    });
+    let counters = counters.collect();
     Data {
+        counters,
         totals: scopes
             .iter()
             .map(|s| s.1.iter().map(|k| k.total_ns).sum())
@@ -112,6 +132,34 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
         names,
         first: FIRST,
     }
+}
+
+/// Joins grid and block by commas.
+pub(super) fn shape(row: &CounterRow) -> String {
+    let numbers: Vec<String> = row.grid.iter().chain(&row.block).map(u32::to_string).collect();
+    numbers.join(",")
+}
+
+/// Lists the measured shares of peak, then the verdict.
+fn counter_text(row: &CounterRow) -> String {
+    let shares = [
+        ("SM", row.sm_pct),
+        ("memory", row.memory_pct),
+        ("DRAM", row.dram_pct),
+        ("L2", row.l2_pct),
+        ("L1", row.l1_pct),
+        ("occupancy", row.occupancy_pct),
+    ];
+    let shares = shares
+        .iter()
+        .filter_map(|(name, pct)| Some(format!("{name} {:.1} %", (*pct)?)));
+    let shares: Vec<String> = shares.collect();
+    let stage = row
+        .stage
+        .as_ref()
+        .map_or_else(String::new, |stage| format!(" ({stage})"));
+    let bound = row.bound.as_deref().unwrap_or("no verdict");
+    format!("{}{stage}; {bound}: {}", shares.join(", "), row.reason)
 }
 
 fn show(text: &str, most: usize) -> String {

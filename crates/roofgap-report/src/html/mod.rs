@@ -4,13 +4,18 @@
 //! capture. The page's policy lets a browser run the script of this crate, identified by its hash, and nothing else.
 //!
 //! - `head`: model, GPUs and a card per stage
-//! - `stages`: time of each stage and step as bars
-//! - `findings`, `roofline`, `kernels`, `provenance`: the sections of those names
-//! - `timeline`: the data of the timeline
+//! - `stages`: time of each stage and step as bars; `engine_steps`: requests and tokens of each engine step
+//! - `findings` with `cut`, a piece of the timeline; `flame`: GPU time by range and operator; `communication`: its bars
+//! - `roofline`, `kernels`, `provenance`: the sections of those names
+//! - `timeline`: the data of the timeline; `timeline_view`: its frame, tools and keys
 //! - `class`, `markup`, `pack`: colours, text and columns for the script
 
 mod class;
+mod communication;
+mod cut;
+mod engine_steps;
 mod findings;
+mod flame;
 mod head;
 mod kernels;
 pub(crate) mod markup;
@@ -19,6 +24,7 @@ mod provenance;
 mod roofline;
 mod stages;
 mod timeline;
+mod timeline_view;
 
 use crate::bundle::Bundle;
 use crate::view;
@@ -27,14 +33,19 @@ use crate::view::table::cut;
 use crate::view::{gpu_work, job};
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use roofgap_analyze::{About, Analysis, RequestStats};
+use roofgap_analyze::{About, Analysis, RequestStats, call_tree, idle_parts};
 use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
 /// The scripts, in the order in which they run; each is a part of one strict function.
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 10] = [
     include_str!("columns.js"),
+    include_str!("sections.js"),
     include_str!("canvas.js"),
+    include_str!("detail.js"),
+    include_str!("span.js"),
+    include_str!("search.js"),
+    include_str!("gestures.js"),
     include_str!("timeline.js"),
     include_str!("table.js"),
     include_str!("app.js"),
@@ -46,7 +57,13 @@ const OPERATORS: usize = 30;
 /// Renders the page.
 pub fn page(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
-    let timeline = timeline::timeline(bundle);
+    let idle = bundle
+        .trace
+        .map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
+    let timeline = timeline::timeline(bundle, &idle);
+    let flame = bundle
+        .trace
+        .and_then(|trace| flame::flame(&call_tree(trace, bundle.stages)));
     let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat());
     let hash = pack::base64(&Sha256::digest(script.as_bytes()));
     let policy =
@@ -78,21 +95,27 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (head::head(bundle))
         }
         nav aria-label="Parts of this page" {
-            @for name in ["Stages", "Findings", "Timeline", "Roofline", "Kernels"] { (link(name)) }
+            @for name in ["Findings", "Stages", "Timeline", "Roofline", "Kernels"] { (link(name)) }
             @for (name, ..) in &work { (link(name)) }
+            @if flame.is_some() { (link("Flame")) }
             @for name in ["Operators", "Provenance"] { (link(name)) }
             @if analysis.stage1.is_some() { a href="#stage1" { "Stage 1" } }
         }
         main {
+            (section("findings", "What to do first", findings::findings(bundle, &idle)))
             (section("stages", "Where the time goes", stages::stages(bundle)))
             @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(analysis, requests))) }
-            (section("findings", "What to do first", findings::findings(bundle)))
-            (section("timeline", "Timeline", timeline_view(no_timeline.as_deref())))
+            (section("timeline", "Timeline", timeline_view::timeline(no_timeline.as_deref())))
             (section("roofline", "Roofline", roofline::roofline(analysis)))
             (section("kernels", "Kernels", kernels::table(analysis)))
             @for (name, table, meaning) in &work {
-                (section(&name.to_lowercase(), name, html! { p.hint { (meaning) } (table.html()) }))
+                (section(&name.to_lowercase(), name, html! {
+                    p.hint { (meaning) }
+                    @if *name == "Communication" { (communication::bars(analysis)) }
+                    (table.html())
+                }))
             }
+            @if let Some(drawing) = flame { (section("flame", "GPU time by range and operator", drawing)) }
             (section("operators", "Operators", operators(analysis)))
             @if let Some(content) = stage1(analysis) { (section("stage1", "Stage 1", content)) }
             (section("provenance", "Provenance", provenance::provenance(bundle)))
@@ -137,35 +160,6 @@ fn link(name: &str) -> Markup {
 
 fn section(id: &str, title: &str, content: Markup) -> Markup {
     html! { section id=(id) { h2 { (title) } (content) } "\n" }
-}
-
-fn timeline_view(missing: Option<&str>) -> Markup {
-    html! {
-        @if let Some(sentence) = missing { (absent(sentence)) }
-        div #timeline-view hidden[missing.is_some()] {
-            noscript { p.absent { "The timeline needs scripts, which are disabled in this browser." } }
-            div.tools role="toolbar" aria-label="Timeline" {
-                button #zoom-in type="button" title="Zoom in (+)" aria-label="Zoom in" { "+" }
-                button #zoom-out type="button" title="Zoom out (-)" aria-label="Zoom out" { "−" }
-                button #zoom-all type="button" title="Whole run (0)" { "All" }
-                span #stage-jumps {}
-                button #clear-mark type="button" hidden { "Show every kernel" }
-            }
-            div #plot tabindex="0" role="application" aria-label="Timeline: arrow keys move, plus and minus zoom, 0 shows all, N and P go to the next and the previous item, F zooms to it" aria-describedby="timeline-help" {
-                canvas {}
-                div #tip role="presentation" hidden {}
-            }
-            p #timeline-item.item aria-live="polite" { "Nothing selected." }
-            ul #timeline-legend.legend {}
-            p #timeline-help.hint {
-                "Drag to move. Click the timeline, then turn the wheel to zoom (or hold Ctrl at any time); pinch on a phone. \
-                 Keys: arrows move, + and − zoom, 0 shows all, N and P go to the next and the previous item of a lane, Enter follows \
-                 a launch to its kernel and back, F zooms to the selected item. Where many items share a column of pixels, the height \
-                 of the column is the share of time that is occupied. Of the CUDA calls only those that launch, copy, set or wait are drawn."
-            }
-            ul #timeline-notes.hint {}
-        }
-    }
 }
 
 fn requests_view(analysis: &Analysis, requests: &RequestStats) -> Markup {

@@ -1,13 +1,13 @@
 //! The roofline: one dot for each measured kernel and launch shape, below the roofs of the device.
 
-use super::class;
 use super::markup::absent;
-use crate::view::numbers::{count, si, time};
+use super::{class, kernels};
+use crate::view::numbers::{NONE, count, si, time};
 use crate::view::provenance::missing;
-use crate::view::table::cut;
+use crate::view::table::{Table, cut};
 use maud::{Markup, html};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
-use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, ShortNames, family};
+use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, ShortNames, Stage, family};
 use std::collections::{HashMap, HashSet};
 
 const WIDTH: f64 = 900.0;
@@ -31,20 +31,31 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
     let roofs = Roofs::of(analysis);
     let short_names = ShortNames::of(analysis);
     let scale = Scale::of(&dots, &roofs);
+    let points = stage_points(analysis, &dots);
     let longest = dots.iter().map(|d| d.ns).max().unwrap_or(1).max(1) as f64;
     let mut families: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
     families.sort_unstable();
     families.dedup();
     html! {
         div.scroll {
-            svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
+            svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="group" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
                 (axes(&scale))
                 (roofs.draw(&scale))
-                @for dot in &dots { (dot.draw(&scale, longest, &short_names)) }
+                @for (i, dot) in dots.iter().enumerate() {
+                    @let stage = analysis.stages.iter().position(|s| Some(s.name.as_str()) == dot.row.stage.as_deref());
+                    (dot.draw(&scale, longest, &short_names, stage, i == 0))
+                }
+                @for point in &points { (point.draw(&scale)) }
             }
         }
+        (stage_note(&points))
+        p #roofline-item.item aria-live="polite" { "Point at a dot, or go from dot to dot with the arrow keys, to read its kernel; Enter shows it in the timeline." }
         ul.legend { @for name in families { li { i class={ "f-" (class::css(name)) } {} (name) } } }
         p.hint { (hints(analysis, &roofs, dots.len())) }
+        details {
+            summary { "The dots as a table" }
+            (table(&dots, &short_names).html())
+        }
     }
 }
 
@@ -297,7 +308,14 @@ fn tick(value: f64) -> String {
 }
 
 impl Dot<'_> {
-    fn draw(&self, scale: &Scale, longest: f64, short_names: &ShortNames) -> Markup {
+    fn draw(
+        &self,
+        scale: &Scale,
+        longest: f64,
+        short_names: &ShortNames,
+        stage: Option<usize>,
+        first: bool,
+    ) -> Markup {
         let (x, y) = scale.at(self.intensity, self.flops_per_s);
         let radius = 3.5 + 16.0 * (self.ns.max(0) as f64 / longest).sqrt();
         let row = self.row;
@@ -312,11 +330,107 @@ impl Dot<'_> {
             time(self.ns)
         );
         html! {
-            circle cx=(at(x)) cy=(at(y)) r=(at(radius)) class={ "f-" (class::css(family(&row.kernel).as_str())) } data-kernel=(cut(&short, 300)) {
+            circle cx=(at(x)) cy=(at(y)) r=(at(radius)) class={ "dot f-" (class::css(family(&row.kernel).as_str())) } data-kernel=(cut(&short, 300))
+                data-stage=[stage] data-shape=(kernels::shape(row)) tabindex=(if first { "0" } else { "-1" }) role="button" aria-label=(label.replace('\n', ", ")) {
                 title { (label) }
             }
         }
     }
+}
+
+/// The measured kernels of a stage together.
+struct StagePoint<'a> {
+    name: &'a str,
+    intensity: f64,
+    flops_per_s: f64,
+    /// Share of the kernel time of the stage, %; `None` where that is not known.
+    covered_pct: Option<f64>,
+}
+
+/// Adds up the dots of each stage, each by the time it stands for.
+fn stage_points<'a>(analysis: &'a Analysis, dots: &[Dot<'_>]) -> Vec<StagePoint<'a>> {
+    let point = |stage: &'a Stage| {
+        let own = dots
+            .iter()
+            .filter(|dot| dot.row.stage.as_deref() == Some(stage.name.as_str()));
+        let (mut flops, mut bytes, mut ns) = (0.0, 0.0, 0.0);
+        for dot in own {
+            let time = dot.ns.max(0) as f64;
+            ns += time;
+            flops += dot.flops_per_s * time;
+            bytes += dot.flops_per_s * time / dot.intensity;
+        }
+        let kernel_ns = stage.kernel_ns.filter(|kernel| *kernel > 0);
+        (ns > 0.0 && bytes > 0.0).then(|| StagePoint {
+            name: &stage.name,
+            intensity: flops / bytes,
+            flops_per_s: flops / ns,
+            covered_pct: kernel_ns.map(|kernel| 100.0 * ns / kernel as f64),
+        })
+    };
+    analysis.stages.iter().filter_map(point).collect()
+}
+
+impl StagePoint<'_> {
+    fn label(&self) -> String {
+        let name = cut(self.name, 60);
+        let covered = self
+            .covered_pct
+            .map(|pct| format!(", {:.0} % of its kernel time", pct.min(100.0)));
+        format!(
+            "{name}: {:.2} FLOP/B, {}FLOP/s{}",
+            self.intensity,
+            si(self.flops_per_s),
+            covered.unwrap_or_default()
+        )
+    }
+
+    fn draw(&self, scale: &Scale) -> Markup {
+        let (x, y) = scale.at(self.intensity, self.flops_per_s);
+        let path = format!(
+            "M{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}Z",
+            y - 9.0,
+            x + 9.0,
+            y + 9.0,
+            x - 9.0
+        );
+        html! {
+            g.stage-point {
+                title { (self.label()) }
+                path d=(path) {}
+                text x=(at(x + 12.0)) y=(at(y + 4.0)) { (cut(self.name, 30)) }
+            }
+        }
+    }
+}
+
+fn stage_note(points: &[StagePoint<'_>]) -> Markup {
+    html! {
+        @if !points.is_empty() {
+            p.hint {
+                "A diamond is a stage: the work and traffic of its dots together, each by its time. "
+                @for point in points { (point.label()) ". " }
+            }
+        }
+    }
+}
+
+fn table(dots: &[Dot<'_>], short_names: &ShortNames) -> Table {
+    Table::of(dots)
+        .text("kernel", |dot: &Dot<'_>| {
+            cut(&short_names.get(&dot.row.kernel), 160)
+        })
+        .text("stage", |dot| {
+            dot.row.stage.clone().unwrap_or_else(|| NONE.into())
+        })
+        .text("grid", |dot| dot.row.grid.map(|n| n.to_string()).join(" × "))
+        .ms("time", |dot| dot.ns)
+        .number("FLOP/B", |dot| format!("{:.2}", dot.intensity))
+        .number("FLOP/s", |dot| si(dot.flops_per_s))
+        .text("bound", |dot| {
+            dot.row.bound.clone().unwrap_or_else(|| NONE.into())
+        })
+        .build()
 }
 
 /// Explains the dots, and names the source of each roof.

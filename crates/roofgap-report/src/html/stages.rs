@@ -1,10 +1,11 @@
 //! The time of each stage: a bar per stage, a table, and a bar per step.
 
+use super::engine_steps::engine_steps;
 use super::markup::absent;
 use crate::bundle::Bundle;
 use crate::view::numbers::{count, ms, or_none, time};
 use crate::view::stages::{
-    busy_percent, coverage, parts, parts_exceed_wall, steps as steps_sentence, used_parts,
+    TimePart, busy_percent, coverage, parts, parts_exceed_wall, steps as steps_sentence, used_parts,
 };
 use crate::view::table::cut;
 use maud::{Markup, html};
@@ -38,20 +39,27 @@ pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
                 (step_chart(stage, steps, found.then_some(at)))
             }
         }
+        @if let Some(charts) = engine_steps(bundle) { (charts) }
     }
 }
 
-fn bar(stage: &Stage, width: f64) -> Markup {
-    let name = cut(&stage.name, 60);
+/// Returns the parts of a stage's time that are not empty, with their time in ns and their share in %.
+pub(super) fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
     let parts = parts(stage);
     let all = parts.iter().flatten().sum::<i64>().max(1) as f64;
     let shares = used_parts(std::slice::from_ref(stage))
         .iter()
         .zip(parts.into_iter().flatten());
-    let shares: Vec<_> = shares
+    shares
         .filter(|p| p.1 > 0)
         .map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all))
-        .collect();
+        .collect()
+}
+
+fn bar(stage: &Stage, width: f64) -> Markup {
+    let name = cut(&stage.name, 60);
+    let parts = parts(stage);
+    let shares = shares(stage);
     let label: Vec<String> = shares
         .iter()
         .map(|(part, _, share)| format!("{} {share:.1} %", part.name))

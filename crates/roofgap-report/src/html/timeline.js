@@ -1,63 +1,64 @@
-// The timeline: what is in view, what is selected, and how the user moves.
+// The timeline: what is in view, what is selected, and where the view is kept in the address.
 class Timeline {
   constructor(data) {
     this.data = data;
     this.box = document.getElementById("plot");
     this.tip = document.getElementById("tip");
-    this.item = document.getElementById("timeline-item");
-    this.addStages();
-    this.painter = new Painter(this.box.querySelector("canvas"), data);
-    this.span = Math.max(1, data.meta.span);
+    addDerivedLanes(data);
+    this.painter = new Painter(this.box.querySelector("canvas"), document.getElementById("timeline-axis"), data);
+    this.span = null; // the selected span of time
+    this.whole = Math.max(1, data.meta.span);
     this.from = 0;
-    this.to = this.span;
-    this.mark = -1;
+    this.to = this.whole;
+    this.hits = null; // a flag for each name that is searched or highlighted
     this.selected = null;
     this.pending = false;
-    this.pointers = new Map();
-    this.listen();
+    this.sections = new Sections(data, this.box, () => this.resize());
+    this.detail = new Detail(this);
+    this.totals = new SpanTotals(this);
+    this.search = new Search(this);
+    this.gestures = new Gestures(this);
     this.tools();
     this.legend();
-    new ResizeObserver(() => { this.painter.resize(); this.paint(); }).observe(this.box);
+    new ResizeObserver(() => this.resize()).observe(this.box);
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
       // Draw at once: printing does not wait for the next frame.
-      matchMedia(query).addEventListener("change", () => { this.painter.readColors(); this.painter.resize(); this.painter.draw(this); });
+      matchMedia(query).addEventListener("change", () => { this.painter.readColors(); this.resize(); this.painter.draw(this); });
     }
-    this.painter.resize();
-    this.show(0, this.span);
+    this.resize();
+    if (!this.readAddress()) this.showStages();
+    this.address = null; // nothing to keep until the user moves
+    addEventListener("hashchange", () => { if (this.readAddress()) this.reveal(); });
   }
 
-  // Adds the stages as the top lane.
-  addStages() {
-    const palette = ["gemm", "attention", "moe", "norm", "elementwise", "communication"].map((c) => this.data.meta.classes.indexOf(c));
-    const items = this.data.meta.stages.flatMap((stage, s) => stage.at.map(([start, length]) => ({ start, length, s })));
-    if (!items.length) return;
-    items.sort((a, b) => a.start - b.start);
-    const n = items.length, lane = {
-      group: "stages", label: "", n, link: null, count: null, first: 0, top: 0, height: 0,
-      start: Float64Array.from(items, (i) => i.start), length: Float64Array.from(items, (i) => i.length),
-      name: new Int32Array(n).fill(-1), reach: new Float64Array(n), taken: new Float64Array(n + 1),
-      text: items.map((i) => this.data.meta.stages[i.s].name), classes: items.map((i) => palette[i.s % palette.length]),
-    };
-    let reach = 0;
-    for (let i = 0; i < n; i++) {
-      reach = Math.max(reach, lane.start[i] + lane.length[i]);
-      lane.reach[i] = reach;
-      lane.taken[i + 1] = lane.taken[i] + lane.length[i];
-    }
-    this.data.lanes.unshift(lane);
+  resize() {
+    const room = Math.max(180, window.innerHeight * 0.75 - AXIS);
+    this.painter.resize(this.sections.place(room));
+    this.paint();
   }
 
   scale() { return Math.max(1, this.painter.width - this.painter.left) / (this.to - this.from); }
   x(time) { return this.painter.left + (time - this.from) * this.scale(); }
   time(x) { return this.from + (x - this.painter.left) / this.scale(); }
 
-  show(from, to) {
+  show(from, to, address) {
     const least = 50; // ns: less than any kernel
-    const length = Math.min(this.span * 1.02, Math.max(least, to - from));
-    const middle = (from + to) / 2, margin = this.span * 0.01;
-    this.from = Math.min(Math.max(middle - length / 2, -margin), this.span + margin - length);
+    const length = Math.min(this.whole * 1.02, Math.max(least, to - from));
+    const middle = (from + to) / 2, margin = this.whole * 0.01;
+    this.from = Math.min(Math.max(middle - length / 2, -margin), this.whole + margin - length);
     this.to = this.from + length;
+    this.address = address || `t=${Math.round(this.from)}_${Math.round(this.to)}`;
+    this.keep();
     this.paint();
+  }
+
+  // Shows all stages, or the whole run without any.
+  showStages() {
+    const spans = this.data.meta.stages.flatMap((stage) => stage.at);
+    if (!spans.length) return this.show(0, this.whole);
+    const from = spans.reduce((a, span) => Math.min(a, span[0]), Infinity);
+    const to = spans.reduce((a, span) => Math.max(a, span[0] + span[1]), 0);
+    this.show(from - (to - from) * 0.01, to + (to - from) * 0.01);
   }
 
   zoom(factor, at) {
@@ -75,22 +76,47 @@ class Timeline {
     this.pending = true;
     requestAnimationFrame(() => {
       this.pending = false;
-      this.painter.draw(this);
+      const top = this.box.scrollTop;
+      this.painter.draw(this, top, top + this.box.clientHeight + 1);
       this.box.dataset.from = Math.round(this.from);
       this.box.dataset.to = Math.round(this.to);
     });
   }
 
+  // Keeps the position in the address, so that a link leads here.
+  keep() {
+    clearTimeout(this.later);
+    this.later = setTimeout(() => {
+      if (!this.address) return;
+      const span = this.span ? `&s=${Math.round(this.span[0])}_${Math.round(this.span[1])}` : "";
+      try { history.replaceState(null, "", "#" + this.address + span); } catch { /* a page without an address of its own */ }
+    }, 250);
+  }
+
+  // Goes to the position in the address: `t=FROM_TO` or `step=STAGE.NUMBER`, and `s=FROM_TO` for a selected span.
+  readAddress() {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const pair = (key) => { const found = /^(-?\d+)_(\d+)$/.exec(parts.get(key) || ""); return found && [Number(found[1]), Number(found[2])]; };
+    const span = pair("s"), view = pair("t"), step = /^(.+)\.(\d+)$/.exec(parts.get("step") || "");
+    if (span) this.select(span[0], span[1]);
+    if (view) this.show(view[0], view[1]);
+    const stage = step ? this.data.meta.stages.findIndex((known) => known.name === step[1]) : -1;
+    if (stage >= 0) this.stepOf(stage, Number(step[2]) - 1);
+    return Boolean(view) || stage >= 0;
+  }
+
   // The item under a point: the one that begins last there, so the innermost, or the nearest within three pixels.
   find(x, y) {
-    const lane = this.data.lanes.find((l) => y >= l.top && y < l.top + l.height);
-    if (!lane || x < this.painter.left) return null;
+    if (x < this.painter.left) return null;
     const time = this.time(x), near = 3 / this.scale();
     let best = null, distance = near;
-    const end = after(lane.start, time + near, 0, lane.n);
-    for (let i = after(lane.reach, time - near, 0, end); i < end && i < lane.n; i++) {
-      const off = Math.max(lane.start[i] - time, time - lane.start[i] - lane.length[i], 0);
-      if (off <= distance) { distance = off; best = { lane, i }; }
+    for (const lane of this.data.lanes) {
+      if (!lane.visible || y < lane.top || y >= lane.top + lane.height) continue;
+      const end = after(lane.start, time + near, 0, lane.n);
+      for (let i = after(lane.reach, time - near, 0, end); i < end; i++) {
+        const off = Math.max(lane.start[i] - time, time - lane.start[i] - lane.length[i], 0);
+        if (off <= distance) { distance = off; best = { lane, i }; }
+      }
     }
     return best;
   }
@@ -101,12 +127,11 @@ class Timeline {
       const call = this.callOf(lane, i);
       return call ? [call] : [];
     }
-    if (lane.group !== "calls") return [];
-    return this.launched(lane.first + i);
+    return lane.group === "calls" ? this.launched(lane.first + i) : [];
   }
 
   callOf(lane, i) {
-    const number = lane.link[i];
+    const number = lane.link ? lane.link[i] : -1;
     if (number < 0) return null;
     const calls = this.data.lanes.find((l) => l.group === "calls" && number >= l.first && number < l.first + l.n);
     return calls ? { lane: calls, i: number - calls.first } : null;
@@ -129,23 +154,14 @@ class Timeline {
     return this.byCall.get(number) || [];
   }
 
-  describe({ lane, i }) {
-    const lines = [this.painter.nameOf(lane, i)];
-    const kind = lane.name[i] < 0 ? lane.group : this.data.meta.classes[this.data.meta.names[lane.name[i]][1]];
-    lines.push((lane.label ? lane.label + " · " : "") + kind + " · " + formatTime(lane.length[i]) + " from " + formatTime(lane.start[i]));
-    if (lane.count && lane.count[i] > 1) lines.push(formatCount(lane.count[i]) + " items, " + formatTime(lane.taken[i + 1] - lane.taken[i]) + " occupied");
-    if (lane.group === "streams" && lane.link[i] >= 0) {
-      const call = this.callOf(lane, i);
-      if (call) lines.push("launched " + formatTime(lane.start[i] - call.lane.start[call.i]) + " before it began, by " + this.painter.nameOf(call.lane, call.i));
-    }
-    return lines.join("\n");
-  }
-
-  select(item, reveal) {
+  pick(item, reveal) {
+    // A copy in the lane of copies is the one of its stream.
+    if (item && item.lane.items && item.lane.group === "copies") item = item.lane.items[item.i].origin;
     this.selected = item;
-    this.item.textContent = item ? this.describe(item) : "Nothing selected.";
+    this.detail.show(item);
     if (item && reveal) {
       const { lane, i } = item, start = lane.start[i], end = start + lane.length[i];
+      this.sections.reveal(lane);
       if (start < this.from || end > this.to) {
         const length = Math.max(this.to - this.from, lane.length[i] * 1.5);
         this.show((start + end - length) / 2, (start + end + length) / 2);
@@ -155,27 +171,43 @@ class Timeline {
     this.paint();
   }
 
+  // Selects a span of time and shows its totals.
+  select(from, to) {
+    this.span = from === undefined ? null : [Math.min(from, to), Math.max(from, to)];
+    this.totals.show(this.span);
+    this.keep();
+    this.paint();
+  }
+
+  // Selects the span of the selected item, or what is in view.
+  selectShown() {
+    const item = this.selected;
+    if (!item) return this.select(Math.max(0, this.from), Math.min(this.whole, this.to));
+    this.select(item.lane.start[item.i], item.lane.start[item.i] + item.lane.length[item.i]);
+  }
+
   step(by) {
     let item = this.selected;
     if (!item) {
-      const lane = this.data.lanes.find((l) => l.group === "streams" && l.n) || this.data.lanes.find((l) => l.n);
+      const lanes = this.data.lanes.filter((l) => l.n && l.visible);
+      const lane = lanes.find((l) => l.group === "streams") || lanes[0];
       if (!lane) return;
       item = { lane, i: Math.min(lane.n - 1, after(lane.start, this.from, 0, lane.n)) - by };
     }
     const { lane } = item;
     let i = item.i + by;
-    while (this.mark >= 0 && lane.group === "streams" && i >= 0 && i < lane.n && lane.name[i] !== this.mark) i += by;
-    if (i >= 0 && i < lane.n) this.select({ lane, i }, true);
+    while (this.hits && lane.group === "streams" && i >= 0 && i < lane.n && !this.hits[lane.name[i]]) i += by;
+    if (i >= 0 && i < lane.n) this.pick({ lane, i }, true);
   }
 
   // Moves the selection to the nearest item of a lane above or below.
   climb(by) {
     if (!this.selected) return this.step(1);
-    const { lane, i } = this.selected, lanes = this.data.lanes.filter((l) => l.n);
+    const { lane, i } = this.selected;
+    const lanes = this.data.lanes.filter((l) => l.n && l.visible && l.group !== "copies").sort((a, b) => a.top - b.top);
     const next = lanes[lanes.indexOf(lane) + by];
     if (!next) return;
-    const at = Math.max(0, after(next.start, lane.start[i], 0, next.n) - 1);
-    this.select({ lane: next, i: at }, true);
+    this.pick({ lane: next, i: Math.max(0, after(next.start, lane.start[i], 0, next.n) - 1) }, true);
   }
 
   focusSelected() {
@@ -193,36 +225,46 @@ class Timeline {
     if (focus) this.reveal();
   }
 
+  // Goes to a step and selects it; the address names it.
   stepOf(stage, index) {
-    const step = this.data.meta.stages[stage].steps[index];
+    const known = this.data.meta.stages[stage], step = known.steps[index];
     if (!step) return;
-    this.show(step[0] - step[1] * 0.05, step[0] + step[1] * 1.05);
+    this.show(step[0] - step[1] * 0.05, step[0] + step[1] * 1.05, `step=${encodeURIComponent(known.name)}.${index + 1}`);
+    const lane = this.data.lanes.find((l) => l.group === "steps");
+    const i = lane ? lane.items.findIndex((item) => item.stage === stage && item.step === index) : -1;
+    if (i >= 0) this.pick({ lane, i });
     this.reveal();
   }
 
-  // Highlights every launch of a kernel and goes to the longest in a stage.
-  kernel(name, stage) {
-    this.setMark(name);
+  // Highlights every launch of a kernel and goes to the longest in a stage, of one launch shape if one is given.
+  kernel(name, stage, shape) {
+    const hits = new Uint8Array(this.data.meta.names.length);
+    hits[name] = 1;
+    this.highlight(hits);
     const places = stage === undefined ? [] : this.data.meta.stages[stage].at;
     const inside = (t) => !places.length || places.some((p) => t >= p[0] && t <= p[0] + p[1]);
+    const fits = (lane, i) => !shape || this.data.meta.shapes[lane.shape[i]].slice(0, 6).join() === shape;
     let best = null;
     for (const lane of this.data.lanes) {
       if (lane.group !== "streams") continue;
       for (let i = 0; i < lane.n; i++) {
-        if (lane.name[i] === name && inside(lane.start[i]) && (!best || lane.length[i] > best.lane.length[best.i])) best = { lane, i };
+        if (lane.name[i] !== name || best && lane.length[i] <= best.lane.length[best.i]) continue;
+        if (inside(lane.start[i]) && fits(lane, i)) best = { lane, i };
       }
     }
+    if (!best && shape) return this.kernel(name, stage);
     if (best) {
       const around = Math.max(best.lane.length[best.i] * 12, 20000), middle = best.lane.start[best.i];
       this.show(middle - around, middle + around);
-      this.select(best, false);
+      this.pick(best, false);
+      this.sections.reveal(best.lane);
     }
     this.reveal();
   }
 
-  setMark(name) {
-    this.mark = name;
-    document.getElementById("clear-mark").hidden = name < 0;
+  highlight(hits) {
+    this.hits = hits;
+    document.getElementById("clear-mark").hidden = !hits;
     this.paint();
   }
 
@@ -235,19 +277,18 @@ class Timeline {
     const on = (id, act) => document.getElementById(id).addEventListener("click", act);
     on("zoom-in", () => this.zoom(0.5));
     on("zoom-out", () => this.zoom(2));
-    on("zoom-all", () => this.show(0, this.span));
-    on("clear-mark", () => this.setMark(-1));
+    on("zoom-all", () => this.show(0, this.whole));
+    on("clear-mark", () => { this.search.clear(); this.highlight(null); });
+    on("show-keys", () => document.getElementById("timeline-keys").showModal());
     const jumps = document.getElementById("stage-jumps");
     this.data.meta.stages.forEach((stage, i) => {
       if (!stage.at.length) return;
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = stage.name;
+      const button = element("button", stage.name, { type: "button" });
       button.addEventListener("click", () => this.stage(i));
       jumps.append(button);
     });
     const notes = document.getElementById("timeline-notes");
-    for (const note of this.data.meta.notes) notes.append(Object.assign(document.createElement("li"), { textContent: note }));
+    for (const note of this.data.meta.notes) notes.append(element("li", note));
   }
 
   legend() {
@@ -256,86 +297,9 @@ class Timeline {
     const list = document.getElementById("timeline-legend");
     this.data.meta.classes.forEach((name, i) => {
       if (!used.has(i)) return;
-      const entry = document.createElement("li"), patch = document.createElement("i");
+      const patch = element("i");
       patch.style.background = `var(--c-${name === "copy/layout" ? "layout" : name})`;
-      entry.append(patch, name);
-      list.append(entry);
+      list.append(element("li", null, {}, patch, name.replace("idle-", "idle: ")));
     });
-  }
-
-  listen() {
-    const box = this.box, canvas = box.querySelector("canvas");
-    const at = (event) => { const r = canvas.getBoundingClientRect(); return { x: event.clientX - r.left, y: event.clientY - r.top }; };
-    box.addEventListener("wheel", (event) => {
-      const focused = document.activeElement === box;
-      if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey) {
-        event.preventDefault();
-        this.pan((event.deltaX || event.deltaY) / Math.max(1, this.painter.width));
-      } else if (focused || event.ctrlKey || event.metaKey) {
-        event.preventDefault();
-        const lines = event.deltaMode === 1 ? 24 : 1;
-        this.zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY * lines)) * 0.0022), this.time(at(event).x));
-      }
-    }, { passive: false });
-    canvas.addEventListener("pointerdown", (event) => {
-      canvas.setPointerCapture(event.pointerId);
-      this.pointers.set(event.pointerId, at(event));
-      this.moved = 0;
-      box.classList.add("drag");
-      if (event.pointerType === "mouse") box.focus({ preventScroll: true });
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      const now = at(event), before = this.pointers.get(event.pointerId);
-      if (!before) return this.hover(now);
-      this.tip.hidden = true;
-      this.moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
-      if (this.pointers.size === 1) {
-        const by = (before.x - now.x) / this.scale();
-        if (this.moved > 3) this.show(this.from + by, this.to + by);
-      } else {
-        const other = [...this.pointers].find(([id]) => id !== event.pointerId)[1];
-        const was = Math.abs(before.x - other.x), is = Math.abs(now.x - other.x);
-        if (was > 8 && is > 8) this.zoom(was / is, this.time((now.x + other.x) / 2));
-      }
-      this.pointers.set(event.pointerId, now);
-    });
-    const up = (event) => {
-      const there = this.pointers.delete(event.pointerId);
-      if (!this.pointers.size) box.classList.remove("drag");
-      if (there && event.type === "pointerup" && this.moved <= 3) { const p = at(event); this.select(this.find(p.x, p.y)); }
-    };
-    canvas.addEventListener("pointerup", up);
-    canvas.addEventListener("pointercancel", up);
-    canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    canvas.addEventListener("dblclick", (event) => { const p = at(event), item = this.find(p.x, p.y); if (item) { this.select(item); this.focusSelected(); } });
-    box.addEventListener("keydown", (event) => this.key(event));
-  }
-
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const acts = {
-      ArrowLeft: () => this.pan(-0.15), ArrowRight: () => this.pan(0.15),
-      ArrowUp: () => this.climb(-1), ArrowDown: () => this.climb(1),
-      "+": () => this.zoom(0.6), "=": () => this.zoom(0.6), "-": () => this.zoom(1 / 0.6), "_": () => this.zoom(1 / 0.6),
-      0: () => this.show(0, this.span), Home: () => this.pan(-1e9), End: () => this.pan(1e9),
-      n: () => this.step(1), N: () => this.step(1), p: () => this.step(-1), P: () => this.step(-1),
-      f: () => this.focusSelected(), F: () => this.focusSelected(),
-      Enter: () => { const other = this.selected && this.partners(this.selected)[0]; if (other) this.select(other, true); },
-      Escape: () => { this.select(null); this.setMark(-1); },
-    };
-    if (!Object.hasOwn(acts, event.key)) return;
-    event.preventDefault();
-    acts[event.key]();
-  }
-
-  hover(point) {
-    const item = this.find(point.x, point.y), tip = this.tip;
-    tip.hidden = !item;
-    if (!item) return;
-    tip.textContent = this.describe(item);
-    const room = this.box.clientWidth - tip.offsetWidth - 8;
-    tip.style.left = Math.max(4, Math.min(point.x + 14, room)) + "px";
-    const below = point.y + 18, over = this.box.scrollTop + this.box.clientHeight;
-    tip.style.top = (below + tip.offsetHeight > over ? Math.max(0, point.y - tip.offsetHeight - 10) : below) + "px";
   }
 }

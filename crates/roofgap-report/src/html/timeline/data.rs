@@ -1,24 +1,30 @@
 //! The timeline for the page: a description in JSON and one packed block of columns.
 
 use super::blocks::{self, Block};
-use super::lanes::{self, Group, Lanes};
+use super::lanes::{self, Group, Lane, Lanes, Owner};
+use super::meta::{LaneMeta, Meta, SectionMeta, StageMeta};
 use crate::bundle::Bundle;
 use crate::html::class;
 use crate::html::markup::visible;
 use crate::html::pack::Packer;
 use crate::view::numbers::{count, time};
 use crate::view::table::cut;
-use roofgap_analyze::{NO_CALL, ShortNames, Span};
-use roofgap_trace::{NameId, Ns, Trace};
-use serde::Serialize;
+use roofgap_analyze::{IdlePart, NO_CALL, ShortNames, Span};
+use roofgap_trace::{NameId, Ns, ShapeId, Trace};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// The most GPU operations, and the most calls, drawn one by one: 250,000 kernels with their copies and waits.
 const MOST: usize = 320_000;
 
+/// The most parts of gaps drawn one by one.
+const MOST_GAPS: usize = 260_000;
+
 /// The most ranges, and the most operators of a framework, drawn one by one.
 const MOST_RANGES: usize = 60_000;
+
+/// The most distinct launch shapes whose grid and block the page can show.
+const MOST_SHAPES: usize = 20_000;
 
 /// Marks a block without a name.
 const NO_NAME: u32 = u32::MAX;
@@ -34,39 +40,6 @@ pub(in crate::html) struct Timeline {
     pub kernel_names: BTreeMap<String, u32>,
 }
 
-/// The description of the columns.
-#[derive(Debug, Serialize)]
-pub(in crate::html) struct Meta {
-    /// Length of the timeline, ns.
-    span: Ns,
-    /// Names and the positions of their classes.
-    names: Vec<(String, u32)>,
-    classes: Vec<&'static str>,
-    lanes: Vec<LaneMeta>,
-    stages: Vec<StageMeta>,
-    /// Sentences on items that are merged or not drawn.
-    notes: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct LaneMeta {
-    group: Group,
-    label: String,
-    count: usize,
-    offset: usize,
-    /// Columns for the number of items and the occupied time of a block follow.
-    merged: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct StageMeta {
-    name: String,
-    /// Starts and lengths of the instances, ns.
-    at: Vec<(Ns, Ns)>,
-    /// Starts and lengths of the steps, ns.
-    steps: Vec<(Ns, Ns)>,
-}
-
 /// A bundle without a timeline.
 #[derive(Debug, Error)]
 pub(in crate::html) enum NoTimeline {
@@ -79,7 +52,7 @@ pub(in crate::html) enum NoTimeline {
 }
 
 /// Builds the timeline of a trace.
-pub(in crate::html) fn timeline(bundle: Bundle<'_>) -> Result<Timeline, NoTimeline> {
+pub(in crate::html) fn timeline(bundle: Bundle<'_>, parts: &[IdlePart]) -> Result<Timeline, NoTimeline> {
     let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
     if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
         return Err(NoTimeline::TotalsOnly);
@@ -121,7 +94,21 @@ pub(in crate::html) fn timeline(bundle: Bundle<'_>) -> Result<Timeline, NoTimeli
     });
     let ops = |row: u32| span(&trace.ops.start, &trace.ops.end, row);
     builder.group(&lanes::streams(trace), ops, MOST, |b, row| b.op_name(row));
+    let gaps = |row: u32| {
+        parts
+            .get(row as usize)
+            .map_or((first, first), |p| (p.start, p.end))
+    };
+    builder.group(&lanes::idle(trace, parts), gaps, MOST_GAPS, |b, row| {
+        let part = parts.get(row as usize);
+        part.map_or(NO_NAME, |p| b.idle_name(class::of_idle(p.cause)))
+    });
     Ok(builder.finish(bundle, last))
+}
+
+/// Replaces characters that a page must not show.
+fn shown(text: &str) -> String {
+    text.chars().map(visible).collect()
 }
 
 fn span(start: &[Ns], end: &[Ns], row: u32) -> (Ns, Ns) {
@@ -136,6 +123,7 @@ struct Builder<'a> {
     first: Ns,
     packer: Packer,
     lanes: Vec<LaneMeta>,
+    owners: Vec<Owner>,
     names: Vec<(String, u32)>,
     known: BTreeMap<(NameId, u32), u32>,
     /// Position of a kernel's name, by name id: a fast path, as every operation needs it.
@@ -154,6 +142,7 @@ impl<'a> Builder<'a> {
             first,
             packer: Packer::default(),
             lanes: Vec::new(),
+            owners: Vec::new(),
             names: Vec::new(),
             known: BTreeMap::new(),
             kernels: vec![NO_NAME; trace.names.len()],
@@ -177,6 +166,17 @@ impl<'a> Builder<'a> {
             self.names.push((text, class));
         }
         at
+    }
+
+    /// Returns the position of the name of a cause, which is also its class.
+    fn idle_name(&mut self, cause: &'static str) -> u32 {
+        let class = class::position(cause);
+        let known = self.names.iter().rposition(|name| name.1 == class);
+        let at = known.unwrap_or_else(|| {
+            self.names.push((cause.replace('-', ": "), class));
+            self.names.len() - 1
+        });
+        at as u32
     }
 
     fn op_name(&mut self, row: u32) -> u32 {
@@ -224,16 +224,17 @@ impl<'a> Builder<'a> {
                 }
             });
             drawn += list.len();
-            self.lane(lanes.group, &lane.label, &list, &mut name);
+            self.lane(lanes.group, lane, &list, &mut name);
         }
         self.note(lanes, grain, drawn);
     }
 
-    /// Packs the columns of a lane: starts, lengths, names, links of operations to calls, then counts and occupied time.
+    /// Packs the columns of a lane: starts, lengths, names, links of operations to calls and their launch shapes, then counts and
+    /// occupied time, then the sizes of copies and sets.
     fn lane(
         &mut self,
         group: Group,
-        label: &str,
+        lane: &Lane,
         list: &[Block],
         name: &mut impl FnMut(&mut Self, u32) -> u32,
     ) {
@@ -271,6 +272,12 @@ impl<'a> Builder<'a> {
                 self.packer.signed(link - last);
                 last = link;
             }
+            for block in list {
+                let shape = self.trace.ops.shape.get(block.row as usize);
+                let known = |shape: &&ShapeId| block.count == 1 && shape.index() < MOST_SHAPES;
+                let shape = shape.filter(known).map_or(0, |shape| shape.0);
+                self.packer.unsigned(u64::from(shape));
+            }
         }
         if merged {
             for block in list {
@@ -280,13 +287,37 @@ impl<'a> Builder<'a> {
                 self.packer.unsigned(block.busy.max(0) as u64);
             }
         }
+        let transfers = match group {
+            Group::Streams => self.transfers(list),
+            _ => 0,
+        };
+        let known = self.owners.iter().position(|owner| *owner == lane.owner);
+        let section = known.unwrap_or_else(|| {
+            self.owners.push(lane.owner);
+            self.owners.len() - 1
+        });
         self.lanes.push(LaneMeta {
             group,
-            label: label.chars().map(visible).collect(),
+            label: shown(&lane.label),
+            section,
             count: list.len(),
             offset,
             merged,
+            transfers,
         });
+    }
+
+    /// Packs the positions and sizes of copies and sets, and returns their number.
+    fn transfers(&mut self, list: &[Block]) -> usize {
+        let (mut count, mut last) = (0, 0);
+        for (at, block) in list.iter().enumerate().filter(|(_, block)| block.count == 1) {
+            if let Some(transfer) = self.trace.ops.transfers.get(&block.row) {
+                self.packer.unsigned((at - last) as u64);
+                self.packer.unsigned(transfer.bytes);
+                (count, last) = (count + 1, at);
+            }
+        }
+        count
     }
 
     fn note(&mut self, lanes: &Lanes, grain: Ns, drawn: usize) {
@@ -310,16 +341,43 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn finish(self, bundle: Bundle<'_>, last: Ns) -> Timeline {
+    fn finish(mut self, bundle: Bundle<'_>, last: Ns) -> Timeline {
         let relative = |list: &[Span]| list.iter().map(|s| (s.start - self.first, s.length())).collect();
         let stages = bundle.analysis.stages.iter().enumerate();
         let stages = stages.map(|(at, stage)| StageMeta {
-            name: stage.name.clone(),
+            name: shown(&stage.name),
             at: relative(&bundle.stages.spans(at).instances),
             steps: relative(&bundle.stages.spans(at).steps),
         });
         let stages = stages.collect();
         let named = self.kernels.iter().enumerate().filter(|(_, at)| **at != NO_NAME);
+        let sections = self.owners.iter().map(|owner| SectionMeta {
+            kind: owner.kind(),
+            label: shown(&owner.label(self.trace)),
+        });
+        let sections = sections.collect();
+        let shapes = self.trace.ops.shapes.iter().take(MOST_SHAPES).map(|s| {
+            let ([gx, gy, gz], [bx, by, bz]) = (s.grid, s.block);
+            [
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                s.registers,
+                s.static_shared,
+                s.dynamic_shared,
+            ]
+        });
+        let shapes = shapes.collect();
+        let left = self.trace.ops.shapes.len().saturating_sub(MOST_SHAPES);
+        if left > 0 {
+            self.notes.push(format!(
+                "{} more launch shapes are not in this page.",
+                count(left as u64)
+            ));
+        }
         let kernel_names = named
             .map(|(id, at)| (self.trace.names.get(NameId(id as u32)).to_owned(), *at))
             .collect();
@@ -328,8 +386,10 @@ impl<'a> Builder<'a> {
                 span: last - self.first,
                 names: self.names,
                 classes: class::CLASSES.to_vec(),
+                sections,
                 lanes: self.lanes,
                 stages,
+                shapes,
                 notes: self.notes,
             },
             columns: self.packer.base64(),

@@ -1,7 +1,8 @@
-//! The lanes of the timeline: ranges by thread and depth, calls by thread, operations by device and stream.
+//! The lanes of the timeline: ranges by thread and depth, calls by thread, operations by device and stream, gaps by device and cause.
 
 use crate::free_lines::FreeLines;
 use crate::html::class;
+use roofgap_analyze::{IdleCause, IdlePart};
 use roofgap_trace::{CallClass, Ns, Trace};
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ pub(super) enum Group {
     Calls,
     /// GPU operations.
     Streams,
+    /// Times in which a GPU ran nothing.
+    Idle,
 }
 
 impl Group {
@@ -27,6 +30,7 @@ impl Group {
             Self::Operators => 8,
             Self::Calls => 8,
             Self::Streams => 32,
+            Self::Idle => 64,
         }
     }
 
@@ -37,6 +41,34 @@ impl Group {
             Self::Operators => "operators",
             Self::Calls => "calls",
             Self::Streams => "GPU operations",
+            Self::Idle => "parts of gaps",
+        }
+    }
+}
+
+/// The owner of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A position in `Trace::threads`.
+    Thread(u32),
+    /// A position in `Trace::devices`.
+    Device(u16),
+}
+
+impl Owner {
+    /// Returns the kind for the page.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Thread(_) => "thread",
+            Self::Device(_) => "gpu",
+        }
+    }
+
+    /// Names the owner.
+    pub(super) fn label(self, trace: &Trace) -> String {
+        match self {
+            Self::Thread(thread) => thread_name(trace, thread),
+            Self::Device(device) => format!("GPU {}", device_number(trace, device)),
         }
     }
 }
@@ -45,6 +77,7 @@ impl Group {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub label: String,
+    pub owner: Owner,
     pub rows: Vec<u32>,
 }
 
@@ -120,6 +153,7 @@ fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns,
         let name = thread_name(trace, thread);
         lanes.into_iter().enumerate().map(move |(depth, rows)| Lane {
             label: if depth == 0 { name.clone() } else { String::new() },
+            owner: Owner::Thread(thread),
             rows,
         })
     });
@@ -142,6 +176,7 @@ pub(super) fn calls(trace: &Trace) -> Lanes {
     }
     let lanes = threads.into_iter().map(|(thread, rows)| Lane {
         label: thread_name(trace, thread),
+        owner: Owner::Thread(thread),
         rows,
     });
     Lanes::of(Group::Calls, lanes.collect())
@@ -159,10 +194,7 @@ pub(super) fn streams(trace: &Trace) -> Lanes {
     let several = streams
         .keys()
         .any(|k| k.1 != streams.keys().next().map_or(0, |f| f.1));
-    let number = |device: u16| {
-        let found = trace.devices.get(usize::from(device));
-        found.map_or(u32::from(device), |found| found.number)
-    };
+    let number = |device: u16| device_number(trace, device);
     let mut streams: Vec<_> = streams.into_iter().collect();
     streams.sort_by_key(|((device, ..), _)| number(*device));
     let lanes = streams.into_iter().map(|((device, process, stream), rows)| {
@@ -174,10 +206,39 @@ pub(super) fn streams(trace: &Trace) -> Lanes {
             .unwrap_or_default();
         Lane {
             label: format!("GPU {number} stream {stream}{process}"),
+            owner: Owner::Device(device),
             rows,
         }
     });
     Lanes::of(Group::Streams, lanes.collect())
+}
+
+/// Assigns the parts of gaps to one lane per device and cause.
+pub(super) fn idle(trace: &Trace, parts: &[IdlePart]) -> Lanes {
+    let mut lanes: BTreeMap<(u32, u16, usize), Vec<u32>> = BTreeMap::new();
+    for (row, part) in parts.iter().enumerate() {
+        let device = part.device.0;
+        let cause = IdleCause::ALL.iter().position(|cause| *cause == part.cause);
+        let key = (device_number(trace, device), device, cause.unwrap_or(0));
+        lanes.entry(key).or_default().push(row as u32);
+    }
+    let lanes = lanes.into_iter().map(|((number, device, cause), rows)| Lane {
+        label: format!(
+            "GPU {number} {}",
+            IdleCause::ALL
+                .get(cause)
+                .map_or("idle", |cause| class::of_idle(*cause))
+        ),
+        owner: Owner::Device(device),
+        rows,
+    });
+    Lanes::of(Group::Idle, lanes.collect())
+}
+
+/// Returns the number by which the tool calls a device.
+fn device_number(trace: &Trace, device: u16) -> u32 {
+    let found = trace.devices.get(usize::from(device));
+    found.map_or(u32::from(device), |found| found.number)
 }
 
 fn thread_name(trace: &Trace, thread: u32) -> String {

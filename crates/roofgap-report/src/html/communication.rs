@@ -1,0 +1,43 @@
+//! Communication as bars: the part hidden behind computation and the exposed part of each collective.
+
+use crate::view::numbers::time;
+use crate::view::table::cut;
+use maud::{Markup, html};
+use roofgap_analyze::{Analysis, CommunicationRow};
+
+/// The most bars; the table below has all rows.
+const MOST: usize = 12;
+
+/// Renders a bar for each of the longest rows.
+pub(super) fn bars(analysis: &Analysis) -> Markup {
+    let rows = &analysis.communication[..analysis.communication.len().min(MOST)];
+    let widest = rows.iter().map(|row| row.total_ns).max().unwrap_or(0).max(1);
+    html! {
+        @if !rows.is_empty() {
+            ul.legend {
+                li { i.busy {} "hidden " small { "behind computation" } }
+                li { i.idle-launch {} "exposed " small { "the device ran nothing else" } }
+            }
+            @for row in rows { (bar(row, widest)) }
+        }
+    }
+}
+
+fn bar(row: &CommunicationRow, widest: i64) -> Markup {
+    let name = cut(&row.collective, 60);
+    let device = row
+        .device
+        .map_or_else(String::new, |device| format!(", GPU {device}"));
+    let exposed = row.exposed_ns.clamp(0, row.total_ns);
+    let share = 100.0 * exposed as f64 / row.total_ns.max(1) as f64;
+    let label = format!("{name}{device}: {share:.1} % exposed");
+    html! {
+        div.bar-row {
+            span.bar-name { (name) (device) " " b { (time(row.total_ns)) } }
+            div.bar.thin role="img" aria-label=(label) title=(label) style=(format!("width:{:.3}%", 100.0 * row.total_ns as f64 / widest as f64)) {
+                span.busy style=(format!("flex:{:.4}", 100.0 - share)) {}
+                span.idle-launch style=(format!("flex:{share:.4}")) {}
+            }
+        }
+    }
+}
