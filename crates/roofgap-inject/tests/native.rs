@@ -204,6 +204,9 @@ struct Capture {
     malformed: usize,
     /// Edges of the recorded windows: where one begins, and the cause.
     edges: Vec<(bool, WindowCause)>,
+    /// Variables of the launcher.
+    launcher: Vec<(String, u32)>,
+    host: String,
     version: u16,
     status: Option<Status>,
     ending: Option<Ending>,
@@ -277,6 +280,11 @@ fn read(path: &Path) -> Capture {
                     let cause = WindowCause::from_u8(window.cause);
                     capture.edges.push((window.on == 1, cause));
                 }
+                Record::LauncherVariable(variable) => {
+                    let name = variable.name.to_str().into_owned();
+                    capture.launcher.push((name, variable.value));
+                }
+                Record::Host(host) => capture.host = host.name.to_str().into_owned(),
                 Record::Malformed(_) | Record::Unknown(_) => capture.malformed += 1,
                 _ => {}
             }
@@ -451,6 +459,26 @@ fn annotations_alone_are_recorded() {
     assert_eq!(capture.ranges, RANGES);
     assert!(capture.kernels.is_empty() && capture.losses.is_empty());
     assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
+}
+
+#[test]
+fn the_place_in_a_distributed_job_is_recorded() {
+    let run = run(
+        "nvtx-only",
+        &[
+            ("RANK", "3"),
+            ("WORLD_SIZE", "8"),
+            ("SLURM_PROCID", "not a number"),
+            ("HF_TOKEN", "4711"),
+        ],
+    );
+    let capture = run.capture();
+    let has = |name: &str| capture.launcher.iter().any(|(known, _)| known == name);
+    assert!(capture.launcher.contains(&("RANK".to_owned(), 3)));
+    assert!(capture.launcher.contains(&("WORLD_SIZE".to_owned(), 8)));
+    assert!(!has("SLURM_PROCID") && !has("HF_TOKEN"));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(capture.host, host.trim());
 }
 
 #[test]
