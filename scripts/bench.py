@@ -49,6 +49,7 @@ def arguments():
     parser.add_argument("--repeat", type=int, default=5, help="runs of roofgap; the median counts")
     parser.add_argument("--limit", type=float, default=900, help="time limit of another tool, s")
     parser.add_argument("--quick", action="store_true", help="20,000 kernels only")
+    parser.add_argument("--ranks", metavar="NxKERNELS", help="only a job of N ranks, such as 64x100000, against single ranks")
     parser.add_argument("--ours", action="store_true", help="omit the other tools")
     return parser.parse_args()
 
@@ -228,6 +229,25 @@ def compare(args, kind, kernels, tools):
     return table.base
 
 
+def job(args):
+    """Times a job of several ranks against the sum of single ranks on two processors."""
+    ranks, kernels = (int(part) for part in args.ranks.split("x"))
+    folder = args.work / f"job-{ranks}-{kernels}"
+    if not folder.exists():
+        part = folder.with_name("part-" + folder.name)
+        shutil.rmtree(part, ignore_errors=True)
+        subprocess.run([args.bin / "examples/synth", "job", str(ranks), str(kernels), part], check=True)
+        part.rename(folder)
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    table = Table(f"Job of {ranks} ranks, {kernels:,} kernels each, {size:.0f} MB")
+    single = ours(args, folder / "rank0.json")
+    whole = ours(args, folder)
+    table.row("all ranks", whole)
+    table.row("one rank", single)
+    expected = single.seconds * ranks / 2
+    print(f"\nall ranks / (one rank x {ranks} / 2): {whole.seconds / expected:.2f}; memory {whole.megabytes:.0f} MB")
+
+
 def versions(args):
     def first(command):
         try:
@@ -257,6 +277,8 @@ def main():
     args = arguments()
     args.bin, args.work = args.bin.resolve(), args.work.resolve()
     versions(args)
+    if args.ranks:
+        return job(args)
     none = []
     tools = (lambda make: none) if args.ours else (lambda make: list(make(args)))
     if args.quick:

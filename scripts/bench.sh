@@ -4,6 +4,7 @@
 #   scripts/bench.sh                        everything: 1,000,000 kernels from nsys, 200,000 and 1,000,000 from Kineto, 10,000,000
 #   scripts/bench.sh --quick                20,000 kernels, as a quick check
 #   scripts/bench.sh --ours                 without the other tools
+#   scripts/bench.sh --ours --ranks 64x100000  a job of 64 ranks against single ranks
 #   scripts/bench.sh --repeat 5 --limit 900 runs of roofgap; time limit of another tool, s
 #
 # Needs cargo and python3. Uses nsys (or $NSYS), veloq and TraceLens if they are installed. nsys-ai and Holistic Trace

@@ -128,6 +128,26 @@ fn annotations_alone_are_recorded() {
 }
 
 #[test]
+fn the_place_in_a_distributed_job_is_recorded() {
+    let run = run(
+        "nvtx-only",
+        &[
+            ("RANK", "3"),
+            ("WORLD_SIZE", "8"),
+            ("SLURM_PROCID", "not a number"),
+            ("HF_TOKEN", "4711"),
+        ],
+    );
+    let capture = run.capture();
+    let has = |name: &str| capture.launcher.iter().any(|(known, _)| known == name);
+    assert!(capture.launcher.contains(&("RANK".to_owned(), 3)));
+    assert!(capture.launcher.contains(&("WORLD_SIZE".to_owned(), 8)));
+    assert!(!has("SLURM_PROCID") && !has("HF_TOKEN"));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(capture.host, host.trim());
+}
+
+#[test]
 fn work_alone_is_recorded() {
     let run = run("cuda-only", &[]);
     let capture = run.capture();

@@ -2,7 +2,10 @@
 //!
 //! `synth nsys|kineto KERNELS OUT [tangled] [processes=N] [devices=N] [streams=N] [graphs=none|nodes|whole] [orphans=N]
 //! [shuffled=true|false] [seed=N]`
+//!
+//! `synth job RANKS KERNELS FOLDER` writes the ranks of a job as PyTorch traces of about KERNELS kernels each.
 
+use roofgap_synth::job::{JobRun, JobSpec};
 use roofgap_synth::{Graphs, Program, Spec, kineto, nsys};
 use std::error::Error;
 use std::fs::File;
@@ -10,6 +13,9 @@ use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let ["job", ranks, kernels, folder] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return job(ranks.parse()?, kernels.parse()?, Path::new(folder));
+    }
     let [format, kernels, out, options @ ..] = arguments.as_slice() else {
         return Err("synth nsys|kineto KERNELS OUT [OPTION=VALUE...]".into());
     };
@@ -25,6 +31,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let expected = File::create(format!("{out}.expected.json"))?;
     serde_json::to_writer(std::io::BufWriter::new(expected), &program.expected)?;
+    Ok(())
+}
+
+/// Writes the ranks of a job; the last one is late in every step.
+fn job(ranks: usize, kernels: u32, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let mut spec = JobSpec::even(ranks, 0);
+    spec.numbered = true;
+    spec.kernels = 50;
+    // One kernel of a step is the all-reduce.
+    spec.steps = kernels / (spec.kernels + 1);
+    if let Some(last) = spec.late_ns.last_mut() {
+        *last = 40_000;
+    }
+    let run = JobRun::run(&spec);
+    std::fs::create_dir_all(folder)?;
+    for rank in 0..ranks {
+        run.write(rank, File::create_new(folder.join(format!("rank{rank}.json")))?)?;
+    }
     Ok(())
 }
 

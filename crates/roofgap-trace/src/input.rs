@@ -1,6 +1,7 @@
 //! Detects the format of each input from its content and calls its reader.
 
 use crate::account;
+use crate::annotated;
 use crate::ncu;
 use crate::reader::{Detected, Head, Input, Reader};
 use crate::temporary::TemporaryCopy;
@@ -43,6 +44,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
     }
     limit_times(timeline, &mut input)?;
     input.trace.sort();
+    annotated::settle(&mut input.trace);
     Ok(input)
 }
 
@@ -56,6 +58,7 @@ pub fn read_each(paths: &[PathBuf]) -> (Input, Vec<ReadError>) {
     }
     errors.extend(limit_times(timeline, &mut input).err());
     input.trace.sort();
+    annotated::settle(&mut input.trace);
     (input, errors)
 }
 

@@ -27,6 +27,7 @@ pub mod ncu;
 #[cfg(feature = "nsys")]
 pub mod sqlite;
 
+mod annotated;
 #[cfg(any(feature = "kineto", feature = "summary-csv"))]
 #[cfg_attr(not(feature = "kineto"), allow(dead_code))]
 mod decimal;
@@ -35,6 +36,8 @@ mod gzip;
 mod input;
 #[cfg(feature = "kineto")]
 mod kineto;
+#[cfg(any(feature = "nsys", feature = "native"))]
+mod launcher;
 mod model;
 #[cfg(feature = "nsys")]
 mod nsys;

@@ -375,6 +375,18 @@ records! {
         /// Time, ns: after recording began, or before it ended.
         at: u64,
     }
+    /// A variable by which the launcher of a distributed job tells the process its place, such as `RANK`.
+    40 LauncherVariable<'a> {
+        /// Value.
+        value: u32,
+        /// Name.
+        name: Text<'a>,
+    }
+    /// The machine of the process.
+    41 Host<'a> {
+        /// Host name.
+        name: Text<'a>,
+    }
 }
 
 /// Cause of an edge of a recorded window.

@@ -1,4 +1,4 @@
-"""Annotates transformers and serving engines in every Python process with this folder on its PYTHONPATH.
+"""Annotates transformers, serving engines and torch.distributed in every Python process with this folder on its PYTHONPATH.
 
 Nothing is imported or changed until the program imports one of them, and errors in this file never reach the program. An existing
 sitecustomize of the user still runs. `ROOFGAP_ANNOTATE=0` turns the annotation off.
@@ -63,6 +63,7 @@ _AFTER = {
     "vllm.v1.worker.gpu_worker": _adapter("vllm"),
     "sglang.srt.managers.scheduler": _adapter("sglang"),
     "tensorrt_llm._torch.pyexecutor.py_executor": _adapter("tensorrt_llm"),
+    "torch.distributed.distributed_c10d": _adapter("torch_distributed"),
 }
 
 

@@ -18,6 +18,7 @@ TORCH = {
                 file.write(text + "\\n")
         def range_push(name): _log(name)
         def range_pop(): _log("/")
+        def mark(text): _log("! " + text)
     """,
     "fake_model.py": """
         class Parameter:
@@ -170,5 +171,37 @@ BATCHING_4_57 = {
             def _generation_step(self, batch_processor): self.model(input_ids=self.model.ids)
         def request(prompt, done, query):
             return SimpleNamespace(full_prompt_ids=[0] * prompt, position_offset=done, prompt_ids=[0] * query)
+DISTRIBUTED = {
+    "torch/distributed/__init__.py": """
+        from .distributed_c10d import *
+    """,
+    "torch/distributed/distributed_c10d.py": """
+        class Tensor:
+            device = "cuda:0"
+            def __init__(self, numel, size=4): self._numel, self._size = numel, size
+            def numel(self): return self._numel
+            def element_size(self): return self._size
+        class ProcessGroupGloo: pass
+        class ProcessGroupNCCL: pass
+        class Group:
+            def __init__(self, name, desc, ranks, backend=ProcessGroupGloo):
+                self.group_name, self.group_desc, self.ranks, self.backend = name, desc, ranks, backend()
+            def size(self): return len(self.ranks)
+            def _get_backend(self, device): return self.backend
+        class group: WORLD = None
+        class GroupMember: NON_GROUP_MEMBER = -100
+        def init_process_group(backend=None): group.WORLD = Group("0", "default_pg", [0, 1, 2, 5])
+        def get_rank(): return 1
+        def get_world_size(): return 8
+        def get_process_group_ranks(of): return of.ranks
+        def get_global_rank(of, rank): return of.ranks[rank]
+        def get_backend(of): return "gloo"
+        def all_reduce(tensor, op=None, group=None, async_op=False): return "reduced"
+        def all_gather(tensor_list, tensor, group=None, async_op=False):
+            return all_reduce(tensor)
+        def barrier(group=None, async_op=False, device_ids=None): raise RuntimeError("timeout")
+        def isend(tensor, dst=None, group=None, tag=0, group_dst=None): return "work"
+        def send(tensor, dst=None, group=None, tag=0, group_dst=None): isend(tensor, dst, group, tag, group_dst)
+        def recv(tensor, src=None, group=None, tag=0, group_src=None): return 0
     """,
 }

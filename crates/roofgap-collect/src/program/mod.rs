@@ -5,6 +5,7 @@
 //! - `hf`: a Hugging Face model, run by the driver
 //! - `hydra`: a Python module configured by Hydra
 //! - `hydra_config`: the configuration that such a module composes
+//! - `launcher`: launchers of ranks, recognised from a command
 //! - `user_command`: the command after `--`, with optional annotation of Python
 //! - `scripts`: the Python files inside this binary
 
@@ -13,6 +14,7 @@ mod engine;
 mod hf;
 mod hydra;
 mod hydra_config;
+mod launcher;
 mod scripts;
 mod user_command;
 
@@ -21,5 +23,6 @@ pub use engine::serving_engine;
 pub use hf::{HfDriver, HfModel, OperatorOutputs};
 pub use hydra::{AcceptedOverrides, HydraError, HydraModule};
 pub use hydra_config::ComposedConfig;
+pub use launcher::launcher;
 pub use scripts::Scripts;
 pub use user_command::{Annotation, UserCommand};

@@ -41,6 +41,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         "adapters/transformers_batching.py",
         include_str!("../../python/adapters/transformers_batching.py"),
     ),
+    (
+        "adapters/torch_distributed.py",
+        include_str!("../../python/adapters/torch_distributed.py"),
+    ),
 ];
 
 /// Paths of the written scripts.

@@ -7,6 +7,7 @@
 //! | `switch` | recording of GPU work, on and off |
 //! | `duty` | the duty cycle: a part of the steps or of the time |
 //! | `control` | the control socket |
+//! | `launcher` | rank and host in a distributed job |
 //! | `thread` | per-thread state |
 //! | `ring` | byte ring from one thread to the writer |
 //! | `names` | domains, registered strings and other names |
@@ -29,6 +30,7 @@ pub(crate) mod descriptor;
 pub(crate) mod device;
 pub(crate) mod duty;
 pub(crate) mod gpu;
+pub(crate) mod launcher;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod output;

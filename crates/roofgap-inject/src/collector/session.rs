@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::control::Control;
 use super::descriptor::SharedDescriptor;
 use super::duty::{Clock, Cycle};
+use super::launcher::Launcher;
 use super::now;
 use super::options::{Dormant, Options};
 use super::output::Output;
@@ -109,6 +110,8 @@ pub(crate) struct Note {
 pub(crate) struct Session {
     pub(crate) options: Options,
     pub(crate) pid: u32,
+    /// Place of the process in a distributed job.
+    pub(crate) launcher: Launcher,
     /// Descriptor of the output file, which a forked child inherits.
     pub(crate) descriptor: SharedDescriptor,
     /// Path of the capture.
@@ -181,6 +184,7 @@ fn begin(write: Write) -> Option<&'static Session> {
     let output = Output::create(&options.folder, pid, options.limit).ok()?;
     let session: &'static Session = Box::leak(Box::new(Session {
         pid,
+        launcher: Launcher::read(|name| std::env::var_os(name)),
         descriptor: SharedDescriptor::new(output.descriptor()),
         file: output.path().to_path_buf(),
         switch: Switch::new(options.dormant.is_none() && options.duty.is_none()),

@@ -130,6 +130,7 @@ impl Writer {
             at: now(),
             name: Text(name.trim_ascii_end()),
         }));
+        self.session.launcher.put(&mut self.frame);
         self.close();
     }
 

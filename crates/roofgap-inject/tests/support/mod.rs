@@ -195,6 +195,9 @@ pub struct Capture {
     pub malformed: usize,
     /// Edges of the recorded windows: where one begins, and the cause.
     pub edges: Vec<(bool, WindowCause)>,
+    /// Variables of the launcher.
+    pub launcher: Vec<(String, u32)>,
+    pub host: String,
     pub version: u16,
     pub status: Option<Status>,
     pub ending: Option<Ending>,
@@ -268,6 +271,11 @@ pub fn read(path: &Path) -> Capture {
                     let cause = WindowCause::from_u8(window.cause);
                     capture.edges.push((window.on == 1, cause));
                 }
+                Record::LauncherVariable(variable) => {
+                    let name = variable.name.to_str().into_owned();
+                    capture.launcher.push((name, variable.value));
+                }
+                Record::Host(host) => capture.host = host.name.to_str().into_owned(),
                 Record::Malformed(_) | Record::Unknown(_) => capture.malformed += 1,
                 _ => {}
             }

@@ -17,6 +17,7 @@ pub(super) enum Field {
     Group,
     Description,
     Sequence,
+    Peer,
 }
 
 /// The arguments of a collective, as they are written.
@@ -30,6 +31,7 @@ pub(super) struct CollectiveText<'a> {
     group: Option<&'a [u8]>,
     description: Option<&'a [u8]>,
     sequence: Option<&'a [u8]>,
+    peer: Option<&'a [u8]>,
 }
 
 impl<'a> CollectiveText<'a> {
@@ -45,6 +47,8 @@ impl<'a> CollectiveText<'a> {
             b"Process Group Name" => Field::Group,
             b"Process Group Description" => Field::Description,
             b"Seq" => Field::Sequence,
+            // A send names its target and a receive its source.
+            b"Src Rank" | b"Dst Rank" => Field::Peer,
             _ => return None,
         })
     }
@@ -59,6 +63,7 @@ impl<'a> CollectiveText<'a> {
             Field::Group => &mut self.group,
             Field::Description => &mut self.description,
             Field::Sequence => &mut self.sequence,
+            Field::Peer => &mut self.peer,
         } = value;
     }
 
@@ -81,6 +86,10 @@ impl<'a> CollectiveText<'a> {
             input_bytes: bytes(self.input_elements),
             output_bytes: bytes(self.output_elements),
             sequence: self.sequence.and_then(unsigned),
+            peer: self
+                .peer
+                .and_then(unsigned)
+                .and_then(|rank| u32::try_from(rank).ok()),
         };
         let op = filler.rows.ops.len();
         filler.rows.collectives.push((op, row));
@@ -99,6 +108,7 @@ impl CollectiveRow {
             input_bytes: self.input_bytes,
             output_bytes: self.output_bytes,
             sequence: self.sequence,
+            peer: self.peer,
         }
     }
 }

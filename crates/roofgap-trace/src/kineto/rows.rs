@@ -31,6 +31,7 @@ pub(super) struct CollectiveRow {
     pub(super) input_bytes: Option<u64>,
     pub(super) output_bytes: Option<u64>,
     pub(super) sequence: Option<u64>,
+    pub(super) peer: Option<u32>,
 }
 
 /// Something that a thread did: a call, an operator, a range or a Python frame.

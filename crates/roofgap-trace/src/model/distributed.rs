@@ -17,6 +17,15 @@ pub struct Collective {
     pub output_bytes: Option<u64>,
     /// Number of the collective within its group, the same on every rank; `None` where unknown.
     pub sequence: Option<u64>,
+    /// The other rank of a transfer between two; `None` where there is none or it is unknown.
+    pub peer: Option<u32>,
+}
+
+impl Collective {
+    /// Returns the message size as nccl-tests counts it, the larger of input and output of the rank, bytes.
+    pub fn message_bytes(&self) -> Option<u64> {
+        self.input_bytes.max(self.output_bytes)
+    }
 }
 
 /// The rank of a distributed job that a capture holds.

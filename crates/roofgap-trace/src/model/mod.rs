@@ -20,7 +20,7 @@ pub use distributed::{Collective, Distributed, ProcessGroup};
 pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
-pub use ranges::{Mark, Range, RangeStyle, Ranges};
+pub use ranges::{Mark, Range, RangeCollective, RangeStyle, Ranges};
 pub use shaped::ShapedOperator;
 #[cfg(feature = "kineto")]
 pub(crate) use trace::MOST_DEVICES;

@@ -1,6 +1,6 @@
 //! NVTX ranges and marks of the program.
 
-use super::{NameId, Ns, ProcessId, ThreadId};
+use super::{Collective, NameId, Ns, ProcessId, ThreadId};
 
 /// Style of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +47,19 @@ pub struct Mark {
     pub thread: ThreadId,
 }
 
+/// The collective that a range of the program performs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeCollective {
+    /// Row of the range.
+    pub row: u32,
+    /// The collective.
+    pub collective: Collective,
+    /// True for a collective that runs on the CPU, without a kernel.
+    pub on_host: bool,
+    /// True if the range ends when the collective has ended.
+    pub waits: bool,
+}
+
 /// All ranges, in the order of (start, longest first).
 #[derive(Debug, Clone, Default)]
 pub struct Ranges {
@@ -54,6 +67,8 @@ pub struct Ranges {
     pub rows: Vec<Range>,
     /// The marks.
     pub marks: Vec<Mark>,
+    /// Collectives of ranges, in the order of their rows.
+    pub collectives: Vec<RangeCollective>,
 }
 
 impl Ranges {

@@ -164,6 +164,8 @@ pub struct Trace {
     pub shaped: Vec<ShapedOperator>,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
+    /// Host name, where the capture has it.
+    pub host: Option<String>,
     /// Rank of a distributed job, where the capture names it.
     pub distributed: Option<Distributed>,
     /// Recorded windows of the processes that were not recorded all the time.

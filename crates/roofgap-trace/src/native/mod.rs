@@ -2,10 +2,15 @@
 
 mod annotations;
 mod demangle;
+mod host;
 mod identity;
+mod place;
+mod rank;
 mod reader;
 
 pub(crate) use demangle::demangle;
+pub use host::{host, write_without_host};
+pub use rank::{CaptureRank, rank};
 pub(crate) use reader::READER;
 pub use reader::{frames, kernel_names};
 pub use roofgap_wire::older_segment;

@@ -3,6 +3,7 @@
 use super::annotations::Annotations;
 use super::demangle::demangle;
 use super::identity::Identity;
+use super::place::Place;
 use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
     ReadError, RecordedWindows, ShapeId, Source, SourceFormat, ThreadId, Trace,
@@ -87,12 +88,12 @@ pub fn frames(path: &Path, frame: &mut dyn FnMut(&[u8])) -> Result<u64, ReadErro
     Ok(reader.offset())
 }
 
-fn open(path: &Path) -> Result<Reader<BufReader<File>>, ReadError> {
+pub(super) fn open(path: &Path) -> Result<Reader<BufReader<File>>, ReadError> {
     let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     Reader::open(BufReader::with_capacity(1 << 20, file)).map_err(|error| failed(path, error))
 }
 
-fn failed(path: &Path, error: WireError) -> ReadError {
+pub(super) fn failed(path: &Path, error: WireError) -> ReadError {
     match error {
         WireError::Io(source) => ReadError::io(path, source),
         WireError::Version { .. } => ReadError::Unsupported {
@@ -114,6 +115,7 @@ struct Capture<'t> {
     trace: &'t mut Trace,
     process: ProcessId,
     who: Identity,
+    place: Place,
     annotations: Annotations,
     texts: FxHashMap<u32, NameId>,
     shapes: FxHashMap<u32, (NameId, ShapeId)>,
@@ -140,6 +142,7 @@ impl<'t> Capture<'t> {
         Self {
             process: trace.add_process(header.pid, ""),
             who: Identity::default(),
+            place: Place::default(),
             annotations: Annotations::default(),
             texts: FxHashMap::default(),
             shapes: FxHashMap::default(),
@@ -239,6 +242,7 @@ impl<'t> Capture<'t> {
                     source.tool_version = Some(format!("CUPTI {}", cupti.version));
                 }
             }
+            Record::LauncherVariable(_) | Record::Host(_) => self.place.take(record),
             Record::ClockPair(clocks) => self.clocks(clocks),
             Record::Window(window) => self.edges.push((window.on == 1, window.at as Ns)),
             Record::Loss(loss) => {
@@ -407,6 +411,11 @@ impl<'t> Capture<'t> {
         self.who.settle_devices(self.first.0, trace);
         self.annotations
             .settle(self.process, self.last, &mut self.who, trace);
+        // Other processes of the same rank tell the same.
+        if trace.distributed.is_none() {
+            trace.distributed = self.place.distributed();
+        }
+        trace.host = trace.host.take().or(self.place.take_host());
         if !self.edges.is_empty() {
             let recorded = RecordedWindows::from_edges(self.process, &self.edges, self.last);
             trace.losses.add(LossKind::PartlyRecorded, recorded.gaps());

@@ -706,3 +706,68 @@ fn records_of_a_newer_collector_are_skipped_with_a_loss() {
     assert_eq!(trace.ops.len(), 1);
     assert_eq!(trace.losses.count(LossKind::EventUnknown), 1);
 }
+
+/// Writes a variable of a launcher.
+fn variable(name: &'static str, value: u32) -> Record<'static> {
+    Record::LauncherVariable(wire::LauncherVariable {
+        value,
+        name: Text(name.as_bytes()),
+    })
+}
+
+#[test]
+fn the_launcher_and_the_process_group_tell_the_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Record::Host(wire::Host { name: Text(b"node7") });
+    let launched = [variable("RANK", 3), variable("WORLD_SIZE", 8), host];
+    let mut records = basics();
+    records.extend(launched);
+    let (trace, _) = read_whole(&records);
+    let job = trace.distributed.unwrap();
+    assert_eq!((job.rank, job.world_size), (Some(3), Some(8)));
+    assert_eq!(trace.host.as_deref(), Some("node7"));
+    let path = write(folder.path(), &records, true);
+    let told = super::rank(&path).unwrap().unwrap();
+    assert_eq!((told.rank, told.host.as_deref()), (3, Some("node7")));
+
+    // A worker that an engine started inherits the variables of the engine.
+    let group = "roofgap.group rank=1 world=4 name=0 size=4 ranks=0-3 desc=default_pg";
+    records.push(event(
+        EventKind::Mark,
+        0,
+        100,
+        0,
+        Message::Inline(Text(group.as_bytes())),
+    ));
+    let path = write(folder.path(), &records, true);
+    assert_eq!(super::rank(&path).unwrap().map(|told| told.rank), Some(1));
+    let job = crate::read(&[path]).unwrap().trace.distributed.unwrap();
+    assert_eq!(
+        (job.rank, job.world_size, job.groups.len()),
+        (Some(1), Some(4), 1)
+    );
+
+    let alone = [variable("RANK", 0), variable("WORLD_SIZE", 1)];
+    let path = write(folder.path(), &alone, true);
+    assert_eq!(super::rank(&path).unwrap(), None, "a job of one is no job");
+}
+
+#[test]
+fn a_host_name_can_be_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Record::Host(wire::Host { name: Text(b"node7") });
+    let mut records = vec![variable("RANK", 3), host, variable("WORLD_SIZE", 8)];
+    // Enough for a second frame.
+    records.extend((0..1_500).map(|at| variable("RANK", at % 4)));
+    let path = write(folder.path(), &records, true);
+    assert_eq!(super::host(&path).unwrap().as_deref(), Some("node7"));
+    let clean = folder.path().join("clean.rgcap");
+    let mut file = std::fs::File::create(&clean).unwrap();
+    super::write_without_host(&path, &mut file).unwrap();
+    assert_eq!(super::host(&clean).unwrap(), None);
+    let mut trace = Trace::default();
+    let facts = read(&clean, &mut trace).unwrap();
+    assert!(matches!(facts.ending, Ending::Complete { .. }));
+    assert_eq!(trace.host, None);
+    assert_eq!(trace.distributed.unwrap().world_size, Some(8));
+}

@@ -1,15 +1,8 @@
 //! The rank of a distributed job in the recorded environment.
 
+use crate::launcher;
 use crate::sqlite::Database;
 use crate::{Distributed, ReadError};
-
-/// Variables of launchers (torchrun, Open MPI, MPICH) for the rank and the number of ranks. Those of Slurm also exist in a batch script
-/// that starts no ranks.
-const VARIABLES: [(&str, &str); 3] = [
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-];
 
 /// Reads the rank that the launcher gave to the recorded program; `None` without one.
 pub(super) fn distributed(db: &Database) -> Result<Option<Distributed>, ReadError> {
@@ -31,13 +24,11 @@ pub(super) fn distributed(db: &Database) -> Result<Option<Distributed>, ReadErro
 
 /// Finds the rank and the number of ranks in variables that are separated by zeros.
 fn in_environment(variables: &str) -> Option<(u32, u32)> {
-    let value = |name: &str| {
+    launcher::rank(|name| {
         let mut variables = variables
             .split('\0')
             .filter_map(|variable| variable.split_once('='));
         let (_, value) = variables.find(|(known, _)| *known == name)?;
-        value.parse::<u32>().ok()
-    };
-    let both = |(rank, size): &(&str, &str)| value(rank).zip(value(size));
-    VARIABLES.iter().find_map(both).filter(|(rank, size)| rank < size)
+        value.parse().ok()
+    })
 }

@@ -1,0 +1,48 @@
+//! The host name in a capture, which is in its first frame.
+
+use super::reader::{failed, open};
+use crate::ReadError;
+use roofgap_wire::{FrameBuilder, HEADER_LEN, Record};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// Returns the host name; `None` without one.
+///
+/// # Errors
+/// Fails when the file is not a readable capture.
+pub fn host(path: &Path) -> Result<Option<String>, ReadError> {
+    let mut reader = open(path)?;
+    let first = reader.next_frame().map_err(|error| failed(path, error))?;
+    let host = |record: Record<'_>| match record {
+        Record::Host(host) => Some(host.name.to_str().into_owned()),
+        _ => None,
+    };
+    Ok(first.into_iter().flatten().find_map(host))
+}
+
+/// Writes a capture without its host name.
+///
+/// # Errors
+/// Fails when the file is not a readable capture, or cannot be written.
+pub fn write_without_host(path: &Path, to: &mut dyn Write) -> Result<(), ReadError> {
+    let mut reader = open(path)?;
+    let mut frame = FrameBuilder::new();
+    let first = reader.next_frame().map_err(|error| failed(path, error))?;
+    for record in first.into_iter().flatten() {
+        if !matches!(record, Record::Host(_)) {
+            frame.put(&record);
+        }
+    }
+    let rest = reader.offset();
+    let mut copied = || -> io::Result<()> {
+        let mut file = File::open(path)?;
+        let mut header = [0; HEADER_LEN];
+        file.read_exact(&mut header)?;
+        to.write_all(&header)?;
+        to.write_all(frame.close())?;
+        file.seek(SeekFrom::Start(rest))?;
+        io::copy(&mut file, to).map(drop)
+    };
+    copied().map_err(|error| ReadError::io(path, error))
+}
