@@ -171,6 +171,9 @@ BATCHING_4_57 = {
             def _generation_step(self, batch_processor): self.model(input_ids=self.model.ids)
         def request(prompt, done, query):
             return SimpleNamespace(full_prompt_ids=[0] * prompt, position_offset=done, prompt_ids=[0] * query)
+    """,
+}
+
 DISTRIBUTED = {
     "torch/distributed/__init__.py": """
         from .distributed_c10d import *
