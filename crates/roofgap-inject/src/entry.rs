@@ -3,16 +3,26 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::collector::{session, thread, writer};
+use crate::collector::session::Actions;
+use crate::collector::{commands, flusher, gpu, session, thread, writer};
 use crate::nvtx::attach;
 use roofgap_wire::WindowCause;
+
+const ACTIONS: Actions = Actions {
+    write: writer::run,
+    flush: flusher::run,
+    serve: commands::serve,
+    load: gpu::start,
+    enable: gpu::enable,
+    disable: gpu::disable,
+};
 
 /// Starts the recording; called by the CUDA driver of a program with `CUDA_INJECTION64_PATH`. Always returns success, so
 /// that the program continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
     let _ = catch_unwind(|| {
-        if let Some(session) = session::start(writer::run)
+        if let Some(session) = session::start(ACTIONS)
             && session.gpu().is_none()
         {
             thread::register();
@@ -34,7 +44,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     let attached = catch_unwind(AssertUnwindSafe(|| {
         let Some(get_table) = get_table else { return false };
         // SAFETY: as the caller promises.
-        session::start(writer::run).is_some() && unsafe { attach::attach(get_table) }
+        session::start(ACTIONS).is_some() && unsafe { attach::attach(get_table) }
     }));
     c_int::from(attached.unwrap_or(false))
 }

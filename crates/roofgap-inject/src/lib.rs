@@ -20,12 +20,12 @@
 //! | `ROOFGAP_NATIVE_COPIES` | `0` leaves out copies and sets on the GPU (their calls stay) |
 //! | `ROOFGAP_NATIVE_GRAPH` | `node` records each kernel of a graph, `graph` a launch as a whole |
 //! | `ROOFGAP_NATIVE_CALLS` | method of recording CUDA calls: `activity`, `callbacks` or `all`; default: the best available. `launches` records only the entry of calls that start GPU work, `none` no calls |
-//! | `ROOFGAP_NATIVE_KERNELS` | `concurrent` records kernels as they overlap, `serial` with CUPTI's serial kind, under which no two kernels overlap; default `auto`: serial where kernels of CUDA graphs overlap for less than 1 % of their time |
 //! | `ROOFGAP_NATIVE_FLUSH_MS` | interval of CUPTI flushes, ms; default 1000, 0 for none |
 //! | `ROOFGAP_NATIVE_DORMANT` | records no GPU work until it is requested: `1` loads CUPTI at the start, `lazy` on the first request |
 //! | `ROOFGAP_NATIVE_CONTROL` | private folder (mode 0700) for the control socket `<pid>.sock` |
-//! | `ROOFGAP_NATIVE_DUTY` | N: records one of N steps; without step ranges, one of N windows of time |
+//! | `ROOFGAP_NATIVE_DUTY` | N: records one of N steps, several in a row; without step ranges, one of N windows of time |
 //! | `ROOFGAP_NATIVE_DUTY_MS` | length of these windows, ms; default 50 |
+//! | `ROOFGAP_NATIVE_DUTY_STEPS` | number of steps in a row; default 8 |
 //! | `ROOFGAP_NATIVE_DUTY_FIRST` | number of first steps that are all recorded; default 64 |
 //! | `ROOFGAP_NATIVE_MAX_MB` | size limit of a file, MB; default 4096 |
 //! | `ROOFGAP_NATIVE_MAX_S` | time limit of a window, s; then no GPU work is recorded until the next request |

@@ -192,8 +192,7 @@ fn cheaper_ways_of_recording_have_the_same_kernels() {
         run.capture().kernels.into_iter().map(|k| (k.0, k.1)).collect()
     };
     for settings in [
-        &[("ROOFGAP_NATIVE_KERNELS", "serial")][..],
-        &[("ROOFGAP_NATIVE_CALLS", "launches")],
+        &[("ROOFGAP_NATIVE_CALLS", "launches")][..],
         &[("ROOFGAP_NATIVE_CALLS", "none")],
         &[("ROOFGAP_NATIVE_BUFFER_KB", "8"), ("ROOFGAP_NATIVE_BUFFERS", "4")],
         &[("ROOFGAP_NATIVE_ZEROED", "0")],

@@ -81,6 +81,7 @@ fn one_of_n_steps_is_recorded() {
             ("ROOFGAP_NATIVE_DUTY", "4"),
             ("ROOFGAP_NATIVE_DUTY_MS", "600000"),
             ("ROOFGAP_NATIVE_DUTY_FIRST", "0"),
+            ("ROOFGAP_NATIVE_DUTY_STEPS", "1"),
         ],
     );
     assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
@@ -98,6 +99,30 @@ fn one_of_n_steps_is_recorded() {
     // Off before step 1, on before 4, off before 5, on before 8, off before 9; on before the prefill unless time had armed it.
     assert!((5..=6).contains(&by_steps.count()), "{:?}", capture.edges);
     assert_eq!(capture.without_call, 0);
+}
+
+#[test]
+fn steps_are_recorded_in_a_row() {
+    let run = run(
+        "steps",
+        &[
+            ("ROOFGAP_NATIVE_DUTY", "3"),
+            ("ROOFGAP_NATIVE_DUTY_MS", "600000"),
+            ("ROOFGAP_NATIVE_DUTY_FIRST", "1"),
+            ("ROOFGAP_NATIVE_DUTY_STEPS", "2"),
+        ],
+    );
+    let capture = run.capture();
+    let steps: Vec<u32> = capture
+        .kernels
+        .iter()
+        .filter(|kernel| kernel.0 == "kernel_step")
+        .map(|kernel| kernel.1)
+        .step_by(4)
+        .collect();
+    // The first, then two of six.
+    assert_eq!(steps, [1, 2, 3, 8, 9]);
+    assert_eq!(capture.without_call, 0, "calls are recorded in every window");
 }
 
 #[test]
@@ -200,6 +225,7 @@ fn cut_windows(duty: u64) {
         .env("ROOFGAP_NATIVE_DORMANT", "lazy")
         .env("ROOFGAP_NATIVE_DUTY", duty.to_string())
         .env("ROOFGAP_NATIVE_DUTY_FIRST", "0")
+        .env("ROOFGAP_NATIVE_DUTY_STEPS", "1")
         .spawn()
         .unwrap();
     let path = control.join(format!("{}.sock", child.id()));

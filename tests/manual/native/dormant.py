@@ -26,6 +26,7 @@ KINDS = [
     ("loaded, never armed", "load", {"dormant": "lazy"}),
     ("loaded with CUPTI, never armed", "load", {"dormant": "1"}),
     ("armed once, disarmed", "arm", {"dormant": "lazy"}),
+    ("armed once, disarmed, CUPTI detached", "finalize", {"dormant": "lazy"}),
     ("loaded by the driver, never armed", "injected", {"dormant": "lazy"}),
 ]
 
@@ -76,10 +77,16 @@ def main():
     os.makedirs(arguments.out, exist_ok=True)
     path = program(arguments.out)
     begun = time.monotonic()
-    rounds = []
+    rounds, failures = [], {}
     while len(rounds) < arguments.rounds and time.monotonic() - begun < arguments.budget:
         turn = len(rounds) % len(KINDS)
-        rounds.append({name: measure(arguments, path, how, settings) for name, how, settings in KINDS[turn:] + KINDS[:turn]})
+        found = {}
+        for name, how, settings in KINDS[turn:] + KINDS[:turn]:
+            try:
+                found[name] = measure(arguments, path, how, settings)
+            except RuntimeError as error:
+                failures.setdefault(name, str(error))
+        rounds.append(found)
     lines = [
         f"CPU time of a launch, {len(rounds)} rounds:",
         "",
@@ -88,6 +95,9 @@ def main():
     ]
     table = []
     for name, how, _ in KINDS:
+        if name in failures:
+            lines.append(f"| {name} | failed: {failures[name]} | | |")
+            continue
         halves = [found[name] for found in rounds]
         if how == "injected":
             # The library is there from the start, so that both halves have it; the processes of a round are compared.

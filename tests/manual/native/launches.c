@@ -1,6 +1,7 @@
 /* Launches empty kernels and prints the CPU time of a launch, ns: medians of blocks before and after the collector is loaded.
- * usage: launches none|load|arm|injected BLOCKS
- * load: loads the library of COLLECTOR as the driver does. arm: records once and stops, too. injected: the driver has loaded it.
+ * usage: launches none|load|arm|finalize|injected BLOCKS
+ * load: loads the library of COLLECTOR as the driver does. arm: records once and stops, too. finalize: then detaches CUPTI.
+ * injected: the driver has loaded the library.
  * Needs the driver only. Prints {"before": [...], "after": [...]}. */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -73,16 +74,24 @@ int main(int count, char **arguments) {
     for (int at = 0; at < 4; at++) block();
     printf("{");
     blocks("before", each, ", ");
-    if (!strcmp(how, "load") || !strcmp(how, "arm")) {
+    int finalize = !strcmp(how, "finalize"), arm = finalize || !strcmp(how, "arm");
+    if (!strcmp(how, "load") || arm) {
         const char *path = getenv("COLLECTOR");
         void *library = path ? dlopen(path, RTLD_NOW) : NULL;
         if (!library) return fprintf(stderr, "%s\n", dlerror()), 2;
         of(library, "InitializeInjection")();
-        if (!strcmp(how, "arm")) {
+        if (arm) {
             check(of(library, "roofgap_arm")(), "roofgap_arm");
             block();
             check(of(library, "roofgap_disarm")(), "roofgap_disarm");
             check(of(library, "roofgap_flush")(), "roofgap_flush");
+        }
+        if (finalize) {
+            void *cupti = dlopen("libcupti.so.13", RTLD_NOW | RTLD_NOLOAD);
+            if (!cupti) cupti = dlopen("libcupti.so.12", RTLD_NOW | RTLD_NOLOAD);
+            if (!cupti) return fprintf(stderr, "CUPTI is not loaded under its usual name\n"), 2;
+            synchronize();
+            check(of(cupti, "cuptiFinalize")(), "cuptiFinalize");
         }
     }
     block();

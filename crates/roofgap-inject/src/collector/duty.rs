@@ -1,6 +1,6 @@
 //! The duty cycle: records one of N steps where the program marks its steps, else a part of the time.
 //!
-//! A step is a push/pop range with a known name. The first steps of each kind are recorded, then one of N. A window begins before
+//! A step is a push/pop range with a known name. The first steps of each kind are recorded, then one of N, several in a row. A window begins before
 //! the range of its step and ends before the range of the next step that is not recorded. A program without steps is recorded until
 //! it is clear that it has none, then one of N windows of time.
 
@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::now;
 use super::options::Duty;
-use super::session::Session;
-use roofgap_wire::{Message, WindowCause};
+use roofgap_wire::Message;
 
 /// Time without steps after which the cycle goes by time, ns; also the time after which another thread may have the steps.
 const STEPS_OVER: u64 = 2_000_000_000;
@@ -58,11 +57,6 @@ fn kind_of_message(message: &Message<'_>) -> Option<usize> {
         }
         Message::None => None,
     }
-}
-
-/// Returns true if a range is a step.
-pub(crate) fn is_step(message: &Message<'_>) -> bool {
-    kind_of_message(message).is_some()
 }
 
 /// Position of a thread in its steps: the domain of the open step and the number of ranges inside it.
@@ -129,36 +123,21 @@ impl Cycle {
         self.is_active().then(|| Duration::from_nanos(since))
     }
 
-    /// Handles a range before it begins.
-    pub(crate) fn push(
-        &self,
-        session: &'static Session,
-        tid: u32,
-        open: &OpenStep,
-        domain: u32,
-        message: &Message<'_>,
-    ) {
-        match open.get() {
+    /// Handles a range before it begins. Returns true if it is a step to record, and false if it is another step.
+    pub(crate) fn push(&self, tid: u32, open: &OpenStep, domain: u32, message: &Message<'_>) -> Option<bool> {
+        if let Some((of, depth)) = open.get() {
             // A step inside a step is the same work again.
-            Some((of, depth)) if of == domain => return open.set(Some((of, depth.saturating_add(1)))),
-            Some(_) => return,
-            None => {}
+            if of == domain {
+                open.set(Some((of, depth.saturating_add(1))));
+            }
+            return None;
         }
-        let Some(kind) = kind_of_message(message) else {
-            return;
-        };
-        let at = now();
-        if !self.owns(tid, at) {
-            return;
+        let kind = kind_of_message(message)?;
+        if !self.owns(tid, now()) {
+            return None;
         }
         open.set(Some((domain, 0)));
-        if !self.is_active() {
-            return;
-        }
-        session.steps.fetch_add(1, Ordering::Relaxed);
-        let on = self.is_recorded(kind);
-        // A refused change leaves the state as it is; the next step tries again.
-        let _ = session.set(on, WindowCause::Steps);
+        self.is_active().then(|| self.is_recorded(kind))
     }
 
     /// Handles a range after it ended.
@@ -176,7 +155,7 @@ impl Cycle {
         };
         let before = count.fetch_add(1, Ordering::Relaxed);
         match before.checked_sub(self.duty.first) {
-            Some(later) => later.is_multiple_of(self.duty.every),
+            Some(later) => later % self.duty.steps.saturating_mul(self.duty.every) < self.duty.steps,
             None => true,
         }
     }
@@ -208,6 +187,14 @@ pub(crate) struct Clock {
     first: bool,
 }
 
+/// A turn of the cycle by time.
+pub(crate) struct Turn {
+    /// True to record from now on, false to stop; `None` to go on.
+    pub(crate) set: Option<bool>,
+    /// Time of the next turn.
+    pub(crate) next: Instant,
+}
+
 impl Clock {
     /// Creates a clock that begins with a recorded window.
     pub(crate) fn new() -> Self {
@@ -218,24 +205,24 @@ impl Clock {
         }
     }
 
-    /// Turns the recording on or off if it is time; returns the time of the next turn.
-    pub(crate) fn turn(&mut self, session: &'static Session, cycle: &Cycle) -> Instant {
+    /// Returns the turn that is due.
+    pub(crate) fn turn(&mut self, cycle: &Cycle) -> Turn {
+        let turn = |set, next| Turn { set, next };
         if !cycle.is_active() {
             // The flush thread is woken when the cycle starts.
             *self = Self::new();
-            return Instant::now() + Duration::from_secs(3600);
+            return turn(None, Instant::now() + Duration::from_secs(3600));
         }
         if Instant::now() < self.next {
-            return self.next;
+            return turn(None, self.next);
         }
+        let Duty { every, window, .. } = cycle.duty;
         if cycle.by_steps() {
             self.on = false;
-            self.next = Instant::now() + cycle.duty.window;
-            return self.next;
+            self.next = Instant::now() + window;
+            return turn(None, self.next);
         }
         self.on = !self.on;
-        let _ = session.set(self.on, WindowCause::Time);
-        let Duty { every, window, .. } = cycle.duty;
         let length = match (self.on, self.first) {
             (true, true) => window.max(Duration::from_nanos(STEPS_OVER)),
             (true, false) => window,
@@ -243,7 +230,7 @@ impl Clock {
         };
         self.first = false;
         self.next = Instant::now() + length;
-        self.next
+        turn(Some(self.on), self.next)
     }
 }
 
@@ -252,9 +239,14 @@ mod tests {
     use super::*;
     use roofgap_wire::Text;
 
-    fn cycle(every: u32, first: u32) -> Cycle {
+    fn cycle(every: u32, first: u32, steps: u32) -> Cycle {
         let window = Duration::from_millis(50);
-        let duty = Duty { every, window, first };
+        let duty = Duty {
+            every,
+            window,
+            first,
+            steps,
+        };
         Cycle::new(duty, true)
     }
 
@@ -282,7 +274,7 @@ mod tests {
 
     #[test]
     fn one_of_n_steps_of_each_kind_is_recorded() {
-        let cycle = cycle(4, 0);
+        let cycle = cycle(4, 0, 1);
         let recorded: Vec<bool> = (0..9).map(|_| cycle.is_recorded(0)).collect();
         assert_eq!(
             recorded,
@@ -292,13 +284,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_steps_are_all_recorded() {
-        let cycle = cycle(3, 4);
+    fn the_first_steps_are_all_recorded_and_then_some_in_a_row() {
+        let cycle = cycle(3, 1, 2);
         for _ in 0..2 {
             let recorded: Vec<bool> = (0..9).map(|_| cycle.is_recorded(0)).collect();
             assert_eq!(
                 recorded,
-                [true, true, true, true, true, false, false, true, false]
+                [true, true, true, false, false, false, false, true, true]
             );
             // A new request begins anew.
             cycle.set_active(true);
@@ -307,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_steps_of_one_thread_count_until_it_has_none() {
-        let cycle = cycle(4, 0);
+        let cycle = cycle(4, 0, 1);
         assert!(cycle.owns(7, 10) && cycle.owns(7, 20));
         assert!(!cycle.owns(8, 30));
         assert!(cycle.owns(8, 30 + STEPS_OVER));

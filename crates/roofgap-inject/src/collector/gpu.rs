@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::calls::Selection;
-use super::options::{Buffers, Calls, Kernels};
+use super::options::{Buffers, Calls};
 use super::pool::Pool;
-use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, SERIAL_KERNELS, Session, WHOLE_GRAPHS};
+use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, Session, WHOLE_GRAPHS};
 use super::{calls, now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
@@ -91,13 +91,15 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     if session.options.whole_graphs {
         options |= WHOLE_GRAPHS;
     }
-    let serial = session.options.kernels == Kernels::Serial;
-    if serial {
-        options |= SERIAL_KERNELS;
-    }
     let calls = session.options.calls;
     options |= match calls {
-        Calls::Best | Calls::Activity if api.can_choose_calls() => CALLS_CHOSEN,
+        Calls::Activity if api.can_choose_calls() => CALLS_CHOSEN,
+        // Calls that are selected after the program has created its context get no records.
+        Calls::Best
+            if api.can_choose_calls() && (session.options.is_continuous() || !api.can_call_back()) =>
+        {
+            CALLS_CHOSEN
+        }
         Calls::Best | Calls::Callbacks | Calls::Launches if api.can_call_back() => CALLS_CHOSEN | CALLBACKS,
         Calls::None => CALLS_CHOSEN,
         _ => 0,
@@ -113,7 +115,6 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     };
     // Fails only if another thread has begun, which the switch prevents.
     let _ = session.begin_gpu(Gpu {
-        serial: AtomicBool::new(serial),
         kinds: kinds(session),
         selected,
         entry_only: calls == Calls::Launches,
@@ -162,13 +163,8 @@ fn set_attributes(session: &Session, api: &Api, buffers: &Buffers) {
     }
 }
 
-/// Returns the kind of kernel records, with its name.
-fn kernel_kind(gpu: &Gpu) -> (u32, &'static str) {
-    match gpu.serial.load(Ordering::Relaxed) {
-        true => (sys::KIND_KERNEL, "kernels, one at a time"),
-        false => (sys::KIND_CONCURRENT_KERNEL, "kernels"),
-    }
-}
+/// Kernel records. CUPTI's serial kind is no alternative: it has no times for kernels of CUDA graphs, and costs other kernels as much.
+const KERNELS: (u32, &str) = (sys::KIND_CONCURRENT_KERNEL, "kernels");
 
 /// Returns the kinds of activity to record beside kernels, with their names.
 fn kinds(session: &Session) -> Vec<(u32, &'static str)> {
@@ -215,7 +211,7 @@ pub(crate) fn enable(session: &Session, gpu: &Gpu) {
         kinds.extend(ALL_CALLS);
     }
     kinds.extend(&gpu.kinds);
-    kinds.push(kernel_kind(gpu));
+    kinds.push(KERNELS);
     let refused: Vec<String> = kinds
         .iter()
         .filter_map(|(kind, name)| {
@@ -230,36 +226,16 @@ pub(crate) fn enable(session: &Session, gpu: &Gpu) {
     }
 }
 
-/// Changes the kind of kernel records. `armed`: GPU work is recorded now.
-pub(crate) fn set_serial(session: &Session, gpu: &Gpu, serial: bool, armed: bool) {
-    let (before, _) = kernel_kind(gpu);
-    if gpu.serial.swap(serial, Ordering::Relaxed) == serial {
-        return;
-    }
-    if serial {
-        let detail = "kernels of CUDA graphs overlapped for less than 1 % of their time, so that CUPTI recorded them one at a time";
-        session.note("cupti.serial_kernels", 1, detail);
-    }
-    if armed {
-        // CUPTI may refuse two kinds at a time.
-        let changed = gpu
-            .api
-            .disable(before)
-            .and_then(|()| gpu.api.enable(kernel_kind(gpu).0));
-        if let Err(failure) = changed {
-            session.note("cupti.kind_refused", 1, &format!("kernels: {failure}"));
-        }
-    }
-}
-
 /// Stops recording GPU work, calls last.
 pub(crate) fn disable(session: &Session, gpu: &Gpu) {
     let mut refused = Vec::new();
-    for (kind, name) in [kernel_kind(gpu)].iter().chain(&gpu.kinds) {
+    for (kind, name) in [KERNELS].iter().chain(&gpu.kinds) {
         if let Err(failure) = gpu.api.disable(*kind) {
             refused.push(format!("{name}: {failure}"));
         }
     }
+    // CUPTI has described the devices by now.
+    let _ = gpu.api.disable(sys::KIND_DEVICE);
     if set_calls(gpu, false) == 0 {
         for (kind, _) in ALL_CALLS {
             // Refused where it was not enabled.

@@ -4,10 +4,13 @@
 //! |---|---|
 //! | `session` | the recording of one process: start, fork, end |
 //! | `options` | settings from the environment |
-//! | `switch` | recording of GPU work, on and off |
+//! | `switch` | state of the recording of GPU work |
+//! | `arming` | recording of GPU work, on and off |
+//! | `flusher` | the flush thread |
 //! | `duty` | the duty cycle: a part of the steps or of the time |
 //! | `control` | the control socket |
 //! | `launcher` | rank and host in a distributed job |
+//! | `commands` | commands of the control socket |
 //! | `thread` | per-thread state |
 //! | `ring` | byte ring from one thread to the writer |
 //! | `names` | domains, registered strings and other names |
@@ -16,7 +19,6 @@
 //! | `calls` | selection of CUDA calls |
 //! | `device` | facts of a GPU from the driver |
 //! | `transcode` | CUPTI records to capture records |
-//! | `overlap` | choice of the kind of kernel records |
 //! | `output` | the output file |
 //! | `descriptor` | its descriptor, checked before each use |
 //! | `writer` | the writer thread |
@@ -24,17 +26,19 @@
 //! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
 //! (its ring) and the registration of a name.
 
+mod arming;
 pub(crate) mod calls;
+pub(crate) mod commands;
 pub(crate) mod control;
 pub(crate) mod descriptor;
 pub(crate) mod device;
 pub(crate) mod duty;
+pub(crate) mod flusher;
 pub(crate) mod gpu;
 pub(crate) mod launcher;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod output;
-pub(crate) mod overlap;
 pub(crate) mod pool;
 pub(crate) mod ring;
 pub(crate) mod session;

@@ -29,23 +29,10 @@ pub(crate) struct Options {
     pub(crate) dormant: Option<Dormant>,
     /// `ROOFGAP_NATIVE_CONTROL`: private folder of the control sockets, one per process.
     pub(crate) control: Option<PathBuf>,
-    /// `ROOFGAP_NATIVE_DUTY`, `ROOFGAP_NATIVE_DUTY_MS` and `ROOFGAP_NATIVE_DUTY_FIRST`: records a part of the steps or of the time.
+    /// `ROOFGAP_NATIVE_DUTY`, `_MS`, `_STEPS` and `_FIRST`: records a part of the steps or of the time.
     pub(crate) duty: Option<Duty>,
-    /// `ROOFGAP_NATIVE_KERNELS`: kind of CUPTI's kernel records.
-    pub(crate) kernels: Kernels,
     /// Settings of CUPTI's buffers.
     pub(crate) buffers: Buffers,
-}
-
-/// Kind of CUPTI's kernel records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kernels {
-    /// `concurrent`: kernels may overlap.
-    Concurrent,
-    /// `serial`: CUPTI keeps kernels from overlapping.
-    Serial,
-    /// `auto`: serial where kernels of CUDA graphs do not overlap anyway.
-    Auto,
 }
 
 /// State of CUPTI while a recording that starts dormant waits for its first request.
@@ -57,13 +44,16 @@ pub(crate) enum Dormant {
     Lazy,
 }
 
-/// A duty cycle: one of `every` steps, or of `every` windows of time where the program has no step ranges.
+/// A duty cycle: `steps` steps in a row of `every` times as many, or one of `every` windows of time where the program has no step
+/// ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Duty {
     pub(crate) every: u32,
     pub(crate) window: Duration,
     /// Number of first steps of each kind that are all recorded.
     pub(crate) first: u32,
+    /// Number of steps that are recorded in a row. Turning the recording on and off costs as much as a part of a step.
+    pub(crate) steps: u32,
 }
 
 /// Settings of CUPTI's buffers; `None` is CUPTI's default.
@@ -110,6 +100,9 @@ const DUTY_MS: u64 = 50;
 /// Default number of first steps that are all recorded: a program with few steps is recorded as a whole.
 const DUTY_FIRST: u64 = 64;
 
+/// Default number of steps that are recorded in a row.
+const DUTY_STEPS: u64 = 8;
+
 /// Default length of a buffer, KiB: about ten thousand kernels.
 const BUFFER_KB: u64 = 2_048;
 
@@ -117,6 +110,11 @@ const BUFFER_KB: u64 = 2_048;
 const BUFFERS: u64 = 96;
 
 impl Options {
+    /// Returns true if GPU work is recorded from the start to the end.
+    pub(crate) fn is_continuous(&self) -> bool {
+        self.dormant.is_none() && self.duty.is_none() && self.control.is_none()
+    }
+
     /// Reads the environment through `get`; `None` when nothing is to be recorded.
     pub(crate) fn read(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
         let folder = get("ROOFGAP_NATIVE_DIR")
@@ -132,7 +130,9 @@ impl Options {
         let flush = number("ROOFGAP_NATIVE_FLUSH_MS", FLUSH_MS);
         let kib = |value: u64| usize::try_from(value.saturating_mul(1 << 10)).unwrap_or(usize::MAX);
         let window = Duration::from_millis(number("ROOFGAP_NATIVE_DUTY_MS", DUTY_MS).max(1));
-        let first = u32::try_from(number("ROOFGAP_NATIVE_DUTY_FIRST", DUTY_FIRST)).unwrap_or(u32::MAX);
+        let count = |name: &str, otherwise| u32::try_from(number(name, otherwise)).unwrap_or(u32::MAX);
+        let first = count("ROOFGAP_NATIVE_DUTY_FIRST", DUTY_FIRST);
+        let steps = count("ROOFGAP_NATIVE_DUTY_STEPS", DUTY_STEPS).max(1);
         Some(Self {
             folder,
             copies: text("ROOFGAP_NATIVE_COPIES").as_deref() != Some("0"),
@@ -163,12 +163,12 @@ impl Options {
             duty: u32::try_from(number("ROOFGAP_NATIVE_DUTY", 0))
                 .ok()
                 .filter(|&every| every > 1)
-                .map(|every| Duty { every, window, first }),
-            kernels: match text("ROOFGAP_NATIVE_KERNELS").as_deref() {
-                Some("serial") => Kernels::Serial,
-                Some("concurrent") => Kernels::Concurrent,
-                _ => Kernels::Auto,
-            },
+                .map(|every| Duty {
+                    every,
+                    window,
+                    first,
+                    steps,
+                }),
             buffers: Buffers {
                 // At least one page, and whole pages, so that every buffer is aligned.
                 size: kib(number("ROOFGAP_NATIVE_BUFFER_KB", BUFFER_KB).clamp(4, 1 << 20)) & !0xfff,
@@ -212,7 +212,6 @@ mod tests {
         );
         assert_eq!((options.buffers.size, options.buffers.count), (2 << 20, 96));
         assert!(options.buffers.zeroed);
-        assert_eq!(options.kernels, Kernels::Auto);
     }
 
     #[test]
@@ -230,12 +229,13 @@ mod tests {
         let window = Duration::from_millis(20);
         assert_eq!(options.dormant, Some(Dormant::Lazy));
         assert_eq!(options.control, Some(PathBuf::from("/run/x")));
-        let duty = |first| Duty {
+        let duty = |first, steps| Duty {
             every: 8,
             window,
             first,
+            steps,
         };
-        assert_eq!(options.duty, Some(duty(64)));
+        assert_eq!(options.duty, Some(duty(64, 8)));
         assert_eq!(options.armed_limit, Some(Duration::from_secs(60)));
         assert_eq!(options.keep_last, Some(Duration::from_secs(10)));
         let none_first = [
@@ -243,8 +243,9 @@ mod tests {
             ("ROOFGAP_NATIVE_DUTY", "8"),
             ("ROOFGAP_NATIVE_DUTY_MS", "20"),
             ("ROOFGAP_NATIVE_DUTY_FIRST", "0"),
+            ("ROOFGAP_NATIVE_DUTY_STEPS", "0"),
         ];
-        assert_eq!(read(&none_first).unwrap().duty, Some(duty(0)));
+        assert_eq!(read(&none_first).unwrap().duty, Some(duty(0, 1)));
         let every_step = [("ROOFGAP_NATIVE_DIR", "/x"), ("ROOFGAP_NATIVE_DUTY", "1")];
         assert_eq!(read(&every_step).unwrap().duty, None);
     }
@@ -253,7 +254,6 @@ mod tests {
     fn the_cost_of_recording_can_be_chosen() {
         let options = read(&[
             ("ROOFGAP_NATIVE_DIR", "/x"),
-            ("ROOFGAP_NATIVE_KERNELS", "serial"),
             ("ROOFGAP_NATIVE_CALLS", "launches"),
             ("ROOFGAP_NATIVE_BUFFER_KB", "6"),
             ("ROOFGAP_NATIVE_BUFFERS", "1"),
@@ -263,7 +263,6 @@ mod tests {
             ("ROOFGAP_NATIVE_PINNED", "1"),
         ])
         .unwrap();
-        assert_eq!(options.kernels, Kernels::Serial);
         assert_eq!(options.calls, Calls::Launches);
         let expected = Buffers {
             size: 4 << 10,

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use super::control::Control;
 use super::descriptor::SharedDescriptor;
-use super::duty::{Clock, Cycle};
+use super::duty::Cycle;
 use super::launcher::Launcher;
 use super::now;
-use super::options::{Dormant, Options};
+use super::options::Options;
 use super::output::Output;
 use super::pool::Pool;
 use super::ring::Rings;
 use super::switch::Switch;
 use crate::cupti::{Api, Subscriber};
-use roofgap_wire::{ClockPair, WindowCause};
+use roofgap_wire::ClockPair;
 
 /// Current recording; null before the first, in a forked child, and after the end.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
@@ -50,8 +50,6 @@ pub(crate) struct Counters {
     pub(crate) flush_refused: AtomicU64,
     /// Buffers that CUPTI returned to us and another user of CUPTI gave out.
     pub(crate) foreign_buffer: AtomicU64,
-    /// Calls through callbacks while the kind of kernel records changed.
-    pub(crate) during_change: AtomicU64,
     /// Forked children; they are recorded only if they start CUDA or another program.
     pub(crate) forks: AtomicU64,
 }
@@ -65,8 +63,6 @@ pub(crate) struct Gpu {
     pub(crate) options: u32,
     /// Clocks at the start.
     pub(crate) clocks: Option<ClockPair>,
-    /// True while kernels are recorded with CUPTI's serial kind.
-    pub(crate) serial: AtomicBool,
     /// Kinds of activity to record beside kernels, with their names.
     pub(crate) kinds: Vec<(u32, &'static str)>,
     /// Calls to record: domain, number and name; empty where CUPTI records all or none.
@@ -85,8 +81,6 @@ pub(crate) const COPIES: u32 = 2;
 pub(crate) const WHOLE_GRAPHS: u32 = 4;
 /// Calls are recorded through callbacks.
 pub(crate) const CALLBACKS: u32 = 8;
-/// Kernels are recorded with CUPTI's serial kind.
-pub(crate) const SERIAL_KERNELS: u32 = 16;
 
 /// Reads CUPTI's clock between two readings of the capture's clock.
 pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
@@ -109,6 +103,7 @@ pub(crate) struct Note {
 /// A recording.
 pub(crate) struct Session {
     pub(crate) options: Options,
+    pub(crate) actions: Actions,
     pub(crate) pid: u32,
     /// Place of the process in a distributed job.
     pub(crate) launcher: Launcher,
@@ -154,11 +149,25 @@ pub(crate) fn owner_of_buffers() -> Option<&'static Session> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Body of the writer thread.
-pub(crate) type Write = fn(&'static Session, Output);
+/// Functions that use a recording and that a recording calls.
+#[derive(Clone, Copy)]
+pub(crate) struct Actions {
+    /// Runs the writer thread.
+    pub(crate) write: fn(&'static Session, Output),
+    /// Runs the flush thread.
+    pub(crate) flush: fn(&'static Session),
+    /// Serves the control socket.
+    pub(crate) serve: fn(&'static Session, &Control),
+    /// Finds CUPTI and sets it up.
+    pub(crate) load: fn(&'static Session),
+    /// Begins to record GPU work.
+    pub(crate) enable: fn(&Session, &Gpu),
+    /// Stops recording GPU work.
+    pub(crate) disable: fn(&Session, &Gpu),
+}
 
 /// Returns the recording, and starts it if necessary; `None` when the environment requests none or no file can be created.
-pub(crate) fn start(write: Write) -> Option<&'static Session> {
+pub(crate) fn start(actions: Actions) -> Option<&'static Session> {
     loop {
         match STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => break,
@@ -166,7 +175,7 @@ pub(crate) fn start(write: Write) -> Option<&'static Session> {
             Err(_) => return current(),
         }
     }
-    let session = begin(write);
+    let session = begin(actions);
     if let Some(session) = session {
         CURRENT.store(ptr::from_ref(session).cast_mut(), Ordering::Release);
     }
@@ -174,7 +183,7 @@ pub(crate) fn start(write: Write) -> Option<&'static Session> {
     session
 }
 
-fn begin(write: Write) -> Option<&'static Session> {
+fn begin(actions: Actions) -> Option<&'static Session> {
     // SAFETY: asks the kernel whether the process runs with more rights than its user, who then must not choose files.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
@@ -183,6 +192,7 @@ fn begin(write: Write) -> Option<&'static Session> {
     let pid = std::process::id();
     let output = Output::create(&options.folder, pid, options.limit).ok()?;
     let session: &'static Session = Box::leak(Box::new(Session {
+        actions,
         pid,
         launcher: Launcher::read(|name| std::env::var_os(name)),
         descriptor: SharedDescriptor::new(output.descriptor()),
@@ -209,7 +219,7 @@ fn begin(write: Write) -> Option<&'static Session> {
     stay_loaded();
     // A fault of ours must not print into the program's output. This library has a hook of its own.
     std::panic::set_hook(Box::new(|_| {}));
-    let writer = spawn("roofgap-writer", move || write(session, output)).ok()?;
+    let writer = spawn("roofgap-writer", move || (actions.write)(session, output)).ok()?;
     let _ = session.writer.set(writer);
     if !HANDLERS.swap(true, Ordering::AcqRel) {
         // SAFETY: the functions live as long as the library, which stays loaded.
@@ -280,7 +290,7 @@ impl Session {
     }
 
     /// Returns the time since recording began, with the gaps of the duty cycle.
-    fn requested_for(&self) -> Option<Duration> {
+    pub(crate) fn requested_for(&self) -> Option<Duration> {
         match &self.cycle {
             Some(cycle) => cycle.active_for(),
             None => self.switch.armed_for(),
@@ -296,7 +306,7 @@ impl Session {
     pub(crate) fn begin_gpu(&'static self, gpu: Gpu) -> Result<&'static Gpu, ()> {
         self.gpu.set(gpu).map_err(|_| ())?;
         self.flushed.store(false, Ordering::Release);
-        match spawn("roofgap-flush", move || flush_loop(self)) {
+        match spawn("roofgap-flush", move || (self.actions.flush)(self)) {
             Ok(flusher) => {
                 let _ = self.flusher.set(flusher);
             }
@@ -319,7 +329,7 @@ impl Session {
             let _ = self.control.set(control);
             spawn("roofgap-control", move || {
                 if let Some(control) = self.control.get() {
-                    control.serve(self);
+                    (self.actions.serve)(self, control);
                 }
             })
         });
@@ -327,11 +337,6 @@ impl Session {
             let detail = format!("no control socket in {}: {error}", folder.display());
             self.note("control.refused", 1, &detail);
         }
-    }
-
-    /// Notes that the program has started CUDA.
-    pub(crate) fn start_gpu(&'static self) {
-        self.cuda_started(self.options.dormant == Some(Dormant::Loaded) || self.cycle.is_some());
     }
 
     /// Has CUPTI deliver the records of finished work, and waits until they are written; false after 5 s.
@@ -396,51 +401,6 @@ impl Session {
     /// Returns the notes since the last call.
     pub(crate) fn take_notes(&self) -> Vec<Note> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Flushes CUPTI at intervals, and completely at the end; runs the duty cycle by time and ends windows at their limit. It has
-/// its own thread, because a flush can block while the rings must be drained.
-fn flush_loop(session: &'static Session) {
-    let Some(gpu) = session.gpu() else { return };
-    let pause = session.options.flush_every.unwrap_or(Duration::from_secs(3600));
-    let mut next = Instant::now() + pause;
-    let mut clock = Clock::new();
-    loop {
-        let stopping = session.stopping.load(Ordering::Acquire);
-        let due = Instant::now() >= next;
-        if stopping || due && session.switch.take_flush() {
-            if gpu.api.flush(stopping).is_err() {
-                session.counters.flush_refused.fetch_add(1, Ordering::Relaxed);
-            }
-            session.wake();
-        }
-        if due {
-            next = Instant::now() + pause;
-        }
-        if stopping {
-            session.flushed.store(true, Ordering::Release);
-            session.wake();
-            return;
-        }
-        let mut wake_at = next;
-        if session.is_dormant() && !session.switch.awaits_flush() {
-            // The next window wakes this thread.
-            wake_at += Duration::from_secs(3600);
-        }
-        if let Some(limit) = session.options.armed_limit
-            && let Some(armed) = session.requested_for()
-        {
-            if armed >= limit {
-                session.withdraw(WindowCause::Limit);
-            } else {
-                wake_at = wake_at.min(Instant::now() + (limit - armed));
-            }
-        }
-        if let Some(cycle) = &session.cycle {
-            wake_at = wake_at.min(clock.turn(session, cycle));
-        }
-        std::thread::park_timeout(wake_at.saturating_duration_since(Instant::now()));
     }
 }
 

@@ -8,7 +8,7 @@ use super::duty::{self, Cycle, OpenStep};
 use super::now;
 use super::ring::{Pushed, Ring};
 use super::session::{self, Session};
-use roofgap_wire::{Call, EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop, Thread};
+use roofgap_wire::{Call, EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop, Thread, WindowCause};
 
 /// Bytes that pushes leave free for the pops of open ranges.
 const ROOM_FOR_POPS: usize = 8 << 10;
@@ -149,19 +149,13 @@ pub(crate) struct Event<'a> {
 pub(crate) fn push(event: &Event<'_>) {
     with(|session, local, ring| {
         if let Some(cycle) = &session.cycle {
-            cycle.push(
-                session,
-                local.tid.get(),
-                &local.step,
-                event.domain,
-                &event.message,
-            );
+            if let Some(on) = cycle.push(local.tid.get(), &local.step, event.domain, &event.message) {
+                session.steps.fetch_add(1, Ordering::Relaxed);
+                // A refused change leaves the state as it is; the next step tries again.
+                let _ = session.set(on, WindowCause::Steps);
+            }
         } else if session.options.control.is_some() && session.switch.is_armed() {
             duty::count_step(&session.steps, &local.step, event.domain, &event.message);
-        }
-        if session.switch.has_plan() && duty::is_step(&event.message) {
-            // A refused change is tried again.
-            let _ = session.change_kernels();
         }
         if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
             local.shift_behind(event.domain, 1);
@@ -259,10 +253,6 @@ pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, star
             start,
             end: now(),
         };
-        let (begun, done) = session.switch.last_change();
-        if call.start < done && begun < call.end {
-            session.counters.during_change.fetch_add(1, Ordering::Relaxed);
-        }
         settle(
             session,
             ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS),

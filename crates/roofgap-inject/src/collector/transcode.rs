@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::overlap::Evidence;
 use super::{calls, device};
 use crate::cupti::{Api, sys};
 use roofgap_wire::{
@@ -56,8 +55,7 @@ pub(crate) struct Transcoder {
     by_address: Quickly<usize, (u32, Box<[u8]>)>,
     shapes: Quickly<ShapeKey, u32>,
     streams: Quickly<[u32; 3], u32>,
-    /// Calls whose names are written, and true for those that start GPU work.
-    call_names: Quickly<u32, bool>,
+    call_names: Quickly<u32, ()>,
     devices: Vec<u32>,
     /// Encoded descriptions of the devices.
     device_records: Vec<u8>,
@@ -66,12 +64,6 @@ pub(crate) struct Transcoder {
     next_shape: u32,
     devices_used: Vec<u32>,
     devices_asked: usize,
-    /// Evidence for the kind of kernel records.
-    pub(crate) evidence: Evidence,
-    /// Time of the last change of the kind of kernel records, ns.
-    pub(crate) change: (u64, u64),
-    /// Number of calls during such a change.
-    pub(crate) during_change: u64,
     /// Number of kernels without times.
     pub(crate) untimed: u64,
     /// Number of records of an unexpected kind.
@@ -186,11 +178,6 @@ impl Transcoder {
         }
         let shape = self.shape(record, frame);
         let stream_id = self.stream_id(record.device, record.context, record.stream, frame);
-        self.evidence.add(
-            (stream_id, record.graph),
-            (record.start, record.end),
-            record.kind == sys::KIND_KERNEL,
-        );
         frame.put(&Record::Kernel(Kernel {
             shape,
             stream_id,
@@ -295,18 +282,14 @@ impl Transcoder {
             _ => sys::DOMAIN_RUNTIME,
         };
         let number = calls::key(domain, record.number);
-        let launches = *self.call_names.entry(number).or_insert_with(|| {
-            let Some(name) = api.call_name(domain, record.number) else {
-                return false;
-            };
+        if self.call_names.insert(number, ()).is_none()
+            && let Some(name) = api.call_name(domain, record.number)
+        {
             frame.put(&Record::CallName(CallName {
                 api: number,
                 name: Text(name),
             }));
-            calls::wanted(name, calls::Selection::Launches)
-        });
-        let (begun, done) = self.change;
-        self.during_change += u64::from(launches && record.start < done && begun < record.end);
+        }
         frame.put(&Record::Call(Call {
             api: number,
             thread: record.thread,

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::names::Seen;
-use super::options::Kernels;
 use super::output::Output;
 use super::session::{self, Session};
 use super::transcode::Transcoder;
@@ -19,9 +18,6 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Sleep of the writer while only annotations are recorded. Threads wake it when their rings fill.
 const DORMANT_TICK: Duration = Duration::from_secs(1);
-
-/// Longest wait for a step before the kind of kernel records changes.
-const STEP_WAIT: Duration = Duration::from_secs(1);
 
 /// Uncompressed length at which a frame is closed, bytes.
 const FRAME: usize = 512 << 10;
@@ -47,8 +43,6 @@ struct Writer {
     segment: Instant,
     /// True while a new segment begins.
     rotating: bool,
-    /// Time at which a kind of kernel records was planned.
-    planned: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -73,7 +67,6 @@ pub(crate) fn run(session: &'static Session, output: Output) {
         dropped: 0,
         segment: Instant::now(),
         rotating: false,
-        planned: None,
     };
     writer.introduce();
     let mut stop_by = None;
@@ -243,7 +236,6 @@ impl Writer {
     fn take_buffers(&mut self) {
         let Some(gpu) = self.session.gpu() else { return };
         let mut buffers = 0u32;
-        self.transcoder.change = self.session.switch.last_change();
         gpu.pool.drain(|buffer, valid| {
             buffers += 1;
             let mut last = std::ptr::null_mut();
@@ -264,31 +256,11 @@ impl Writer {
             }
         });
         self.transcoder.describe_devices(&mut self.frame);
-        self.choose_kernels();
         if buffers > 0 {
             self.dropped += gpu.api.dropped();
             self.frame.put(&Record::Flush(Flush { at: now() }));
             if let Some(clocks) = session::clocks(&gpu.api) {
                 self.frame.put(&Record::ClockPair(clocks));
-            }
-        }
-    }
-
-    /// Chooses the kind of kernel records. It changes before a step, or after a while in a program without steps.
-    fn choose_kernels(&mut self) {
-        let switch = &self.session.switch;
-        if self.session.options.kernels != Kernels::Auto {
-            return;
-        }
-        if let Some(serial) = self.transcoder.evidence.decide() {
-            switch.plan_kernels(serial);
-            self.planned = Some(Instant::now());
-        }
-        if self.planned.is_some_and(|at| at.elapsed() >= STEP_WAIT) {
-            self.planned = None;
-            if switch.has_plan() {
-                // A refused change waits for the next step.
-                let _ = self.session.change_kernels();
             }
         }
     }
@@ -373,13 +345,7 @@ impl Writer {
             ),
         ]
         .map(|(id, counter, detail)| (id, counter.load(Ordering::Relaxed), detail));
-        let during_change = counters.during_change.load(Ordering::Relaxed) + self.transcoder.during_change;
         let ours = [
-            (
-                "cupti.during_change",
-                during_change,
-                "CUDA calls while the kind of kernel records changed; kernels that they launched may be missing",
-            ),
             ("cupti.dropped", self.dropped, "records CUPTI dropped"),
             (
                 "cupti.untimed",

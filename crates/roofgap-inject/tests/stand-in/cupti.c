@@ -25,6 +25,8 @@ static size_t size, used, dropped;
 static uint32_t correlation = 1;
 static int enabled[64];
 static int calls[2][1000];
+/* Whether the program has a context, and whether records of runtime and driver calls were on when it was created. */
+static int context, live[2];
 static int promised;
 static void (*callback)(void *, uint32_t, uint32_t, const void *);
 static int called_back[3][1000];
@@ -92,8 +94,16 @@ static uint8_t *record(uint32_t kind) {
     return at;
 }
 
+/* CUPTI records single calls only if some were on when the context was created. */
+static void create_context(void) {
+    if (context) return;
+    context = 1;
+    for (int number = 0; number < 1000; number++) live[0] |= calls[0][number], live[1] |= calls[1][number];
+}
+
 static void call_record(int driver, uint32_t number, uint32_t id, uint64_t start, uint64_t end) {
-    if (!enabled[driver ? 4 : 5] && !calls[driver][number]) return;
+    create_context();
+    if (!enabled[driver ? 4 : 5] && !(calls[driver][number] && live[driver])) return;
     uint8_t *at = record(driver ? 4 : 5);
     if (!at) return;
     put32(at + 4, number);
@@ -188,7 +198,7 @@ uint32_t cuptiActivityDisable(uint32_t kind) {
 /* How many kinds, calls and callbacks are on: 0 is what a dormant collector must leave. */
 int standin_active(void) {
     int active = 0;
-    for (int kind = 0; kind < 64; kind++) active += kind != 8 && enabled[kind];
+    for (int kind = 0; kind < 64; kind++) active += enabled[kind];
     for (int number = 0; number < 1000; number++)
         active += calls[0][number] + calls[1][number] + called_back[1][number] + called_back[2][number];
     return active;
@@ -353,8 +363,10 @@ void standin_graph(const char *name, uint32_t nodes) {
         for (uint32_t node = 0; node < nodes; node++) {
             uint8_t *at = enabled[10] ? record(10) : enabled[3] ? record(3) : NULL;
             if (!at) continue;
-            put64(at + 16, start + 1000 + node * 100);
-            put64(at + 24, start + 1080 + node * 100);
+            if (enabled[10]) { /* the serial kind has no times for kernels of graphs */
+                put64(at + 16, start + 1000 + node * 100);
+                put64(at + 24, start + 1080 + node * 100);
+            }
             put32(at + 44, 1);
             put32(at + 48, 7);
             put32(at + 52, 4), put32(at + 56, 1), put32(at + 60, 1);
@@ -366,38 +378,6 @@ void standin_graph(const char *name, uint32_t nodes) {
         }
     }
     pthread_mutex_unlock(&lock);
-}
-
-/* Kind of kernel records that is on: 3, 10 or 0. */
-int standin_kernel_kind(void) { return enabled[10] ? 10 : enabled[3] ? 3 : 0; }
-
-/* A launch of a graph whose kernels take 100 ns and begin every `period` ns. Returns once they have ended. */
-void standin_replay(uint32_t graph, uint32_t nodes, uint32_t period) {
-    pthread_mutex_lock(&lock);
-    uint32_t id = correlation++;
-    pthread_mutex_unlock(&lock);
-    call_back(2, 311, id, 0);
-    pthread_mutex_lock(&lock);
-    uint64_t start = now(), end = start;
-    call_record(0, 311, id, start, start + 50);
-    for (uint32_t node = 0; node < nodes; node++) {
-        uint8_t *at = standin_kernel_kind() ? record((uint32_t)standin_kernel_kind()) : NULL;
-        end = start + 100 + node * period + 100;
-        if (!at) continue;
-        put64(at + 16, end - 100);
-        put64(at + 24, end);
-        put32(at + 44, 1);
-        put32(at + 48, 7);
-        put32(at + 52, 4), put32(at + 56, 1), put32(at + 60, 1);
-        put32(at + 64, 64), put32(at + 68, 1), put32(at + 72, 1);
-        put32(at + 92, id);
-        put_pointer(at + 104, "graph_kernel");
-        put64(at + 144, node + 1);
-        put32(at + 156, graph);
-    }
-    pthread_mutex_unlock(&lock);
-    while (now() < end + 100) {
-    }
 }
 
 /* A copy to the device, a memory set, a copy between devices, and a wait for the stream. */

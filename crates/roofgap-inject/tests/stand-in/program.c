@@ -264,35 +264,6 @@ static int soak(void) {
     return 0;
 }
 
-enum { NODES = 8 };
-
-/* Replays a graph, in steps or not, at most `most` times and until kernels are recorded with `kind`, if that is not 0. Returns the
- * number of replays, or 0 if that kind never came. */
-static long replay(uint32_t graph, uint32_t period, int steps, int kind, long most) {
-    void (*run)(uint32_t, uint32_t, uint32_t) = (void (*)(uint32_t, uint32_t, uint32_t))symbol("standin_replay");
-    for (long at = 0; at < most; at++) {
-        if (kind && ask("standin_kernel_kind") == kind) return at + 1;
-        if (steps) push_in(llm, 1, "decode_step");
-        run(graph, NODES, period);
-        if (steps) pop_in(llm);
-        usleep(200);
-    }
-    return kind ? 0 : most;
-}
-
-/* Replays graphs until the collector has changed the kind of kernel records and back. Prints the number of kernels. */
-static int graphs(int steps) {
-    const char *limit = getenv("REPLAYS");
-    long kernels = 0, done = 0, most = limit ? atol(limit) : 1000000;
-    if (steps) llm = domain("LLM");
-    if (!(done = replay(5, 120, steps, 3, most))) return 41;
-    kernels += done - 1 + replay(5, 120, steps, 0, 500);
-    if (!(done = replay(6, 120, steps, 10, most))) return 42;
-    kernels += done - 1 + replay(6, 120, steps, 0, 500);
-    printf("%ld\n", kernels * NODES);
-    return 0;
-}
-
 /* Becomes a daemon that uses CUDA: forks, leaves the session, closes what it inherited, and works. */
 static void become_daemon(void) {
     start_nvtx();
@@ -424,17 +395,6 @@ int main(int count, char **arguments) {
         }
         puts("done");
         return 0;
-    }
-    if (!strcmp(how, "graphs")) return graphs(1);
-    if (!strcmp(how, "graphs-without-steps")) return graphs(0);
-    if (!strcmp(how, "parallel-graph")) {
-        /* Kernels of two branches: each begins while the one before it runs. */
-        llm = domain("LLM");
-        for (int round = 0; round < 2; round++) {
-            replay(5, 50, 1, 0, 2000);
-            if (control("roofgap_flush") != 0) return 43;
-        }
-        return ask("standin_kernel_kind") == 10 ? 0 : 44;
     }
     if (!strcmp(how, "soak")) return soak();
     if (!strcmp(how, "loop")) {

@@ -233,7 +233,7 @@ pub fn read(path: &Path) -> Capture {
                 }
                 Record::Kernel(kernel) => {
                     let (name, shape) = &shapes[&kernel.shape];
-                    assert!(kernel.end > kernel.start);
+                    assert!(kernel.end > kernel.start, "every kernel has times");
                     kernels.push((name.clone(), shape.grid[0], kernel.correlation, kernel.node));
                 }
                 Record::Memcpy(copy) => capture.copies.push((copy.kind, copy.bytes)),

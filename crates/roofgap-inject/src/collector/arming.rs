@@ -1,0 +1,126 @@
+//! Turns the recording of GPU work on and off while the program runs.
+//!
+//! Annotations are recorded all the time: they cost little, and a window then knows the ranges that were open when it began.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::duty::Cycle;
+use super::now;
+use super::options::Dormant;
+use super::session::Session;
+use super::switch::{Refused, State};
+use roofgap_wire::WindowCause;
+
+impl Session {
+    /// Notes that the program has started CUDA.
+    pub(crate) fn start_gpu(&'static self) {
+        self.cuda_started(self.options.dormant == Some(Dormant::Loaded) || self.is_requested());
+    }
+
+    /// Notes that the program has started CUDA, and begins to record if that was requested. `load`: loads CUPTI in any case.
+    pub(crate) fn cuda_started(&'static self, load: bool) {
+        let mut state = self.switch.lock();
+        state.cuda = true;
+        if self.gpu().is_none() && (load || state.wanted) {
+            (self.actions.load)(self);
+        }
+        if state.wanted {
+            // A failure is noted as a loss.
+            let _ = self.begin_window(&mut state, WindowCause::Begin);
+        }
+    }
+
+    /// Begins to record GPU work on request, all of it or by the duty cycle.
+    pub(crate) fn request(&'static self) -> Result<(), Refused> {
+        let Some(cycle) = &self.cycle else {
+            return self.begin_window(&mut self.switch.lock(), WindowCause::Request);
+        };
+        cycle.set_active(true);
+        let state = self.switch.lock();
+        if !state.cuda {
+            return Err(Refused::NoCuda);
+        }
+        if self.gpu().is_none() {
+            (self.actions.load)(self);
+        }
+        self.gpu().ok_or(Refused::NoCupti)?;
+        self.wake_flusher();
+        Ok(())
+    }
+
+    /// Stops recording GPU work, and the duty cycle.
+    pub(crate) fn withdraw(&'static self, cause: WindowCause) {
+        if let Some(cycle) = &self.cycle {
+            cycle.set_active(false);
+        }
+        self.disarm(cause);
+    }
+
+    /// Stops recording GPU work.
+    pub(crate) fn disarm(&'static self, cause: WindowCause) {
+        self.end_window(&mut self.switch.lock(), cause);
+    }
+
+    /// Turns the recording of GPU work on or off for the duty cycle.
+    pub(crate) fn set(&'static self, on: bool, cause: WindowCause) -> Result<(), Refused> {
+        let mut state = self.switch.try_lock()?;
+        // Meanwhile the cycle may have been stopped, or steps may have begun.
+        let over = |cycle: &Cycle| !cycle.is_active() || cause == WindowCause::Time && cycle.by_steps();
+        if self.cycle.as_ref().is_some_and(over) {
+            return Ok(());
+        }
+        if on {
+            return self.begin_window(&mut state, cause);
+        }
+        self.end_window(&mut state, cause);
+        Ok(())
+    }
+
+    fn begin_window(&'static self, state: &mut State, cause: WindowCause) -> Result<(), Refused> {
+        if self.switch.has_ended() || self.stopping.load(Ordering::Relaxed) {
+            return Err(Refused::Ended);
+        }
+        state.wanted = true;
+        if !state.cuda {
+            return Err(Refused::NoCuda);
+        }
+        if self.switch.is_armed() {
+            return Ok(());
+        }
+        if self.gpu().is_none() {
+            (self.actions.load)(self);
+        }
+        let gpu = self.gpu().ok_or(Refused::NoCupti)?;
+        (self.actions.enable)(self, gpu);
+        let at = now();
+        state.since = Some((Instant::now(), at));
+        if state.has_edges {
+            self.switch.edge(true, cause, at);
+        }
+        self.switch.set_armed(true);
+        self.wake_flusher();
+        Ok(())
+    }
+
+    fn end_window(&'static self, state: &mut State, cause: WindowCause) {
+        state.wanted = false;
+        let at = now();
+        if !state.has_edges {
+            // Until now the whole capture was recorded.
+            state.has_edges = true;
+            if let Some((_, begun)) = state.since {
+                self.switch.edge(true, WindowCause::Begin, begun);
+            } else {
+                self.switch.edge(false, WindowCause::Begin, at);
+            }
+        }
+        let Some(gpu) = self.gpu().filter(|_| self.switch.is_armed()) else {
+            return;
+        };
+        state.since = None;
+        self.switch.edge(false, cause, at);
+        self.switch.set_armed(false);
+        (self.actions.disable)(self, gpu);
+    }
+}
