@@ -13,16 +13,16 @@ use std::{env, fs};
 fn main() {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    let inject = neighbour(&manifest, "roofgap-inject");
-    let wire = neighbour(&manifest, "roofgap-wire");
+    let sources = Sources::beside(&manifest);
     for part in ["src", "Cargo.toml"] {
-        for package in [&inject, &wire] {
+        for package in [&sources.inject, &sources.wire] {
             println!("cargo::rerun-if-changed={}", package.join(part).display());
         }
     }
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=presets");
-    let (bytes, why) = match build(&inject, &out) {
+    let built = sources.copied(&out).and_then(|sources| build(&sources, &out));
+    let (bytes, why) = match built {
         Ok(bytes) => (bytes, String::new()),
         Err(why) => {
             println!("cargo::warning=the native collector is left out: {why}");
@@ -45,14 +45,62 @@ fn main() {
     }
 }
 
-/// Returns the folder of another crate of the workspace; beside a packaged crate it has a version in its name.
-fn neighbour(manifest: &Path, name: &str) -> PathBuf {
-    let packaged = manifest.join(format!("../{name}-{}", env!("CARGO_PKG_VERSION")));
-    if packaged.is_dir() {
-        packaged
-    } else {
-        manifest.join("..").join(name)
+/// Folders of the crates that the collector is built from.
+struct Sources {
+    inject: PathBuf,
+    wire: PathBuf,
+    /// Crates of a registry, whose folders have a version in their names and are not to be written to.
+    packaged: bool,
+}
+
+impl Sources {
+    fn beside(manifest: &Path) -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        let packaged = |name: &str| manifest.join(format!("../{name}-{version}"));
+        if packaged("roofgap-inject").is_dir() {
+            return Self {
+                inject: packaged("roofgap-inject"),
+                wire: packaged("roofgap-wire"),
+                packaged: true,
+            };
+        }
+        Self {
+            inject: manifest.join("../roofgap-inject"),
+            wire: manifest.join("../roofgap-wire"),
+            packaged: false,
+        }
     }
+
+    /// Copies crates of a registry, because cargo writes a Cargo.lock beside what it builds.
+    fn copied(self, out: &Path) -> Result<Self, String> {
+        if !self.packaged {
+            return Ok(self);
+        }
+        let copy = |from: &Path, name: &str| {
+            let to = out.join(name);
+            copy_crate(from, &to).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
+            Ok::<PathBuf, String>(to)
+        };
+        Ok(Self {
+            inject: copy(&self.inject, "roofgap-inject")?,
+            wire: copy(&self.wire, "roofgap-wire")?,
+            packaged: true,
+        })
+    }
+}
+
+fn copy_crate(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() {
+            copy_crate(&path, &to.join(name))?;
+        } else if name != "Cargo.lock" {
+            fs::write(to.join(name), fs::read(path)?)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the table of preset files as Rust source.
@@ -87,7 +135,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 /// Builds the native collector. A reason is only printed, so it stays text.
-fn build(inject: &Path, out: &Path) -> Result<Vec<u8>, String> {
+fn build(sources: &Sources, out: &Path) -> Result<Vec<u8>, String> {
     let get = |name: &str| env::var(name).unwrap_or_default();
     if get("CARGO_CFG_TARGET_OS") != "linux" {
         return Err("it runs on Linux only".into());
@@ -109,7 +157,16 @@ fn build(inject: &Path, out: &Path) -> Result<Vec<u8>, String> {
         "--target",
         &target,
     ]);
-    cargo.arg("--manifest-path").arg(inject.join("Cargo.toml"));
+    cargo
+        .arg("--manifest-path")
+        .arg(sources.inject.join("Cargo.toml"));
+    if sources.packaged {
+        let wire = format!(
+            "patch.crates-io.roofgap-wire.path={:?}",
+            sources.wire.display().to_string()
+        );
+        cargo.args(["--config", &wire]);
+    }
     cargo.arg("--target-dir").arg(&folder);
     // Linters and instrumented builds must not affect a library that runs inside other programs.
     for name in [

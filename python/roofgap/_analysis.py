@@ -26,7 +26,9 @@ def analyze(
 
     Returns the document that `roofgap schema` describes. Something unavailable is a warning; a failure raises RoofgapError.
     """
-    return json.loads(_analyze([path, *more], "--format=json", *_options(model, prompt_tokens, new_tokens, stages)))
+    options = _options(model, prompt_tokens, new_tokens, stages)
+    analysis: dict[str, Any] = json.loads(_analyze([path, *more], "--format=json", *options))
+    return analysis
 
 
 def load_kernels(path: Path, *more: Path, events: bool = False, library: str | None = None) -> Any:
@@ -44,13 +46,17 @@ def load_kernels(path: Path, *more: Path, events: bool = False, library: str | N
 
 
 def _options(model: Path | None, prompt_tokens: int | None, new_tokens: int | None, stages: dict[str, str] | None) -> list[str]:
-    named = {"--model": model, "--prompt-tokens": prompt_tokens, "--new-tokens": new_tokens}
-    options = [f"{name}={os.fspath(value) if isinstance(value, os.PathLike) else value}" for name, value in named.items() if value is not None]
+    named = {
+        "--model": None if model is None else os.fspath(model),
+        "--prompt-tokens": prompt_tokens,
+        "--new-tokens": new_tokens,
+    }
+    options = [f"{name}={value}" for name, value in named.items() if value is not None]
     return options + [f"--stage={name}={pattern}" for name, pattern in (stages or {}).items()]
 
 
 def _analyze(paths: list[Path], *options: str) -> str:
-    done = run(["analyze", *options, "--", *map(os.fspath, paths)])
+    done = run(["analyze", *options, "--", *(os.fspath(path) for path in paths)])
     if done.returncode not in (DONE, PARTIAL):
         raise RoofgapError(done.returncode, done.stderr.strip())
     if done.stderr.strip():

@@ -26,6 +26,7 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
         .number("MFU %", |s| or_none(s.mfu.as_ref(), |m| share(m.by_wall_pct)))
         .number("MBU %", |s| or_none(s.mbu.as_ref(), |m| share(m.by_wall_pct)))
         .build()
+        .measured()
 }
 
 /// Says how much kernel time lies outside the stages that were found.
@@ -195,13 +196,15 @@ fn foreign(stage: &Stage) -> Option<String> {
 }
 
 fn note(stage: &Stage, note: &Note) -> String {
+    let kernels = note
+        .kernel_ns
+        .map(|ns| format!(", {} ms in {}", ms(ns), plural(note.kernel_count, "kernel")));
     format!(
-        "of which {}: {} ms wall ({} % of the stage), {} ms in {}",
+        "of which {}: {} ms wall ({} % of the stage){}",
         note.name,
         ms(note.wall_ns),
         percent(note.wall_ns, stage.wall_ns),
-        or_none(note.kernel_ns, ms),
-        plural(note.kernel_count, "kernel")
+        kernels.unwrap_or_default()
     )
 }
 

@@ -1,6 +1,6 @@
 //! A table of text cells and its text, Markdown and HTML forms.
 
-use super::numbers::{count, ms, or_none};
+use super::numbers::{NONE, count, ms, or_none};
 use maud::{Markup, html};
 
 /// The longest cell of a Markdown table, in characters.
@@ -74,6 +74,21 @@ impl Table {
             headings: kept.iter().map(|&i| self.headings[i].clone()).collect(),
             rows: self.rows.iter().map(row).collect(),
         }
+    }
+
+    /// Leaves out the columns after the first in which no row has a value.
+    pub(crate) fn measured(&self) -> Self {
+        let has_value = |i: usize| {
+            self.rows
+                .iter()
+                .any(|row| row.get(i).is_some_and(|cell| cell != NONE))
+        };
+        let named = self.headings.iter().enumerate();
+        let kept: Vec<&str> = named
+            .filter(|(i, _)| *i == 0 || has_value(*i))
+            .map(|(_, heading)| heading.name.as_str())
+            .collect();
+        self.pick(&kept)
     }
 
     /// Renders the table for a terminal, with two spaces between columns.
@@ -291,6 +306,16 @@ mod tests {
             .count("b", |n| n * 1000)
             .build();
         assert_eq!(table.pick(&["b"]).text(), "    b\n7,000\n");
+    }
+
+    #[test]
+    fn columns_without_a_value_are_left_out() {
+        let table = Table::of(&[(Some(1_u64), None), (None, None)])
+            .text("name", |_| NONE.to_owned())
+            .count("some", |row: &(Option<u64>, Option<u64>)| row.0)
+            .count("none", |row| row.1)
+            .build();
+        assert_eq!(table.measured().text(), "name  some\n–        1\n–        –\n");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod agreement;
 mod analyze;
 mod broken;
+mod examples;
 mod hostile;
 mod inputs;
 mod meta;

@@ -1,26 +1,65 @@
-//! The example in the README is real output.
+//! The output that the README shows is real.
 
 use crate::support::{ok, root};
 
-/// Checks that the output has each line of the example, in order; `...` stands for omitted lines.
+/// A command of a `console` block and the output shown below it.
+struct Example {
+    command: String,
+    shown: Vec<String>,
+}
+
+/// Collects the commands that are shown with output. Those that need a GPU are shown without.
+fn examples(readme: &str) -> Vec<Example> {
+    let mut found: Vec<Example> = Vec::new();
+    for block in readme.split("```console\n").skip(1) {
+        let (block, _) = block.split_once("```").unwrap();
+        for line in block.lines().map(str::trim_end) {
+            if let Some(command) = line.strip_prefix("$ ") {
+                let (command, shown) = (command.to_owned(), Vec::new());
+                found.push(Example { command, shown });
+            } else if let Some(example) = found.last_mut() {
+                example.shown.push(line.to_owned());
+            }
+        }
+    }
+    found.retain(|example| !example.shown.is_empty());
+    found
+}
+
+/// Checks that the output has each line that is shown, in order; `...` stands for omitted lines.
 #[test]
-fn the_example_is_real() {
+fn the_examples_are_real() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, example) = readme
-        .split_once("```console\n$ roofgap ")
-        .expect("the README has an example");
-    let (command, shown) = example.split_once('\n').unwrap();
-    let (shown, _) = shown.split_once("```").unwrap();
-    let run = ok(command.split(' '));
-    let mut lines = run.stdout.lines().map(str::trim_end);
-    for line in shown
-        .lines()
-        .map(str::trim_end)
-        .filter(|line| !line.is_empty() && *line != "...")
-    {
-        assert!(
-            lines.any(|printed| printed == line),
-            "the README shows a line that is not printed (there): {line}"
-        );
+    let examples = examples(&readme);
+    assert!(!examples.is_empty(), "the README shows output");
+    for Example { command, shown } in examples {
+        let arguments = command
+            .strip_prefix("roofgap ")
+            .unwrap_or_else(|| panic!("{command}"));
+        let run = ok(arguments.split(' '));
+        let mut lines = run.stdout.lines().map(str::trim_end);
+        for line in shown.iter().filter(|line| !line.is_empty() && *line != "...") {
+            assert!(
+                lines.any(|printed| printed == line),
+                "the README shows a line that `{command}` does not print (there): {line}\n{}",
+                run.stdout
+            );
+        }
+    }
+}
+
+/// Each file that the README names is there.
+#[test]
+fn links_lead_somewhere() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let targets: Vec<&str> = readme
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once(')')?.0))
+        .filter(|target| !target.contains("://"))
+        .collect();
+    assert!(targets.contains(&"docs/report.png"), "{targets:?}");
+    for target in targets {
+        assert!(root().join(target).exists(), "{target}");
     }
 }

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Writes the reports in docs/examples from captures in the repository. A test checks that they are current.
+#
+#   scripts/examples.sh [DEST]      default: docs/examples
+#
+# ROOFGAP names the program; by default it is built first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dest=${1:-docs/examples}
+if [ -z "${ROOFGAP:-}" ]; then
+    cargo build --quiet --package roofgap
+    ROOFGAP=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug/roofgap
+fi
+
+"$ROOFGAP" analyze --quiet fixtures/h200/llama4.sqlite.gz fixtures/ncu/llama4_light_raw_base.csv.gz --model crates/roofgap/demo/config.json \
+    --prompt-tokens 256 --new-tokens 8 --out "$dest/llama_h200" >/dev/null
+"$ROOFGAP" analyze --quiet fixtures/h200/dsocr2.sqlite.gz --model deepseek_ocr2 --prompt-tokens 512 --new-tokens 8 \
+    --out "$dest/deepseek_ocr2_h200" >/dev/null
+"$ROOFGAP" analyze --quiet fixtures/vllm/vllm_dense_graph.kineto.json.gz --out "$dest/vllm_h200" >/dev/null
+# Large, and the same for every capture in form; the schema describes it.
+rm "$dest"/*/metrics.json
+# The pages of the larger captures are as large as the captures.
+rm "$dest"/deepseek_ocr2_h200/report.html "$dest"/vllm_h200/report.html
