@@ -6,7 +6,7 @@ import { chromium } from "playwright-core";
 const [, , pages, shots] = process.argv;
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
 
-async function open(name, options = {}) {
+async function open(name, options = {}, hash = "") {
   const context = await browser.newContext({ viewport: { width: 1400, height: 1000 }, ...options });
   const page = await context.newPage();
   const troubles = [];
@@ -14,7 +14,7 @@ async function open(name, options = {}) {
   page.on("pageerror", (error) => troubles.push(error.message));
   page.on("request", (request) => { if (!/^(file|data):/.test(request.url())) troubles.push("network: " + request.url()); });
   const begun = Date.now();
-  await page.goto(`file://${pages}/${name}/report.html`);
+  await page.goto(`file://${pages}/${name}/report.html${hash}`);
   if (options.javaScriptEnabled !== false) await page.waitForSelector("html[data-ready=yes]");
   const ready = Date.now() - begun;
   return { page, ready, close: async () => { assert.deepEqual(troubles, [], name); await context.close(); } };
@@ -29,6 +29,17 @@ const colors = (page) => page.locator("#plot canvas").evaluate((canvas) => {
   for (let i = 0; i < data.length; i += 4) seen.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
   return seen.size;
 });
+// Counts the pixels of the timeline in the colour of a style variable.
+const painted = async (page, variable) => { await settled(page); return page.locator("#plot canvas").evaluate((canvas, variable) => {
+  const color = getComputedStyle(document.documentElement).getPropertyValue(variable).trim().slice(1);
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const wanted = parseInt(color, 16), data = copy.getImageData(0, 0, canvas.width, canvas.height).data;
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4) if (((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]) === wanted) count += 1;
+  return count;
+}, variable); };
+const tooWide = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 const column = (page, n) => page.locator(`#kernel-table tbody tr > :nth-child(${n})`).allTextContents();
 
 const tests = {
@@ -37,7 +48,7 @@ const tests = {
     assert.deepEqual(await page.locator(".card h3").allTextContents(), ["prefill", "decode"]);
     assert.deepEqual(await page.locator(".card .label").allTextContents(), ["launch-bound", "launch-bound"]);
     assert.match(await page.locator("header").textContent(), /NVIDIA H200/);
-    assert.equal(await page.locator(".bar").count(), 2);
+    assert.equal(await page.locator("#stages .bar").count(), 2);
     assert.equal(await page.locator(".steps rect").count(), 8);
     assert.match(await page.locator("#findings li").first().textContent(), /decode is launch-bound/);
     assert.match(await page.locator("#roofline .absent").textContent(), /No roofline: .+\./);
@@ -69,8 +80,14 @@ const tests = {
   },
   async "the timeline zooms to one kernel and back"() {
     const { page, close } = await open("dsocr2");
-    const whole = await length(page);
+    const stages = await length(page);
     await page.locator("#plot").focus();
+    await page.keyboard.press("0");
+    const whole = await length(page);
+    assert.ok(stages < whole, "it opens on the stages");
+    await page.keyboard.press("1");
+    assert.equal(await length(page), stages);
+    await page.keyboard.press("0");
     for (let i = 0; i < 12; i++) await page.keyboard.press("+");
     assert.ok(await length(page) < whole / 100);
     const [before] = await view(page);
@@ -118,6 +135,185 @@ const tests = {
     assert.ok(await page.locator(".roofline .roof").count() >= 2);
     await close();
   },
+  async "idle time is drawn by cause, and lanes fold"() {
+    const { page, close } = await open("llama4");
+    const idle = await painted(page, "--idle-launch");
+    assert.ok(idle > 5000, `${idle} pixels`);
+    const chip = page.locator(".fold .chip", { hasText: "idle" });
+    await chip.click();
+    assert.equal(await chip.getAttribute("aria-pressed"), "false");
+    assert.equal(await painted(page, "--idle-launch"), 0);
+    await chip.click();
+    assert.equal(await painted(page, "--idle-launch"), idle);
+    const height = () => page.locator("#plot canvas").evaluate((canvas) => canvas.clientHeight);
+    const before = await height(), toggle = page.locator(".fold .toggle", { hasText: "GPU 0" });
+    await toggle.click();
+    assert.equal(await toggle.getAttribute("aria-expanded"), "false");
+    assert.ok(await height() < before - 60);
+    assert.equal(await painted(page, "--c-gemm") > 0, true, "the stages are still drawn");
+    assert.ok(await page.locator("#timeline-legend li", { hasText: "idle: launch" }).isVisible());
+    await close();
+  },
+  async "copies and graph launches have lanes of their own"() {
+    const { page, close } = await open("vllm");
+    const graphs = await painted(page, "--c-graph");
+    await page.locator(".fold .chip", { hasText: "graphs" }).click();
+    assert.ok(graphs - await painted(page, "--c-graph") > 500, `${graphs} pixels`);
+    assert.equal(await page.locator(".fold .chip", { hasText: "copies" }).count(), 1);
+    assert.ok(await page.locator("#stages .steps g").count() > 20, "requests and tokens of the engine's steps");
+    await close();
+  },
+  async "a step has a number and a link, and the position is in the address"() {
+    const { page, close } = await open("llama4", {}, "#step=decode.3");
+    assert.match(await page.locator("#timeline-item").textContent(), /^step 3 of decode\n/);
+    const third = await view(page);
+    await page.locator("#plot").focus();
+    await page.keyboard.press("ArrowRight");
+    await page.waitForFunction(() => /^#t=\d+_\d+/.test(location.hash));
+    const address = await page.evaluate(() => location.hash);
+    await close();
+    const again = await open("llama4", {}, address);
+    await settled(again.page);
+    const moved = await view(again.page);
+    assert.ok(moved[0] > third[0] && Math.abs((moved[1] - moved[0]) - (third[1] - third[0])) < 3, `${third} ${moved}`);
+    await again.close();
+  },
+  async "a span of time has totals by kernel, family and cause"() {
+    const { page, close } = await open("llama4");
+    await page.locator("#plot").focus();
+    await page.keyboard.press("0");
+    await page.keyboard.press("s");
+    const head = await page.locator(".span-head").textContent();
+    assert.match(head, /3,5\d\d GPU operations, .+ idle for .+ms/);
+    // The whole run has the totals of the kernel table.
+    const kernel = page.locator("#timeline-span table").nth(0).locator("tbody tr").first();
+    const row = page.locator("#kernel-table tbody tr").first();
+    assert.equal(await kernel.locator("th").textContent(), await row.locator("th").textContent());
+    assert.equal(await kernel.locator("td").first().textContent(), (await row.locator("td").nth(2).textContent()) + " ms");
+    assert.match(await page.locator("#timeline-span table").nth(1).textContent(), /gemm/);
+    assert.match(await page.locator("#timeline-span table").nth(2).textContent(), /idle: launch/);
+    await page.keyboard.press("Escape");
+    assert.ok(await page.locator("#timeline-span").isHidden());
+    const box = await page.locator("#plot canvas").boundingBox();
+    await page.keyboard.down("Shift");
+    await page.mouse.move(box.x + 400, box.y + 60);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 700, box.y + 60, { steps: 4 });
+    await page.mouse.up();
+    await page.keyboard.up("Shift");
+    const before = await view(page);
+    assert.ok(await page.locator("#timeline-span").isVisible(), "a drag with Shift selects");
+    await page.locator("#timeline-span button", { hasText: "Zoom to it" }).click();
+    assert.ok(await length(page) < (before[1] - before[0]) / 2);
+    await page.locator("#timeline-span button", { hasText: "Clear" }).click();
+    await page.locator("#select-mode").click();
+    await page.mouse.move(box.x + 400, box.y + 60);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 600, box.y + 60, { steps: 4 });
+    await page.mouse.up();
+    assert.ok(await page.locator("#timeline-span").isVisible(), "the button Select selects too");
+    await close();
+  },
+  async "search goes to the next and the previous item"() {
+    const { page, close } = await open("llama4");
+    await page.locator("#plot").focus();
+    await page.keyboard.press("/");
+    await page.keyboard.type("nvjet tnt");
+    const found = page.locator("#timeline-found");
+    assert.match(await found.textContent(), /^[\d,]+ found$/);
+    await page.keyboard.press("Enter");
+    const first = await found.textContent(), item = page.locator("#timeline-item");
+    assert.match(first, /^\d[\d,]* of \d/);
+    assert.match(await item.textContent(), /^nvjet/);
+    const at = await item.textContent();
+    await page.keyboard.press("Enter");
+    assert.notEqual(await item.textContent(), at);
+    await page.keyboard.press("Shift+Enter");
+    assert.equal(await found.textContent(), first);
+    assert.equal(await item.textContent(), at);
+    await page.fill("#timeline-search", "no such name");
+    assert.equal(await found.textContent(), "nothing found");
+    await page.keyboard.press("Escape");
+    assert.ok(await page.locator("#clear-mark").isHidden());
+    await close();
+  },
+  async "the selected kernel has its details, and ? lists the keys"() {
+    const { page, close } = await open("llama4");
+    await page.locator("#kernel-table tbody button").first().click();
+    await page.locator("#kernel-table tr.full button").click();
+    const detail = await page.locator("#timeline-detail").textContent();
+    for (const part of ["Duration", "Grid", "Block", "Registers", "Launch", "Ranges", "decode_step", "Counters"]) assert.ok(detail.includes(part), `${part}: ${detail}`);
+    await page.keyboard.press("?");
+    assert.ok(await page.locator("#timeline-keys").isVisible());
+    await page.keyboard.press("Escape");
+    assert.ok(await page.locator("#timeline-keys").isHidden());
+    await close();
+  },
+  async "dots of the roofline name their kernel and lead to it"() {
+    const { page, close } = await open("llama4");
+    const dot = page.locator(".roofline .dot").nth(1), name = (await dot.locator("title").textContent()).split("\n")[0];
+    await page.locator(".roofline .dot").first().focus();
+    await page.keyboard.press("ArrowRight");
+    assert.ok((await page.locator("#roofline-item").textContent()).startsWith(name));
+    await page.keyboard.press("Enter");
+    assert.ok((await page.locator("#timeline-item").textContent()).startsWith(name));
+    const grid = (await dot.getAttribute("data-shape")).split(",").slice(0, 3).join(" × ");
+    assert.ok((await page.locator("#timeline-detail").textContent()).includes("Grid" + grid), "the launch has the shape of the dot");
+    assert.equal(await page.locator(".roofline .stage-point").count(), 2);
+    assert.ok(await page.locator("#roofline details tbody tr").count() > 10);
+    await close();
+  },
+  async "findings come first, with evidence and an action to copy"() {
+    const { page, close } = await open("dsocr2", { permissions: ["clipboard-read", "clipboard-write"] });
+    assert.equal(await page.locator("main section").first().getAttribute("id"), "findings");
+    const finding = page.locator("#findings li").first();
+    const [bar, gain] = await Promise.all([".proof .bar span", ".proof .gain i"].map((part) => finding.locator(part).first().boundingBox()));
+    assert.ok(bar.width > 5 && gain.width > 100, "the evidence is drawn");
+    assert.ok(await finding.locator(".cut rect").count() > 24);
+    assert.ok((await finding.boundingBox()).y < 700, "it is on the first screen");
+    await finding.locator(".copy").click();
+    await page.waitForFunction(() => document.querySelector(".copy").textContent === "Copied");
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await finding.locator(".action span").textContent());
+    const flame = page.locator(".flame li").filter({ has: page.locator("li") }).first(), child = flame.locator("li").first();
+    const narrow = (await child.boundingBox()).width;
+    await child.locator("button").first().click();
+    assert.ok((await child.boundingBox()).width >= narrow);
+    assert.ok(await child.evaluate((item) => item.classList.contains("wide")));
+    await close();
+  },
+  async "a comparison has both sides, sorts, and fits a phone"() {
+    const { page, close } = await open("compare", { viewport: { width: 390, height: 844 } });
+    assert.ok(await tooWide(page) <= 0, "too wide");
+    assert.ok(await page.locator(".side .bar").count() >= 4);
+    const table = page.locator(".sortable table").first(), cells = async () => (await table.locator("tbody tr td:nth-child(3)").allTextContents()).map(parseFloat);
+    const head = table.locator("thead th").nth(2);
+    await head.locator("button").click();
+    const down = await cells();
+    assert.ok(down.length > 2);
+    assert.deepEqual(down, [...down].sort((a, b) => b - a));
+    assert.equal(await head.getAttribute("aria-sort"), "descending");
+    await head.locator("button").click();
+    assert.deepEqual(await cells(), [...down].sort((a, b) => a - b));
+    await close();
+  },
+  async "text has contrast in light and dark"() {
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, close } = await open("dsocr2", { colorScheme });
+      const low = await page.evaluate(() => {
+        const style = getComputedStyle(document.documentElement), color = (name) => style.getPropertyValue(name).trim();
+        const light = (hex) => {
+          const full = hex.length === 4 ? [...hex.slice(1)].map((d) => d + d).join("") : hex.slice(1);
+          const [r, g, b] = [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const ratio = (a, b) => { const [x, y] = [light(color(a)), light(color(b))].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+        const pairs = ["--text", "--soft", "--accent", "--warn"].flatMap((ink) => [[ink, "--bg"], [ink, "--panel"]]);
+        return pairs.filter(([ink, ground]) => ratio(ink, ground) < 4.5).map((pair) => pair.join(" on "));
+      });
+      assert.deepEqual(low, [], colorScheme);
+      await close();
+    }
+  },
   async "hostile names stay text"() {
     const { page, close } = await open("hostile");
     await page.locator("#plot").focus();
@@ -129,7 +325,7 @@ const tests = {
     assert.equal(await page.locator("script").count(), 4);
     assert.equal(await page.locator("img, iframe, object").count(), 0);
     assert.match((await column(page, 1)).join("\n"), /<script>window.hacked=1<\/script>/);
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    const wide = await tooWide(page);
     assert.ok(wide <= 0, `the page is ${wide} px too wide`);
     await close();
   },
@@ -172,7 +368,7 @@ const tests = {
   },
   async "it fits a phone, in the dark, and on paper"() {
     const { page, close } = await open("llama4", { viewport: { width: 390, height: 844 }, colorScheme: "dark", hasTouch: true });
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    const wide = await tooWide(page);
     assert.ok(wide <= 0, `the page is ${wide} px too wide`);
     const background = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     assert.notEqual(background, "rgb(255, 255, 255)");

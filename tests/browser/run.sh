@@ -29,7 +29,7 @@ fi
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
 cd "$root"
-cargo build --quiet --package roofgap-report --example render
+cargo build --quiet --package roofgap-report --examples
 cargo build --quiet --package roofgap-synth --example synth
 target=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 node "$here/hostile.mjs" > "$pages/hostile.json"
@@ -37,6 +37,9 @@ node "$here/hostile.mjs" > "$pages/hostile.json"
 "$target/synth" nsys 400000 "$pages/merged.sqlite" devices=2 streams=3
 "$target/render" "$pages/dsocr2" fixtures/h200/dsocr2.sqlite.gz
 "$target/render" "$pages/llama4" fixtures/h200/llama4.sqlite.gz fixtures/ncu/llama4_light_raw_base.csv.gz
+"$target/render" "$pages/vllm" fixtures/vllm/vllm_dense_graph.sqlite.gz
+mkdir "$pages/compare"
+"$target/compare" "$pages/compare/report.html" fixtures/h200/llama4.sqlite.gz fixtures/h200/dsocr2.sqlite.gz
 "$target/render" "$pages/summary" fixtures/h200/llama4_cuda_gpu_kern_sum.csv.gz
 "$target/render" "$pages/hostile" "$pages/hostile.json"
 "$target/render" "$pages/large" "$pages/large.sqlite"

@@ -1,11 +1,18 @@
 //! A comparison as one HTML page that needs no network.
 
+use super::sides::{SideBar, sides};
 use super::view::{SUM, Size, StageView, View, signed_ms};
 use crate::html::markup::visible_text;
+use crate::html::{STYLE, base64};
+use crate::view::numbers::time;
+use crate::view::table::Table;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use roofgap_analyze::compare::Comparison;
+use roofgap_analyze::compare::{Comparison, StageChange};
+use sha2::{Digest, Sha256};
 
-const STYLE: &str = include_str!("style.css");
+/// Styles of this page, after those of the report.
+const OWN_STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("sort.js");
 
 /// Renders a comparison as HTML.
 pub fn html(comparison: &Comparison) -> String {
@@ -15,47 +22,119 @@ pub fn html(comparison: &Comparison) -> String {
     };
     let view = View::of(comparison, size);
     let (base, head) = (&comparison.base.title, &comparison.head.title);
-    let page = html! {
+    let hash = base64(&Sha256::digest(SCRIPT.as_bytes()));
+    let policy =
+        format!("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash}'");
+    let body = html! {
+        main {
+            p.kicker { "roofgap compare" }
+            @if let Some(alarm) = &view.alarm { p.alarm role="alert" { (alarm) } }
+            h1 { (view.headline) }
+            p { "base " b { (base) } ", head " b { (head) } }
+            (list(&view.differences))
+            (list(&view.one_sided))
+            @if !view.gates.is_empty() { section { h2 { "Gates" } (view.gates.html()) } }
+            @for (view, change) in view.stages.iter().zip(&comparison.stages) { (stage(view, change)) }
+            @if !view.kernels.is_empty() { section { h2 { "Kernels of the whole trace that changed" } (sortable(&view.kernels)) } }
+            (list(&view.renamed))
+        }
+    };
+    html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta name="viewport" content="width=device-width";
-                title { "roofgap: " (head) " against " (base) }
-                style { (PreEscaped(STYLE)) }
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="referrer" content="no-referrer";
+                title { (visible_text(&format!("{head} against {base} · roofgap"))) }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) (PreEscaped(OWN_STYLE)) }
             }
-            body { main {
-                h1 { (view.headline) }
-                p { "base " b { (base) } ", head " b { (head) } }
-                @if let Some(alarm) = &view.alarm { p.alarm { (alarm) } }
-                (list(&view.differences))
-                (list(&view.one_sided))
-                @if !view.gates.is_empty() { h2 { "Gates" } (view.gates.html()) }
-                @for view in &view.stages { (stage(view)) }
-                @if !view.kernels.is_empty() { h2 { "Kernels of the whole trace that changed" } (view.kernels.html()) }
-                (list(&view.renamed))
-            } }
+            body {
+                (PreEscaped(visible_text(&body.into_string())))
+                script { (PreEscaped(SCRIPT)) }
+            }
         }
         "\n"
-    };
-    visible_text(&page.into_string())
+    }
+    .into_string()
 }
 
-fn stage(stage: &StageView) -> Markup {
+fn stage(stage: &StageView, change: &StageChange) -> Markup {
     html! {
-        h2 { (stage.name) }
-        p { (stage.sentence) }
-        (stage.numbers.html())
-        p.small { (stage.noise) }
-        @if let Some(why) = &stage.why_no_parts { p { "No breakdown of the change: " (why) } }
-        @if !stage.bars.is_empty() { h3 { "Breakdown of the change of wall time" } (bars(&stage.bars)) }
-        @if !stage.kernels.is_empty() { h3 { "Kernels that changed" } (stage.kernels.html()) }
-        (list(&stage.renamed))
+        section {
+            h2 { (stage.name) }
+            p { (stage.sentence) }
+            @if let Some((what, bars)) = sides(change) {
+                @for bar in &bars { (side(what, bar)) }
+                @let parts = bars.iter().flat_map(|bar| &bar.parts).map(|part| part.0);
+                (legend(parts.collect()))
+            }
+            (stage.numbers.html())
+            p.hint { (stage.noise) }
+            @if let Some(why) = &stage.why_no_parts { p { "No breakdown of the change: " (why) } }
+            @if !stage.bars.is_empty() { h3 { "Breakdown of the change of wall time" } (deltas(&stage.bars)) }
+            @if !stage.kernels.is_empty() {
+                h3 { "Kernels that changed" }
+                (sortable(&stage.kernels))
+                @if stage.more_kernels > 0 { p.hint { (stage.more_kernels) " more are in the JSON." } }
+            }
+            (list(&stage.renamed))
+        }
     }
 }
 
+/// Renders the bar of one side.
+fn side(what: &str, bar: &SideBar) -> Markup {
+    let share = |ns: i64| 100.0 * ns as f64 / bar.total_ns.max(1) as f64;
+    let parts: Vec<String> = bar
+        .parts
+        .iter()
+        .map(|(part, ns)| format!("{} {:.1} %", part.name, share(*ns)))
+        .collect();
+    let label = format!(
+        "{} {what} {}{}{}",
+        bar.label,
+        time(bar.total_ns),
+        if parts.is_empty() { "" } else { ": " },
+        parts.join(", ")
+    );
+    html! {
+        div.side {
+            b { (bar.label) }
+            div.bar role="img" aria-label=(label) style=(format!("width:{:.3}%", bar.width_pct)) {
+                @if bar.parts.is_empty() { span.unknown style="flex:1" {} }
+                @for (part, ns) in &bar.parts {
+                    span class=(part.class) style=(format!("flex:{:.4}", share(*ns))) title=(format!("{}: {}, {:.1} %", part.name, time(*ns), share(*ns))) {}
+                }
+            }
+            span.n { (time(bar.total_ns)) }
+        }
+    }
+}
+
+fn legend(mut parts: Vec<&'static crate::view::stages::TimePart>) -> Markup {
+    let mut seen = Vec::new();
+    parts.retain(|part| {
+        let new = !seen.contains(&part.class);
+        seen.push(part.class);
+        new
+    });
+    html! {
+        @if !parts.is_empty() {
+            ul.legend { @for part in parts { li { i class=(part.class) {} (part.name) " " small { (part.meaning) } } } }
+        }
+    }
+}
+
+fn sortable(table: &Table) -> Markup {
+    html! { div.sortable { (table.html()) } }
+}
+
 /// Renders bars to the left (less) and to the right (more) of a middle line.
-fn bars(parts: &[(String, i64)]) -> Markup {
+fn deltas(parts: &[(String, i64)]) -> Markup {
     let widest = parts
         .iter()
         .map(|part| part.1.unsigned_abs())
@@ -68,16 +147,16 @@ fn bars(parts: &[(String, i64)]) -> Markup {
         format!("left:{left:.2}%;width:{width:.2}%")
     };
     html! {
-        table.bars { tbody {
+        div.scroll { table.delta-table { tbody {
             @for (name, delta) in parts {
                 tr {
-                    td { (name) }
+                    th scope="row" { (name) }
                     td.n { (signed_ms(*delta)) " ms" }
-                    td.bar { i class=(if *delta < 0 { "less" } else { "more" }) style=(bar(*delta)) {} }
+                    td { span.delta { i class=(if *delta < 0 { "less" } else { "more" }) style=(bar(*delta)) {} } }
                 }
             }
-            tr.sum { td { (SUM) } td.n { (signed_ms(parts.iter().map(|part| part.1).sum())) " ms" } td {} }
-        } }
+            tr.sum { th scope="row" { (SUM) } td.n { (signed_ms(parts.iter().map(|part| part.1).sum())) " ms" } td {} }
+        } } }
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! - `view`: rows and sentences that all forms render
 //! - `sentences`: the sentences above the tables
-//! - `text`, `markdown`, `html`: the forms
+//! - `text`, `markdown`, `html`: the forms; `sides`: the bars of base and head
 
 mod html;
 mod markdown;
 mod sentences;
+mod sides;
 mod text;
 mod view;
 

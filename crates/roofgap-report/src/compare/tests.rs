@@ -137,11 +137,45 @@ fn the_page_stands_alone() {
     let page = html(&comparison("5%"));
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     assert!(page.contains("BROKEN"));
-    for outside in ["<script", "<b>|", "http:", "https:", "<link", "@import", "src="] {
+    assert_eq!(
+        page.matches("<script").count(),
+        1,
+        "only the script of the page itself"
+    );
+    let (_, script) = page.split_once("<script>").unwrap();
+    let (script, _) = script.split_once("</script>").unwrap();
+    use sha2::Digest;
+    let hash = crate::html::base64(&sha2::Sha256::digest(script.as_bytes()));
+    assert!(page.contains(&format!("script-src 'sha256-{hash}'")));
+    for outside in ["<b>|", "http:", "https:", "stylesheet", "@import", "src="] {
         assert!(!page.contains(outside), "{outside}");
     }
     let opened = page.matches("<table").count();
     assert_eq!(opened, page.matches("</table>").count());
+}
+
+#[test]
+fn the_page_shows_both_sides_of_a_stage_with_one_scale() {
+    let base = real();
+    let mut head = base.clone();
+    for stage in &mut head.stages {
+        stage.wall_ns *= 2;
+    }
+    let comparison = between(&base, &head, "5%");
+    let page = html(&comparison);
+    for part in [
+        "style=\"width:50.000%\"",
+        "style=\"width:100.000%\"",
+        "aria-label=\"base wall time 71.6 ms: GPU busy",
+        "aria-label=\"head wall time 143.2 ms: GPU busy",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let alarm = |page: &str| page.find("class=\"alarm\"");
+    assert_eq!(alarm(&page), None);
+    head.devices[0].name = Some("NVIDIA L4".into());
+    let page = html(&between(&base, &head, "5%"));
+    assert!(alarm(&page).unwrap() < page.find("<h1>").unwrap());
 }
 
 #[test]

@@ -18,7 +18,22 @@ class Reader {
     return value;
   }
   column(into) {
-    for (let i = 0; i < into.length; i++) into[i] = this.next();
+    const bytes = this.bytes;
+    let at = this.at;
+    for (let i = 0; i < into.length; i++) {
+      let byte = bytes[at++], value = byte;
+      if (byte > 127) {
+        value &= 127;
+        let scale = 128;
+        do {
+          byte = bytes[at++];
+          value += (byte & 127) * scale;
+          scale *= 128;
+        } while (byte > 127);
+      }
+      into[i] = value;
+    }
+    this.at = at;
     return into;
   }
 }
@@ -34,10 +49,10 @@ function decodeLane(reader, meta) {
   for (let i = 0; i < n; i++) name[i] -= 1;
   let link = null, shape = null;
   if (meta.group === "streams") {
-    link = new Int32Array(n);
+    link = reader.column(new Float64Array(n));
     let last = 0;
     for (let i = 0; i < n; i++) {
-      const zigzag = reader.next();
+      const zigzag = link[i];
       last += zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
       link[i] = last - 1;
     }

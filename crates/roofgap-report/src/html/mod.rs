@@ -31,12 +31,15 @@ use crate::view;
 use crate::view::provenance::missing;
 use crate::view::table::cut;
 use crate::view::{gpu_work, job};
+pub(crate) use pack::base64;
+
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use roofgap_analyze::{About, Analysis, RequestStats, call_tree, idle_parts};
 use sha2::{Digest, Sha256};
 
-const STYLE: &str = include_str!("style.css");
+/// Styles of the report, which the page of a comparison shares.
+pub(crate) const STYLE: &str = include_str!("style.css");
 /// The scripts, in the order in which they run; each is a part of one strict function.
 const SCRIPTS: [&str; 10] = [
     include_str!("columns.js"),

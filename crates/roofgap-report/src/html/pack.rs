@@ -27,13 +27,13 @@ impl Packer {
     }
 
     /// Encodes all numbers as base64.
-    pub(super) fn base64(&self) -> String {
+    pub(crate) fn base64(&self) -> String {
         base64(&self.bytes)
     }
 }
 
 /// Encodes bytes as base64 with padding.
-pub(super) fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letter = |v: u32| char::from(LETTERS[(v & 63) as usize]);
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -41,13 +41,13 @@ function addDerivedLanes(data) {
     for (const lane of lanes) {
       if (lane.group !== "streams" || lane.section !== at) continue;
       for (let i = 0; i < lane.n; i++) {
-        const name = lane.name[i], link = lane.link[i];
-        const span = { start: lane.start[i], length: lane.length[i], name, origin: { lane, i } };
-        if (name >= 0 && transfers.has(classes[name])) copies.push(span);
-        else if (name >= 0 && classes[name] === graph) launches.set(`${lane.label} ${i}`, { ...span, color: graph, text: "graph" });
-        if (link < 0 || !graphCalls.has(link)) continue;
+        const name = lane.name[i], link = lane.link[i], kind = name < 0 ? -1 : classes[name];
+        const span = () => ({ start: lane.start[i], length: lane.length[i], name, origin: { lane, i } });
+        if (transfers.has(kind)) copies.push(span());
+        else if (kind === graph) launches.set(`${lane.label} ${i}`, { ...span(), color: graph, text: "graph" });
+        if (!graphCalls.size || link < 0 || !graphCalls.has(link)) continue;
         const known = launches.get(link), end = lane.start[i] + lane.length[i];
-        if (!known) launches.set(link, { ...span, name: graphCalls.get(link), color: graph, ops: 1 });
+        if (!known) launches.set(link, { ...span(), name: graphCalls.get(link), color: graph, ops: 1 });
         else { known.length = Math.max(known.start + known.length, end) - known.start; known.ops += 1; }
       }
     }

@@ -18,7 +18,7 @@ use thiserror::Error;
 const MOST: usize = 320_000;
 
 /// The most parts of gaps drawn one by one.
-const MOST_GAPS: usize = 260_000;
+const MOST_GAPS: usize = 320_000;
 
 /// The most ranges, and the most operators of a framework, drawn one by one.
 const MOST_RANGES: usize = 60_000;
