@@ -71,10 +71,16 @@ def main():
         if step_ns:
             ours, theirs = watched["generated_tokens"] / step_ns * 1e9, watched["generated_tokens"] / sum(watched["seconds"])
             print(f"        generated tokens/s: {ours:.0f} by the steps, {theirs:.0f} by the program ({ours / theirs:.3f})")
+        span = (metrics.get("serving") or {}).get("span_ns")
+        if span and watched.get("total_seconds"):
+            ours, theirs = watched["generated_tokens"] / span * 1e9, watched["generated_tokens"] / watched["total_seconds"]
+            check(abs(ours / theirs - 1) <= 0.02, f"generated tokens/s: {ours:.0f} over the span of the steps, {theirs:.0f} by the program ({ours / theirs:.3f})")
         if unwatched:
             print(f"        watched / unwatched, last round: {watched['seconds'][-1] / unwatched['seconds'][-1]:.3f}")
     totals = metrics.get("totals") or {}
-    print(f"        {totals.get('kernel_count')} kernels in all; losses: {metrics.get('losses')}")
+    lost = {loss["id"]: loss["count"] for loss in metrics.get("losses", [])}
+    kernels = totals.get("kernel_count") or 0
+    check(lost.get("launch_without_kernel", 0) <= kernels / 1000, f"{kernels} kernels in all; losses: {lost}")
     if failures:
         print(f"{len(failures)} checks failed", file=sys.stderr)
     return 1 if failures else 0

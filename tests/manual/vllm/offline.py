@@ -14,7 +14,7 @@ number = lambda name, default: int(os.environ.get(name, default))  # noqa: E731
 def main():
     from vllm import LLM, SamplingParams
 
-    requests, prompt, tokens, rounds = number("REQUESTS", 16), number("PROMPT", 128), number("TOKENS", 64), number("ROUNDS", 2)
+    requests, prompt, tokens, rounds = number("REQUESTS", 16), number("PROMPT", 128), number("TOKENS", 64), number("ROUNDS", 8)
     folder = tempfile.mkdtemp()
     config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../crates/roofgap-analyze/presets/qwen3_1_7b.json")
     with open(config, encoding="utf-8") as source, open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as target:
@@ -32,17 +32,20 @@ def main():
     choice = random.Random(0)
     sampling = SamplingParams(max_tokens=tokens, ignore_eos=True, detokenize=False, temperature=0.0)
     seconds, generated = [], 0
+    start = time.perf_counter()
     for _ in range(rounds):
         batch = [{"prompt_token_ids": [choice.randrange(1000, 100000) for _ in range(prompt)]} for _ in range(requests)]
         began = time.perf_counter()
         outputs = llm.generate(batch, sampling, use_tqdm=False)
         seconds.append(time.perf_counter() - began)
         generated += sum(len(output.outputs[0].token_ids) for output in outputs)
+    total = time.perf_counter() - start
     figures = {
         "requests": requests * rounds,
         "prompt_tokens": requests * prompt * rounds,
         "generated_tokens": generated,
         "seconds": seconds,
+        "total_seconds": total,
         "tokens_per_s": [requests * tokens / second for second in seconds],
     }
     print("FIGURES " + json.dumps(figures), flush=True)
