@@ -13,6 +13,7 @@
 //! | `pool` | buffers for CUPTI |
 //! | `gpu` | set-up of CUPTI and its callbacks |
 //! | `calls` | selection of CUDA calls |
+//! | `graph_nodes` | nodes of CUDA graphs as they are created |
 //! | `device` | facts of a GPU from the driver |
 //! | `transcode` | CUPTI records to capture records |
 //! | `output` | the output file |
@@ -28,6 +29,7 @@ pub(crate) mod descriptor;
 pub(crate) mod device;
 pub(crate) mod duty;
 pub(crate) mod gpu;
+pub(crate) mod graph_nodes;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod output;

@@ -2,6 +2,7 @@
 
 use super::annotations::Annotations;
 use super::demangle::demangle;
+use super::graph_nodes::NodeRanges;
 use super::identity::Identity;
 use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
@@ -115,6 +116,7 @@ struct Capture<'t> {
     process: ProcessId,
     who: Identity,
     annotations: Annotations,
+    nodes: NodeRanges,
     texts: FxHashMap<u32, NameId>,
     shapes: FxHashMap<u32, (NameId, ShapeId)>,
     streams: FxHashMap<u32, (DeviceId, u32)>,
@@ -141,6 +143,7 @@ impl<'t> Capture<'t> {
             process: trace.add_process(header.pid, ""),
             who: Identity::default(),
             annotations: Annotations::default(),
+            nodes: NodeRanges::default(),
             texts: FxHashMap::default(),
             shapes: FxHashMap::default(),
             streams: FxHashMap::default(),
@@ -200,6 +203,7 @@ impl<'t> Capture<'t> {
                 self.last = self.last.max(end.at as Ns);
                 self.annotations.end(end);
             }
+            Record::GraphNode(node) => self.nodes.add(node, &self.annotations),
             Record::TextEntry(entry) => {
                 let text = entry.text.to_str();
                 let readable = demangle(&text);
@@ -405,6 +409,7 @@ impl<'t> Capture<'t> {
         let trace = self.trace;
         self.who.settle_threads(self.process, self.first.1, trace);
         self.who.settle_devices(self.first.0, trace);
+        self.nodes.settle(self.process, &self.annotations, trace);
         self.annotations
             .settle(self.process, self.last, &mut self.who, trace);
         if !self.edges.is_empty() {
@@ -449,7 +454,7 @@ fn loss_kind(id: &str) -> Option<LossKind> {
         }
         "cupti.kind_refused" => LossKind::KindNotRecorded,
         "cupti.foreign_buffer" => LossKind::ToolDropped,
-        "cupti.serial_kernels" => LossKind::ToolWarning,
+        "cupti.serial_kernels" | "cupti.graph_nodes_refused" => LossKind::ToolWarning,
         "cupti.last_flush" | "cupti.no_flush" => LossKind::CaptureCut,
         "process.forked" => LossKind::ForkNotRecorded,
         _ => return None,
