@@ -22,6 +22,8 @@ _lock = threading.Lock()
 # Captures of all threads, while which `Module.__call__` is ours, and the original of it.
 _captures = 0
 _original = None
+# Bound at the first call of a module: torch is not complete when its modules are annotated.
+_is_compiling = None
 
 
 class _ThreadState(threading.local):
@@ -41,15 +43,21 @@ def learn(model):
 @contextlib.contextmanager
 def layer(name):
     """Puts a range around a part of a layer, where this thread captures a graph."""
-    if not (_thread.captures or MODE == "on"):
-        yield
-        return
-    nvtx = sys.modules["torch"].cuda.nvtx
-    nvtx.range_push(PREFIX + name)
+    pushed = (_thread.captures or MODE == "on") and _push(name)
     try:
         yield
     finally:
-        nvtx.range_pop()
+        if pushed:
+            sys.modules["torch"].cuda.nvtx.range_pop()
+
+
+def _push(name):
+    try:
+        sys.modules["torch"].cuda.nvtx.range_push(PREFIX + name)
+    except Exception:
+        # A torch without CUDA has no NVTX.
+        return False
+    return True
 
 
 def patch_graphs(module):
@@ -101,12 +109,27 @@ def _end():
 def _annotated(call):
     @functools.wraps(call)
     def __call__(self, *arguments, **keywords):
-        torch = sys.modules["torch"]
-        if not (_thread.captures or MODE == "on") or torch.compiler.is_compiling():
+        if _is_compiling is None:
+            _bind()
+        if _is_compiling() or not (_thread.captures or MODE == "on"):
             return call(self, *arguments, **keywords)
-        if self not in _names:
-            learn(self)
-        with layer(_names[self]):
+        with layer(_name_of(self)):
             return call(self, *arguments, **keywords)
 
     return __call__
+
+
+def _bind():
+    """Finds the question that a compiler answers while it traces the wrapper, which must find only that call."""
+    global _is_compiling
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    _is_compiling = getattr(compiler, "is_compiling", None) or bool
+
+
+def _name_of(module):
+    try:
+        if module not in _names:
+            learn(module)
+        return _names[module]
+    except Exception:
+        return type(module).__name__

@@ -193,6 +193,15 @@ class LayersTest(ProgramCase):
             ],
         )
 
+    def test_a_torch_without_nvtx_or_odd_modules_still_run(self):
+        broken = "import torch.cuda.nvtx\ndef fail(*arguments): raise RuntimeError('no NVTX')\ntorch.cuda.nvtx.range_push = fail\n"
+        done = self.run_program(broken + CAPTURE, ROOFGAP_LAYERS="on")
+        self.assertEqual((done.stdout, done.stderr), (PRINTED, ""))
+        odd = CAPTURE.replace("model = model()", "model = model()\ndel torch.compiler.is_compiling\ntype(model).named_modules = None")
+        done = self.run_program(odd, ROOFGAP_LAYERS="auto")
+        self.assertEqual((done.stdout, done.stderr), (PRINTED, ""))
+        self.assertEqual(self.lines()[0], "layer:Model")
+
     def test_an_engine_of_another_shape_is_captured_without_names(self):
         done = self.run_program(
             "from vllm.v1.worker.gpu_worker import Worker\n"
