@@ -11,7 +11,7 @@ use crate::stages::{StageIndex, StageSet};
 use crate::timeline::{
     Activity, Contexts, CopyMeter, Launches, NO_CALL, StageMeter, graphs, kernels, operators, range_table,
 };
-use crate::{account, communication, findings, ranks};
+use crate::{account, communication, findings, layers, ranks};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Device, Losses, Ns, OpKind, SourceFormat, Trace};
@@ -69,25 +69,27 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let from = kernel_origin(trace, options);
     let counter_sets = counters::merge(&options.counters);
     // The two sides take about the same time.
-    let ((kernels, mut stages), ((operators, operator_reason), ranges, evidence, communication)) = both(
-        || {
-            let kernels = match from {
-                KernelOrigin::Timeline => kernels::table(trace, 0..trace.ops.len(), &mut naming),
-                KernelOrigin::Summary => kernels::from_totals(trace, &mut naming),
-                KernelOrigin::Counters => counters::alone::kernels(&counter_sets),
-            };
-            (kernels, meter.stages(&mut naming))
-        },
-        || {
-            let evidence = findings::evidence(trace, &index);
-            (
-                operator_table(trace, &index, options),
-                range_table(trace, &index),
-                evidence,
-                communication::table(trace),
-            )
-        },
-    );
+    let ((kernels, mut stages), ((operators, operator_reason), ranges, evidence, communication, by_layer)) =
+        both(
+            || {
+                let kernels = match from {
+                    KernelOrigin::Timeline => kernels::table(trace, 0..trace.ops.len(), &mut naming),
+                    KernelOrigin::Summary => kernels::from_totals(trace, &mut naming),
+                    KernelOrigin::Counters => counters::alone::kernels(&counter_sets),
+                };
+                (kernels, meter.stages(&mut naming))
+            },
+            || {
+                let evidence = findings::evidence(trace, &index);
+                (
+                    operator_table(trace, &index, options),
+                    range_table(trace, &index),
+                    evidence,
+                    communication::table(trace),
+                    layers::table(trace, &index),
+                )
+            },
+        );
     let graphs = graphs::table(trace, 0..trace.ops.len());
     reasons.extend(kernels_reason(trace, from, &kernels, &graphs));
     reasons.extend(
@@ -103,6 +105,8 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         reasons.push(Reason::new(About::Stages, no_stages(trace, from)));
     }
     reasons.extend(operator_reason);
+    let (by_layer, layer_reason) = by_layer;
+    reasons.extend(layer_reason);
     let own_devices = trace.used_devices();
     let counter_devices = counters::alone::devices(&counter_sets);
     let devices: Vec<&Device> = if own_devices.is_empty() {
@@ -119,6 +123,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         stages,
         kernels,
         operators,
+        layers: by_layer,
         ranges,
         overhead: options.overhead.clone(),
         engine: engine(trace, &index, program),

@@ -23,6 +23,7 @@
 //! - `timeline`: launches, idle time, kernels, copies, graphs, operators, ranges;
 //! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
 //! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
+//! - `layers`: kernels by layer of the model;
 //! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side.
@@ -37,6 +38,7 @@ mod account;
 mod analyze;
 mod communication;
 mod job;
+mod layers;
 mod names;
 mod ranks;
 mod rates;

@@ -19,6 +19,7 @@
 //! | `ROOFGAP_NATIVE_DIR` | existing folder for the captures, one file per process: `<pid>-<start>.rgcap` |
 //! | `ROOFGAP_NATIVE_COPIES` | `0` leaves out copies and sets on the GPU (their calls stay) |
 //! | `ROOFGAP_NATIVE_GRAPH` | `node` records each kernel of a graph, `graph` a launch as a whole |
+//! | `ROOFGAP_NATIVE_NODES` | graph nodes are recorded as they are created, so that a kernel of a graph has the ranges of its capture: `always` from the moment CUPTI is loaded, `0` never; default: while GPU work is recorded |
 //! | `ROOFGAP_NATIVE_CALLS` | method of recording CUDA calls: `activity`, `callbacks` or `all`; default: the best available. `launches` records only the entry of calls that start GPU work, `none` no calls |
 //! | `ROOFGAP_NATIVE_FLUSH_MS` | interval of CUPTI flushes, ms; default 1000, 0 for none |
 //! | `ROOFGAP_NATIVE_DORMANT` | records no GPU work until it is requested: `1` loads CUPTI at the start, `lazy` on the first request |

@@ -135,6 +135,7 @@ impl Summary {
                 self.windows.push((window.on == 1, window.at));
                 "window"
             }
+            Record::GraphNode(_) => "graph_node",
             Record::Malformed(_) => "malformed",
             Record::Unknown(_) => "unknown",
             _ => "other",

@@ -5,7 +5,7 @@
 
 use crate::field::{Sink, put_varint};
 use crate::nvtx::NvtxEvent;
-use crate::record::{Call, NvtxEnd, NvtxPop, Thread};
+use crate::record::{Call, GraphNode, NvtxEnd, NvtxPop, Thread};
 
 /// Largest length of a [`RecordHead`], bytes.
 pub const HEAD_MAX: usize = 48;
@@ -73,6 +73,7 @@ fixed! {
     Thread, 16;
     NvtxPop, 16;
     NvtxEnd, 20;
+    GraphNode, 20;
 }
 
 #[cfg(test)]
@@ -129,5 +130,11 @@ mod tests {
             end: 6,
         };
         assert_eq!(call.encode_head().as_bytes(), encoded(Record::Call(call)));
+        let node = GraphNode {
+            tid,
+            node: 1 << 40,
+            original: 7,
+        };
+        assert_eq!(node.encode_head().as_bytes(), encoded(Record::GraphNode(node)));
     }
 }

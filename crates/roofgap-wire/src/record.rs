@@ -375,6 +375,16 @@ records! {
         /// Time, ns: after recording began, or before it ended.
         at: u64,
     }
+    /// A node of a CUDA graph, created while the ranges that are open on its thread at this place of the file were open, or
+    /// cloned from another node.
+    30 GraphNode {
+        /// Thread id of the operating system.
+        tid: u32,
+        /// Graph node id, as [`Kernel`] has it.
+        node: u64,
+        /// Node from which it was cloned, 0 for none.
+        original: u64,
+    }
     /// A variable by which the launcher of a distributed job tells the process its place, such as `RANK`.
     40 LauncherVariable<'a> {
         /// Value.

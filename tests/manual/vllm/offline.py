@@ -11,6 +11,17 @@ import time
 number = lambda name, default: int(os.environ.get(name, default))  # noqa: E731
 
 
+def compilation():
+    """Returns the options of compilation and graphs that the environment sets."""
+    options = {}
+    if os.environ.get("COMPILE") == "0":
+        # Every module runs, and graphs are of the whole model.
+        options.update(mode=0, cudagraph_mode="FULL")
+    if os.environ.get("SIZES"):
+        options["cudagraph_capture_sizes"] = [int(size) for size in os.environ["SIZES"].split(",")]
+    return {"compilation_config": options} if options else {}
+
+
 def main():
     from vllm import LLM, SamplingParams
 
@@ -28,6 +39,7 @@ def main():
         max_model_len=2048,
         gpu_memory_utilization=0.3,
         seed=0,
+        **compilation(),
     )
     choice = random.Random(0)
     sampling = SamplingParams(max_tokens=tokens, ignore_eos=True, detokenize=False, temperature=0.0)

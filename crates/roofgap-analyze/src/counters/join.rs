@@ -225,6 +225,7 @@ impl<'a> Match<'a> {
 fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Measured {
     let own_stage = match group.key.stage {
         NamedPlace::Stage(at) => stages.stages.get(at).map(|rule| rule.name.as_str()),
+        NamedPlace::Step(name) => Some(name),
         NamedPlace::Warmup | NamedPlace::Outside => None,
     };
     let found = Match::find(group, timeline, own_stage);
@@ -262,7 +263,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
     let flops = readings.flops();
     let dram_bytes = readings.dram_bytes;
     let stage = match group.key.stage {
-        NamedPlace::Stage(_) => own_stage,
+        NamedPlace::Stage(_) | NamedPlace::Step(_) => own_stage,
         NamedPlace::Warmup => None,
         NamedPlace::Outside => found.stage(),
     };

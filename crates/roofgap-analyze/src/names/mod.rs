@@ -1,8 +1,9 @@
-//! Kernel names: short name, family, and whether a kernel communicates. Names of operators.
+//! Kernel names: short name, family, and whether a kernel communicates. Names of operators and of modules.
 
 mod communication;
 mod distinct;
 mod family;
+mod module;
 mod operator;
 mod parts;
 mod short;
@@ -14,6 +15,7 @@ pub use family::{Family, family};
 pub use short::short_name;
 
 pub(crate) use distinct::distinct_short_names;
+pub(crate) use module::{ModuleName, layer_kind, module_name};
 pub(crate) use operator::operator_name;
 
 use roofgap_trace::{OpKind, Trace};

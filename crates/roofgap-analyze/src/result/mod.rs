@@ -6,6 +6,7 @@ mod capture;
 mod coverage;
 mod gpu_work;
 mod job;
+mod layers;
 mod per_run;
 mod reason;
 mod stage;
@@ -18,6 +19,7 @@ pub use capture::{
 pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
 pub use job::{Job, MatchedCollectives, Straggler};
+pub use layers::{LayerRow, LayerSpread};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
 pub use stage::{
@@ -53,6 +55,9 @@ pub struct Analysis {
     pub kernels: Vec<Kernel>,
     /// Framework operators, or ranges where there are none, by their own GPU time.
     pub operators: Vec<Operator>,
+    /// Kernels by stage and layer of the model, by kernel time; empty where the capture names no modules.
+    #[serde(default)]
+    pub layers: Vec<LayerRow>,
     /// Hardware counters by kernel and launch shape.
     pub counters: Vec<CounterRow>,
     /// Results of ncu's own rules, suggestions first.

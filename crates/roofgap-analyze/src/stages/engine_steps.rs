@@ -85,11 +85,8 @@ impl EngineSteps {
             stages: Vec::new(),
         };
         for (row, step) in outermost.into_iter().filter(counts) {
-            let (name, kind) = match (step.context.is_present(), step.generation.is_present()) {
-                (true, false) => ("prefill", StageKind::Prefill),
-                (false, true) => ("decode", StageKind::Decode),
-                (true, true) => ("mixed", StageKind::Mixed),
-                (false, false) => continue,
+            let Some((name, kind)) = step.stage() else {
+                continue;
             };
             let at = found.stages.iter().position(|stage| stage.kind == kind);
             let at = at.unwrap_or_else(|| {

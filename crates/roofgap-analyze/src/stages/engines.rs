@@ -164,6 +164,16 @@ impl EngineStep {
         }
     }
 
+    /// Returns name and kind of the stage of the step, by what it scheduled; `None` for a step that scheduled nothing.
+    pub(crate) fn stage(&self) -> Option<(&'static str, StageKind)> {
+        match (self.context.is_present(), self.generation.is_present()) {
+            (true, false) => Some(("prefill", StageKind::Prefill)),
+            (false, true) => Some(("decode", StageKind::Decode)),
+            (true, true) => Some(("mixed", StageKind::Mixed)),
+            (false, false) => None,
+        }
+    }
+
     /// Returns true if the step scheduled nothing.
     pub fn is_empty(&self) -> bool {
         !self.context.is_present() && !self.generation.is_present()

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::engines::EngineStep;
 use roofgap_trace::ncu::NvtxRange;
 use thiserror::Error;
 
@@ -150,6 +151,8 @@ impl Default for StageSet {
 pub enum NamedPlace {
     /// In the stage at this position of the set.
     Stage(usize),
+    /// In a step of an engine, which belongs to the stage of this name.
+    Step(&'static str),
     /// Inside a warm-up.
     Warmup,
     /// In ranges that are not part of a stage, or in none.
@@ -175,7 +178,12 @@ impl StageSet {
         let position = if inside(&self.warmup) {
             self.stages.iter().position(is_warmup).ok_or(NamedPlace::Warmup)
         } else {
-            self.stages.iter().position(holds).ok_or(NamedPlace::Outside)
+            let step = || {
+                let steps = ranges.iter().filter_map(|range| EngineStep::parse(&range.name));
+                let stage = steps.filter_map(|step| step.stage()).next();
+                stage.map_or(NamedPlace::Outside, |(name, _)| NamedPlace::Step(name))
+            };
+            self.stages.iter().position(holds).ok_or_else(step)
         };
         position.map_or_else(|nowhere| nowhere, NamedPlace::Stage)
     }
@@ -229,6 +237,28 @@ mod tests {
         assert!(!m("ab*ba", "", "aba"));
         assert!(m("step [0-9]", "", "step [0-9]"));
         assert!(Pattern::parse("LLM@").is_err());
+    }
+
+    #[test]
+    fn a_launch_in_a_step_of_an_engine_belongs_to_its_stage() {
+        let range = |name: &str| NvtxRange {
+            domain: None,
+            name: name.to_owned(),
+            kind: roofgap_trace::ncu::NvtxKind::PushPop,
+        };
+        let place = |names: &[&str]| {
+            let ranges: Vec<NvtxRange> = names.iter().map(|name| range(name)).collect();
+            StageSet::default().place(&ranges)
+        };
+        let decode = "execute_context_0(0)_generation_4(4)";
+        assert_eq!(place(&[decode]), NamedPlace::Step("decode"));
+        let mixed = "execute_context_1(8)_generation_4(4)";
+        assert_eq!(place(&["forward", mixed]), NamedPlace::Step("mixed"));
+        assert_eq!(place(&["warmup", decode]), NamedPlace::Warmup);
+        assert_eq!(
+            place(&["execute_context_0(0)_generation_0(0)"]),
+            NamedPlace::Outside
+        );
     }
 
     #[test]

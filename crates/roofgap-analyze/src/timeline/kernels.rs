@@ -130,7 +130,7 @@ pub(crate) fn divide(a: i64, b: i64) -> i64 {
 }
 
 /// The median, of an even number the mean of the middle two to the nearest integer.
-fn median(list: &mut [i64]) -> Option<i64> {
+pub(crate) fn median(list: &mut [i64]) -> Option<i64> {
     if list.is_empty() {
         return None;
     }

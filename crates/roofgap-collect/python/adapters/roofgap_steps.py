@@ -12,6 +12,8 @@ import time
 
 # Only a run without a profiler has nobody who reads ranges.
 LABELS = os.environ.get("ROOFGAP_PHASE") != "baseline"
+# Modules get ranges too, by which the kernels of a CUDA graph have layers.
+LAYERS = LABELS and os.environ.get("ROOFGAP_LAYERS") in ("auto", "on")
 _STARTED = time.time()
 # Seconds in which the native collector surely writes what it has; it does so every second.
 FLUSH_S = 1.3
@@ -101,10 +103,27 @@ def warm_up(steps, kind, *methods):
             setattr(kind, name, _in_warmup(steps, original))
 
 
+def before(kind, name, prepare):
+    """Calls `prepare` with the object before a method of a class."""
+    original = getattr(kind, name, None)
+    if original is not None:
+
+        def wrapped(self, *arguments, **keywords):
+            ignoring_errors(prepare, self)
+            return original(self, *arguments, **keywords)
+
+        setattr(kind, name, _as(original, wrapped))
+
+
 def _in_warmup(steps, original):
     def wrapped(*arguments, **keywords):
         return steps.around("warmup", original, *arguments, **keywords)
 
+    return _as(original, wrapped)
+
+
+def _as(original, wrapped):
+    """Makes a wrapper look like its original."""
     for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
         setattr(wrapped, attribute, getattr(original, attribute, None))
     wrapped.__wrapped__ = original

@@ -11,6 +11,8 @@ def patch(module, load):
     kind = module.Worker
     execute, sample = kind.execute_model, getattr(kind, "sample_tokens", None)
     shared.warm_up(steps, kind, "determine_available_memory", "compile_or_warm_up_model")
+    if shared.LAYERS:
+        shared.before(kind, "compile_or_warm_up_model", lambda worker: _name_layers(worker, load))
 
     @functools.wraps(execute)
     def execute_model(self, scheduler_output, *arguments, **keywords):
@@ -43,6 +45,10 @@ def patch(module, load):
             steps.end()
 
     kind.sample_tokens = sample_tokens
+
+
+def _name_layers(worker, load):
+    load("roofgap_vllm_layers").patch_runner(worker.model_runner, worker, load)
 
 
 def name_of(shared, output):

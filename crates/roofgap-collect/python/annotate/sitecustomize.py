@@ -16,6 +16,8 @@ _FILES = {
     "roofgap_annotate": os.path.join(_HERE, "roofgap_annotate.py"),
     "roofgap_probe": os.path.join(_ROOT, "roofgap_probe.py"),
     "roofgap_steps": os.path.join(_ROOT, "adapters", "roofgap_steps.py"),
+    "roofgap_layers": os.path.join(_ROOT, "adapters", "roofgap_layers.py"),
+    "roofgap_vllm_layers": os.path.join(_ROOT, "adapters", "vllm_layers.py"),
 }
 
 
@@ -65,6 +67,19 @@ _AFTER = {
     "tensorrt_llm._torch.pyexecutor.py_executor": _adapter("tensorrt_llm"),
     "torch.distributed.distributed_c10d": _adapter("torch_distributed"),
 }
+
+
+
+def _name_layers():
+    """Adds the modules that name the layers of a model; nobody reads the names in a run without a profiler."""
+    mode = os.environ.get("ROOFGAP_LAYERS", "off")
+    if mode not in ("auto", "on") or os.environ.get("ROOFGAP_PHASE") == "baseline":
+        return
+    _AFTER["torch.cuda.graphs"] = lambda module: _load("roofgap_layers").patch_graphs(module)
+    for runner in ("cuda_graph_runner", "runner.decode_cuda_graph_runner", "runner.prefill_cuda_graph_runner"):
+        _AFTER["sglang.srt.model_executor." + runner] = _adapter("sglang_graphs")
+    if mode == "on":
+        _AFTER["torch.nn.modules.module"] = lambda module: _load("roofgap_layers").patch_modules(module)
 
 
 class _Loader:
@@ -140,5 +155,6 @@ def _chain():
 
 
 if os.environ.get("ROOFGAP_ANNOTATE", "1") != "0":
+    _name_layers()
     sys.meta_path.insert(0, _Finder())
 _chain()

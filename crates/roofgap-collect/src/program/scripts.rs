@@ -28,7 +28,19 @@ const SCRIPTS: &[(&str, &str)] = &[
         "adapters/roofgap_steps.py",
         include_str!("../../python/adapters/roofgap_steps.py"),
     ),
+    (
+        "adapters/roofgap_layers.py",
+        include_str!("../../python/adapters/roofgap_layers.py"),
+    ),
     ("adapters/vllm.py", include_str!("../../python/adapters/vllm.py")),
+    (
+        "adapters/vllm_layers.py",
+        include_str!("../../python/adapters/vllm_layers.py"),
+    ),
+    (
+        "adapters/sglang_graphs.py",
+        include_str!("../../python/adapters/sglang_graphs.py"),
+    ),
     (
         "adapters/sglang.py",
         include_str!("../../python/adapters/sglang.py"),

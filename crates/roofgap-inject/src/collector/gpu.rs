@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::calls::Selection;
-use super::options::{Buffers, Calls};
+use super::options::{Buffers, Calls, Nodes};
 use super::pool::Pool;
 use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, Session, WHOLE_GRAPHS};
-use super::{calls, now, thread};
+use super::{calls, graph_nodes, now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
 
@@ -114,7 +114,7 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
         _ => calls::selected(&api, selection).collect(),
     };
     // Fails only if another thread has begun, which the switch prevents.
-    let _ = session.begin_gpu(Gpu {
+    let begun = session.begin_gpu(Gpu {
         kinds: kinds(session),
         selected,
         entry_only: calls == Calls::Launches,
@@ -125,6 +125,9 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
         options,
         clocks,
     });
+    if let (Ok(gpu), Nodes::Always) = (begun, session.options.nodes) {
+        graph_nodes::set(session, gpu, true);
+    }
 }
 
 /// Sets the attributes of buffers, before the first kind is enabled. A refused one is noted.
@@ -203,6 +206,9 @@ fn set_calls(gpu: &Gpu, on: bool) -> usize {
 /// Begins to record GPU work. Calls come first, so that every kernel has its call.
 pub(crate) fn enable(session: &Session, gpu: &Gpu) {
     let all_calls = set_calls(gpu, true) == 0 && session.options.calls != Calls::None;
+    if session.options.nodes == Nodes::Armed {
+        graph_nodes::set(session, gpu, true);
+    }
     let mut kinds: Vec<(u32, &str)> = Vec::new();
     if !gpu.devices_told.swap(true, Ordering::Relaxed) {
         kinds.push((sys::KIND_DEVICE, "devices"));
@@ -236,6 +242,9 @@ pub(crate) fn disable(session: &Session, gpu: &Gpu) {
     }
     // CUPTI has described the devices by now.
     let _ = gpu.api.disable(sys::KIND_DEVICE);
+    if session.options.nodes == Nodes::Armed {
+        graph_nodes::set(session, gpu, false);
+    }
     if set_calls(gpu, false) == 0 {
         for (kind, _) in ALL_CALLS {
             // Refused where it was not enabled.
@@ -247,10 +256,14 @@ pub(crate) fn disable(session: &Session, gpu: &Gpu) {
     }
 }
 
-/// Handles the entry and the return of a selected call. CUPTI keeps the time of entry in between.
+/// Handles the entry and the return of a selected call, and new nodes of graphs. CUPTI keeps the time of entry in between.
 unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *const c_void) {
     let _ = catch_unwind(|| {
-        // SAFETY: CUPTI passes this struct to callbacks of these two domains, the only ones we enable.
+        if domain == sys::DOMAIN_RESOURCE {
+            // SAFETY: CUPTI's own argument.
+            return unsafe { graph_nodes::on_resource(number, data) };
+        }
+        // SAFETY: CUPTI passes this struct to callbacks of the two domains of calls, the only others we enable.
         let Some(data) = (unsafe { data.cast::<sys::CallbackData>().as_ref() }) else {
             return;
         };

@@ -17,6 +17,7 @@
 //! | `pool` | buffers for CUPTI |
 //! | `gpu` | set-up of CUPTI and its callbacks |
 //! | `calls` | selection of CUDA calls |
+//! | `graph_nodes` | nodes of CUDA graphs as they are created |
 //! | `device` | facts of a GPU from the driver |
 //! | `transcode` | CUPTI records to capture records |
 //! | `output` | the output file |
@@ -35,6 +36,7 @@ pub(crate) mod device;
 pub(crate) mod duty;
 pub(crate) mod flusher;
 pub(crate) mod gpu;
+pub(crate) mod graph_nodes;
 pub(crate) mod launcher;
 pub(crate) mod names;
 pub(crate) mod options;

@@ -15,6 +15,8 @@ pub(crate) struct Options {
     pub(crate) waits: bool,
     /// `ROOFGAP_NATIVE_GRAPH`: `graph` records a graph launch as a whole, `node` (the default) each kernel.
     pub(crate) whole_graphs: bool,
+    /// `ROOFGAP_NATIVE_NODES`: recording of the nodes of graphs as they are created.
+    pub(crate) nodes: Nodes,
     /// `ROOFGAP_NATIVE_CALLS`: method of recording CUDA calls.
     pub(crate) calls: Calls,
     /// `ROOFGAP_NATIVE_FLUSH_MS`: interval of CUPTI flushes; 0 for none.
@@ -33,6 +35,17 @@ pub(crate) struct Options {
     pub(crate) duty: Option<Duty>,
     /// Settings of CUPTI's buffers.
     pub(crate) buffers: Buffers,
+}
+
+/// Recording of the nodes of graphs as they are created, by which a kernel of a graph gets the ranges of its capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nodes {
+    /// `0`: never.
+    Off,
+    /// While GPU work is recorded.
+    Armed,
+    /// `always`: from the moment CUPTI is loaded. Engines capture their graphs as they start.
+    Always,
 }
 
 /// State of CUPTI while a recording that starts dormant waits for its first request.
@@ -138,6 +151,13 @@ impl Options {
             copies: text("ROOFGAP_NATIVE_COPIES").as_deref() != Some("0"),
             waits: text("ROOFGAP_NATIVE_SYNC").as_deref() == Some("1"),
             whole_graphs: text("ROOFGAP_NATIVE_GRAPH").as_deref() == Some("graph"),
+            nodes: match text("ROOFGAP_NATIVE_NODES").as_deref() {
+                // Whole graphs have no kernels.
+                _ if text("ROOFGAP_NATIVE_GRAPH").as_deref() == Some("graph") => Nodes::Off,
+                Some("0") => Nodes::Off,
+                Some("always") => Nodes::Always,
+                _ => Nodes::Armed,
+            },
             calls: match text("ROOFGAP_NATIVE_CALLS").as_deref() {
                 Some("activity") => Calls::Activity,
                 Some("callbacks") => Calls::Callbacks,
@@ -212,6 +232,23 @@ mod tests {
         );
         assert_eq!((options.buffers.size, options.buffers.count), (2 << 20, 96));
         assert!(options.buffers.zeroed);
+        assert_eq!(options.nodes, Nodes::Armed);
+    }
+
+    #[test]
+    fn nodes_of_graphs_are_recorded_as_requested() {
+        let nodes = |value: &str, graph: &str| {
+            let pairs = [
+                ("ROOFGAP_NATIVE_DIR", "/x"),
+                ("ROOFGAP_NATIVE_NODES", value),
+                ("ROOFGAP_NATIVE_GRAPH", graph),
+            ];
+            read(&pairs).unwrap().nodes
+        };
+        assert_eq!(nodes("0", "node"), Nodes::Off);
+        assert_eq!(nodes("always", "node"), Nodes::Always);
+        assert_eq!(nodes("nonsense", "node"), Nodes::Armed);
+        assert_eq!(nodes("always", "graph"), Nodes::Off);
     }
 
     #[test]

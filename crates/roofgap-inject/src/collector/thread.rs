@@ -8,7 +8,7 @@ use super::duty::{self, Cycle, OpenStep};
 use super::now;
 use super::ring::{Pushed, Ring};
 use super::session::{self, Session};
-use roofgap_wire::{Call, EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop, Thread, WindowCause};
+use roofgap_wire::{Call, EventKind, GraphNode, Message, NvtxEnd, NvtxEvent, NvtxPop, Thread, WindowCause};
 
 /// Bytes that pushes leave free for the pops of open ranges.
 const ROOM_FOR_POPS: usize = 8 << 10;
@@ -256,6 +256,18 @@ pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, star
         settle(
             session,
             ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS),
+        );
+    });
+}
+
+/// Records a node of a graph that is created, or cloned from the node `original`.
+pub(crate) fn graph_node(node: u64, original: u64) {
+    with(|session, local, ring| {
+        let tid = local.tid.get();
+        let record = GraphNode { tid, node, original };
+        settle(
+            session,
+            ring.push(record.encode_head().as_bytes(), &[], ROOM_FOR_POPS),
         );
     });
 }

@@ -65,6 +65,7 @@ pub(crate) struct Api {
     enable_callback: Option<sys::EnableCallback>,
     all_sync: Option<sys::SetFlag>,
     callback_name: Option<sys::GetCallbackName>,
+    graph_node_id: Option<sys::GetGraphNodeId>,
     result_string: Option<sys::GetResultString>,
 }
 
@@ -128,6 +129,7 @@ impl Api {
             enable_callback: symbol!(handle, "cuptiEnableCallback", sys::EnableCallback),
             all_sync: symbol!(handle, "cuptiActivityEnableAllSyncRecords", sys::SetFlag),
             callback_name: symbol!(handle, "cuptiGetCallbackName", sys::GetCallbackName),
+            graph_node_id: symbol!(handle, "cuptiGetGraphNodeId", sys::GetGraphNodeId),
             result_string,
         })
     }
@@ -216,6 +218,22 @@ impl Api {
         // SAFETY: the subscriber is the one CUPTI gave us.
         self.enable_callback
             .is_some_and(|set| unsafe { set(u32::from(on), subscriber.0, domain, number) } == sys::SUCCESS)
+    }
+
+    /// Returns true if the nodes of graphs can be told apart.
+    pub(crate) fn can_name_graph_nodes(&self) -> bool {
+        self.enable_callback.is_some() && self.graph_node_id.is_some()
+    }
+
+    /// Returns the id of a graph node, which kernel records carry too.
+    ///
+    /// # Safety
+    /// `node` must be a node that CUPTI passed to the current callback.
+    pub(crate) unsafe fn graph_node_id(&self, node: *mut c_void) -> Option<u64> {
+        let mut id = 0;
+        // SAFETY: as the caller promises; writes one u64.
+        let code = unsafe { (self.graph_node_id?)(node, &raw mut id) };
+        (code == sys::SUCCESS).then_some(id)
     }
 
     /// Starts or stops recording one call.

@@ -26,6 +26,13 @@ pub(crate) const KIND_GRAPH_TRACE: u32 = 51;
 /// Callback domains, for the names of calls.
 pub(crate) const DOMAIN_DRIVER: u32 = 1;
 pub(crate) const DOMAIN_RUNTIME: u32 = 2;
+/// Callback domain of contexts, streams, modules and graphs.
+pub(crate) const DOMAIN_RESOURCE: u32 = 3;
+
+/// A node was added to a graph.
+pub(crate) const GRAPH_NODE_CREATED: u32 = 13;
+/// A node was cloned, as a graph becomes executable.
+pub(crate) const GRAPH_NODE_CLONED: u32 = 20;
 
 /// Length of a buffer for times on the GPU, bytes (`size_t`).
 pub(crate) const ATTR_DEVICE_BUFFER_SIZE: u32 = 0;
@@ -54,6 +61,7 @@ pub(crate) type GetCallbackName = unsafe extern "C" fn(u32, u32, *mut *const c_c
 pub(crate) type GetResultString = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
 pub(crate) type EnableCallback = unsafe extern "C" fn(u32, *mut c_void, u32, u32) -> u32;
 pub(crate) type SetFlag = unsafe extern "C" fn(u8) -> u32;
+pub(crate) type GetGraphNodeId = unsafe extern "C" fn(*mut c_void, *mut u64) -> u32;
 
 pub(crate) type SubscribeNamed =
     unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void, *mut SubscriberParams) -> u32;
@@ -86,6 +94,25 @@ pub(crate) struct CallbackData {
     /// Ours to use between entry and exit.
     pub(crate) ours: *mut u64,
     pub(crate) correlation: u32,
+}
+
+/// Arguments of a callback about a resource.
+#[repr(C)]
+pub(crate) struct ResourceData {
+    _context: usize,
+    _handle: usize,
+    /// For graphs, a [`GraphData`].
+    pub(crate) descriptor: *const c_void,
+}
+
+/// A graph or a node of one.
+#[repr(C)]
+pub(crate) struct GraphData {
+    _graph: usize,
+    _original_graph: usize,
+    pub(crate) node: *mut c_void,
+    /// Set only for a clone.
+    pub(crate) original_node: *mut c_void,
 }
 
 /// A kernel.
@@ -259,6 +286,9 @@ const _: () = {
     assert!(offset_of!(CallbackData, result) == 24);
     assert!(offset_of!(CallbackData, ours) == 56);
     assert!(offset_of!(CallbackData, correlation) == 64);
+    assert!(offset_of!(ResourceData, descriptor) == 16);
+    assert!(offset_of!(GraphData, node) == 16);
+    assert!(offset_of!(GraphData, original_node) == 24);
     assert!(offset_of!(KernelRecord, registers) == 6);
     assert!(offset_of!(KernelRecord, start) == 16);
     assert!(offset_of!(KernelRecord, device) == 40);

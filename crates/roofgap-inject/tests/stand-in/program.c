@@ -122,6 +122,29 @@ static void pop(void) {
     if (core[11]) ((int (*)(void))core[11])();
 }
 
+static void node(uint64_t id, uint64_t original) {
+    void (*run)(uint64_t, uint64_t) = (void (*)(uint64_t, uint64_t))symbol("standin_node");
+    if (run) run(id, original);
+}
+
+/* Captures a graph of three nodes inside ranges of modules, and makes it executable as nodes 1 to 3. */
+static void capture_modules(void) {
+    push("model");
+    push("layer:model.layers.0.mlp");
+    node(101, 0);
+    node(13, 0);
+    pop();
+    push("layer:model.layers.1.mlp");
+    node(102, 0);
+    pop();
+    pop();
+    node(103, 0);
+    for (uint64_t id = 1; id <= 3; id++) {
+        node(id, 0);
+        node(id, 100 + id);
+    }
+}
+
 static uint64_t start_range(const char *text) { return core[5] ? ((uint64_t(*)(const char *))core[5])(text) : 0; }
 
 static void end_range(uint64_t range) {
@@ -376,6 +399,14 @@ int main(int count, char **arguments) {
         if (ask("standin_subscribed")) return 35;
         if (control("roofgap_arm") != 0 || !ask("standin_subscribed")) return 36;
         launch("kernel_seen", 1, 0);
+        puts("done");
+        return 0;
+    }
+    if (!strcmp(how, "modules")) {
+        /* A graph that is captured at the start and replayed once GPU work is recorded. */
+        capture_modules();
+        if (control("roofgap_arm") != 0) return 41;
+        graph(3);
         puts("done");
         return 0;
     }

@@ -128,7 +128,10 @@ impl<'a> Event<'a> {
         }
         filler.rows.known += 1;
         let ignored = match category {
-            Category::Frame => self.name.and_then(frames::kept).is_none(),
+            Category::Frame => {
+                let kept = |name| frames::is_module(name) || frames::kept(name).is_some();
+                !self.name.is_some_and(kept)
+            }
             category => category == Category::Ignored,
         };
         if ignored {
@@ -253,7 +256,14 @@ impl<'a> Event<'a> {
                 }
                 filler.rows.cpu_ops.push(row);
             }
-            Category::Frame => filler.rows.frames.push(row),
+            Category::Frame => {
+                if frames::is_module(name) {
+                    filler.rows.modules.push(row);
+                }
+                if frames::kept(name).is_some() {
+                    filler.rows.frames.push(row);
+                }
+            }
             _ => filler.rows.ranges.push(row),
         }
     }

@@ -103,7 +103,7 @@ pub const FRAMES: &[Frame] = &[
 ];
 
 /// Beginning of the frames of a module's call, which end with the number of the module.
-const MODULE: &str = "nn.Module: ";
+pub const MODULE: &str = "nn.Module: ";
 
 impl Frame {
     /// Finds the frame of a name that the reader gave to a range.
@@ -123,14 +123,28 @@ impl Frame {
     }
 }
 
+/// Returns true for the frame of a module's call, `nn.Module: CLASS_NUMBER`.
+pub(super) fn is_module(raw: &[u8]) -> bool {
+    raw.strip_prefix(MODULE.as_bytes())
+        .is_some_and(|module| class_of(module).is_some())
+}
+
+/// Returns the class of `CLASS_NUMBER`.
+fn class_of(module: &[u8]) -> Option<&[u8]> {
+    let end = module.iter().rposition(|byte| *byte == b'_')?;
+    let (class, number) = module.split_at(end);
+    let numbered = number.len() > 1 && number[1..].iter().all(u8::is_ascii_digit);
+    numbered.then_some(class)
+}
+
 /// Returns the name of a kept frame, `FILE: FUNCTION` or `nn.Module: CLASS`, without folder, line and number; `None` for others.
 pub(super) fn kept(raw: &[u8]) -> Option<String> {
     if let Some(module) = raw.strip_prefix(MODULE.as_bytes()) {
-        let end = module.iter().rposition(|byte| *byte == b'_')?;
-        let (class, number) = module.split_at(end);
-        let numbered = number.len() > 1 && number[1..].iter().all(u8::is_ascii_digit);
+        let class = class_of(module)?;
         let model = |frame: &Frame| frame.file.is_empty() && class.ends_with(frame.function.as_bytes());
-        return (numbered && FRAMES.iter().any(model))
+        return FRAMES
+            .iter()
+            .any(model)
             .then(|| format!("{MODULE}{}", String::from_utf8_lossy(class)));
     }
     let found = FRAMES
@@ -190,6 +204,14 @@ mod tests {
         ] {
             assert_eq!(kept(other.as_bytes()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn modules_are_known_by_their_number() {
+        assert!(is_module(b"nn.Module: Linear_3") && is_module(b"nn.Module: Qwen2ForCausalLM_0"));
+        assert!(
+            !is_module(b"nn.Module: Linear") && !is_module(b"nn.Module: Linear_") && !is_module(b"Linear_3")
+        );
     }
 
     #[test]

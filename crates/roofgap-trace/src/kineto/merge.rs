@@ -8,8 +8,8 @@ use super::sequence::Sequences;
 use super::shapes::Shapes;
 use crate::model::MOST_DEVICES;
 use crate::{
-    Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, Ns, OpKind, Process, ProcessId, Range,
-    RangeStyle, Thread, ThreadId, Trace,
+    Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, Process, ProcessId,
+    Range, RangeStyle, Thread, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -23,6 +23,7 @@ pub(super) struct Merge<'t> {
     first_call: usize,
     first_cpu_op: usize,
     first_range: usize,
+    first_module: usize,
     /// Processes and threads of this file, in the order of their ids.
     processes: Vec<String>,
     threads: Vec<(ThreadKey, ProcessId)>,
@@ -47,6 +48,7 @@ impl<'t> Merge<'t> {
             first_call: trace.calls.len(),
             first_cpu_op: trace.cpu_ops.len(),
             first_range: trace.ranges.rows.len(),
+            first_module: trace.modules.len(),
             trace,
             processes: Vec::new(),
             threads: Vec::new(),
@@ -112,20 +114,29 @@ impl<'t> Merge<'t> {
             let name = frames::kept(text(row).as_bytes()).unwrap_or_default();
             (row, FRAME_DOMAIN, Cow::Owned(name))
         });
-        for (row, domain, name) in ranges.chain(frames) {
+        let range = |row: &ThreadRow, domain: NameId, name: NameId| {
             let (thread, process) = at(&threads, row.thread);
-            let range = Range {
+            Range {
                 start: row.start,
                 end: row.end,
-                domain: self.trace.names.intern(domain),
-                name: self.trace.names.intern(&name),
+                domain,
+                name,
                 process,
                 thread,
                 end_thread: thread,
                 style: RangeStyle::PushPop,
                 open: false,
-            };
-            self.trace.ranges.rows.push(range);
+            }
+        };
+        for (row, domain, name) in ranges.chain(frames) {
+            let domain = self.trace.names.intern(domain);
+            let name = self.trace.names.intern(&name);
+            self.trace.ranges.rows.push(range(row, domain, name));
+        }
+        for row in &rows.modules {
+            let domain = self.trace.names.intern(FRAME_DOMAIN);
+            let name = names.get(row.name, self.trace);
+            self.trace.modules.push(range(row, domain, name));
         }
     }
 
@@ -360,7 +371,8 @@ impl<'t> Merge<'t> {
         for (column, first) in columns {
             column.iter_mut().skip(first).for_each(|time| *time += base);
         }
-        for range in trace.ranges.rows.iter_mut().skip(self.first_range) {
+        let ranges = trace.ranges.rows.iter_mut().skip(self.first_range);
+        for range in ranges.chain(trace.modules.iter_mut().skip(self.first_module)) {
             range.start += base;
             range.end += base;
         }

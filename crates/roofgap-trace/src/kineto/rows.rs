@@ -82,6 +82,7 @@ pub(super) struct Rows {
     pub(super) shapes: Vec<ShapeRow>,
     pub(super) ranges: Vec<ThreadRow>,
     pub(super) frames: Vec<ThreadRow>,
+    pub(super) modules: Vec<ThreadRow>,
     /// The names that the rows refer to, in the order of first sight.
     pub(super) names: Vec<String>,
     /// The threads that the rows refer to, in the order of first sight.
@@ -109,6 +110,7 @@ impl Rows {
         self.shapes.clear();
         self.ranges.clear();
         self.frames.clear();
+        self.modules.clear();
         self.names.clear();
         self.threads.clear();
         self.process_names.clear();

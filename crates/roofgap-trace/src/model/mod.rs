@@ -3,6 +3,7 @@
 mod backward;
 mod calls;
 mod distributed;
+mod graph_nodes;
 mod ids;
 mod limits;
 mod losses;
@@ -17,6 +18,7 @@ pub use backward::BackwardLink;
 pub use calls::{Call, CallClass, Calls, CpuOps};
 pub(crate) use distributed::group_label;
 pub use distributed::{Collective, Distributed, ProcessGroup};
+pub use graph_nodes::GraphNodes;
 pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};

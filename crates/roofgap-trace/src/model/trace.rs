@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, Losses, NameId, Names, Ns, ProcessId, Ranges,
-    RecordedWindows, ShapedOperator, ThreadId,
+    BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, Losses, NameId, Names, Ns,
+    ProcessId, Range, Ranges, RecordedWindows, ShapedOperator, ThreadId,
 };
 
 macro_rules! source_formats {
@@ -156,6 +156,10 @@ pub struct Trace {
     pub calls: Calls,
     /// Ranges and marks.
     pub ranges: Ranges,
+    /// Calls of modules that a framework recorded beside its operators, in no order.
+    pub modules: Vec<Range>,
+    /// Nodes of CUDA graphs.
+    pub graph_nodes: GraphNodes,
     /// Operators of a framework.
     pub cpu_ops: CpuOps,
     /// Backward operators whose forward operators are known, in no order.

@@ -37,6 +37,8 @@ pub(super) struct Annotations {
     strings: FxHashMap<u32, NameId>,
     /// Ends without a beginning.
     strays: u64,
+    /// Pushes and pops so far.
+    edges: u64,
 }
 
 impl Annotations {
@@ -61,6 +63,7 @@ impl Annotations {
             EventKind::Start => RangeStyle::StartEnd,
         };
         let at = self.rows.len();
+        self.edges += 1;
         match style {
             RangeStyle::PushPop => self.stacks.entry((tid, domain)).or_default().push(at),
             RangeStyle::StartEnd => drop(self.started.insert(event.range, at)),
@@ -77,6 +80,7 @@ impl Annotations {
     }
 
     pub(super) fn pop(&mut self, pop: &NvtxPop) {
+        self.edges += 1;
         let open = self.stacks.get_mut(&(pop.tid, pop.domain)).and_then(Vec::pop);
         self.close(open, pop.at, pop.tid);
     }
@@ -93,6 +97,28 @@ impl Annotations {
                 row.end_tid = tid;
             }
             None => self.strays += 1,
+        }
+    }
+
+    /// Returns the number of pushes and pops so far.
+    pub(super) fn edges(&self) -> u64 {
+        self.edges
+    }
+
+    /// Returns the open push/pop ranges of a thread, outermost first, by their number.
+    pub(super) fn open_on(&self, tid: u32) -> Vec<usize> {
+        let stacks = self.stacks.iter().filter(|((thread, _), _)| *thread == tid);
+        let mut open: Vec<usize> = stacks.flat_map(|(_, rows)| rows.iter().copied()).collect();
+        open.sort_unstable();
+        open
+    }
+
+    /// Returns the name of a range by its number; `None` where it has none.
+    pub(super) fn name_of(&self, range: usize) -> Option<NameId> {
+        match self.rows.get(range)?.called {
+            Called::Nothing => None,
+            Called::Text(name) => Some(name),
+            Called::Registered(id) => self.strings.get(&id).copied(),
         }
     }
 

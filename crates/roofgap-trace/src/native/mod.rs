@@ -2,6 +2,7 @@
 
 mod annotations;
 mod demangle;
+mod graph_nodes;
 mod host;
 mod identity;
 mod place;

@@ -2,6 +2,7 @@
 
 use super::annotations::Annotations;
 use super::demangle::demangle;
+use super::graph_nodes::NodeRanges;
 use super::identity::Identity;
 use super::place::Place;
 use crate::{
@@ -117,6 +118,7 @@ struct Capture<'t> {
     who: Identity,
     place: Place,
     annotations: Annotations,
+    nodes: NodeRanges,
     texts: FxHashMap<u32, NameId>,
     shapes: FxHashMap<u32, (NameId, ShapeId)>,
     streams: FxHashMap<u32, (DeviceId, u32)>,
@@ -144,6 +146,7 @@ impl<'t> Capture<'t> {
             who: Identity::default(),
             place: Place::default(),
             annotations: Annotations::default(),
+            nodes: NodeRanges::default(),
             texts: FxHashMap::default(),
             shapes: FxHashMap::default(),
             streams: FxHashMap::default(),
@@ -203,6 +206,7 @@ impl<'t> Capture<'t> {
                 self.last = self.last.max(end.at as Ns);
                 self.annotations.end(end);
             }
+            Record::GraphNode(node) => self.nodes.add(node, &self.annotations),
             Record::TextEntry(entry) => {
                 let text = entry.text.to_str();
                 let readable = demangle(&text);
@@ -409,6 +413,7 @@ impl<'t> Capture<'t> {
         let trace = self.trace;
         self.who.settle_threads(self.process, self.first.1, trace);
         self.who.settle_devices(self.first.0, trace);
+        self.nodes.settle(self.process, &self.annotations, trace);
         self.annotations
             .settle(self.process, self.last, &mut self.who, trace);
         // Other processes of the same rank tell the same.
@@ -458,7 +463,7 @@ fn loss_kind(id: &str) -> Option<LossKind> {
         }
         "cupti.kind_refused" => LossKind::KindNotRecorded,
         "cupti.foreign_buffer" => LossKind::ToolDropped,
-        "cupti.serial_kernels" => LossKind::ToolWarning,
+        "cupti.serial_kernels" | "cupti.graph_nodes_refused" => LossKind::ToolWarning,
         "cupti.last_flush" | "cupti.no_flush" => LossKind::CaptureCut,
         "process.forked" => LossKind::ForkNotRecorded,
         _ => return None,

@@ -98,6 +98,79 @@ fn read_whole(records: &[Record<'_>]) -> (Trace, super::reader::CaptureFacts) {
 }
 
 #[test]
+fn a_graph_node_has_the_ranges_of_its_creation_and_so_has_its_clone() {
+    let node = |node, original| {
+        Record::GraphNode(wire::GraphNode {
+            tid: 7,
+            node,
+            original,
+        })
+    };
+    let push = |text: &'static [u8]| event(EventKind::Push, 0, 100, 0, Message::Inline(Text(text)));
+    let pop = || {
+        Record::NvtxPop(NvtxPop {
+            tid: 7,
+            domain: 0,
+            at: 200,
+        })
+    };
+    let mut records = basics();
+    records.push(Record::Domain(wire::Domain {
+        id: 1,
+        name: Text(b"LLM"),
+    }));
+    records.push(Record::Registered(wire::Registered {
+        id: 5,
+        domain: 1,
+        text: Text(b"layer:b"),
+    }));
+    records.extend([push(b"layer:a"), node(101, 0)]);
+    records.push(event(EventKind::Push, 1, 110, 0, Message::Registered(5)));
+    records.extend([node(102, 0), node(103, 0)]);
+    records.push(Record::NvtxPop(NvtxPop {
+        tid: 7,
+        domain: 1,
+        at: 150,
+    }));
+    records.extend([pop(), node(104, 0)]);
+    // Its own creation says nothing of a clone; the clone of a node that was never seen is unknown.
+    records.extend([
+        node(1, 0),
+        node(1, 101),
+        node(2, 102),
+        node(3, 900),
+        node(4, 0),
+        node(4, 901),
+    ]);
+    let (trace, _) = read_whole(&records);
+    let ranges = |node| {
+        let process = trace.processes.len() as u32 - 1;
+        let stack = trace.graph_nodes.stack_of(crate::ProcessId(process), node)?;
+        let names = trace.graph_nodes.stacks()[stack].iter();
+        Some(
+            names
+                .map(|name| trace.names.get(*name))
+                .collect::<Vec<_>>()
+                .join("/"),
+        )
+    };
+    let expected = [
+        (101, Some("layer:a")),
+        (102, Some("layer:a/layer:b")),
+        (103, Some("layer:a/layer:b")),
+        (104, Some("")),
+        (1, Some("layer:a")),
+        (2, Some("layer:a/layer:b")),
+        (3, None),
+        (4, None),
+        (5, None),
+    ];
+    for (node, name) in expected {
+        assert_eq!(ranges(node).as_deref(), name, "{node}");
+    }
+}
+
+#[test]
 fn a_range_encloses_the_launches_of_its_thread() {
     let mut records = basics();
     records.push(Record::Thread(wire::Thread {

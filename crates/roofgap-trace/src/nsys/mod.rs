@@ -2,6 +2,7 @@
 
 mod calls;
 mod columns;
+mod graph_nodes;
 mod identity;
 mod job;
 mod kernels;

@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use super::strings::Strings;
-use super::{calls, job, kernels, nvtx, work};
+use super::{calls, graph_nodes, job, kernels, nvtx, work};
 use crate::reader::{Detected, Reader};
 use crate::sqlite::Database;
 use crate::{LossKind, Ns, ReadError, Source, SourceFormat, Trace};
@@ -73,6 +73,7 @@ pub(crate) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     }
     place_unnamed(before, &who, trace);
     close_open_ranges(before, trace);
+    graph_nodes::graph_nodes(&db, before.2, &mut who, trace)?;
     if trace.ops.len() > before.0 && trace.calls.len() == before.1 {
         trace.losses.add(LossKind::NoRuntime, 1);
     }

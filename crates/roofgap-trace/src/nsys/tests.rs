@@ -340,3 +340,25 @@ fn times_near_the_edge_are_a_loss() {
     let (first, last) = trace.span().unwrap();
     assert!(first >= 0 && last <= plain.span().unwrap().1);
 }
+
+#[test]
+fn graph_nodes_have_the_ranges_of_their_creation_and_so_have_their_clones() {
+    let trace = after(
+        "CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INTEGER, end INTEGER, globalTid INTEGER, graphNodeId INTEGER, originalGraphNodeId INTEGER);
+         INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT start + 1, start + 1, globalTid, 101, NULL FROM NVTX_EVENTS
+             WHERE eventType = 59 AND end > start + 2 ORDER BY start LIMIT 1;
+         INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT start + 2, end, globalTid, 7, NULL FROM CUDA_GRAPH_NODE_EVENTS WHERE graphNodeId = 101;
+         INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT start + 3, end, globalTid, 7, 101 FROM CUDA_GRAPH_NODE_EVENTS WHERE graphNodeId = 101;
+         INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT start + 4, end, globalTid, 8, 900 FROM CUDA_GRAPH_NODE_EVENTS WHERE graphNodeId = 101;
+         INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT -1000000000000, 0, globalTid, 102, NULL FROM CUDA_GRAPH_NODE_EVENTS WHERE graphNodeId = 101;",
+    );
+    let first = &trace.ranges.rows[0];
+    let ranges = |node| {
+        let stack = trace.graph_nodes.stack_of(first.process, node)?;
+        Some(trace.graph_nodes.stacks()[stack].clone())
+    };
+    assert_eq!(ranges(101), Some(vec![first.name]));
+    assert_eq!(ranges(7), Some(vec![first.name]));
+    assert_eq!(ranges(8), None, "the original was not recorded");
+    assert_eq!(ranges(102), Some(vec![]), "created outside of every range");
+}

@@ -27,6 +27,7 @@ pub(super) fn stages_of_launches(
             match set.place(&launch.nvtx) {
                 NamedPlace::Warmup => return None,
                 NamedPlace::Stage(at) => return set.stages.get(at).map(|rule| rule.name.clone()),
+                NamedPlace::Step(name) => return Some(name.to_owned()),
                 NamedPlace::Outside => {}
             }
             if whole {

@@ -1,0 +1,288 @@
+//! Kernels by layer of the model.
+//!
+//! A kernel belongs to the innermost module around its launch call. A kernel of a CUDA graph belongs to the innermost module
+//! around the creation of its node, where that was recorded.
+
+use crate::findings;
+use crate::names::{ModuleName, layer_kind, module_name};
+use crate::result::{About, LayerRow, LayerSpread, Reason};
+use crate::stages::StageIndex;
+use crate::timeline::NO_CALL;
+use crate::timeline::kernels::median;
+use roofgap_trace::{NameId, Ns, OpKind, Range, RangeStyle, Trace};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cmp::Reverse;
+
+/// Stands for "outside every module".
+const NO_LAYER: u32 = u32::MAX;
+
+/// Instances around a module that are a part of its name. More would say little and fill a line.
+const AROUND: usize = 2;
+
+/// Names of layers by number.
+#[derive(Default)]
+struct Layers {
+    names: Vec<String>,
+    numbers: FxHashMap<String, u32>,
+}
+
+impl Layers {
+    fn number(&mut self, name: String) -> u32 {
+        let next = self.names.len() as u32;
+        let number = *self.numbers.entry(name).or_insert_with_key(|name| {
+            self.names.push(name.clone());
+            next
+        });
+        number
+    }
+
+    /// Returns the layer of a module inside `around`, the names of instances around it, innermost last.
+    fn inside(&mut self, module: ModuleName<'_>, around: &[&str]) -> u32 {
+        match module {
+            ModuleName::Qualified(name) => self.number(name.to_owned()),
+            ModuleName::Instance(name) => {
+                let mut parts: Vec<&str> = around.iter().rev().take(AROUND).rev().copied().collect();
+                parts.push(name);
+                self.number(parts.join("."))
+            }
+        }
+    }
+
+    /// Returns the layer of the innermost module of nested ranges, outermost first.
+    fn innermost(&mut self, trace: &Trace, ranges: &[NameId]) -> u32 {
+        let mut around = Vec::new();
+        let mut layer = NO_LAYER;
+        for name in ranges {
+            let Some(module) = module_name(trace.names.get(*name)) else {
+                continue;
+            };
+            layer = self.inside(module, &around);
+            if let ModuleName::Instance(name) = module {
+                around.push(name);
+            }
+        }
+        layer
+    }
+}
+
+/// The layer of a call that launches GPU work, and the run of the layer that it is a part of.
+#[derive(Clone, Copy)]
+struct Place {
+    layer: u32,
+    run: u32,
+}
+
+const NOWHERE: Place = Place {
+    layer: NO_LAYER,
+    run: 0,
+};
+
+/// Sums of a layer in a stage.
+#[derive(Default)]
+struct Sum {
+    kernel_ns: Ns,
+    kernels: u64,
+    runs: u64,
+}
+
+/// Adds up the kernels of each stage by layer. Returns the reason too for kernels of graphs that have none.
+pub(crate) fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason>) {
+    let modules = modules(trace);
+    let in_graph = trace.ops.graph_node.iter().zip(&trace.ops.kind);
+    let has_graphs = || {
+        in_graph
+            .into_iter()
+            .any(|(node, kind)| *node != 0 && *kind == OpKind::Kernel)
+    };
+    if modules.is_empty() && !has_graphs() {
+        return (Vec::new(), None);
+    }
+    let mut layers = Layers::default();
+    let of_call = places(trace, index, &modules, &mut layers);
+    let stacks = trace.graph_nodes.stacks().iter();
+    let of_stack: Vec<u32> = stacks.map(|ranges| layers.innermost(trace, ranges)).collect();
+    let ops = &trace.ops;
+    let mut sums: FxHashMap<(usize, u32), Sum> = FxHashMap::default();
+    let mut runs: FxHashSet<(usize, u32, bool, u32)> = FxHashSet::default();
+    let (mut unknown, mut outside) = (0, 0);
+    for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
+        let call = index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL);
+        let mut place = of_call.get(call as usize).copied().unwrap_or(NOWHERE);
+        let mut in_graph = false;
+        if ops.graph_node[op] != 0 {
+            let stack = trace.graph_nodes.stack_of(ops.process[op], ops.graph_node[op]);
+            let layer = stack.and_then(|stack| of_stack.get(stack)).copied();
+            match layer {
+                Some(layer) if layer != NO_LAYER => {
+                    in_graph = true;
+                    place = Place { layer, run: call };
+                }
+                _ if place.layer != NO_LAYER => {}
+                Some(_) => outside += 1,
+                None => unknown += 1,
+            }
+        }
+        for stage in (0..index.len()).filter(|&stage| index.holds(stage, op)) {
+            let sum = sums.entry((stage, place.layer)).or_default();
+            sum.kernel_ns += ops.duration(op);
+            sum.kernels += 1;
+            sum.runs += u64::from(runs.insert((stage, place.layer, in_graph, place.run)));
+        }
+    }
+    let rows = rows(index, sums, &layers);
+    (rows, reason(unknown, outside))
+}
+
+fn reason(unknown: u64, outside: u64) -> Option<Reason> {
+    let parts: Vec<String> = [
+        (unknown, "the capture of the graph was not recorded"),
+        (outside, "no named module ran when the graph was captured"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, why)| {
+        format!(
+            "kernels of CUDA graphs without a layer, because {why}: {}",
+            findings::count(count)
+        )
+    })
+    .collect();
+    (!parts.is_empty()).then(|| Reason::new(About::Other("layers".into()), parts.join("; ")))
+}
+
+/// Returns the ranges that stand for modules, by thread and start.
+fn modules(trace: &Trace) -> Vec<&Range> {
+    let is_module: Vec<bool> = trace
+        .names
+        .iter()
+        .map(|(_, name)| module_name(name).is_some())
+        .collect();
+    let ranges = trace.ranges.rows.iter();
+    let mut modules: Vec<&Range> = ranges
+        .filter(|range| range.style == RangeStyle::PushPop)
+        // A frame that delimits steps is among the modules too, with its number.
+        .filter(|range| trace.names.get(range.domain) != roofgap_trace::frames::FRAME_DOMAIN)
+        .chain(&trace.modules)
+        .filter(|range| is_module.get(range.name.index()) == Some(&true))
+        .collect();
+    modules.sort_by_key(|range| (range.thread, range.start, Reverse(range.end)));
+    modules
+}
+
+/// Returns the place of each call: the innermost module around its start, on its thread.
+fn places(trace: &Trace, index: &StageIndex, modules: &[&Range], layers: &mut Layers) -> Vec<Place> {
+    let calls = &trace.calls;
+    let mut places = vec![NOWHERE; calls.len()];
+    if modules.is_empty() {
+        return places;
+    }
+    let mut launching: Vec<u32> = index.launches().call_of_op.clone();
+    launching.retain(|call| (*call as usize) < calls.len());
+    launching.sort_unstable_by_key(|&call| (calls.thread[call as usize], calls.start[call as usize]));
+    launching.dedup();
+    let mut next = modules.iter().zip(0u32..).peekable();
+    let mut open: Vec<(&Range, Place)> = Vec::new();
+    for call in launching {
+        let (thread, at) = (calls.thread[call as usize], calls.start[call as usize]);
+        while let Some((range, run)) = next.next_if(|(range, _)| (range.thread, range.start) <= (thread, at))
+        {
+            close(&mut open, range.thread, range.start);
+            let names: Vec<&str> = open
+                .iter()
+                .filter_map(|(around, _)| match module_name(trace.names.get(around.name)) {
+                    Some(ModuleName::Instance(name)) => Some(name),
+                    _ => None,
+                })
+                .collect();
+            if let Some(module) = module_name(trace.names.get(range.name)) {
+                let layer = layers.inside(module, &names);
+                open.push((range, Place { layer, run }));
+            }
+        }
+        close(&mut open, thread, at);
+        if let Some((_, place)) = open.last() {
+            places[call as usize] = *place;
+        }
+    }
+    places
+}
+
+/// Closes the ranges of other threads and those that ended before a moment.
+fn close(open: &mut Vec<(&Range, Place)>, thread: roofgap_trace::ThreadId, at: Ns) {
+    while open
+        .last()
+        .is_some_and(|(range, _)| range.thread != thread || range.end < at)
+    {
+        open.pop();
+    }
+}
+
+/// Joins the layers of one kind into rows: by stage, then by time, what has no layer last. A stage without any layer has no rows.
+fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers) -> Vec<LayerRow> {
+    let mut totals: FxHashMap<usize, (Ns, bool)> = FxHashMap::default();
+    let mut kinds: FxHashMap<(usize, Option<String>), Vec<(&str, Sum)>> = FxHashMap::default();
+    for ((stage, layer), sum) in sums {
+        let total = totals.entry(stage).or_default();
+        total.0 += sum.kernel_ns;
+        let name = layers.names.get(layer as usize).map(String::as_str);
+        total.1 |= name.is_some();
+        let kind = name.map(layer_kind);
+        kinds
+            .entry((stage, kind))
+            .or_default()
+            .push((name.unwrap_or_default(), sum));
+    }
+    let mut rows: Vec<(usize, LayerRow)> = Vec::with_capacity(kinds.len());
+    for ((stage, kind), members) in kinds {
+        let (total_ns, named) = totals.get(&stage).copied().unwrap_or_default();
+        if !named {
+            continue;
+        }
+        let kernel_ns = members.iter().map(|(_, sum)| sum.kernel_ns).sum();
+        let spread = spread(&members).filter(|_| kind.is_some());
+        let has_layer = kind.is_some();
+        rows.push((
+            stage,
+            LayerRow {
+                stage: index.name(stage).to_owned(),
+                layer: match members.as_slice() {
+                    [(name, _)] if has_layer => Some((*name).to_owned()),
+                    _ => kind,
+                },
+                layers: has_layer.then_some(members.len() as u64),
+                kernel_ns,
+                kernel_count: members.iter().map(|(_, sum)| sum.kernels).sum(),
+                calls: has_layer.then(|| members.iter().map(|(_, sum)| sum.runs).sum()),
+                share_pct: if total_ns > 0 {
+                    kernel_ns as f64 * 100.0 / total_ns as f64
+                } else {
+                    0.0
+                },
+                spread,
+            },
+        ));
+    }
+    rows.sort_by(|(stage_a, a), (stage_b, b)| {
+        (stage_a, a.layer.is_none(), Reverse(a.kernel_ns), &a.layer).cmp(&(
+            stage_b,
+            b.layer.is_none(),
+            Reverse(b.kernel_ns),
+            &b.layer,
+        ))
+    });
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn spread(members: &[(&str, Sum)]) -> Option<LayerSpread> {
+    let times = || members.iter().map(|(_, sum)| sum.kernel_ns);
+    let (longest, sum) = members
+        .iter()
+        .max_by_key(|(name, sum)| (sum.kernel_ns, Reverse(*name)))?;
+    let spread = LayerSpread {
+        min_ns: times().min()?,
+        median_ns: median(&mut times().collect::<Vec<Ns>>())?,
+        max_ns: sum.kernel_ns,
+        longest: (*longest).to_owned(),
+    };
+    (members.len() > 1).then_some(spread)
+}

@@ -1,0 +1,90 @@
+//! Nodes of CUDA graphs as they were created and cloned, with the ranges around their creation.
+
+use super::identity::Identity;
+use crate::sqlite::Database;
+use crate::{NameId, Ns, ProcessId, Range, RangeStyle, ReadError, ThreadId, Trace};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+
+/// A node that was created, or cloned from `original`.
+struct Node {
+    thread: ThreadId,
+    start: Ns,
+    process: ProcessId,
+    id: u64,
+    original: Option<u64>,
+}
+
+/// Reads the nodes. The ranges of the export, from `first_range` on, have been read.
+pub(super) fn graph_nodes(
+    db: &Database,
+    first_range: usize,
+    who: &mut Identity,
+    trace: &mut Trace,
+) -> Result<(), ReadError> {
+    let columns = ["start", "globalTid", "graphNodeId", "originalGraphNodeId"];
+    let mut nodes: Vec<Node> = Vec::new();
+    db.each("CUDA_GRAPH_NODE_EVENTS", &columns, |row| {
+        let (Some(start), Some(thread), Some(id)) = (row[0].int(), row[1].int(), row[2].int()) else {
+            return;
+        };
+        nodes.push(Node {
+            thread: who.thread(thread as u64, trace),
+            start,
+            process: who.process(thread as u64, trace),
+            id: id as u64,
+            original: row[3].int().filter(|id| *id != 0).map(|id| id as u64),
+        });
+    })?;
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    nodes.sort_by_key(|node| (node.thread, node.start));
+    let mut ranges: Vec<&Range> = trace
+        .ranges
+        .rows
+        .get(first_range..)
+        .unwrap_or_default()
+        .iter()
+        .collect();
+    ranges.retain(|range| range.style == RangeStyle::PushPop);
+    ranges.sort_by_key(|range| (range.thread, range.start, Reverse(range.end)));
+    let mut stacks: FxHashMap<(ProcessId, u64), Vec<NameId>> = FxHashMap::default();
+    let mut next = ranges.into_iter().peekable();
+    let mut open: Vec<&Range> = Vec::new();
+    for node in nodes.iter().filter(|node| node.original.is_none()) {
+        while let Some(range) = next.next_if(|range| (range.thread, range.start) <= (node.thread, node.start))
+        {
+            open.retain(|before| before.thread == range.thread && before.end >= range.start);
+            open.push(range);
+        }
+        open.retain(|range| range.thread == node.thread && range.end >= node.start);
+        let names = open.iter().map(|range| range.name).collect();
+        stacks.insert((node.process, node.id), names);
+    }
+    let originals: FxHashMap<(ProcessId, u64), u64> = nodes
+        .iter()
+        .filter_map(|node| Some(((node.process, node.id), node.original?)))
+        .collect();
+    for node in &nodes {
+        if let Some(names) = stacks.get(&root(&originals, node.process, node.id)) {
+            trace.graph_nodes.insert(node.process, node.id, names);
+        }
+    }
+    Ok(())
+}
+
+/// Longest chain of clones that is followed. A broken export may have a circle.
+const MOST_CLONES: usize = 16;
+
+/// Returns the node that a node was cloned from, in the end.
+fn root(originals: &FxHashMap<(ProcessId, u64), u64>, process: ProcessId, node: u64) -> (ProcessId, u64) {
+    let mut at = (process, node);
+    for _ in 0..MOST_CLONES {
+        match originals.get(&at) {
+            Some(original) => at = (process, *original),
+            None => break,
+        }
+    }
+    at
+}
