@@ -8,6 +8,7 @@ mod gpu_work;
 mod job;
 mod per_run;
 mod reason;
+mod roof;
 mod stage;
 mod tables;
 mod utilisation;
@@ -20,6 +21,7 @@ pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
 pub use job::{Job, MatchedCollectives, Straggler};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
+pub use roof::{RoofDistance, RoofSource};
 pub use stage::{
     ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind,
     StageOrigin, Steps,

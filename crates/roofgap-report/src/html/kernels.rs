@@ -6,6 +6,7 @@ use crate::view::kernels::{self, KernelStages};
 use crate::view::measured;
 use crate::view::numbers::count;
 use crate::view::provenance::missing;
+use crate::view::roof;
 use crate::view::table::{capitalized, cut};
 use maud::{Markup, html};
 use roofgap_analyze::{About, Analysis, Kernel};
@@ -34,6 +35,8 @@ pub(super) struct Data {
     /// Rows left out of each scope.
     left_out: Vec<usize>,
     first: usize,
+    /// The table has the distance to the roof.
+    roof: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -50,7 +53,7 @@ struct Name {
     stages: Vec<usize>,
 }
 
-/// Name, device, total, calls, mean, median, minimum, maximum, bound, reason.
+/// Name, device, total, calls, mean, median, minimum, maximum, bound, reason, distance to the roof.
 type Row = (
     usize,
     Option<u32>,
@@ -62,6 +65,7 @@ type Row = (
     Option<i64>,
     Option<String>,
     Option<String>,
+    Option<[String; 2]>,
 );
 
 /// Collects all kernels for the page.
@@ -111,6 +115,10 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
         rows,
         names,
         first: FIRST,
+        roof: analysis
+            .kernels
+            .iter()
+            .any(|kernel| kernel.roof.roof_pct.is_some()),
     }
 }
 
@@ -131,11 +139,15 @@ fn row(kernel: &Kernel, name: usize) -> Row {
         kernel.max_ns,
         counters.and_then(|c| c.bound.as_deref()).map(|b| show(b, 60)),
         counters.map(|c| show(&c.reason, 400)),
+        kernel
+            .roof
+            .roof_pct
+            .map(|_| [roof::pct(&kernel.roof), roof::above(&kernel.roof)]),
     )
 }
 
 /// Headings of the kernel table: the key by which the script sorts, and the heading.
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 13] = [
     ("name", "Kernel"),
     ("family", "Family"),
     ("stage", "Stage"),
@@ -147,6 +159,8 @@ const KEYS: [(&str, &str); 11] = [
     ("min", "Min µs"),
     ("max", "Max µs"),
     ("bound", "Bound"),
+    ("roof", "% of roof"),
+    ("above", "ms above the roof"),
 ];
 
 /// Names what the launches of the table are a part of.
@@ -175,7 +189,8 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
         return absent(&missing(analysis, &About::Kernels));
     }
     let shown = &analysis.kernels[..analysis.kernels.len().min(FIRST)];
-    let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&kernels::PAGE);
+    let columns = roof::columns(&kernels::PAGE, &roof::of_kernels(&analysis.kernels));
+    let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&columns);
     html! {
         @if measured::alone(analysis) {
             p { (capitalized(&measured::summary(analysis))) ". " (measured::OF_LARGEST) }
@@ -207,6 +222,7 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
             (count(analysis.kernels.len() as u64)) " kernels, " (count(analysis.totals.kernel_count))
             " launches " (scope(analysis)) "; without scripts the first " (shown.len()) " are shown."
         }
+        @if let Some(note) = roof::note(analysis) { p.hint { (note) } }
         (rules(analysis))
     }
 }
