@@ -66,7 +66,12 @@ fn every_report_begins_with_what_a_manager_asks() {
         first[3].starts_with("Environment: NVIDIA H200; model "),
         "{first:#?}"
     );
-    assert!(first[4].starts_with("Next step: Launch less often"), "{first:#?}");
+    assert!(
+        first[4].starts_with("Confidence: medium: decode was measured once, with 8 steps"),
+        "{first:#?}"
+    );
+    let next = markdown::stakeholder_summary(case.bundle());
+    assert!(next.contains("\nNext step: Launch less often"), "{next}");
     let report = markdown::report(case.bundle());
     let text = text::render(&case.analysis, text::TextOptions::default());
     let page = html::page(case.bundle());
@@ -86,7 +91,7 @@ fn without_tokens_the_first_line_is_about_steps() {
     let case = fixture(&["h200/dsocr2.sqlite.gz"]);
     let summary = markdown::stakeholder_summary(case.bundle());
     assert!(
-        summary.contains("A step of decode takes 29.9 ms on average (33.4 steps/s)"),
+        summary.contains("A step of decode takes 29.9 ms on average (33.5 steps/s)"),
         "{summary}"
     );
     assert!(!summary.contains("tokens/s)"), "{summary}");
