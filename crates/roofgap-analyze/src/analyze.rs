@@ -5,8 +5,10 @@ use crate::counters::{self, Timeline};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
 use crate::names::Naming;
+use crate::numbers::count;
 use crate::rates::add_rates;
 use crate::result::*;
+use crate::roof::{self, RoofSums};
 use crate::stages::{StageIndex, StageSet};
 use crate::timeline::{
     Activity, Contexts, CopyMeter, Launches, NO_CALL, StageMeter, graphs, kernels, operators, range_table,
@@ -169,6 +171,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
 
     let mut measured = Vec::new();
     let mut alone = None;
+    let mut roofs = RoofSums::default();
     if options.counters.is_empty() {
         analysis
             .reasons
@@ -181,16 +184,26 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         analysis.ncu_rules = counters::rules(&counter_sets);
         if from == KernelOrigin::Counters {
             counters::alone::attach(&mut analysis.kernels, &joined);
+            if let Ok(gpu) = &gpu {
+                roofs = counters::roofs_alone(&joined, &analysis.kernels, gpu);
+            }
             let kernels = &analysis.kernels;
             alone = MeasuredLaunches::of(&counter_sets, &joined, kernels, &counter_devices);
         } else {
             counters::attach(&mut analysis.kernels, &joined, None);
+            if let Ok(gpu) = &gpu {
+                roofs = counters::roofs(&joined, &timeline, gpu);
+            }
         }
         for stage in &mut analysis.stages {
             counters::attach(&mut stage.kernels, &joined, Some(&stage.name));
         }
         measured = joined.measured;
     }
+    if let Ok(gpu) = &gpu {
+        roof::add_modelled(&mut roofs, trace, &index, gpu);
+    }
+    roof::attach(&mut analysis, &roofs);
     let inputs = findings::Inputs {
         analysis: &analysis,
         evidence: &evidence,
@@ -241,14 +254,14 @@ fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
     if launches > 0 {
         return format!(
             "the GPU work was recorded as {} launches of whole CUDA graphs; nsys shows their kernels with --cuda-graph-trace=node",
-            findings::count(launches)
+            count(launches)
         );
     }
     match trace.ops.len() {
         0 => "the capture holds no kernels: no GPU work was recorded".to_owned(),
         transfers => format!(
             "the capture holds no kernels, only copies and memory sets: {}",
-            findings::count(transfers as u64)
+            count(transfers as u64)
         ),
     }
 }

@@ -3,8 +3,8 @@
 //! A kernel belongs to the innermost module around its launch call. A kernel of a CUDA graph belongs to the innermost module
 //! around the creation of its node, where that was recorded.
 
-use crate::findings;
 use crate::names::{ModuleName, layer_kind, module_name};
+use crate::numbers;
 use crate::result::{About, LayerRow, LayerSpread, Reason};
 use crate::stages::StageIndex;
 use crate::timeline::NO_CALL;
@@ -143,7 +143,7 @@ fn reason(unknown: u64, outside: u64) -> Option<Reason> {
     .map(|(count, why)| {
         format!(
             "kernels of CUDA graphs without a layer, because {why}: {}",
-            findings::count(count)
+            numbers::count(count)
         )
     })
     .collect();

@@ -26,13 +26,15 @@
 //! - `layers`: kernels by layer of the model;
 //! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
-//! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side.
+//! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
+//! - `roof`: the distance of kernels and stages to the roof; [`numbers`]: numbers formatted for people.
 
 pub mod compare;
 pub mod counters;
 pub mod findings;
 pub mod gpu;
 pub mod model;
+pub mod numbers;
 
 mod account;
 mod analyze;
@@ -43,6 +45,7 @@ mod names;
 mod ranks;
 mod rates;
 mod result;
+mod roof;
 mod stages;
 mod timeline;
 mod verdict;

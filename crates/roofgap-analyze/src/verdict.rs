@@ -1,6 +1,6 @@
 //! The limit of a stage in one line.
 
-use crate::findings::{count, size};
+use crate::numbers::{count, size};
 use crate::result::{CopyKind, Stage};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,11 +1,12 @@
 //! The analysis for a terminal: stages, findings, kernels, counters and losses.
 
-use crate::view::numbers::{count, ms};
+use crate::view::numbers::{count, time};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::{against_steps, requests_text};
+use crate::view::screen::Screen;
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, headline, job, kernels, measured, stage1, stages};
-use roofgap_analyze::{About, Analysis, StageKind, verdict};
+use crate::view::{findings, gpu_work, headline, job, kernels, measured, roof, stage1, stages};
+use roofgap_analyze::{About, Analysis, Kernel, Stage, StageKind, verdict};
 use std::fmt::Write;
 
 /// The most findings listed.
@@ -17,10 +18,14 @@ const RANGES: usize = 20;
 /// Options for text output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextOptions {
-    /// Print headings in bold.
+    /// Bold headings, and colours for verdicts and statuses.
     pub color: bool,
     /// The most kernels listed.
     pub kernels: usize,
+    /// Columns of the terminal; `None` for lines of any length.
+    pub width: Option<usize>,
+    /// Leave out tables of the whole trace.
+    pub stages_only: bool,
 }
 
 impl Default for TextOptions {
@@ -28,17 +33,18 @@ impl Default for TextOptions {
         Self {
             color: false,
             kernels: 12,
+            width: None,
+            stages_only: false,
         }
     }
 }
 
 impl TextOptions {
-    /// Formats a heading.
-    pub(crate) fn bold(self, text: &str) -> String {
-        if self.color {
-            format!("\x1b[1m{text}\x1b[0m")
-        } else {
-            text.to_owned()
+    /// Returns the width and the colours.
+    pub(crate) fn screen(self) -> Screen {
+        Screen {
+            color: self.color,
+            width: self.width,
         }
     }
 }
@@ -73,59 +79,74 @@ pub fn render(analysis: &Analysis, options: TextOptions) -> String {
 // Writing to a string cannot fail, so the results of `write!` are dropped in this file.
 
 fn heading(text: &str, options: TextOptions, out: &mut String) {
-    let _ = writeln!(out, "\n{}", options.bold(text));
+    let _ = writeln!(out, "\n{}", options.screen().bold(text));
+}
+
+/// Writes a sentence, wrapped at words. A sentence that starts with spaces is indented by them.
+fn say(text: &str, options: TextOptions, out: &mut String) {
+    let _ = writeln!(out, "{}", options.screen().wrapped(&plain(text), 2));
 }
 
 /// States how many rows were left out.
 fn more(all: usize, shown: usize, out: &mut String) {
-    if all > shown {
-        let _ = writeln!(out, "and {} more", all - shown);
+    if all > shown && shown == 0 {
+        let _ = writeln!(out, "{}, none listed", count(all as u64));
+    } else if all > shown {
+        let _ = writeln!(out, "and {} more", count((all - shown) as u64));
     }
 }
 
-fn head(analysis: &Analysis, _: TextOptions, out: &mut String) {
+fn head(analysis: &Analysis, options: TextOptions, out: &mut String) {
     for source in &analysis.sources {
         let version = source.tool_version.as_deref();
         let version = version.map(|v| format!(", version {v}")).unwrap_or_default();
-        let _ = writeln!(out, "{}: {}{version}", plain(&source.path), source.format);
+        say(
+            &format!("{}: {}{version}", source.path, source.format),
+            options,
+            out,
+        );
     }
     for device in &analysis.devices {
-        let _ = writeln!(out, "GPU {}: {}", device.id, plain(&provenance::device(device)));
+        say(
+            &format!("GPU {}: {}", device.id, provenance::device(device)),
+            options,
+            out,
+        );
     }
     if let Some(workload) = &analysis.workload {
-        let _ = writeln!(out, "model: {}", plain(&provenance::model(workload)));
+        say(&format!("model: {}", provenance::model(workload)), options, out);
     }
     if let Some(rank) = job::ranks_line(analysis) {
-        let _ = writeln!(out, "rank: {rank}");
+        say(&format!("rank: {rank}"), options, out);
     }
     if let Some(engine) = &analysis.engine {
-        let _ = writeln!(out, "engine: {}", plain(&provenance::engine(engine)));
+        say(&format!("engine: {}", provenance::engine(engine)), options, out);
     }
     let totals = &analysis.totals;
     if measured::alone(analysis) {
-        let _ = writeln!(out, "{}", measured::summary(analysis));
+        say(&measured::summary(analysis), options, out);
         return;
     }
     if totals.kernel_count == 0 && totals.busy_ns.is_none() {
         out.push_str("no GPU work was recorded\n");
         return;
     }
-    let busy = totals.busy_ns.map(|b| format!(", GPU busy {} ms", ms(b)));
+    let busy = totals.busy_ns.map(|b| format!(", GPU busy {}", time(b)));
     let launches: u64 = analysis.graphs.iter().map(|graph| graph.launches).sum();
     let graphs = match launches {
         0 => String::new(),
         _ => format!(", {} launches of whole graphs", count(launches)),
     };
-    let _ = writeln!(
-        out,
-        "whole trace: {} kernels, {} ms of kernel time{graphs}{}",
+    let totals = format!(
+        "whole trace: {} kernels, {} of kernel time{graphs}{}",
         count(totals.kernel_count),
-        ms(totals.kernel_ns),
+        time(totals.kernel_ns),
         busy.unwrap_or_default()
     );
+    say(&totals, options, out);
     let lines = [headline::headline(analysis), headline::per_run(analysis)];
     for line in lines.into_iter().flatten() {
-        let _ = writeln!(out, "{}", plain(&line));
+        say(&line, options, out);
     }
 }
 
@@ -139,19 +160,19 @@ fn ranks(analysis: &Analysis, options: TextOptions, out: &mut String) {
             heading(title, options, out);
             let all = table.rows.len();
             table.rows.truncate(options.kernels.max(RANKS));
-            out.push_str(&table.text());
+            out.push_str(&table.text(options.screen()));
             more(all, table.rows.len(), out);
         }
     }
     for gap in job::gaps(analysis) {
-        let _ = writeln!(out, "{}", plain(&gap));
+        say(&gap, options, out);
     }
 }
 
 fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
     heading("Stages", options, out);
     if analysis.stages.is_empty() {
-        return no_stages(analysis, out);
+        return no_stages(analysis, options, out);
     }
     let mut columns = vec![
         "stage",
@@ -170,37 +191,41 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
     if analysis.stages.iter().any(|s| s.mfu.is_some() || s.mbu.is_some()) {
         columns.extend(["MFU %", "MBU %"]);
     }
-    out.push_str(&stages::table(analysis).pick(&columns).text());
+    let columns = roof::columns(&columns, &roof::of_stages(&analysis.stages));
+    out.push_str(&stages::table(analysis).pick(&columns).text(options.screen()));
     for stage in &analysis.stages {
         let verdict = verdict(stage);
-        let _ = writeln!(out, "{}: {}: {}", plain(&stage.name), verdict.label, verdict.why);
+        let screen = options.screen();
+        let label = screen.word(verdict.label.as_str());
+        let line = format!("{}: {label}: {}", plain(&stage.name), verdict.why);
+        let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
         for line in stages::details(stage) {
-            let _ = writeln!(out, "  {}", plain(&line));
+            say(&format!("  {line}"), options, out);
         }
     }
     if let Some(line) = stages::outside(analysis) {
-        let _ = writeln!(out, "{line}");
+        say(&line, options, out);
     }
     if analysis.stages.iter().all(|stage| stage.kind == StageKind::Whole) {
-        no_stages(analysis, out);
+        no_stages(analysis, options, out);
     }
 }
 
 fn requests(analysis: &Analysis, options: TextOptions, out: &mut String) {
     if let Some(requests) = &analysis.requests {
         heading("Requests", options, out);
-        out.push_str(&requests_text(requests));
+        out.push_str(&requests_text(requests, options.screen()));
         for line in against_steps(analysis) {
-            let _ = writeln!(out, "{}", plain(&line));
+            say(&line, options, out);
         }
     }
 }
 
 /// Says why no stage was found and lists the ranges that are there.
-fn no_stages(analysis: &Analysis, out: &mut String) {
-    let _ = writeln!(out, "{}", missing(analysis, &About::Stages));
+fn no_stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    say(&missing(analysis, &About::Stages), options, out);
     if !analysis.ranges.is_empty() {
-        let ranges = provenance::ranges(analysis, RANGES).text();
+        let ranges = provenance::ranges(analysis, RANGES).text(options.screen());
         let _ = write!(out, "ranges in the input:\n{ranges}");
         more(analysis.ranges.len(), RANGES, out);
     }
@@ -212,28 +237,39 @@ fn findings(analysis: &Analysis, options: TextOptions, out: &mut String) {
     }
     heading("What to do first", options, out);
     if analysis.findings.is_empty() {
-        let _ = writeln!(out, "{}", findings::none_found(analysis));
+        say(&findings::none_found(analysis), options, out);
     }
     for (i, finding) in analysis.findings.iter().take(FINDINGS).enumerate() {
-        let _ = writeln!(out, "{}. {}", i + 1, plain(&finding.title));
-        let _ = writeln!(out, "   {}", plain(&findings::saving(finding)));
-        let _ = writeln!(out, "   {}", plain(&finding.action));
+        let screen = options.screen();
+        let title = screen.wrapped(&format!("{}. {}", i + 1, plain(&finding.title)), 3);
+        let _ = writeln!(out, "{title}");
+        for line in [findings::saving(finding), finding.action.clone()] {
+            let _ = writeln!(out, "{}", screen.wrapped(&format!("   {}", plain(&line)), 0));
+        }
     }
     more(analysis.findings.len(), FINDINGS, out);
+    if let Some(first) = analysis.findings.first() {
+        let hint = format!(
+            "`roofgap explain {}` says how it was computed and how to fix it",
+            first.id
+        );
+        say(&hint, options, out);
+    }
 }
 
 /// Lists the kernels that ncu measured, with a verdict for each.
 fn measured_kernels(analysis: &Analysis, options: TextOptions, out: &mut String) {
     heading("Kernels measured by ncu", options, out);
     if analysis.kernels.is_empty() {
-        let _ = writeln!(out, "{}", missing(analysis, &About::Kernels));
+        say(&missing(analysis, &About::Kernels), options, out);
         return;
     }
-    out.push_str(&measured::table(analysis, options.kernels).text());
+    out.push_str(&measured::table(analysis, options.kernels).text(options.screen()));
     more(analysis.kernels.len(), options.kernels, out);
-    let _ = writeln!(out, "{}", measured::OF_LARGEST);
+    say(measured::OF_LARGEST, options, out);
+    roof_note(analysis, options, out);
     for line in measured::verdicts(analysis, options.kernels) {
-        let _ = writeln!(out, "{}", plain(&line));
+        say(&line, options, out);
     }
 }
 
@@ -244,7 +280,11 @@ fn rules(analysis: &Analysis, options: TextOptions, out: &mut String) {
     }
     heading("Rules of ncu", options, out);
     let columns = ["kernel", "launches", "rule", "kind", "estimated saving"];
-    out.push_str(&measured::rules(analysis, options.kernels).pick(&columns).text());
+    out.push_str(
+        &measured::rules(analysis, options.kernels)
+            .pick(&columns)
+            .text(options.screen()),
+    );
     more(analysis.ncu_rules.len(), options.kernels, out);
 }
 
@@ -252,23 +292,74 @@ fn kernels(analysis: &Analysis, options: TextOptions, out: &mut String) {
     if measured::alone(analysis) {
         return measured_kernels(analysis, options, out);
     }
-    heading("Kernels by time, whole trace", options, out);
-    if analysis.kernels.is_empty() {
-        let _ = writeln!(out, "{}", missing(analysis, &About::Kernels));
+    if !options.stages_only {
+        heading("Kernels by time, whole trace", options, out);
+        if analysis.kernels.is_empty() {
+            say(&missing(analysis, &About::Kernels), options, out);
+            return;
+        }
+        kernel_table(
+            analysis,
+            &analysis.kernels,
+            analysis.totals.kernel_ns,
+            options.kernels,
+            options,
+            out,
+        );
+    }
+    // The tables of stages are shorter where the whole trace has one, too.
+    let most = if options.stages_only {
+        options.kernels
+    } else {
+        options.kernels.div_ceil(2)
+    };
+    let own =
+        |stage: &&Stage| !stage.kernels.is_empty() && (options.stages_only || stage.kind != StageKind::Whole);
+    for stage in analysis.stages.iter().filter(own) {
+        heading(&format!("Kernels of {}", plain(&stage.name)), options, out);
+        let whole = stage.kernel_ns.unwrap_or(0);
+        kernel_table(analysis, &stage.kernels, whole, most, options, out);
+    }
+    roof_note(analysis, options, out);
+}
+
+/// Writes the first kernels of a table; a share is of `whole_ns`.
+fn kernel_table(
+    analysis: &Analysis,
+    kernels: &[Kernel],
+    whole_ns: i64,
+    most: usize,
+    options: TextOptions,
+    out: &mut String,
+) {
+    let (shown, rest) = kernels.split_at(kernels.len().min(most));
+    let sum = |kernels: &[Kernel]| kernels.iter().map(|kernel| kernel.total_ns).sum::<i64>();
+    if shown.is_empty() {
+        let all = count(kernels.len() as u64);
+        say(
+            &format!("{all} kernels with {} in total, none listed", time(sum(kernels))),
+            options,
+            out,
+        );
         return;
     }
-    let (shown, rest) = analysis
-        .kernels
-        .split_at(analysis.kernels.len().min(options.kernels));
     let mut columns = vec!["kernel", "family", "total ms", "share %", "calls", "mean µs"];
     if analysis.devices.len() > 1 {
         columns.insert(1, "device");
     }
-    let table = kernels::table(analysis, shown, analysis.totals.kernel_ns);
-    out.push_str(&table.pick(&columns).text());
+    let columns = roof::columns(&columns, &roof::of_kernels(kernels));
+    let table = kernels::table(analysis, shown, whole_ns);
+    out.push_str(&table.pick(&columns).text(options.screen()));
     if !rest.is_empty() {
-        let total: i64 = rest.iter().map(|k| k.total_ns).sum();
-        let _ = writeln!(out, "and {} more with {} ms in total", rest.len(), ms(total));
+        let rest_count = count(rest.len() as u64);
+        let _ = writeln!(out, "and {rest_count} more with {} in total", time(sum(rest)));
+    }
+}
+
+/// Explains the distance to the roof where a table has it.
+fn roof_note(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    if let Some(note) = roof::note(analysis) {
+        say(&note, options, out);
     }
 }
 
@@ -293,7 +384,7 @@ fn work(
     let mut table = table.pick(&shown);
     let all = table.rows.len();
     table.rows.truncate(options.kernels);
-    out.push_str(&table.text());
+    out.push_str(&table.text(options.screen()));
     more(all, table.rows.len(), out);
 }
 
@@ -351,16 +442,16 @@ fn counters(analysis: &Analysis, options: TextOptions, out: &mut String) {
     let columns = [
         "kernel", "stage", "µs", "SM %", "DRAM %", "L2 %", "FLOP/B", "bound",
     ];
-    out.push_str(&table.pick(&columns).text());
+    out.push_str(&table.pick(&columns).text(options.screen()));
     more(analysis.counters.len(), options.kernels, out);
 }
 
 fn stage1_figures(analysis: &Analysis, options: TextOptions, out: &mut String) {
     if let Some(figures) = &analysis.stage1 {
         heading("Stage 1", options, out);
-        let _ = writeln!(out, "{}", plain(&stage1::source(analysis, figures)));
-        out.push_str(&stage1::times(analysis, figures).text());
-        out.push_str(&stage1::rates(figures).text());
+        say(&stage1::source(analysis, figures), options, out);
+        out.push_str(&stage1::times(analysis, figures).text(options.screen()));
+        out.push_str(&stage1::rates(figures).text(options.screen()));
     }
 }
 
@@ -370,13 +461,13 @@ fn losses(analysis: &Analysis, options: TextOptions, out: &mut String) {
     }
     heading("Losses", options, out);
     for loss in &analysis.losses {
-        let _ = writeln!(
-            out,
+        let line = format!(
             "{} ({}): {}: {}",
             loss.id,
             loss.severity,
             count(loss.count),
             loss.meaning
         );
+        say(&line, options, out);
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use roofgap_analyze::compare::{CompareOptions, GateVerdict, Side, compare};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
+use roofgap_report::Screen;
 use roofgap_session::load::{Exporter, LoadError, LoadedSide, Overrides, load_side};
 use roofgap_session::runs::{
     PruneProps, RunRef, ScrubProps, artifacts, execute, list, plan, resolve, scrub, show, text,
@@ -57,11 +58,11 @@ fn a_run_is_listed_shown_and_compared() {
     assert_eq!(runs[0].model.as_deref(), Some("stand-in"));
     assert_eq!(runs[0].devices, ["a CPU"]);
     assert_eq!(runs[0].stages[1].wall_ns, 8_000_000);
-    let line = text::list(&runs);
-    assert!(line.contains("prefill 5.0 ms, decode 8.0 ms"), "{line}");
+    let line = text::list(&runs, &base, Screen::default());
+    assert!(line.contains("prefill 5.00 ms, decode 8.00 ms"), "{line}");
 
     let latest = resolve(&base, "latest").unwrap();
-    let page = text::show(&show(&latest).unwrap());
+    let page = text::show(&show(&latest).unwrap(), Screen::default());
     for part in ["exit status 3", "preflight", "decode", "Missing"] {
         assert!(page.contains(part), "{part}: {page}");
     }
@@ -72,7 +73,7 @@ fn a_run_is_listed_shown_and_compared() {
             .iter()
             .any(|file| file.path == "metrics.json" && file.sha256.is_some())
     );
-    assert!(text::artifacts(&files).contains("record of the session"));
+    assert!(text::artifacts(&files, Screen::default()).contains("record of the session"));
 
     // The same program a quarter slower in decode, by its own account.
     let slower = MODEL.replace("8000000", "10000000").replace(
@@ -145,10 +146,10 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
         max_run_bytes: u64::MAX,
     })
     .unwrap();
-    assert!(text::plan(&plan).contains("compress"));
+    assert!(text::plan(&plan, Screen::default()).contains("compress"));
     let done = execute(&plan, &Cancel::new(), &mut |_, _| {});
     assert!(done.failed.is_empty(), "{done:?}");
-    assert!(text::pruned(&done).ends_with("saved\n"));
+    assert!(text::pruned(&done, Screen::default()).ends_with("saved\n"));
     assert!(outcome.run_dir.join("nsys/run.sqlite.gz").is_file());
     assert!(list(&base).unwrap()[0].compressed);
 
@@ -161,7 +162,7 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
         },
     )
     .unwrap();
-    assert!(text::scrubbed(&scrubbed).contains("share.tar.gz"));
+    assert!(text::scrubbed(&scrubbed, Screen::default()).contains("share.tar.gz"));
     assert!(scrubbed.dropped_tables.contains(&"META_DATA_CAPTURE".to_owned()));
 
     // Compressed and scrubbed, its reports can be written again, with the same numbers.

@@ -2,9 +2,11 @@
 
 use crate::failure::Failure;
 use clap::{Parser, Subcommand, ValueEnum};
+use regex_lite::Regex;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::command::{CommandLine, word_text};
+use roofgap_report::{KernelOrder, NameFilter, Selection};
 use roofgap_session::config::{ConfigProps, Span};
 use roofgap_session::load::Overrides as LoadOverrides;
 use roofgap_session::run::attach::WindowLength;
@@ -13,6 +15,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use clap_complete::Shell;
+
+/// Heading of the options that every command has.
+const GLOBAL: &str = "Global options";
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
 
 /// Profile LLMs on NVIDIA GPUs: where the time goes, how far it is from the roofline, and what to do first.
 #[derive(Debug, Parser)]
@@ -24,11 +40,14 @@ pub(crate) use clap_complete::Shell;
 )]
 pub(crate) struct Args {
     /// Print only the answer, warnings and errors
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) quiet: bool,
     /// Print more progress
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) verbose: bool,
+    /// When to use colours; auto respects NO_COLOR
+    #[arg(long, global = true, value_enum, default_value_t = ColorWhen::Auto, value_name = "WHEN", help_heading = GLOBAL)]
+    pub(crate) color: ColorWhen,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -69,8 +88,22 @@ pub(crate) enum Command {
         /// Shell
         shell: Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Explain a finding: what it means, how it was computed, how to fix it; without one, list all
+    Explain {
+        /// Id of the finding, such as launch-bound
+        finding: Option<String>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Print the manual page of a command; without one, the main page
+    Man {
+        /// Command and subcommand, such as `runs list`
+        command: Vec<String>,
+        /// Write the page of every command into this folder instead
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        dir: Option<PathBuf>,
+    },
     /// Print the JSON Schema of the analysis
     Schema,
     /// Kill the descendants of a process when it dies
@@ -119,8 +152,10 @@ pub(crate) struct Analyze {
     #[arg(long, value_name = "FILE")]
     pub(crate) otlp: Option<PathBuf>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
+    #[arg(long, value_enum, default_value_t = AnalysisFormat::Text)]
+    pub(crate) format: AnalysisFormat,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
     #[command(flatten)]
     pub(crate) overrides: AnalysisOverrides,
     /// Rank whose analysis is shown, of several ranks of a job; by default the lowest
@@ -129,9 +164,75 @@ pub(crate) struct Analyze {
     /// The nsys that exports a .nsys-rep file, if it is not on the PATH
     #[arg(long, value_name = "FILE")]
     pub(crate) nsys: Option<PathBuf>,
-    /// Number of kernels to list
+}
+
+/// Output format of an analysis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AnalysisFormat {
+    /// Tables for people
+    Text,
+    /// JSON for programs
+    Json,
+    /// The report as Markdown
+    Markdown,
+}
+
+/// The part of an analysis that is shown.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "What is shown")]
+pub(crate) struct Shown {
+    /// Show this stage only
+    #[arg(long, value_name = "STAGE")]
+    pub(crate) only: Option<String>,
+    /// Show only kernels whose full or short name matches this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) kernel: Option<String>,
+    /// Order of the kernels
+    #[arg(long, value_enum, default_value_t = SortBy::Total, value_name = "BY")]
+    pub(crate) sort: SortBy,
+    /// Number of kernels to list; 0 lists none
     #[arg(long, default_value_t = 12, value_name = "N")]
     pub(crate) top: usize,
+}
+
+/// Order of kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortBy {
+    /// Total time, longest first
+    Total,
+    /// Mean time, longest first
+    Mean,
+    /// Number of calls, most first
+    Calls,
+    /// Time above the roof, longest first
+    Roof,
+    /// Name
+    Name,
+}
+
+impl Shown {
+    /// Returns the selection for the reports.
+    pub(crate) fn props(&self) -> Result<Selection, Failure> {
+        let regex = |pattern: &String| {
+            Regex::new(pattern).map_err(|why| Failure::Regex {
+                pattern: pattern.clone(),
+                why,
+            })
+        };
+        let kernel = self.kernel.as_ref().map(regex).transpose()?;
+        let matches = |regex: Regex| -> NameFilter { Box::new(move |name| regex.is_match(name)) };
+        Ok(Selection {
+            stage: self.only.clone(),
+            kernel: kernel.map(matches),
+            order: match self.sort {
+                SortBy::Total => KernelOrder::Total,
+                SortBy::Mean => KernelOrder::Mean,
+                SortBy::Calls => KernelOrder::Calls,
+                SortBy::Roof => KernelOrder::AboveRoof,
+                SortBy::Name => KernelOrder::Name,
+            },
+        })
+    }
 }
 
 /// Facts that override what the inputs say.
@@ -359,6 +460,9 @@ pub(crate) enum Runs {
         /// Folder that contains the runs (default: artifacts.stage2_dir)
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
+        /// Number of the newest runs to keep whole (default: retention.keep)
+        #[arg(long, value_name = "N")]
+        keep: Option<usize>,
         /// Overrides such as retention.keep=3, retention.max_run_bytes=1GB, artifacts.stage2_dir=DIR
         #[command(flatten)]
         composition: Composition,

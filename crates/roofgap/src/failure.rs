@@ -64,6 +64,21 @@ pub(crate) enum Failure {
     /// A program cannot be watched or captured.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// `--only` names a stage that the analysis does not have.
+    #[error("no stage {stage}; {}", known(stages))]
+    NoStage { stage: String, stages: Vec<String> },
+    /// `--kernel` is not a regular expression.
+    #[error("{pattern:?} is not a regular expression: {why}")]
+    Regex { pattern: String, why: regex_lite::Error },
+    /// `explain` names a finding that does not exist.
+    #[error("no finding {finding:?}; the findings are {}", known.join(", "))]
+    NoFinding {
+        finding: String,
+        known: Vec<&'static str>,
+    },
+    /// `man` names a command that does not exist.
+    #[error("no command {command:?}; `roofgap --help` lists all")]
+    NoCommand { command: String },
     /// `--rate` is not a rate.
     #[error("{rate} requests per second is not a rate; give a number above 0")]
     Rate { rate: f64 },
@@ -79,6 +94,15 @@ pub(crate) enum Failure {
     /// A panic.
     #[error("roofgap panicked")]
     Panic,
+}
+
+/// Lists the stages of an analysis.
+fn known(stages: &[String]) -> String {
+    if stages.is_empty() {
+        "the analysis has no stages".to_owned()
+    } else {
+        format!("the stages are {}", stages.join(", "))
+    }
 }
 
 impl Failure {

@@ -6,7 +6,9 @@ mod commands;
 mod demo;
 mod failure;
 mod printer;
+mod reading;
 
+use args::ColorWhen;
 use clap::Parser;
 use failure::Failure;
 use printer::Printer;
@@ -20,7 +22,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version arrive here too, for stdout. An error quotes arguments, which may be file names from anywhere.
             let exit = if error.use_stderr() {
-                Printer::new(false, false).usage(&error.render());
+                Printer::new(false, false, ColorWhen::Auto).usage(&error.render());
                 Exit::Usage
             } else {
                 let _ = error.print();
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
             return ExitCode::from(exit.code());
         }
     };
-    let printer = Printer::new(args.quiet, args.verbose);
+    let printer = Printer::new(args.quiet, args.verbose, args.color);
     // No state is used after a panic, so none can be seen half changed.
     let outcome = catch_unwind(AssertUnwindSafe(|| commands::run(args.command, &printer)));
     let exit = outcome.unwrap_or(Err(Failure::Panic)).unwrap_or_else(|failure| {

@@ -1,14 +1,19 @@
 //! The printer: answers go to stdout, everything else to stderr. No other module writes to either.
 
+use crate::args::ColorWhen;
 use crate::failure::Failure;
 use anstream::{AutoStream, ColorChoice};
+use roofgap_report::text::TextOptions;
+use roofgap_report::{Screen, Tone};
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::os::fd::AsFd;
 use std::path::Path;
+use terminal_size::Width;
 
 /// Terminal sequences that our own text uses. All other control characters come from files and are replaced.
-const STYLES: [&str; 2] = ["\x1b[1m", "\x1b[0m"];
+const STYLES: [&str; 5] = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"];
 /// Moves to the start of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[2K";
 
@@ -17,24 +22,59 @@ const CLEAR_LINE: &str = "\r\x1b[2K";
 pub(crate) struct Printer {
     quiet: bool,
     verbose: bool,
-    color: bool,
+    /// Place of answers.
+    screen: Screen,
+    /// Place of everything else.
+    messages: Screen,
     live: bool,
 }
 
 impl Printer {
-    pub(crate) fn new(quiet: bool, verbose: bool) -> Self {
+    pub(crate) fn new(quiet: bool, verbose: bool, color: ColorWhen) -> Self {
+        // The choice of a stream respects NO_COLOR, CLICOLOR and TERM.
+        let colored = |choice: ColorChoice| match color {
+            ColorWhen::Auto => choice != ColorChoice::Never,
+            ColorWhen::Always => true,
+            ColorWhen::Never => false,
+        };
         Self {
             quiet,
             verbose,
-            // Respects NO_COLOR, CLICOLOR and TERM.
-            color: AutoStream::choice(&stdout()) != ColorChoice::Never,
+            screen: Screen {
+                color: colored(AutoStream::choice(&stdout())),
+                width: width(terminal_size_of(stdout())),
+            },
+            messages: Screen {
+                color: colored(AutoStream::choice(&stderr())),
+                width: width(terminal_size_of(stderr())),
+            },
             live: stderr().is_terminal() && !quiet,
         }
     }
 
-    /// Returns whether text answers may have bold headings.
-    pub(crate) fn color(&self) -> bool {
-        self.color
+    /// Returns the width and the colours of answers.
+    pub(crate) fn screen(&self) -> Screen {
+        self.screen
+    }
+
+    /// Returns the options of an analysis or a comparison as text.
+    pub(crate) fn text_options(&self, kernels: usize) -> TextOptions {
+        TextOptions {
+            color: self.screen.color,
+            width: self.screen.width,
+            kernels,
+            ..TextOptions::default()
+        }
+    }
+
+    /// Tells whether a line of progress can be replaced by the next.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Colours a status in a message.
+    pub(crate) fn word(&self, status: &str) -> String {
+        self.messages.word(status)
     }
 
     /// Prints an answer for people.
@@ -67,7 +107,13 @@ impl Printer {
     /// Replaces the current line on a terminal; prints nothing elsewhere.
     pub(crate) fn status_line(&self, text: &str) {
         if self.live {
-            write_stderr(&format!("{CLEAR_LINE}{}", printable(text)));
+            // A line that wraps could not be replaced.
+            let most = self
+                .messages
+                .width
+                .map_or(usize::MAX, |width| width.saturating_sub(1));
+            let line: String = printable(text).chars().take(most).collect();
+            write_stderr(&format!("{CLEAR_LINE}{line}"));
         }
     }
 
@@ -80,15 +126,23 @@ impl Printer {
 
     /// Prints a warning.
     pub(crate) fn warning(&self, text: &dyn Display) {
-        self.line(&format_args!("warning: {text}"));
+        let word = self.messages.toned("warning:", Some(Tone::Notice));
+        self.line(&format_args!("{word} {text}"));
     }
 
     /// Prints a failure, its causes and its hint.
     pub(crate) fn failure(&self, failure: &Failure) {
-        self.line(&format_args!("error: {failure}"));
+        let word = self.messages.toned("error:", Some(Tone::Bad));
+        let mut said = failure.to_string();
+        self.line(&format_args!("{word} {said}"));
         let mut cause = std::error::Error::source(failure);
         while let Some(error) = cause {
-            self.line(&format_args!("  because: {error}"));
+            let text = error.to_string();
+            // Many messages end with their cause.
+            if !said.contains(&text) {
+                self.line(&format_args!("  because: {text}"));
+                said.push_str(&text);
+            }
             cause = error.source();
         }
         if let Some(hint) = failure.hint() {
@@ -97,8 +151,23 @@ impl Printer {
     }
 
     fn line(&self, text: &dyn Display) {
-        write_stderr(&format!("{}\n", printable(&text.to_string())));
+        let text = text.to_string();
+        let lines = text.lines().map(|line| self.messages.wrapped(line, 2));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        write_stderr(&format!("{}\n", printable(&text)));
     }
+}
+
+/// Returns the width of text: that of `COLUMNS`, else of the terminal; `None` for a pipe or a file.
+fn width(terminal: Option<usize>) -> Option<usize> {
+    let columns = std::env::var("COLUMNS").ok();
+    let columns = columns.and_then(|text| text.trim().parse::<usize>().ok());
+    columns.filter(|columns| *columns > 0).or(terminal)
+}
+
+fn terminal_size_of(stream: impl AsFd) -> Option<usize> {
+    let (Width(width), _) = terminal_size::terminal_size_of(stream)?;
+    (width > 0).then(|| usize::from(width))
 }
 
 fn write_stdout(text: &str) -> Result<(), Failure> {

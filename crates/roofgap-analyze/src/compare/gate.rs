@@ -8,6 +8,7 @@
 use super::comparison::{
     Basis, Change, Comparison, GateOutcome, GateResult, Judgement, StageChange, TotalsChange,
 };
+use crate::numbers::{decimal, time};
 use std::fmt;
 use std::str::FromStr;
 
@@ -492,9 +493,9 @@ fn judge(gate: &Gate, stage: &str, metric: Metric, held: &Held) -> GateResult {
     };
     let show = |value: f64| {
         if held.is_time {
-            format!("{:.3} ms", value / 1e6)
+            time(value.round() as i64)
         } else {
-            format!("{value:.2}")
+            decimal(value, 2)
         }
     };
     let pct = match worse_pct {

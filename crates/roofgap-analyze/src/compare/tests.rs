@@ -15,7 +15,7 @@ fn kernel(name: &str, total_ns: i64, calls: u64) -> Kernel {
         median_ns: Some(mean_ns),
         min_ns: Some(mean_ns - mean_ns / 50),
         max_ns: Some(mean_ns + mean_ns / 50),
-        counters: None,
+        ..Kernel::default()
     }
 }
 

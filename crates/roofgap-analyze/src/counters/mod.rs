@@ -8,6 +8,7 @@ mod join;
 mod metrics;
 mod names;
 mod readings;
+mod roof;
 mod roofline;
 mod rules;
 mod timeline;
@@ -18,6 +19,7 @@ pub(crate) use bound::Bound;
 pub(crate) use join::{Measured, attach, join, merge};
 pub use metrics::{deep_sections, light_metrics};
 pub use names::canonical;
+pub(crate) use roof::{roofs, roofs_alone};
 pub(crate) use rules::rules;
 pub(crate) use timeline::Timeline;
 

@@ -1,4 +1,4 @@
-//! Builds findings and formats the numbers in their sentences.
+//! Builds findings.
 
 use crate::result::{Finding, Stage};
 use serde_json::Value;
@@ -57,74 +57,5 @@ pub(super) fn percent(part: i64, whole: i64) -> f64 {
         100.0 * part as f64 / whole as f64
     } else {
         0.0
-    }
-}
-
-/// Formats nanoseconds as milliseconds.
-pub(super) fn ms(ns: i64) -> String {
-    format!("{:.3} ms", ns as f64 / 1e6)
-}
-
-/// Formats nanoseconds as microseconds.
-pub(super) fn us(ns: f64) -> String {
-    format!("{:.1} µs", ns / 1e3)
-}
-
-/// Formats bytes in a fitting unit, in powers of 1000 as disks and size limits are stated.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [
-        (1_000_000_000_000, "TB"),
-        (1_000_000_000, "GB"),
-        (1_000_000, "MB"),
-        (1_000, "kB"),
-    ];
-    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
-        None => format!("{bytes} B"),
-    }
-}
-
-/// Formats a count with commas between thousands.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Formats a number of times.
-pub(super) fn times(count: u64) -> String {
-    if count == 1 {
-        "once".to_owned()
-    } else {
-        format!("{} times", self::count(count))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes() {
-        let sizes = [0, 999, 1_000, 2_000_000_000].map(size);
-        assert_eq!(sizes, ["0 B", "999 B", "1.0 kB", "2.0 GB"]);
-    }
-
-    #[test]
-    fn numbers_in_sentences() {
-        assert_eq!(
-            [count(7), count(1_234_567), times(1), times(7_656)],
-            ["7", "1,234,567", "once", "7,656 times"]
-        );
-        assert_eq!(
-            (ms(220_788_016), us(2_478.25)),
-            ("220.788 ms".into(), "2.5 µs".into())
-        );
     }
 }

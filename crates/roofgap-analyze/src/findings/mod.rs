@@ -6,20 +6,37 @@
 mod builder;
 mod collect;
 mod evidence;
+mod explanation;
 mod occupancy;
 mod rules;
 
 #[cfg(test)]
 mod tests;
 
-pub use builder::{count, size};
 pub(crate) use collect::{blocks_of, evidence, threads_of};
 pub(crate) use evidence::{ShapeUse, StageEvidence};
+pub use explanation::Explanation;
 
 use crate::counters::Measured;
 use crate::model::Architecture;
 use crate::names::ShortNames;
 use crate::result::{Analysis, Finding, Stage};
+
+/// Returns the explanation of a finding by its id.
+///
+/// ```
+/// use roofgap_analyze::findings::explain;
+/// assert_eq!(explain("launch-bound").map(|text| text.id), Some("launch-bound"));
+/// assert!(explain("ncu-occupancy").is_some() && explain("no-such-finding").is_none());
+/// ```
+pub fn explain(id: &str) -> Option<&'static Explanation> {
+    explanations().find(|explanation| explanation.is_about(id))
+}
+
+/// Returns the explanation of every finding.
+pub fn explanations() -> impl Iterator<Item = &'static Explanation> {
+    rules::EXPLANATIONS.into_iter()
+}
 
 /// Inputs of the rules.
 #[derive(Debug, Clone, Copy)]

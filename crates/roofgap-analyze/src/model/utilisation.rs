@@ -4,6 +4,7 @@ use super::Architecture;
 use super::work::{StageKind, StageWork, Term, Tokens};
 use crate::gpu::{Dtype, GpuFacts};
 use crate::names::Family;
+use crate::numbers::time;
 use crate::ranks::ModelShare;
 use crate::result::{self, About, Analysis, Mbu, Mfu, Reason, Whole};
 use crate::stages::StageIndex;
@@ -185,9 +186,9 @@ pub(crate) fn add_utilisation(
         .on_devices(stage.device_count as u32);
         if stage.closes_early() {
             work.assumptions.push(format!(
-                "the ranges of {} end {:.3} ms before its GPU work, so the time to the end of that work counts",
+                "the ranges of {} end {} before its GPU work, so the time to the end of that work counts",
                 stage.name,
-                stage.late_ns as f64 / 1e6
+                time(stage.late_ns)
             ));
         }
         let time = StageTime {

@@ -9,6 +9,7 @@ mod job;
 mod layers;
 mod per_run;
 mod reason;
+mod roof;
 mod stage;
 mod tables;
 mod utilisation;
@@ -22,6 +23,7 @@ pub use job::{Job, MatchedCollectives, Straggler};
 pub use layers::{LayerRow, LayerSpread};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
+pub use roof::{RoofDistance, RoofSource};
 pub use stage::{
     ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind,
     StageOrigin, Steps,

@@ -1,6 +1,6 @@
 //! The numbers of one stage.
 
-use super::{CopyRow, GraphRow, Kernel, Mbu, Mfu, StageCoverage};
+use super::{CopyRow, GraphRow, Kernel, Mbu, Mfu, RoofDistance, StageCoverage};
 use serde::{Deserialize, Serialize};
 
 /// The kind of a stage.
@@ -155,9 +155,21 @@ pub struct Stage {
     /// Cold instances at the beginning, which are part of the other numbers; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_start: Option<ColdStart>,
+    /// Distance of its kernels to the roof.
+    #[serde(flatten)]
+    pub roof: RoofDistance,
 }
 
 impl Stage {
+    /// Returns the name of the stage in a sentence.
+    pub fn spoken(&self) -> &str {
+        if self.kind == StageKind::Whole {
+            "the whole trace"
+        } else {
+            &self.name
+        }
+    }
+
     /// Returns the time of the stage, ns: the periods of engine steps; otherwise wall time and the GPU work that ran after it.
     pub fn elapsed_ns(&self) -> i64 {
         self.period_ns

@@ -1,5 +1,6 @@
 //! Rows of kernels, operators, counters, findings and overhead.
 
+use super::RoofDistance;
 use crate::names::Family;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,6 +31,9 @@ pub struct Kernel {
     pub max_ns: Option<i64>,
     /// Counters of the launch shape with the most time.
     pub counters: Option<CounterRow>,
+    /// Distance to the roof.
+    #[serde(flatten)]
+    pub roof: RoofDistance,
 }
 
 /// A framework operator.

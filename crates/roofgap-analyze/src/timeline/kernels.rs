@@ -54,7 +54,7 @@ fn row(name: &str, device: Option<u32>, mut durations: Vec<i64>, naming: &mut Na
         min_ns: durations.iter().min().copied(),
         max_ns: durations.iter().max().copied(),
         median_ns: median(&mut durations),
-        counters: None,
+        ..Kernel::default()
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn from_totals(trace: &Trace, naming: &mut Naming) -> Vec<Kernel> {
                 median_ns: total.median_ns.map(|m| m.round() as i64),
                 min_ns: total.min_ns,
                 max_ns: total.max_ns,
-                counters: None,
+                ..Kernel::default()
             }
         })
         .collect();

@@ -8,7 +8,8 @@ use super::step_periods::{StepPeriods, sample_deviation};
 use super::{NO_CALL, graphs, kernels, steps};
 use crate::names::Naming;
 use crate::result::{
-    Estimate, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageCoverage, StageOrigin, Steps,
+    Estimate, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, RoofDistance, Stage, StageCoverage,
+    StageOrigin, Steps,
 };
 use crate::stages::{EngineStep, Scheduled, Span, StageIndex};
 use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
@@ -147,6 +148,7 @@ impl StageMeter<'_> {
             coverage: self.coverage(stage, &members),
             // Steps of an engine differ in size, and its preparation has ranges of its own.
             cold_start: cold_start(&instance_times).filter(|_| engine_steps.is_empty()),
+            roof: RoofDistance::default(),
         }
     }
 

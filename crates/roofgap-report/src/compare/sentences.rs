@@ -1,6 +1,7 @@
 //! The sentences above the tables.
 
 use crate::view::numbers::time;
+use crate::view::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, Difference, GateOutcome, GateVerdict, Judgement, StageChange, Weight,
 };
@@ -22,6 +23,25 @@ pub(super) fn headline(comparison: &Comparison) -> String {
         "not comparable as a whole (different {}); {by}: {conclusion}",
         because.join(", ")
     )
+}
+
+/// Returns the tone of the conclusion; `None` for a mixed or a neutral one.
+pub(super) fn tone(comparison: &Comparison) -> Option<Tone> {
+    let any = |wanted: Judgement| {
+        let mut stages = comparison.stages.iter();
+        stages.any(|stage| judgement(stage) == Some(wanted))
+    };
+    match (
+        comparison.verdict(),
+        any(Judgement::Worse),
+        any(Judgement::Better),
+    ) {
+        (GateVerdict::Broken, ..) => Some(Tone::Bad),
+        (GateVerdict::NotMeasured, ..) => Some(Tone::Notice),
+        (GateVerdict::Held, true, false) => Some(Tone::Bad),
+        (GateVerdict::Held, false, true) => Some(Tone::Good),
+        (GateVerdict::Held, ..) => None,
+    }
 }
 
 fn conclusion(comparison: &Comparison) -> String {

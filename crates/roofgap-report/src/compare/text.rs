@@ -15,39 +15,44 @@ pub fn text(comparison: &Comparison, options: TextOptions) -> String {
     let view = View::of(comparison, size);
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let bold = |text: &str| options.bold(&plain(text));
+    let screen = options.screen();
+    let bold = |text: &str| screen.bold(&screen.wrapped(&plain(text), 2));
+    let line = |text: &str| screen.wrapped(&plain(text), 2);
     if let Some(alarm) = &view.alarm {
         let _ = writeln!(out, "{}", bold(alarm));
     }
-    for line in &view.differences {
-        let _ = writeln!(out, "  {}", plain(line));
+    for difference in &view.differences {
+        let _ = writeln!(out, "{}", screen.wrapped(&format!("  {}", plain(difference)), 2));
     }
     let (base, head) = (&comparison.base.title, &comparison.head.title);
-    let _ = writeln!(out, "base {}, head {}", plain(base), plain(head));
-    let _ = writeln!(out, "{}", bold(&view.headline));
-    for line in &view.one_sided {
-        let _ = writeln!(out, "{}", plain(line));
+    let _ = writeln!(out, "{}", line(&format!("base {base}, head {head}")));
+    let headline = bold(&view.headline);
+    let _ = writeln!(out, "{}", screen.toned(&headline, view.tone));
+    for sentence in &view.one_sided {
+        let _ = writeln!(out, "{}", line(sentence));
     }
     if !view.gates.is_empty() {
-        let _ = write!(out, "\n{}\n{}", bold("Gates"), view.gates.text());
+        let _ = write!(out, "\n{}\n{}", bold("Gates"), view.gates.text(screen));
     }
     for stage in &view.stages {
-        let _ = writeln!(out, "\n{}: {}", bold(&stage.name), stage.sentence);
-        let _ = writeln!(out, "{}({})", stage.numbers.text(), stage.noise);
+        let sentence = format!("{}: {}", bold(&stage.name), stage.sentence);
+        let _ = writeln!(out, "\n{}", screen.wrapped(&sentence, 2));
+        let noise = line(&format!("({})", stage.noise));
+        let _ = writeln!(out, "{}{noise}", stage.numbers.text(screen));
         if !stage.parts.is_empty() {
-            let _ = write!(out, "\n{}", stage.parts.text());
+            let _ = write!(out, "\n{}", stage.parts.text(screen));
         }
         if let Some(why) = &stage.why_no_parts {
-            let _ = writeln!(out, "no breakdown of the change: {why}");
+            let _ = writeln!(out, "{}", line(&format!("no breakdown of the change: {why}")));
         }
         if !stage.kernels.is_empty() {
-            let _ = write!(out, "\n{}", stage.kernels.text());
+            let _ = write!(out, "\n{}", stage.kernels.text(screen));
         }
         if stage.more_kernels > 0 {
             let _ = writeln!(out, "and {} more that changed", stage.more_kernels);
         }
-        for line in &stage.renamed {
-            let _ = writeln!(out, "{}", plain(line));
+        for renamed in &stage.renamed {
+            let _ = writeln!(out, "{}", line(renamed));
         }
     }
     if !view.kernels.is_empty() {
@@ -55,11 +60,11 @@ pub fn text(comparison: &Comparison, options: TextOptions) -> String {
             out,
             "\n{}\n{}",
             bold("Kernels of the whole trace"),
-            view.kernels.text()
+            view.kernels.text(screen)
         );
     }
-    for line in &view.renamed {
-        let _ = writeln!(out, "{}", plain(line));
+    for renamed in &view.renamed {
+        let _ = writeln!(out, "{}", line(renamed));
     }
     out
 }

@@ -2,6 +2,7 @@
 
 use super::sentences;
 use crate::view::numbers::{NONE, ms, or_none, us};
+use crate::view::screen::Tone;
 use crate::view::table::Table;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, GateOutcome, GateResult, Judgement, KernelChange, KernelSide, KernelStatus,
@@ -18,6 +19,8 @@ pub(super) struct Size {
 /// A comparison.
 pub(super) struct View {
     pub(super) headline: String,
+    /// Tone of the headline: that of a broken gate, or of stages that are all worse or all better.
+    pub(super) tone: Option<Tone>,
     /// Warning that the two sides are not comparable.
     pub(super) alarm: Option<String>,
     /// Differences of the two sides, then what is unknown on both.
@@ -68,6 +71,7 @@ impl View {
         };
         View {
             headline: sentences::headline(comparison),
+            tone: sentences::tone(comparison),
             alarm: sentences::alarm(comparison),
             differences,
             one_sided: one_sided.collect(),
@@ -178,7 +182,8 @@ fn change_cells<T: Copy>(name: &str, change: &Change<T>, show: impl Fn(T) -> Str
 
 /// Formats a change of time as milliseconds with a sign.
 pub(super) fn signed_ms(ns: i64) -> String {
-    format!("{:+.3}", ns as f64 / 1e6)
+    let sign = if ns < 0 { "" } else { "+" };
+    format!("{sign}{}", ms(ns))
 }
 
 /// Lists the parts of a change, ns, and whether each is beyond the noise: the largest by name, the rest in one.

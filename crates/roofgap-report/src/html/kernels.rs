@@ -6,6 +6,7 @@ use crate::view::kernels::{self, KernelStages};
 use crate::view::measured;
 use crate::view::numbers::count;
 use crate::view::provenance::missing;
+use crate::view::roof;
 use crate::view::table::{capitalized, cut};
 use maud::{Markup, html};
 use roofgap_analyze::{About, Analysis, CounterRow, Kernel};
@@ -35,6 +36,8 @@ pub(super) struct Data {
     left_out: Vec<usize>,
     counters: Vec<Measured>,
     first: usize,
+    /// The table has the distance to the roof.
+    roof: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -61,7 +64,7 @@ struct Measured {
     text: String,
 }
 
-/// Name, device, total, calls, mean, median, minimum, maximum, bound, reason.
+/// Name, device, total, calls, mean, median, minimum, maximum, bound, reason, distance to the roof.
 type Row = (
     usize,
     Option<u32>,
@@ -73,6 +76,7 @@ type Row = (
     Option<i64>,
     Option<String>,
     Option<String>,
+    Option<[String; 2]>,
 );
 
 /// Collects all kernels for the page.
@@ -131,6 +135,10 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
         rows,
         names,
         first: FIRST,
+        roof: analysis
+            .kernels
+            .iter()
+            .any(|kernel| kernel.roof.roof_pct.is_some()),
     }
 }
 
@@ -179,11 +187,15 @@ fn row(kernel: &Kernel, name: usize) -> Row {
         kernel.max_ns,
         counters.and_then(|c| c.bound.as_deref()).map(|b| show(b, 60)),
         counters.map(|c| show(&c.reason, 400)),
+        kernel
+            .roof
+            .roof_pct
+            .map(|_| [roof::pct(&kernel.roof), roof::above(&kernel.roof)]),
     )
 }
 
 /// Headings of the kernel table: the key by which the script sorts, and the heading.
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 13] = [
     ("name", "Kernel"),
     ("family", "Family"),
     ("stage", "Stage"),
@@ -195,6 +207,8 @@ const KEYS: [(&str, &str); 11] = [
     ("min", "Min µs"),
     ("max", "Max µs"),
     ("bound", "Bound"),
+    ("roof", "% of roof"),
+    ("above", "ms above the roof"),
 ];
 
 /// Names what the launches of the table are a part of.
@@ -223,7 +237,8 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
         return absent(&missing(analysis, &About::Kernels));
     }
     let shown = &analysis.kernels[..analysis.kernels.len().min(FIRST)];
-    let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&kernels::PAGE);
+    let columns = roof::columns(&kernels::PAGE, &roof::of_kernels(&analysis.kernels));
+    let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&columns);
     html! {
         @if measured::alone(analysis) {
             p { (capitalized(&measured::summary(analysis))) ". " (measured::OF_LARGEST) }
@@ -255,6 +270,7 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
             (count(analysis.kernels.len() as u64)) " kernels, " (count(analysis.totals.kernel_count))
             " launches " (scope(analysis)) "; without scripts the first " (shown.len()) " are shown."
         }
+        @if let Some(note) = roof::note(analysis) { p.hint { (note) } }
         (rules(analysis))
     }
 }

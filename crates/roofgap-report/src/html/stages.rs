@@ -4,6 +4,7 @@ use super::engine_steps::engine_steps;
 use super::markup::absent;
 use crate::bundle::Bundle;
 use crate::view::numbers::{count, ms, or_none, time};
+use crate::view::roof;
 use crate::view::stages::{
     TimePart, busy_percent, coverage, parts, parts_exceed_wall, steps as steps_sentence, used_parts,
 };
@@ -67,11 +68,11 @@ fn bar(stage: &Stage, width: f64) -> Markup {
     let label = parts.map(|_| format!("{name}: {}", label.join(", ")));
     html! {
         div.bar-row {
-            span.bar-name { (name) " " b { (ms(stage.wall_ns)) " ms" } }
+            span.bar-name { (name) " " b { (time(stage.wall_ns)) } }
             div.bar role=[label.as_ref().map(|_| "img")] style=(format!("width:{width:.3}%")) aria-label=[label] {
                 @if parts.is_none() { span.unknown style="flex:1" { "no GPU work recorded" } }
                 @for (part, ns, share) in shares {
-                    span class=(part.class) style=(format!("flex:{share:.4}")) title=(format!("{}: {} ms, {share:.1} %", part.name, ms(ns))) {
+                    span class=(part.class) style=(format!("flex:{share:.4}")) title=(format!("{}: {}, {share:.1} %", part.name, time(ns))) {
                         @if share * width >= 450.0 { (format!("{share:.0} %")) }
                     }
                 }
@@ -82,6 +83,7 @@ fn bar(stage: &Stage, width: f64) -> Markup {
 
 fn table(stages: &[Stage]) -> Markup {
     let used = used_parts(stages);
+    let with_roof = stages.iter().any(|stage| stage.roof.roof_pct.is_some());
     let gpu = |stage: &Stage, n: u64| or_none(stage.busy_ns, |_| count(n));
     html! {
         div.scroll { table {
@@ -89,6 +91,7 @@ fn table(stages: &[Stage]) -> Markup {
                 th { "Stage" } th.n { "Wall ms" }
                 @for part in used { th.n { (part.name) " ms" } }
                 th.n { "Busy %" } th.n { "Kernel ms" } th.n { "Kernels" } th.n { "Launches" }
+                @if with_roof { @for name in roof::COLUMNS { th.n { (name) } } }
             } }
             tbody { @for stage in stages {
                 tr {
@@ -100,6 +103,7 @@ fn table(stages: &[Stage]) -> Markup {
                     td.n { (or_none(stage.kernel_ns, ms)) }
                     td.n { (gpu(stage, stage.kernel_count)) }
                     td.n { (gpu(stage, stage.launch_count)) }
+                    @if with_roof { td.n { (roof::pct(&stage.roof)) } td.n { (roof::above(&stage.roof)) } }
                 }
                 @for note in &stage.notes {
                     tr.note {
@@ -109,6 +113,7 @@ fn table(stages: &[Stage]) -> Markup {
                         td.n { (or_none(note.kernel_ns, ms)) }
                         td.n { (count(note.kernel_count)) }
                         td {}
+                        @if with_roof { td {} td {} }
                     }
                 }
             } }

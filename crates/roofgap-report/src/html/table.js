@@ -1,5 +1,7 @@
 // The kernel table: sorted, searched and filtered. Names are only ever set as text.
 const NONE = "–", MANY = 40;
+// A number with commas between thousands, as the tables without scripts have it.
+const grouped = (value, decimals) => value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 
 class KernelTable {
   constructor(table, data, timeline) {
@@ -55,6 +57,7 @@ class KernelTable {
       case "median": return row[5];
       case "min": return row[6];
       case "max": return row[7];
+      case "roof": case "above": return row[10] === null ? null : parseFloat(row[10][key === "roof" ? 0 : 1].replaceAll(",", ""));
       default: return row[8];
     }
   }
@@ -87,7 +90,7 @@ class KernelTable {
     const total = rows.reduce((sum, row) => sum + row[2], 0), calls = rows.reduce((sum, row) => sum + row[3], 0);
     const scope = Number(this.stage.value), all = this.data.totals[scope];
     document.getElementById("kernel-count").textContent =
-      `${formatCount(rows.length)} kernels, ${formatCount(calls)} launches, ${(total / 1e6).toFixed(3)} ms` + (all ? `, ${(100 * total / all).toFixed(1)} % of the kernel time` : "");
+      `${formatCount(rows.length)} kernels, ${formatCount(calls)} launches, ${grouped(total / 1e6, 3)} ms` + (all ? `, ${(100 * total / all).toFixed(1)} % of the kernel time` : "");
     const more = document.getElementById("kernel-more");
     more.replaceChildren();
     if (shown.length < rows.length) {
@@ -109,7 +112,7 @@ class KernelTable {
       line.append(td);
       return td;
     };
-    const us = (ns) => (ns === null ? NONE : (ns / 1e3).toFixed(2));
+    const us = (ns) => (ns === null ? NONE : grouped(ns / 1e3, 2));
     const head = document.createElement("th"), patch = document.createElement("i");
     head.scope = "row";
     patch.className = "f-" + name.color;
@@ -124,12 +127,13 @@ class KernelTable {
     const all = this.data.totals[Number(this.stage.value)];
     cell(this.data.families[name.family]);
     cell(this.stagesOf(name) || NONE);
-    cell((row[2] / 1e6).toFixed(3), true);
+    cell(grouped(row[2] / 1e6, 3), true);
     cell(all ? (100 * row[2] / all).toFixed(1) : NONE, true);
     cell(formatCount(row[3]), true);
     for (const ns of row.slice(4, 8)) cell(us(ns), true);
     const bound = cell(row[8] === null ? NONE : row[8]);
     bound.title = row[9] === null ? "not measured" : row[9];
+    if (this.data.roof) for (const text of row[10] || [NONE, NONE]) cell(text, true);
     return line;
   }
 

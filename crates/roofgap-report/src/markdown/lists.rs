@@ -2,10 +2,11 @@
 
 use super::sections;
 use crate::bundle::Bundle;
-use crate::view::kernels::{MARKDOWN, operators as operator_table, table};
+use crate::view::kernels::{markdown_columns, operators as operator_table, table};
 use crate::view::measured;
-use crate::view::numbers::{count, ms};
+use crate::view::numbers::{count, time};
 use crate::view::provenance::missing;
+use crate::view::roof;
 use crate::view::stage1;
 use crate::view::table::{cut, escape, escape_line, escape_long};
 use roofgap_analyze::{About, Analysis};
@@ -34,22 +35,25 @@ pub fn kernels(bundle: Bundle<'_>) -> String {
     }
     let _ = writeln!(
         out,
-        "{} kernels in {} launches, {} ms of kernel time. Sorted by total time; shares are of all kernel time.\n",
+        "{} kernels in {} launches, {} of kernel time. Sorted by total time; shares are of all kernel time.\n",
         count(analysis.kernels.len() as u64),
         count(analysis.totals.kernel_count),
-        ms(analysis.totals.kernel_ns)
+        time(analysis.totals.kernel_ns)
     );
     let (shown, rest) = analysis.kernels.split_at(analysis.kernels.len().min(KERNELS));
     let kernel_table = table(analysis, shown, analysis.totals.kernel_ns);
-    out.push_str(&kernel_table.pick(&MARKDOWN).markdown());
+    out.push_str(&kernel_table.pick(&markdown_columns(shown)).markdown());
     if !rest.is_empty() {
         let total: i64 = rest.iter().map(|k| k.total_ns).sum();
         let _ = writeln!(
             out,
-            "\n{} more kernels with {} ms in total are in `metrics.json`.",
-            rest.len(),
-            ms(total)
+            "\n{} more kernels with {} in total are in `metrics.json`.",
+            count(rest.len() as u64),
+            time(total)
         );
+    }
+    if let Some(note) = roof::note(analysis) {
+        let _ = writeln!(out, "\n{}", escape_line(&note));
     }
     out.push_str("\n## Full names\n\n");
     for kernel in shown.iter().filter(|k| k.name != k.short_name) {

@@ -2,7 +2,7 @@
 
 use super::sections;
 use crate::bundle::Bundle;
-use crate::view::kernels::{MARKDOWN, counters as counter_table, table};
+use crate::view::kernels::{counters as counter_table, markdown_columns, table};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::utilisation::work;
@@ -39,7 +39,7 @@ pub fn report(bundle: Bundle<'_>) -> String {
     );
     for stage in analysis.stages.iter().filter(|s| !s.kernels.is_empty()) {
         let shown = &stage.kernels[..stage.kernels.len().min(TOP)];
-        let table = table(analysis, shown, stage.kernel_ns.unwrap_or(0)).pick(&MARKDOWN);
+        let table = table(analysis, shown, stage.kernel_ns.unwrap_or(0)).pick(&markdown_columns(shown));
         let mut body = format!("Shares are of the stage's kernel time.\n\n{}", table.markdown());
         if stage.kernels.len() > TOP {
             let _ = writeln!(

@@ -6,7 +6,7 @@ use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{
-    findings as findings_view, headline, measured, stage1 as stage1_view, stages as stages_view,
+    findings as findings_view, headline, measured, roof, stage1 as stage1_view, stages as stages_view,
     utilisation as utilisation_view,
 };
 use roofgap_analyze::{About, Analysis, RequestStats, verdict};
@@ -55,7 +55,8 @@ pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
         return out;
     }
     let table = stages_view::table(analysis);
-    let mut out = table.pick(&STAGES).markdown();
+    let columns = roof::columns(&STAGES, &roof::of_stages(&analysis.stages));
+    let mut out = table.pick(&columns).markdown();
     if causes && analysis.stages.iter().any(|stage| stage.idle.is_some()) {
         let _ = write!(out, "\n{}", table.pick(&IDLE).markdown());
     }

@@ -3,11 +3,11 @@
 use super::sections;
 use crate::bundle::Bundle;
 use crate::view::findings as findings_view;
-use crate::view::kernels::{MARKDOWN, by_time, table};
-use crate::view::numbers::{count, ms, percent, plural};
+use crate::view::kernels::{by_time, markdown_columns, table};
+use crate::view::numbers::{count, percent, plural, time};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
-use crate::view::{headline, measured};
+use crate::view::{confidence, headline, measured};
 use roofgap_analyze::{About, Analysis, Stage, verdict};
 use std::fmt::Write;
 
@@ -59,7 +59,7 @@ fn kernels(analysis: &Analysis) -> String {
     }
     let shown = &analysis.kernels[..analysis.kernels.len().min(TOP)];
     let table = table(analysis, shown, analysis.totals.kernel_ns);
-    format!("{WHOLE}{}", table.pick(&MARKDOWN).markdown())
+    format!("{WHOLE}{}", table.pick(&markdown_columns(shown)).markdown())
 }
 
 fn recommendations(analysis: &Analysis) -> String {
@@ -88,12 +88,13 @@ fn first_sentence(text: &str) -> &str {
     end.map_or(text, |at| &text[..=at])
 }
 
-/// Lists the lines for a manager: the headline, the numbers of one run, the environment, and the next step.
+/// Lists the lines for a manager: the headline, the numbers of one run, the environment, the confidence, and the next step.
 fn first_lines(bundle: Bundle<'_>) -> Vec<String> {
     let analysis = bundle.analysis;
     let mut lines: Vec<String> = headline::headline(analysis).into_iter().collect();
     lines.extend(headline::per_run(analysis).map(|line| format!("{}.", capitalized(&line))));
     lines.extend(headline::environment(bundle));
+    lines.extend(confidence::line(analysis));
     let first = analysis.findings.first();
     lines.extend(first.map(|finding| format!("Next step: {}", first_sentence(&finding.action))));
     lines
@@ -104,12 +105,12 @@ fn each_instance(stage: &Stage) -> String {
     match stage.mean_ns {
         Some(mean) if stage.instances > 1 => {
             format!(
-                "{} ms on average of {} instances",
-                ms(mean),
+                "{} on average of {} instances",
+                time(mean),
                 count(stage.instances)
             )
         }
-        _ => format!("{} ms", ms(stage.wall_ns)),
+        _ => time(stage.wall_ns),
     }
 }
 
@@ -171,9 +172,9 @@ mod tests {
     fn the_time_of_several_instances_is_their_mean() {
         let mut stage = Stage::default();
         (stage.instances, stage.wall_ns, stage.mean_ns) = (3, 9_000_000, Some(3_000_000));
-        assert_eq!(each_instance(&stage), "3.000 ms on average of 3 instances");
+        assert_eq!(each_instance(&stage), "3.00 ms on average of 3 instances");
         stage.instances = 1;
-        assert_eq!(each_instance(&stage), "9.000 ms");
+        assert_eq!(each_instance(&stage), "9.00 ms");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Findings: savings, evidence, and the sentence for no findings.
 
-use super::numbers::{NONE, count, ms, si, time};
+use super::numbers::{NONE, count, si, significant, time};
 use roofgap_analyze::{Analysis, Finding, StageLimit, verdict};
 use serde_json::Value;
 
@@ -12,8 +12,8 @@ pub(crate) const SAVINGS_OVERLAP: &str =
 pub(crate) fn saving(finding: &Finding) -> String {
     let stage = finding.stage.as_deref().unwrap_or("the measured launches");
     format!(
-        "saves at most {} ms ({:.1} % of {stage})",
-        ms(finding.bound_ns),
+        "saves at most {} ({:.1} % of {stage})",
+        time(finding.bound_ns),
         finding.bound_pct
     )
 }
@@ -42,7 +42,7 @@ pub(crate) fn evidence_value(key: &str, value: &Value) -> String {
     } else if let Some(whole) = number.as_u64() {
         count(whole)
     } else {
-        format!("{real:.2}")
+        significant(real)
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     fn evidence_has_its_unit() {
         assert_eq!(evidence_name("gap_per_launch_ns"), "gap per launch");
         for (key, value, shown) in [
-            ("gap_per_launch_ns", json!(1500.4), "1.5 µs"),
+            ("gap_per_launch_ns", json!(1500.4), "1.50 µs"),
             ("busy_pct", json!(8.25), "8.2 %"),
             ("bytes", json!(2_000_000), "2.00 MB"),
             ("launches", json!(12345), "12,345"),

@@ -1,6 +1,6 @@
 //! GPU work other than kernels by name: copies, whole graphs and communication.
 
-use super::numbers::{NONE, count, or_none, percent, size, time};
+use super::numbers::{NONE, count, decimal, or_none, percent, size, time};
 use super::table::Table;
 use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, Stage};
 
@@ -121,7 +121,7 @@ fn mean(row: &GraphRow) -> i64 {
 /// Formats bytes per second as GB/s, with more decimals for a small rate.
 fn gbs(bytes_per_s: f64) -> String {
     match bytes_per_s / 1e9 {
-        rate if rate >= 10.0 => format!("{rate:.1}"),
+        rate if rate >= 10.0 => decimal(rate, 1),
         rate if rate >= 0.1 => format!("{rate:.2}"),
         rate => format!("{rate:.4}"),
     }

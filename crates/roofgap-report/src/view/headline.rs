@@ -1,9 +1,10 @@
 //! The first lines of a report: time per token, what limits it, what could be gained, the numbers of one run, the environment.
 
-use super::numbers::{count, ms, or_none, time};
+use super::numbers::{count, ms, or_none, significant, time};
 use super::table::{Table, capitalized};
 use super::{measured, provenance};
 use crate::bundle::Bundle;
+use roofgap_analyze::findings::explain;
 use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
 
 /// Facts of the environment that a manager asks for, beside GPU, model and engine.
@@ -22,7 +23,7 @@ pub(crate) fn headline(analysis: &Analysis) -> Option<String> {
 }
 
 /// Returns the stage that a reader asks about first: decode, else the one with the most time.
-fn main_stage(analysis: &Analysis) -> Option<&Stage> {
+pub(crate) fn main_stage(analysis: &Analysis) -> Option<&Stage> {
     let decode = |stage: &&Stage| stage.kind == StageKind::Decode || stage.name == "decode";
     let stages = &analysis.stages;
     let longest = || stages.iter().max_by_key(|stage| stage.elapsed_ns());
@@ -31,10 +32,10 @@ fn main_stage(analysis: &Analysis) -> Option<&Stage> {
 
 /// Says how long a token, a step or an instance takes.
 fn pace(analysis: &Analysis, stage: &Stage) -> String {
-    let name = &stage.name;
+    let name = stage.spoken();
     let rate = stage
         .tokens_per_s
-        .map(|rate| format!("{} tokens/s", per_second(rate)));
+        .map(|rate| format!("{} tokens/s", significant(rate)));
     let batch = analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
     let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
     match (steps, rate, stage.token_ns) {
@@ -50,7 +51,7 @@ fn pace(analysis: &Analysis, stage: &Stage) -> String {
         (Some(steps), None, _) if steps.mean_ns > 0 => format!(
             "a step of {name} takes {} on average ({} steps/s)",
             time(steps.mean_ns),
-            per_second(1e9 / steps.mean_ns as f64)
+            significant(1e9 / steps.mean_ns as f64)
         ),
         (_, rate, _) => {
             let each = match stage.instances {
@@ -66,14 +67,6 @@ fn pace(analysis: &Analysis, stage: &Stage) -> String {
 /// Returns the mean time of an instance, ns.
 fn of_instance(stage: &Stage) -> i64 {
     stage.elapsed_ns() / (stage.instances.max(1) as i64)
-}
-
-fn per_second(rate: f64) -> String {
-    if rate >= 10.0 {
-        count(rate.round() as u64)
-    } else {
-        format!("{rate:.2}")
-    }
 }
 
 /// Says what limits a stage; `None` where no GPU work was recorded for it.
@@ -112,7 +105,7 @@ fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
     let what = if graphs {
         "CUDA graphs".to_owned()
     } else {
-        format!("fixing \"{}\"", finding.id)
+        explain(&finding.id)?.remedy.to_owned()
     };
     (times >= 1.01).then(|| {
         format!(
@@ -169,7 +162,7 @@ pub(crate) fn rates(analysis: &Analysis) -> Table {
             or_none(s.steps.as_ref(), |steps| ms(steps.mean_ns))
         })
         .number("ms per token", |s| or_none(s.token_ns, ms))
-        .number("tokens/s", |s| or_none(s.tokens_per_s, per_second))
+        .number("tokens/s", |s| or_none(s.tokens_per_s, significant))
         .build()
 }
 

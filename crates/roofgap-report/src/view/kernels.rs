@@ -1,6 +1,7 @@
 //! Tables of kernels, operators and counters.
 
-use super::numbers::{NONE, or_none, percent, si, us};
+use super::numbers::{NONE, decimal, or_none, percent, si, us};
+use super::roof;
 use super::stages::joined;
 use super::table::Table;
 use roofgap_analyze::{Analysis, CounterRow, Kernel, Operator, ShortNames};
@@ -56,7 +57,7 @@ pub(crate) fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> T
         .text("device", |k| or_none(k.device, |d| d.to_string()))
         .ms("total", |k| k.total_ns)
         .count("calls", |k| k.calls)
-        .number("mean ms", |k| format!("{:.6}", k.mean_ns as f64 / 1e6))
+        .number("mean ms", |k| decimal(k.mean_ns as f64 / 1e6, 6))
         .number("share %", |k| percent(k.total_ns, whole_ns))
         .text("stage", names)
         .text("family", |k| k.family.to_string())
@@ -65,11 +66,17 @@ pub(crate) fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> T
         .number("median µs", |k| or_none(k.median_ns, us))
         .number("min µs", |k| or_none(k.min_ns, us))
         .number("max µs", |k| or_none(k.max_ns, us))
+        .number(roof::COLUMNS[0], |k| roof::pct(&k.roof))
+        .number(roof::COLUMNS[1], |k| roof::above(&k.roof))
         .build()
 }
 
-/// The columns of a kernel table in Markdown.
-pub(crate) const MARKDOWN: [&str; 9] = [
+/// Returns the columns of a table of kernels in Markdown.
+pub(crate) fn markdown_columns(kernels: &[Kernel]) -> Vec<&'static str> {
+    roof::columns(&MARKDOWN, &roof::of_kernels(kernels))
+}
+
+const MARKDOWN: [&str; 9] = [
     "kernel", "device", "total ms", "calls", "mean ms", "share %", "stage", "family", "bound",
 ];
 

@@ -1,6 +1,7 @@
 //! Launches that ncu measured without a timeline: the table by kernel, a verdict for each, and ncu's own rules.
 
-use super::numbers::{NONE, count, ms, or_none, percent, plural, us};
+use super::numbers::{NONE, count, or_none, percent, plural, time, us};
+use super::roof;
 use super::table::Table;
 use roofgap_analyze::{Analysis, CounterRow, Kernel, KernelOrigin, NcuRule, short_name};
 
@@ -17,9 +18,9 @@ pub(crate) fn summary(analysis: &Analysis) -> String {
         return format!("measured by ncu: {launches}, without their durations");
     }
     format!(
-        "measured by ncu: {launches} of {}, {} ms in total under ncu",
+        "measured by ncu: {launches} of {}, {} in total under ncu",
         plural(analysis.kernels.len() as u64, "kernel"),
-        ms(analysis.totals.kernel_ns)
+        time(analysis.totals.kernel_ns)
     )
 }
 
@@ -27,11 +28,26 @@ pub(crate) fn summary(analysis: &Analysis) -> String {
 pub(crate) const OF_LARGEST: &str =
     "Percentages of peak and bound are those of the launch shape with the most time of each kernel.";
 
+/// Columns of the table of kernels.
+const COLUMNS: [&str; 9] = [
+    "kernel",
+    "launches",
+    "mean µs",
+    "share %",
+    "SM %",
+    "memory %",
+    "DRAM %",
+    "occupancy %",
+    "bound",
+];
+
 /// Builds the table of the first kernels.
 pub(crate) fn table(analysis: &Analysis, most: usize) -> Table {
     let whole = analysis.totals.kernel_ns;
     let counter = |get: fn(&CounterRow) -> Option<f64>| move |k: &Kernel| k.counters.as_ref().and_then(get);
-    Table::of(&analysis.kernels[..analysis.kernels.len().min(most)])
+    let shown = &analysis.kernels[..analysis.kernels.len().min(most)];
+    let columns = roof::columns(&COLUMNS, &roof::of_kernels(shown));
+    Table::of(shown)
         .text("kernel", |k: &Kernel| k.short_name.clone())
         .count("launches", |k| k.calls)
         .number("mean µs", |k| us(k.mean_ns))
@@ -44,7 +60,10 @@ pub(crate) fn table(analysis: &Analysis, most: usize) -> Table {
             let bound = k.counters.as_ref().and_then(|row| row.bound.clone());
             bound.unwrap_or_else(|| NONE.to_owned())
         })
+        .number(roof::COLUMNS[0], |k| roof::pct(&k.roof))
+        .number(roof::COLUMNS[1], |k| roof::above(&k.roof))
         .build()
+        .pick(&columns)
 }
 
 /// Lists the verdict of each of the first kernels, with its reason.

@@ -3,19 +3,25 @@
 //! - `numbers`: quantities formatted for people
 //! - `table`: a table and its text, Markdown and HTML forms
 //! - `headline`: the first lines, with time per token and the numbers of one run
+//! - `confidence`: how far the numbers can be trusted, and why
 //! - `kernels`: tables of kernels, operators and counters
 //! - `gpu_work`: copies, whole graphs and communication
 //! - `job`: several ranks together
 //! - `measured`: launches that ncu measured without a timeline, and ncu's own rules
+//! - `screen`: the width and the colours of a terminal; `fit`: tables in that width
+//! - `selection`: the part of an analysis that a user asks for
 //! - `stage1`: figures of a Stage 1 runner beside those of the profiled run
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
 //! - `savings`: savings of findings by token
+//! - `roof`: the distance to the roof
 //! - `requests`: latency and throughput of a server under load
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
 
+pub(crate) mod confidence;
 pub(crate) mod findings;
+mod fit;
 pub(crate) mod gpu_work;
 pub(crate) mod headline;
 pub(crate) mod job;
@@ -24,7 +30,10 @@ pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
 pub(crate) mod requests;
+pub(crate) mod roof;
 pub(crate) mod savings;
+pub(crate) mod screen;
+pub(crate) mod selection;
 pub(crate) mod stage1;
 pub(crate) mod stages;
 pub(crate) mod table;

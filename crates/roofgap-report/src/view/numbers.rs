@@ -1,7 +1,7 @@
-//! Numbers formatted for people.
+//! Cells and units of reports, over the numbers of `roofgap_analyze::numbers`.
 
-pub(crate) use roofgap_analyze::findings::count;
-pub use roofgap_analyze::findings::size;
+pub use roofgap_analyze::numbers::{count, size, time, times};
+pub(crate) use roofgap_analyze::numbers::{decimal, significant};
 
 /// Stands for a value that was not measured.
 pub(crate) const NONE: &str = "–";
@@ -11,25 +11,14 @@ pub(crate) fn or_none<T>(value: Option<T>, format: impl FnOnce(T) -> String) -> 
     value.map_or_else(|| NONE.to_owned(), format)
 }
 
-/// Formats nanoseconds as milliseconds with three decimals.
+/// Formats nanoseconds as milliseconds with three decimals, for a column of `ms`.
 pub(crate) fn ms(ns: i64) -> String {
-    format!("{:.3}", ns as f64 / 1e6)
+    decimal(ns as f64 / 1e6, 3)
 }
 
-/// Formats nanoseconds as microseconds with two decimals.
+/// Formats nanoseconds as microseconds with two decimals, for a column of `µs`.
 pub(crate) fn us(ns: i64) -> String {
-    format!("{:.2}", ns as f64 / 1e3)
-}
-
-/// Formats nanoseconds in a fitting unit.
-pub fn time(ns: i64) -> String {
-    let value = ns as f64;
-    match ns.unsigned_abs() {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} µs", value / 1e3),
-        1_000_000..10_000_000_000 => format!("{:.1} ms", value / 1e6),
-        _ => format!("{:.2} s", value / 1e9),
-    }
+    decimal(ns as f64 / 1e3, 2)
 }
 
 /// Formats a share of a total in percent with one decimal, or a dash for an empty total.
@@ -71,19 +60,14 @@ mod tests {
 
     #[test]
     fn formats_numbers() {
-        assert_eq!(ms(17_863_193), "17.863");
+        assert_eq!(ms(7_039_815_000), "7,039.815");
+        assert_eq!(us(1_234_567), "1,234.57");
         assert_eq!(
             (plural(1, "kernel"), plural(2_000, "kernel")),
             ("1 kernel".into(), "2,000 kernels".into())
         );
-        assert_eq!(time(999), "999 ns");
-        assert_eq!(time(1_500), "1.5 µs");
-        assert_eq!(time(239_255_440), "239.3 ms");
-        assert_eq!(time(61_000_000_000), "61.00 s");
         assert_eq!(percent(1, 8), "12.5");
         assert_eq!(percent(1, 0), NONE);
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(count(123), "123");
         assert_eq!([47.604, 2.2, 0.00399].map(share), ["47.6", "2.20", "0.0040"]);
         assert_eq!(si(4.8143e12), "4.81 T");
         assert_eq!(si(12.0), "12.00 ");

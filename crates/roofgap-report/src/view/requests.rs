@@ -1,7 +1,8 @@
 //! Requests that a load generator sent to a server: latency and throughput.
 
-use super::numbers::{count, or_none, plural, time};
-use super::table::Table;
+use super::numbers::{count, or_none, plural, significant, time};
+use super::screen::Screen;
+use super::table::{Table, plain};
 use roofgap_analyze::{Analysis, RequestStats, Stage, StageKind, Steps};
 
 /// Builds the table of latencies.
@@ -45,7 +46,7 @@ pub(crate) fn sentences(requests: &RequestStats) -> Vec<String> {
             tokens(requests.output_tokens)
         ));
     }
-    let rate = |rate: Option<f64>, what: &str| rate.map(|rate| format!("{rate:.2} {what}"));
+    let rate = |rate: Option<f64>, what: &str| rate.map(|rate| format!("{} {what}", significant(rate)));
     let rates: Vec<String> = [
         rate(requests.tokens_per_s, "generated tokens/s"),
         rate(requests.requests_per_s, "requests/s"),
@@ -98,10 +99,10 @@ fn against(requests: &RequestStats, stage: &Stage, steps: &Steps) -> Option<Stri
 }
 
 /// Renders the requests for a terminal.
-pub fn requests_text(requests: &RequestStats) -> String {
-    let mut out = table(requests).text();
+pub fn requests_text(requests: &RequestStats, screen: Screen) -> String {
+    let mut out = table(requests).text(screen);
     for line in sentences(requests) {
-        out.push_str(&super::table::plain(&line));
+        out.push_str(&screen.wrapped(&plain(&line), 2));
         out.push('\n');
     }
     out
@@ -143,14 +144,14 @@ mod tests {
         assert_eq!(
             against_steps(&analysis),
             [
-                "a decode step takes 8.0 ms at the median, the time between tokens 9.0 ms; 2.5 requests in a step on average"
+                "a decode step takes 8.00 ms at the median, the time between tokens 9.00 ms; 2.5 requests in a step on average"
             ]
         );
         analysis.stages[0].name = "mixed".into();
         analysis.stages[0].kind = StageKind::Mixed;
         assert_eq!(
             against_steps(&analysis),
-            ["a mixed step takes 8.0 ms at the median, the time to first token 90.0 ms"]
+            ["a mixed step takes 8.00 ms at the median, the time to first token 90.0 ms"]
         );
         analysis.stages[0].requests = None;
         assert_eq!(against_steps(&analysis), Vec::<String>::new());

@@ -1,7 +1,8 @@
 //! Stages: their table, the sentences on each, and the parts of their time.
 
 use super::gpu_work;
-use super::numbers::{NONE, count, ms, or_none, percent, plural, share, time};
+use super::numbers::{NONE, count, or_none, percent, plural, share, time};
+use super::roof;
 use super::table::Table;
 use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageCoverage, StageKind, StageOrigin, Steps};
 
@@ -25,6 +26,8 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
         .ms("other", idle(|i| i.other_ns))
         .number("MFU %", |s| or_none(s.mfu.as_ref(), |m| share(m.by_wall_pct)))
         .number("MBU %", |s| or_none(s.mbu.as_ref(), |m| share(m.by_wall_pct)))
+        .number(roof::COLUMNS[0], |s| roof::pct(&s.roof))
+        .number(roof::COLUMNS[1], |s| roof::above(&s.roof))
         .build()
         .measured()
 }
@@ -41,8 +44,8 @@ pub(crate) fn outside(analysis: &Analysis) -> Option<String> {
     let total = analysis.totals.kernel_ns;
     let rest = total.checked_sub(inside).filter(|rest| *rest > 0)?;
     Some(format!(
-        "outside the stages: {} ms of kernel time ({} % of the trace)",
-        ms(rest),
+        "outside the stages: {} of kernel time ({} % of the trace)",
+        time(rest),
         percent(rest, total)
     ))
 }
@@ -71,6 +74,7 @@ pub(crate) fn details(stage: &Stage) -> Vec<String> {
     }
     lines.extend(scheduled(stage));
     lines.extend(queued(stage));
+    lines.extend(roof::of_stage(stage));
     lines.extend(gpu_work::graphs_of_stage(stage));
     lines.extend(gpu_work::copies_of_stage(stage));
     lines.extend(cold_start(stage));
@@ -104,7 +108,7 @@ pub(crate) fn coverage(part: &StageCoverage) -> String {
 pub(crate) fn steps(steps: &Steps) -> String {
     let launches = steps
         .launches_per_step
-        .map(|l| format!(", {l:.0} launches per step"));
+        .map(|launches| format!(", {} launches per step", count(launches.round() as u64)));
     format!(
         "{}: mean {}, p50 {}, p90 {}, p99 {}{}",
         plural(steps.count, "step"),
@@ -159,8 +163,8 @@ fn queued(stage: &Stage) -> Option<String> {
     let elapsed = stage.elapsed_ns();
     (queued > 0 && queued >= elapsed / 100).then(|| {
         format!(
-            "queued: for {} ms ({} % of its time) the GPU worked on what came before the stage",
-            ms(queued),
+            "queued: for {} ({} % of its time) the GPU worked on what came before the stage",
+            time(queued),
             percent(queued, elapsed)
         )
     })
@@ -189,20 +193,20 @@ fn foreign(stage: &Stage) -> Option<String> {
         )
     });
     Some(format!(
-        "the GPU also ran {} from outside the stage in this time ({} ms without work of the stage){thread}",
+        "the GPU also ran {} from outside the stage in this time ({} without work of the stage){thread}",
         plural(work.kernel_count, "kernel"),
-        ms(work.busy_ns)
+        time(work.busy_ns)
     ))
 }
 
 fn note(stage: &Stage, note: &Note) -> String {
     let kernels = note
         .kernel_ns
-        .map(|ns| format!(", {} ms in {}", ms(ns), plural(note.kernel_count, "kernel")));
+        .map(|ns| format!(", {} in {}", time(ns), plural(note.kernel_count, "kernel")));
     format!(
-        "of which {}: {} ms wall ({} % of the stage){}",
+        "of which {}: {} wall ({} % of the stage){}",
         note.name,
-        ms(note.wall_ns),
+        time(note.wall_ns),
         percent(note.wall_ns, stage.wall_ns),
         kernels.unwrap_or_default()
     )

@@ -1,6 +1,8 @@
 //! A table of text cells and its text, Markdown and HTML forms.
 
+use super::fit::fit;
 use super::numbers::{NONE, count, ms, or_none};
+use super::screen::Screen;
 use maud::{Markup, html};
 
 /// The longest cell of a Markdown table, in characters.
@@ -91,11 +93,33 @@ impl Table {
         self.pick(&kept)
     }
 
-    /// Renders the table for a terminal, with two spaces between columns.
-    pub(crate) fn text(&self) -> String {
+    /// Renders the table for a terminal, with two spaces between columns. In a narrow one, columns give way and names shrink.
+    pub(crate) fn text(&self, screen: Screen) -> String {
+        if self.is_empty() {
+            return String::new();
+        }
+        let mut lines = self.lines(plain);
+        let mut headings = self.headings.clone();
+        if let Some(width) = screen.columns() {
+            (headings, lines) = fit(&headings, &lines, width);
+        }
+        align(&headings, &mut lines);
         let mut out = String::new();
-        for line in self.aligned(plain) {
-            out.push_str(line.join("  ").trim_end());
+        for line in lines {
+            let last = line.len().saturating_sub(1);
+            let cells = line
+                .iter()
+                .zip(&headings)
+                .enumerate()
+                .map(|(i, (cell, heading))| {
+                    let cell = if i == last { cell.trim_end() } else { cell };
+                    if JUDGED.contains(&heading.name.as_str()) {
+                        screen.word(cell)
+                    } else {
+                        cell.to_owned()
+                    }
+                });
+            out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             out.push('\n');
         }
         out
@@ -103,7 +127,8 @@ impl Table {
 
     /// Renders the table as Markdown that is aligned in the source too. Cells are escaped and cut.
     pub(crate) fn markdown(&self) -> String {
-        let mut lines = self.aligned(escape);
+        let mut lines = self.lines(escape);
+        align(&self.headings, &mut lines);
         let rule = lines.first().into_iter().flatten().zip(&self.headings);
         let rule = rule.map(|(cell, heading)| {
             let width = cell.chars().count();
@@ -137,23 +162,30 @@ impl Table {
         }
     }
 
-    /// Pads the headings and every row to the width of the columns.
-    fn aligned(&self, cell: impl Fn(&str) -> String) -> Vec<Vec<String>> {
+    /// Returns the headings and every row, with the cells of the rows made by `cell`.
+    fn lines(&self, cell: impl Fn(&str) -> String) -> Vec<Vec<String>> {
         let mut lines: Vec<Vec<String>> = vec![self.headings.iter().map(|h| h.name.clone()).collect()];
         let rows = self.rows.iter();
         lines.extend(rows.map(|row| row.iter().map(|c| cell(c)).collect::<Vec<_>>()));
-        for (i, heading) in self.headings.iter().enumerate() {
-            let cells = || lines.iter().filter_map(|line| line.get(i));
-            let width = cells().map(|c| c.chars().count()).max().unwrap_or(0).max(3);
-            for cell in lines.iter_mut().filter_map(|line| line.get_mut(i)) {
-                *cell = if heading.numeric {
-                    format!("{cell:>width$}")
-                } else {
-                    format!("{cell:<width$}")
-                };
-            }
-        }
         lines
+    }
+}
+
+/// Columns whose words have a colour.
+const JUDGED: [&str; 3] = ["is", "outcome", "status"];
+
+/// Pads every cell to the width of its column.
+fn align(headings: &[Heading], lines: &mut [Vec<String>]) {
+    for (i, heading) in headings.iter().enumerate() {
+        let cells = lines.iter().filter_map(|line| line.get(i));
+        let width = cells.map(|c| c.chars().count()).max().unwrap_or(0).max(3);
+        for cell in lines.iter_mut().filter_map(|line| line.get_mut(i)) {
+            *cell = if heading.numeric {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            };
+        }
     }
 }
 
@@ -205,10 +237,14 @@ impl<R> TableBuilder<'_, R> {
 }
 
 /// Renders columns for a terminal. A column whose name ends in `>` is aligned to the right.
-pub fn columns<const N: usize>(names: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub fn columns<const N: usize>(
+    names: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    screen: Screen,
+) -> String {
     let mut table = Table::new(&names);
     table.rows.extend(rows.into_iter().map(Vec::from));
-    table.text()
+    table.text(screen)
 }
 
 /// Makes the first letter a capital.
@@ -286,7 +322,7 @@ mod tests {
         );
         assert!(lines.iter().all(|l| l.chars().count() < 130));
         assert_eq!(lines[1].chars().filter(|c| *c == '|').count(), 3);
-        assert_eq!(table.text().lines().count(), 3);
+        assert_eq!(table.text(Screen::default()).lines().count(), 3);
         assert!(table.html().into_string().contains("a|b`c&lt;script&gt;"));
     }
 
@@ -294,7 +330,7 @@ mod tests {
     fn columns_line_up_without_control_characters() {
         let rows = [["a\u{1b}[2J", "1"], ["bcd", "22"]].map(|row| row.map(str::to_owned));
         assert_eq!(
-            columns(["name", "n>"], rows),
+            columns(["name", "n>"], rows, Screen::default()),
             "name     n\na [2J    1\nbcd     22\n"
         );
     }
@@ -305,7 +341,7 @@ mod tests {
             .count("a", |n| *n)
             .count("b", |n| n * 1000)
             .build();
-        assert_eq!(table.pick(&["b"]).text(), "    b\n7,000\n");
+        assert_eq!(table.pick(&["b"]).text(Screen::default()), "    b\n7,000\n");
     }
 
     #[test]
@@ -315,7 +351,10 @@ mod tests {
             .count("some", |row: &(Option<u64>, Option<u64>)| row.0)
             .count("none", |row| row.1)
             .build();
-        assert_eq!(table.measured().text(), "name  some\n–        1\n–        –\n");
+        assert_eq!(
+            table.measured().text(Screen::default()),
+            "name  some\n–        1\n–        –\n"
+        );
     }
 
     #[test]

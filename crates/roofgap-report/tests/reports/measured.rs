@@ -51,7 +51,7 @@ fn every_report_begins_with_what_a_manager_asks() {
     let first: Vec<&str> = summary.lines().filter(|line| !line.is_empty()).take(5).collect();
     // 239.255 ms in 8 tokens; without 220.788 ms of gaps it would take 18.467 ms.
     for words in [
-        "Decode takes 29.9 ms per token (33 tokens/s)",
+        "Decode takes 29.9 ms per token (33.4 tokens/s)",
         "957 launches a step",
         "CUDA graphs could make it up to 13 times as fast",
     ] {
@@ -59,20 +59,25 @@ fn every_report_begins_with_what_a_manager_asks() {
     }
     // 81.996 ms of prefill and a first step.
     assert!(
-        first[2].starts_with("Per run: prefill 82.0 ms, decode 239.3 ms, time to first token 1"),
+        first[2].starts_with("Per run: prefill 82.0 ms, decode 239 ms, time to first token 1"),
         "{first:#?}"
     );
     assert!(
         first[3].starts_with("Environment: NVIDIA H200; model "),
         "{first:#?}"
     );
-    assert!(first[4].starts_with("Next step: Launch less often"), "{first:#?}");
+    assert!(
+        first[4].starts_with("Confidence: medium: decode was measured once, with 8 steps"),
+        "{first:#?}"
+    );
+    let next = markdown::stakeholder_summary(case.bundle());
+    assert!(next.contains("\nNext step: Launch less often"), "{next}");
     let report = markdown::report(case.bundle());
     let text = text::render(&case.analysis, text::TextOptions::default());
     let page = html::page(case.bundle());
     for report in [&report, &text, &page] {
         assert!(
-            report.contains("Decode takes 29.9 ms per token (33 tokens/s)"),
+            report.contains("Decode takes 29.9 ms per token (33.4 tokens/s)"),
             "{report}"
         );
         assert!(report.contains("time to first token"), "{report}");
@@ -86,7 +91,7 @@ fn without_tokens_the_first_line_is_about_steps() {
     let case = fixture(&["h200/dsocr2.sqlite.gz"]);
     let summary = markdown::stakeholder_summary(case.bundle());
     assert!(
-        summary.contains("A step of decode takes 29.9 ms on average (33 steps/s)"),
+        summary.contains("A step of decode takes 29.9 ms on average (33.5 steps/s)"),
         "{summary}"
     );
     assert!(!summary.contains("tokens/s)"), "{summary}");

@@ -1,8 +1,9 @@
 //! Renders the answers of the commands on runs as text.
 
 use std::fmt::Write;
+use std::path::Path;
 
-use roofgap_report::{columns, size, time};
+use roofgap_report::{Screen, columns, count, size, time, times};
 
 use super::artifacts::ArtifactList;
 use super::prune::{Action, PruneOutcome, PrunePlan, RunPlan};
@@ -26,17 +27,23 @@ fn stages(stages: &[StageLine]) -> String {
     }
 }
 
-/// Renders a list of runs, newest last.
-pub fn list(runs: &[RunSummary]) -> String {
+/// Renders a list of the runs in a folder, newest last.
+pub fn list(runs: &[RunSummary], base: &Path, screen: Screen) -> String {
+    if runs.is_empty() && !base.is_dir() {
+        return format!(
+            "no runs: there is no folder {}; `roofgap profile` creates runs\n",
+            base.display()
+        );
+    }
     if runs.is_empty() {
-        return "no runs yet; `roofgap profile` creates one\n".to_owned();
+        return format!("no runs in {}; `roofgap profile` creates runs\n", base.display());
     }
     let row = |run: &RunSummary| {
         let compressed = if run.compressed { " (compressed)" } else { "" };
         [
             run.run_id.clone(),
             run.status.clone(),
-            or_none(run.model.as_ref().or(run.workload.as_ref())),
+            or_none(run.model.as_ref()),
             if run.devices.is_empty() {
                 NONE.to_owned()
             } else {
@@ -50,6 +57,7 @@ pub fn list(runs: &[RunSummary]) -> String {
     columns(
         ["run", "status", "model", "device", "mode", "stages", "size>"],
         runs.iter().map(row),
+        screen,
     )
 }
 
@@ -102,7 +110,7 @@ pub(crate) fn over_cap(plan: &RunPlan, cap: u64, command: &str) -> String {
 }
 
 /// Renders one run.
-pub fn show(run: &RunDetails) -> String {
+pub fn show(run: &RunDetails, screen: Screen) -> String {
     let summary = &run.summary;
     let mut facts: Vec<[String; 2]> = Vec::new();
     let mut fact = |name: &str, value: Option<String>| {
@@ -126,11 +134,18 @@ pub fn show(run: &RunDetails) -> String {
     fact("device", Some(summary.devices.join(", ")));
     fact(
         "size",
-        Some(format!("{} in {} files", size(summary.bytes), run.files)),
+        Some(format!(
+            "{} in {} files",
+            size(summary.bytes),
+            count(run.files as u64)
+        )),
     );
     fact("roofgap", run.roofgap_version.clone());
     fact("repeat", run.repeat_command.clone());
-    let mut out = columns(["", ""], facts).trim_start().to_owned();
+    let mut out = String::new();
+    for [name, value] in facts {
+        let _ = writeln!(out, "{}", screen.wrapped(&format!("{name:<9} {value}"), 10));
+    }
     let mut section = |title: &str, text: String| {
         if !text.is_empty() {
             let _ = write!(out, "\n{title}\n{text}");
@@ -143,7 +158,7 @@ pub fn show(run: &RunDetails) -> String {
         });
         section(
             "Stages, one instance",
-            columns(["stage", "wall>", "GPU busy>"], rows),
+            columns(["stage", "wall>", "GPU busy>"], rows, screen),
         );
     }
     if !run.phases.is_empty() {
@@ -159,16 +174,20 @@ pub fn show(run: &RunDetails) -> String {
                 phase.why.clone().unwrap_or_default(),
             ]
         });
-        section("Phases", columns(["phase", "status", "took>", "by", "why"], rows));
+        section(
+            "Phases",
+            columns(["phase", "status", "took>", "by", "why"], rows, screen),
+        );
     }
-    let lines = |lines: &[String]| lines.iter().map(|line| format!("- {line}\n")).collect::<String>();
+    let line = |line: &String| format!("{}\n", screen.wrapped(&format!("- {line}"), 2));
+    let lines = |lines: &[String]| lines.iter().map(line).collect::<String>();
     section("Missing", lines(&run.missing));
     section("What to do first", lines(&run.findings));
     out
 }
 
 /// Renders the files of a run.
-pub fn artifacts(list: &ArtifactList) -> String {
+pub fn artifacts(list: &ArtifactList, screen: Screen) -> String {
     let rows = list.artifacts.iter().map(|file| {
         [
             file.path.clone(),
@@ -177,13 +196,18 @@ pub fn artifacts(list: &ArtifactList) -> String {
             file.kind.to_owned(),
         ]
     });
-    let mut out = columns(["file", "size>", "sha256", "purpose"], rows);
-    let _ = writeln!(out, "{} files, {}", list.artifacts.len(), size(list.bytes));
+    let mut out = columns(["file", "size>", "sha256", "purpose"], rows, screen);
+    let _ = writeln!(
+        out,
+        "{} files, {}",
+        count(list.artifacts.len() as u64),
+        size(list.bytes)
+    );
     out
 }
 
 /// Renders a plan of pruning.
-pub fn plan(plan: &PrunePlan) -> String {
+pub fn plan(plan: &PrunePlan, screen: Screen) -> String {
     let mut rows = Vec::new();
     for run in &plan.runs {
         if let Some(why) = &run.left_alone {
@@ -215,7 +239,7 @@ pub fn plan(plan: &PrunePlan) -> String {
             ]);
         }
     }
-    let mut out = columns(["file", "action", "size>", "saves about>", "reason"], rows);
+    let mut out = columns(["file", "action", "size>", "saves about>", "why"], rows, screen);
     let _ = writeln!(
         out,
         "{} runs take {}; about {} would be saved",
@@ -234,7 +258,7 @@ fn action(action: Action) -> &'static str {
 }
 
 /// Renders the result of pruning.
-pub fn pruned(outcome: &PruneOutcome) -> String {
+pub fn pruned(outcome: &PruneOutcome, screen: Screen) -> String {
     let done = outcome.done.iter().map(|done| {
         [
             format!("{}/{}", done.run_id, done.path.display()),
@@ -251,7 +275,7 @@ pub fn pruned(outcome: &PruneOutcome) -> String {
     let mut out = if rows.is_empty() {
         String::new()
     } else {
-        columns(["file", "action", "saved>", "reason"], rows)
+        columns(["file", "action", "saved>", "why"], rows, screen)
     };
     if outcome.interrupted {
         out.push_str("interrupted; the other files are unchanged\n");
@@ -261,20 +285,22 @@ pub fn pruned(outcome: &PruneOutcome) -> String {
 }
 
 /// Renders the result of scrubbing.
-pub fn scrubbed(outcome: &ScrubOutcome) -> String {
+pub fn scrubbed(outcome: &ScrubOutcome, screen: Screen) -> String {
     let files = outcome.changed.len();
     let mut out = if outcome.dry_run {
         let mut out = format!("{}: {files} files would change\n", outcome.run_id);
         for file in &outcome.cleaned {
-            for (what, times) in &file.removed {
-                let _ = writeln!(out, "  {}: {what}, {times} times", file.path.display());
+            for (what, number) in &file.removed {
+                let line = format!("  {}: {what}, {}", file.path.display(), times(*number));
+                let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
             }
         }
         out
     } else {
         let mut out = format!("{}: {files} files changed\n", outcome.run_id);
-        for (what, times) in &outcome.removed {
-            let _ = writeln!(out, "  removed {what}, {times} times");
+        for (what, number) in &outcome.removed {
+            let line = format!("  removed {what}, {}", times(*number));
+            let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
         }
         out
     };
@@ -289,7 +315,8 @@ pub fn scrubbed(outcome: &ScrubOutcome) -> String {
     if !outcome.not_clean.is_empty() {
         out.push_str("not clean, do not share:\n");
         for file in &outcome.not_clean {
-            let _ = writeln!(out, "  {}: {}", file.path.display(), file.why);
+            let line = format!("  {}: {}", file.path.display(), file.why);
+            let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
         }
     }
     if let Some(archive) = &outcome.pack {

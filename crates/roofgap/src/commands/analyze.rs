@@ -1,15 +1,16 @@
 //! `roofgap analyze`: analyses captures.
 
 use super::signals::cancel_on_signal;
-use crate::args::{Analyze, Format};
+use crate::args::{AnalysisFormat, Analyze};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::reading::with_bar;
 use roofgap_analyze::About;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
 use roofgap_report::parquet::{self, Partition};
-use roofgap_report::{Bundle, chrome, json, speedscope, stacks, telemetry, text};
+use roofgap_report::{Bundle, chrome, json, markdown, speedscope, stacks, telemetry, text};
 use roofgap_session::exit::Exit;
 use roofgap_session::load::{Exporter, Loaded, Overrides, is_report, load};
 use roofgap_session::run_dir::Layout;
@@ -22,7 +23,11 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
         rank: args.rank,
         ..args.overrides.props()?
     };
-    let loaded = load(&args.inputs, &overrides, &exporter)?;
+    let selection = args.shown.props()?;
+    let loaded = with_bar(&args.inputs, printer, || {
+        load(&args.inputs, &overrides, &exporter)
+    })?;
+    check_stage(args.shown.only.as_deref(), &loaded)?;
     for why in &loaded.unreadable {
         printer.warning(why);
     }
@@ -36,21 +41,39 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     };
     export(&args, &loaded, &overrides, &exporter, printer)?;
     let look = text::TextOptions {
-        color: printer.color(),
-        kernels: args.top,
+        stages_only: args.shown.only.is_some(),
+        ..printer.text_options(args.shown.top)
+    };
+    let analysis = selection.of(&loaded.analysis);
+    let part = Bundle {
+        analysis: &analysis,
+        ..bundle(&loaded)
     };
     match args.format {
-        Format::Text => {
-            printer.text(&text::render(&loaded.analysis, look))?;
+        AnalysisFormat::Text => {
+            printer.text(&text::render(&analysis, look))?;
             page.map_or(Ok(()), |page| printer.page(&page))?;
         }
-        Format::Json => printer.document(&json::pretty(&loaded.analysis))?,
+        AnalysisFormat::Json => printer.document(&json::pretty(&analysis))?,
+        AnalysisFormat::Markdown => printer.document(&markdown::report(part))?,
     }
     Ok(if loaded.unreadable.is_empty() && missing.is_empty() {
         Exit::Done
     } else {
         Exit::Partial
     })
+}
+
+/// Checks that the analysis has the stage of `--only`.
+fn check_stage(only: Option<&str>, loaded: &Loaded) -> Result<(), Failure> {
+    let stages = &loaded.analysis.stages;
+    match only {
+        Some(stage) if stages.iter().all(|known| known.name != stage) => Err(Failure::NoStage {
+            stage: stage.to_owned(),
+            stages: stages.iter().map(|known| known.name.clone()).collect(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Writes all reports into a folder and returns the path of the page.

@@ -1,6 +1,7 @@
 //! `roofgap capture`: records a window of a watched program.
 
-use super::profile::{print_event, print_outcome};
+use super::profile::print_outcome;
+use super::progress::Progress;
 use super::{answer, signals};
 use crate::args::Capture;
 use crate::failure::Failure;
@@ -10,6 +11,7 @@ use roofgap_collect::watch::{Registration, Registry, Watched};
 use roofgap_session::exit::Exit;
 use roofgap_session::run::attach::{AttachError, CaptureProps, capture};
 use serde::Serialize;
+use std::time::Duration;
 
 pub(super) fn run(args: Capture, printer: &Printer) -> Result<Exit, Failure> {
     let registry = Registry::open().map_err(AttachError::from)?;
@@ -26,7 +28,8 @@ pub(super) fn run(args: Capture, printer: &Printer) -> Result<Exit, Failure> {
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let cancel = signals::cancel_on_signal()?;
-    let outcome = capture(&props, &cancel, &mut |event| print_event(&event, printer))?;
+    let mut progress = Progress::new(&[], Duration::ZERO);
+    let outcome = capture(&props, &cancel, &mut |event| progress.print(&event, printer))?;
     print_outcome(&outcome, args.format, printer)
 }
 

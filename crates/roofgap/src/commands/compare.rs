@@ -5,7 +5,7 @@ use crate::args::{Compare, CompareFormat};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::compare::{CompareOptions, Gate, Side, compare};
-use roofgap_report::{compare as render, json, text::TextOptions};
+use roofgap_report::{compare as render, json};
 use roofgap_session::exit::Exit;
 use roofgap_session::load::{LoadedSide, load_side};
 use std::path::PathBuf;
@@ -25,10 +25,7 @@ pub(super) fn run(args: Compare, printer: &Printer) -> Result<Exit, Failure> {
         ..CompareOptions::default()
     };
     let comparison = compare(as_side(&before), as_side(&after), &options);
-    let look = TextOptions {
-        color: printer.color(),
-        kernels: args.top,
-    };
+    let look = printer.text_options(args.top);
     match args.format {
         CompareFormat::Text => printer.text(&render::text(&comparison, look))?,
         CompareFormat::Json => printer.document(&json::pretty(&comparison))?,

@@ -3,6 +3,7 @@
 use crate::args::{Config, Format};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_report::Screen;
 use roofgap_session::config::{Composed, Group, compose, list};
 use roofgap_session::exit::Exit;
 use serde_json::{Map, Value, json};
@@ -10,7 +11,9 @@ use std::fmt::Write;
 
 pub(super) fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
     match args {
-        Config::List { config_dir } => printer.text(&groups(list(config_dir.as_deref())?))?,
+        Config::List { config_dir } => {
+            printer.text(&groups(list(config_dir.as_deref())?, printer.screen()))?
+        }
         Config::Show { composition, format } => {
             let composed = compose(&composition.props(&[]))?;
             match format {
@@ -23,13 +26,15 @@ pub(super) fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
 }
 
 /// Lists the options of each group.
-fn groups(groups: Vec<Group>) -> String {
+fn groups(groups: Vec<Group>, screen: Screen) -> String {
     let mut out = String::new();
     for group in groups {
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{}: {}", group.name, group.about);
+        let line = format!("{}: {}", group.name, group.about);
+        let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
         for option in group.options {
-            let _ = writeln!(out, "  {}={:<20} {}", group.name, option.name, option.about);
+            let line = format!("  {}={:<20} {}", group.name, option.name, option.about);
+            let _ = writeln!(out, "{}", screen.wrapped(&line, 4));
         }
     }
     out

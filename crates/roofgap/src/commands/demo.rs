@@ -19,10 +19,7 @@ pub(super) fn run(args: Demo, printer: &Printer) -> Result<Exit, Failure> {
     let mut loaded = load(&captures, &demo::overrides(), &exporter(&captures, None)?)?;
     loaded.context.title = demo::TITLE.to_owned();
     let page = write_reports(&folder, &loaded, printer)?;
-    let look = text::TextOptions {
-        color: printer.color(),
-        kernels: KERNELS,
-    };
+    let look = printer.text_options(KERNELS);
     printer.text(&text::render(&loaded.analysis, look))?;
     printer.page(&page)?;
     if !args.no_browser

@@ -5,8 +5,12 @@ use crate::args::Doctor;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_collect::doctor::{Check, DoctorProps, Status, SystemFacts, checks};
+use roofgap_report::Screen;
 use roofgap_session::exit::Exit;
 use std::fmt::Write;
+
+/// Columns before the text of a check.
+const INDENT: usize = 28;
 
 pub(super) fn run(args: Doctor, printer: &Printer) -> Result<Exit, Failure> {
     let props = DoctorProps {
@@ -14,11 +18,12 @@ pub(super) fn run(args: Doctor, printer: &Printer) -> Result<Exit, Failure> {
         ..DoctorProps::default()
     };
     let checks = checks(&SystemFacts::collect(&props), &props);
-    answer(&checks, |checks| text(checks), args.format, printer)?;
+    let screen = printer.screen();
+    answer(&checks, |checks| text(checks, screen), args.format, printer)?;
     Ok(Exit::Done)
 }
 
-fn text(checks: &[Check]) -> String {
+fn text(checks: &[Check], screen: Screen) -> String {
     let mut out = String::new();
     for check in checks {
         let word = match check.status {
@@ -28,9 +33,12 @@ fn text(checks: &[Check]) -> String {
             Status::Bad => "bad",
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{:<8} {:<18} {}", word, check.id, check.found);
+        let word = screen.word(&format!("{word:<8}"));
+        let line = format!("{word} {:<18} {}", check.id, check.found);
+        let _ = writeln!(out, "{}", screen.wrapped(&line, INDENT));
         if let Some(remedy) = &check.remedy {
-            let _ = writeln!(out, "{:<27} do: {remedy}", "");
+            let line = format!("{:INDENT$}do: {remedy}", "");
+            let _ = writeln!(out, "{}", screen.wrapped(&line, 0));
         }
     }
     out

@@ -5,6 +5,7 @@ use crate::args::Load;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_load::{Progress, ServerProps, serve_and_load, server_account_path, write_account};
+use roofgap_report::{count, requests_text};
 use roofgap_session::exit::Exit;
 
 pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
@@ -29,12 +30,22 @@ pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
         None => roofgap_load::run(&load, &cancel, &mut print)?,
     };
     for failure in &requests.failures {
-        printer.warning(&format!("{} requests failed: {}", failure.count, failure.why));
+        printer.warning(&format!(
+            "{} requests failed: {}",
+            count(failure.count),
+            failure.why
+        ));
     }
     if let Some(path) = account {
         write_account(&path, &requests).map_err(|source| Failure::Write { path, source })?;
     }
-    answer(&requests, roofgap_report::requests_text, format, printer)?;
+    let screen = printer.screen();
+    answer(
+        &requests,
+        |requests| requests_text(requests, screen),
+        format,
+        printer,
+    )?;
     Ok(Exit::Done)
 }
 
@@ -46,8 +57,8 @@ fn line(progress: &Progress) -> String {
         Progress::LengthNotExact => {
             "the server does not accept ignore_eos, so answers may be shorter than asked for".to_owned()
         }
-        Progress::Warm { requests } => format!("{requests} requests of the warm-up are done"),
-        Progress::Done { requests } => format!("{requests} requests are done"),
+        Progress::Warm { requests } => format!("{} requests of the warm-up are done", count(*requests)),
+        Progress::Done { requests } => format!("{} requests are done", count(*requests)),
         Progress::ServerStopped => "the server has ended".to_owned(),
         _ => String::new(),
     }

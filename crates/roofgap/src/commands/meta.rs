@@ -1,10 +1,12 @@
-//! Shell completions, the manual page and the JSON Schema.
+//! Shell completions, the manual pages and the JSON Schema.
 
 use crate::args::{Args, Shell};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
+use roofgap_collect::file::write_atomic;
 use roofgap_session::exit::Exit;
+use std::path::Path;
 
 pub(super) fn completions(shell: Shell, printer: &Printer) -> Result<Exit, Failure> {
     let mut script = Vec::new();
@@ -12,11 +14,54 @@ pub(super) fn completions(shell: Shell, printer: &Printer) -> Result<Exit, Failu
     print(&script, printer)
 }
 
-pub(super) fn man(printer: &Printer) -> Result<Exit, Failure> {
+/// Prints the manual page of a command, or writes all pages into a folder.
+pub(super) fn man(command: &[String], dir: Option<&Path>, printer: &Printer) -> Result<Exit, Failure> {
+    let mut all = Args::command();
+    all.build();
+    if let Some(dir) = dir {
+        std::fs::create_dir_all(dir).map_err(|source| failed(dir, source))?;
+        write_pages(&all, dir, printer)?;
+        return Ok(Exit::Done);
+    }
+    let mut found = &all;
+    for word in command {
+        found = found.find_subcommand(word).ok_or_else(|| Failure::NoCommand {
+            command: command.join(" "),
+        })?;
+    }
+    print(&page(found)?, printer)
+}
+
+/// Writes the page of a command and those of its subcommands, named as `roofgap-runs-list.1`.
+fn write_pages(command: &Command, dir: &Path, printer: &Printer) -> Result<(), Failure> {
+    let path = dir.join(format!("{}.1", page_name(command)));
+    write_atomic(&path, &page(command)?).map_err(|source| failed(&path, source))?;
+    printer.progress(&format_args!("wrote {}", path.display()));
+    let shown = |sub: &&Command| !sub.is_hide_set() && sub.get_name() != "help";
+    for sub in command.get_subcommands().filter(shown) {
+        write_pages(sub, dir, printer)?;
+    }
+    Ok(())
+}
+
+fn failed(path: &Path, source: std::io::Error) -> Failure {
+    Failure::Write {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Returns the name of a command with those of its parents, such as `roofgap-runs-list`.
+fn page_name(command: &Command) -> String {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    name.replace(' ', "-")
+}
+
+fn page(command: &Command) -> Result<Vec<u8>, Failure> {
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(Args::command()).render(&mut page);
-    rendered.map_err(Failure::Stdout)?;
-    print(&page, printer)
+    let man = clap_mangen::Man::new(command.clone()).title(page_name(command));
+    man.render(&mut page).map_err(Failure::Stdout)?;
+    Ok(page)
 }
 
 pub(super) fn schema(printer: &Printer) -> Result<Exit, Failure> {

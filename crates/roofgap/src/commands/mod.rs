@@ -6,10 +6,12 @@ mod compare;
 mod config;
 mod demo;
 mod doctor;
+mod explain;
 mod load;
 mod meta;
 mod open;
 mod profile;
+mod progress;
 mod report;
 mod runs;
 mod signals;
@@ -52,7 +54,8 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         Command::Watch(args) => watch::run(args, printer),
         Command::Capture(args) => capture::run(args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
-        Command::Man => meta::man(printer),
+        Command::Explain { finding, format } => explain::run(finding.as_deref(), format, printer),
+        Command::Man { command, dir } => meta::man(&command, dir.as_deref(), printer),
         Command::Schema => meta::schema(printer),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::answer;
 use super::signals::cancel_on_signal;
-use crate::args::{Composition, Format, OneRun, Runs};
+use crate::args::{Format, OneRun, Runs};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_session::config::compose;
@@ -11,26 +11,41 @@ use roofgap_session::runs::scrub::HostFacts;
 use roofgap_session::runs::{
     PruneProps, ScrubProps, artifacts, execute, list, plan, resolve, scrub, show, text,
 };
-use std::path::PathBuf;
 
 pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
+    let screen = printer.screen();
     match args {
         Runs::List { base, format } => {
-            answer(&list(&base.dir)?, |runs| text::list(runs), format, printer)?;
+            answer(
+                &list(&base.dir)?,
+                |runs| text::list(runs, &base.dir, screen),
+                format,
+                printer,
+            )?;
         }
         Runs::Show(OneRun { run, base, format }) => {
-            answer(&show(&resolve(&base.dir, &run)?)?, text::show, format, printer)?;
+            let details = show(&resolve(&base.dir, &run)?)?;
+            answer(&details, |run| text::show(run, screen), format, printer)?;
         }
         Runs::Artifacts(OneRun { run, base, format }) => {
             let files = artifacts(&resolve(&base.dir, &run)?)?;
-            answer(&files, text::artifacts, format, printer)?;
+            answer(&files, |files| text::artifacts(files, screen), format, printer)?;
         }
         Runs::Prune {
             dry_run,
             dir,
+            keep,
             composition,
             format,
-        } => return prune(dry_run, dir, composition, format, printer),
+        } => {
+            let config = compose(&composition.props(&[]))?.config;
+            let props = PruneProps {
+                base: dir.unwrap_or(config.artifacts.stage2_dir),
+                keep: keep.unwrap_or(config.retention.keep as usize),
+                max_run_bytes: config.retention.max_run_bytes.0,
+            };
+            return prune(&props, dry_run, format, printer);
+        }
         Runs::Scrub { run, pack, dry_run } => {
             let OneRun { run, base, format } = run;
             let props = ScrubProps {
@@ -39,33 +54,28 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
                 dry_run,
             };
             let outcome = scrub(&resolve(&base.dir, &run)?, &props)?;
-            answer(&outcome, text::scrubbed, format, printer)?;
+            answer(
+                &outcome,
+                |outcome| text::scrubbed(outcome, screen),
+                format,
+                printer,
+            )?;
             return Ok(outcome.exit());
         }
     }
     Ok(Exit::Done)
 }
 
-fn prune(
-    dry_run: bool,
-    dir: Option<PathBuf>,
-    composition: Composition,
-    format: Format,
-    printer: &Printer,
-) -> Result<Exit, Failure> {
-    let config = compose(&composition.props(&[]))?.config;
-    let plan = plan(&PruneProps {
-        base: dir.unwrap_or(config.artifacts.stage2_dir),
-        keep: config.retention.keep as usize,
-        max_run_bytes: config.retention.max_run_bytes.0,
-    })?;
+fn prune(props: &PruneProps, dry_run: bool, format: Format, printer: &Printer) -> Result<Exit, Failure> {
+    let screen = printer.screen();
+    let plan = plan(props)?;
     if dry_run {
-        answer(&plan, text::plan, format, printer)?;
+        answer(&plan, |plan| text::plan(plan, screen), format, printer)?;
         return Ok(Exit::Done);
     }
     let outcome = execute(&plan, &cancel_on_signal()?, &mut |run, step| {
         printer.detail(&format_args!("{run}: {}", step.path.display()));
     });
-    answer(&outcome, text::pruned, format, printer)?;
+    answer(&outcome, |outcome| text::pruned(outcome, screen), format, printer)?;
     Ok(outcome.exit())
 }

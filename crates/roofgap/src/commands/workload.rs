@@ -4,6 +4,7 @@ use super::answer;
 use crate::args::Workload;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_report::{count, time};
 use roofgap_session::exit::Exit;
 use roofgap_workload::{Account, Progress, Ranges};
 use std::fmt::Write;
@@ -33,7 +34,6 @@ impl Ranges for Nvtx {
 
 /// Formats progress as a line.
 fn line(progress: &Progress) -> String {
-    let ms = |ns: &i64| *ns as f64 / 1e6;
     match progress {
         Progress::Started {
             preset,
@@ -41,9 +41,12 @@ fn line(progress: &Progress) -> String {
             seed,
             threads,
         } => {
-            format!("{preset} model with {parameters} random parameters (seed {seed}) on {threads} threads")
+            format!(
+                "{preset} model with {} random parameters (seed {seed}) on {threads} threads",
+                count(*parameters)
+            )
         }
-        Progress::WeightsReady { wall_ns } => format!("weights ready after {:.0} ms", ms(wall_ns)),
+        Progress::WeightsReady { wall_ns } => format!("weights ready after {}", time(*wall_ns)),
         Progress::PeakMeasured {
             flops_per_s,
             bytes_per_s,
@@ -61,9 +64,9 @@ fn line(progress: &Progress) -> String {
         } => {
             let warm = if *warmup { ", warm-up" } else { "" };
             format!(
-                "run {index} of {of}{warm}: prefill {:.1} ms, decode {:.1} ms",
-                ms(prefill_ns),
-                ms(decode_ns)
+                "run {index} of {of}{warm}: prefill {}, decode {}",
+                time(*prefill_ns),
+                time(*decode_ns)
             )
         }
         Progress::AccountWritten { path } => format!("account written to {}", path.display()),
@@ -84,7 +87,7 @@ fn text(account: &Account) -> String {
         let stages: Vec<String> = repeat
             .stages
             .iter()
-            .map(|s| format!("{} {:.1} ms", s.name, s.wall_ns as f64 / 1e6))
+            .map(|s| format!("{} {}", s.name, time(s.wall_ns)))
             .collect();
         let warm = if repeat.warmup { " (warm-up)" } else { "" };
         let _ = writeln!(out, "repeat {i}{warm}: {}", stages.join(", "));

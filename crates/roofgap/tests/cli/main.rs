@@ -18,6 +18,7 @@ mod readme;
 mod runs;
 mod server;
 mod support;
+mod terminal;
 mod trust;
 #[cfg(target_os = "linux")]
 mod watch;

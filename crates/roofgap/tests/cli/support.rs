@@ -53,6 +53,7 @@ pub(crate) fn roofgap<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = 
     command.args(args).current_dir(root());
     for name in [
         "NO_COLOR",
+        "COLUMNS",
         "ROOFGAP_WORKLOAD_JSON",
         "ROOFGAP_RUN_DIR",
         "ROOFGAP_PHASE",

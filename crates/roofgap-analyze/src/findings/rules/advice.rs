@@ -1,8 +1,9 @@
 //! Advice of ncu's own rules.
 
 use crate::counters::{Advice, Measured};
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, ms};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::time;
 use crate::result::Finding;
 
 /// ncu's rules with an estimate for the whole kernel, for kernels of this stage. The bound is that estimate applied to the
@@ -38,8 +39,8 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
         let title = format!(
             "ncu's rule {} for {name} in {}: up to {percent:.0} %, {} in all",
             advice.rule,
-            stage.name,
-            ms(saves as i64)
+            stage.spoken(),
+            time(saves as i64)
         );
         FindingBuilder::summed(
             &format!("ncu-{}", advice.rule.to_ascii_lowercase()),
@@ -53,3 +54,13 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
         .finish(title, advice.text.trim().to_owned(), findings);
     }
 }
+
+/// Explains `ncu-*`.
+pub(in crate::findings) const NCU_RULES: Explanation = Explanation {
+    id: "ncu-*",
+    remedy: "the advice of ncu",
+    meaning: "A rule of Nsight Compute has advice for a kernel, with an estimate of what it gains.",
+    computed: "The estimate of the rule, applied to the time of the kernel and launch shape in the stage.",
+    fix: "Follow the text of the rule; open the ncu report for the source lines that it is about.",
+    links: &["https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html"],
+};

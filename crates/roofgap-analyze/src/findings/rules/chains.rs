@@ -1,7 +1,8 @@
 //! Elementwise kernels in a row that could be one.
 
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, count, ms};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::{count, time};
 use crate::result::Finding;
 
 /// Runs of three or more kernels that only move and combine elements. The bound is their time without the longest of each
@@ -16,11 +17,11 @@ pub(in crate::findings) fn unfused(view: &View<'_>, findings: &mut Vec<Finding>)
     }
     let title = format!(
         "{} runs {} kernels in {} unfused {} of elementwise work, {} in all",
-        stage.name,
+        stage.spoken(),
         count(chains.kernels),
         count(chains.count),
         if chains.count == 1 { "chain" } else { "chains" },
-        ms(chains.ns)
+        time(chains.ns)
     );
     let action = format!(
         "Fuse them: torch.compile, or a fused norm, rotary embedding and activation; the longest chain has {} kernels. Each \
@@ -35,3 +36,15 @@ pub(in crate::findings) fn unfused(view: &View<'_>, findings: &mut Vec<Finding>)
         .with("longest_chain", chains.longest)
         .finish(title, action, findings);
 }
+
+/// Explains `unfused-elementwise`.
+pub(in crate::findings) const UNFUSED: Explanation = Explanation {
+    id: "unfused-elementwise",
+    remedy: "fused elementwise kernels",
+    meaning: "Several kernels in a row only move or combine elements. Each reads from memory what the one before \
+              it has just written.",
+    computed: "Runs of three or more elementwise kernels on one stream. The bound is their time without the longest \
+              kernel of each run; gaps between their launches belong to another finding.",
+    fix: "Let torch.compile fuse them, or use fused kernels for norms, rotary embeddings and activations.",
+    links: &["https://docs.pytorch.org/docs/stable/generated/torch.compile.html"],
+};

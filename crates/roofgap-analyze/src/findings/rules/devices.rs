@@ -1,7 +1,8 @@
 //! Several devices that do not share the work.
 
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, ms, percent};
+use crate::findings::builder::{FindingBuilder, percent};
+use crate::findings::{Explanation, View};
+use crate::numbers::time;
 use crate::result::Finding;
 
 /// Share of the stage's time, in %, by which the busiest device must exceed the mean.
@@ -28,11 +29,11 @@ pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) 
     }
     let title = format!(
         "the GPUs of {} are loaded unevenly: GPU {} computes {}, GPU {} {}",
-        stage.name,
+        stage.spoken(),
         most.number,
-        ms(most.compute_ns),
+        time(most.compute_ns),
         least.number,
-        ms(least.compute_ns)
+        time(least.compute_ns)
     );
     let action = "Move work from the busiest GPU to the others: layers or experts placed by their cost, the output head and the \
                   embedding counted too, sequences of equal length for each."
@@ -57,7 +58,7 @@ pub(in crate::findings) fn take_turns(view: &View<'_>, findings: &mut Vec<Findin
     }
     let title = format!(
         "the {devices} GPUs of {} take turns: hardly two of them compute at the same time",
-        stage.name
+        stage.spoken()
     );
     let action = "Split each layer over the GPUs (tensor parallelism) instead of the layers among them, or keep several batches in \
                   flight; a model that fits on one GPU is faster there."
@@ -68,3 +69,26 @@ pub(in crate::findings) fn take_turns(view: &View<'_>, findings: &mut Vec<Findin
         .with("any_device_ns", any)
         .finish(title, action, findings);
 }
+
+/// Explains `devices-uneven`.
+pub(in crate::findings) const UNEVEN: Explanation = Explanation {
+    id: "devices-uneven",
+    remedy: "an even load of the GPUs",
+    meaning: "One GPU of the stage computes longer than the others, which wait for it.",
+    computed: "Computing time of the busiest device beyond the mean, from 10 % of the stage's time on. The bound is \
+              what an even share would save.",
+    fix: "Place layers or experts by their cost; count the embedding and the output head.",
+    links: &[],
+};
+
+/// Explains `devices-take-turns`.
+pub(in crate::findings) const TAKE_TURNS: Explanation = Explanation {
+    id: "devices-take-turns",
+    remedy: "GPUs that compute at the same time",
+    meaning: "The GPUs of the stage compute one after another, as with layers spread over devices and a single \
+              batch.",
+    computed: "Stages on several devices in which at most 10 % of the work runs at the same time. The bound is what \
+              is left out if all compute at once.",
+    fix: "Use tensor parallelism, keep several batches in flight, or run on one GPU if the model fits.",
+    links: &[],
+};

@@ -1,7 +1,7 @@
 //! Experts of a mixture run one after another.
 
-use crate::findings::View;
 use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
 use crate::model::{Experts, Mlp, distinct_experts};
 use crate::names::Family;
 use crate::result::Finding;
@@ -73,7 +73,7 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
     let title = format!(
         "{} runs its experts one by one: {per_step:.0} matrix products a step, {one_by_one:.0} of them experts of {expert_layers} \
          layers",
-        stage.name
+        stage.spoken()
     );
     let action = format!(
         "Run all experts of a layer in one grouped product (a fused mixture-of-experts kernel, grouped_mm): {grouped:.0} launches a \
@@ -87,3 +87,16 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
         .with("steps", steps)
         .finish(title, action, findings);
 }
+
+/// Explains `experts-one-by-one`.
+pub(in crate::findings) const ONE_BY_ONE: Explanation = Explanation {
+    id: "experts-one-by-one",
+    remedy: "grouped products of the experts",
+    meaning: "A mixture-of-experts layer runs its experts in a loop, one set of matrix products for each.",
+    computed: "A decode whose matrix products of a step are about as many as layers, active experts and projections \
+              multiply to. The bound is the idle time of the launches that a grouped kernel would not need, at the \
+              mean of the stage.",
+    fix: "Use a fused mixture-of-experts kernel or a grouped matrix product (grouped_mm), which runs all \
+              experts of a layer in a few launches.",
+    links: &["https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html"],
+};

@@ -1,8 +1,9 @@
 //! The GPU waits for the CPU to launch.
 
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, count, ms, percent, us};
+use crate::findings::builder::{FindingBuilder, percent};
+use crate::findings::{Explanation, View};
 use crate::names::Family;
+use crate::numbers::{count, time};
 use crate::result::{Finding, Stage};
 
 /// Below this share of the stage's time, in %, gaps are not what holds the stage back.
@@ -83,8 +84,8 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
     }
     let title = format!(
         "{} is launch-bound: the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}",
-        stage.name,
-        ms(gap_ns),
+        stage.spoken(),
+        time(gap_ns),
         count(launches)
     );
     let how = if graphs > 0 && per_step.is_none_or(|launches| launches <= FEW_LAUNCHES) {
@@ -95,14 +96,14 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         format!(
             "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. Python, data \
              preparation, scheduling and file access show in a CPU profile of the launching thread.",
-            us(sum_ns as f64 / launches as f64)
+            time(sum_ns / launches.max(1) as i64)
         )
     } else {
         fewer_launches(stage, graphs)
     };
     let action = format!(
         "{how} If every such gap vanished the stage would take {}.",
-        ms(stage.elapsed_ns() - gap_ns)
+        time(stage.elapsed_ns() - gap_ns)
     );
     draft.finish(title, action, findings);
 }
@@ -120,7 +121,7 @@ fn fewer_launches(stage: &Stage, graphs: u64) -> String {
     let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| {
         format!(
             "; kernels of {} on average are too short to hide a launch each",
-            us(ns)
+            time(ns as i64)
         )
     });
     let light = light_kernels(stage);
@@ -151,3 +152,22 @@ fn light_kernels(stage: &Stage) -> u64 {
     let kernels = stage.kernels.iter().filter(|k| light(k.family));
     kernels.map(|k| k.calls).sum()
 }
+
+/// Explains `launch-bound`.
+pub(in crate::findings) const LAUNCH_BOUND: Explanation = Explanation {
+    id: "launch-bound",
+    remedy: "shorter gaps between launches",
+    meaning: "The GPU waits for the CPU: it finishes its work before the next operation is launched, and runs \
+              nothing until then. Eager decoding of a small batch is the usual case, because a token needs \
+              hundreds of launches of a few microseconds each.",
+    computed: "Idle time of the stage in which the next operation had not been launched yet, and the launching \
+              thread neither waited for the device nor copied. The bound is that time: no gap can be shorter than \
+              nothing.",
+    fix: "Record the step once and replay it as a CUDA graph, compile it (torch.compile with \
+              mode=\"reduce-overhead\"), fuse small kernels, or give each launch more work with a larger batch. \
+              Where graphs are in use, look for what the CPU does between their launches.",
+    links: &[
+        "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-graphs",
+        "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
+    ],
+};

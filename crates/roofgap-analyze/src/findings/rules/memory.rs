@@ -1,8 +1,9 @@
 //! Memory-bound: at the roof only fewer bytes help, far from it better access does.
 
 use crate::counters::{Bound, Measured};
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, ms};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::{count, time};
 use crate::result::{Finding, Stage};
 
 /// Share of the bandwidth, in %, from which on a stage without counters is at the memory roof.
@@ -27,10 +28,9 @@ pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Findi
         let reached = largest.reached_pct.unwrap_or_default();
         let name = view.short_names.get(&largest.row.kernel);
         let title = format!(
-            "{} of {} run at the memory roof, {name} at {reached:.0} % of DRAM bandwidth: {}",
-            count(kernels.len()),
-            stage.name,
-            ms(total_ns)
+            "{} at the memory roof, {name} at {reached:.0} % of DRAM bandwidth: {}",
+            kernels_that(kernels.len(), stage.spoken(), ["runs", "run"]),
+            time(total_ns)
         );
         FindingBuilder::summed("memory-at-roof", stage, total_ns / 2)
             .with("kernels", kernels.len())
@@ -43,7 +43,7 @@ pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Findi
     {
         let title = format!(
             "{} runs at the memory roof: while busy the GPU moves what the model needs at {by_busy:.0} % of its bandwidth",
-            stage.name
+            stage.spoken()
         );
         FindingBuilder::summed("memory-at-roof", stage, busy_ns / 2)
             .with_number("mbu_by_busy_pct", by_busy)
@@ -66,9 +66,8 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
             .sum();
         let name = view.short_names.get(&largest.row.kernel);
         let title = format!(
-            "{} of {} wait for memory far from its roof, {name} at {:.0} % of DRAM bandwidth",
-            count(kernels.len()),
-            stage.name,
+            "{} for memory far from its roof, {name} at {:.0} % of DRAM bandwidth",
+            kernels_that(kernels.len(), stage.spoken(), ["waits", "wait"]),
             dram(largest)
         );
         FindingBuilder::summed("memory-below-roof", stage, lost as i64)
@@ -83,7 +82,7 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
         let bound = busy_ns as f64 * (1.0 - by_busy / 100.0);
         let title = format!(
             "{} keeps the GPU busy, yet moves what the model needs at {by_busy:.0} % of the bandwidth",
-            stage.name
+            stage.spoken()
         );
         FindingBuilder::summed("memory-below-roof", stage, bound as i64)
             .with_number("mbu_by_busy_pct", by_busy)
@@ -116,11 +115,12 @@ fn largest<'a>(rows: &[&'a Measured]) -> Option<(&'a Measured, i64)> {
     Some((largest, rows.iter().map(|row| row.timeline_total_ns).sum()))
 }
 
-fn count(kernels: usize) -> String {
+/// Names a number of kernels of a stage and what it or they do, with the verb in both forms.
+fn kernels_that(kernels: usize, stage: &str, [one, several]: [&str; 2]) -> String {
     if kernels == 1 {
-        "one kernel".to_owned()
+        format!("one kernel of {stage} {one}")
     } else {
-        format!("{kernels} kernels")
+        format!("{} kernels of {stage} {several}", count(kernels as u64))
     }
 }
 
@@ -131,3 +131,33 @@ fn by_model(view: &View<'_>, stage: &Stage) -> Option<(f64, i64, f64)> {
     let busy = 100.0 * stage.busy_share()? >= BUSY_PCT;
     (busy && !counted).then_some((mbu.by_busy_pct?, busy_ns, mbu.bytes))
 }
+
+/// Explains `memory-at-roof`.
+pub(in crate::findings) const AT_ROOF: Explanation = Explanation {
+    id: "memory-at-roof",
+    remedy: "moving fewer bytes",
+    meaning: "Kernels read and write memory about as fast as the GPU can. They cannot get faster with the same \
+              bytes.",
+    computed: "By counters: kernels that DRAM bandwidth binds. Without counters: a busy stage whose model needs at \
+              least 70 % of the bandwidth. The bound is half their time, as for weights or cache of half the size.",
+    fix: "Quantise weights to 8 or 4 bits, quantise or group the cache of keys and values, serve more \
+              sequences in a step, or decode speculatively, so that a weight that is read serves more tokens.",
+    links: &["https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#roofline-charts"],
+};
+
+/// Explains `memory-below-roof`.
+pub(in crate::findings) const BELOW_ROOF: Explanation = Explanation {
+    id: "memory-below-roof",
+    remedy: "memory access nearer to the roof",
+    meaning: "Kernels wait for memory, yet DRAM is far from its bandwidth: latency, caches or the access pattern \
+              hold them back.",
+    computed: "By counters: kernels bound by L2, L1 or latency in which memory is busier than compute. Without \
+              counters: a busy decode whose model needs less than 70 % of the bandwidth. The bound is the time \
+              that the same bytes would not need at full bandwidth.",
+    fix: "Read contiguous, wide and aligned; choose a layout that the kernel reads in order; use larger pages \
+              of the cache; fuse kernels so that a value is read once; raise occupancy so that more loads are in \
+              flight.",
+    links: &[
+        "https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#coalesced-access-to-global-memory",
+    ],
+};

@@ -19,7 +19,7 @@ mod waits;
 
 pub(super) use overhead::PROFILER_OVERHEAD;
 
-use super::View;
+use super::{Explanation, View};
 use crate::result::Finding;
 
 /// Looks at a stage and adds what it finds.
@@ -61,4 +61,30 @@ pub(super) const ALL: [Rule; 21] = [
     serving::between_steps,
     overhead::watching,
     advice::ncu_rules,
+];
+
+/// The explanation of every finding.
+pub(super) const EXPLANATIONS: [&Explanation; 22] = [
+    &launch::LAUNCH_BOUND,
+    &waits::SYNC_IN_STEP,
+    &waits::HOST_COPIES,
+    &small::SMALL_KERNELS,
+    &memory::AT_ROOF,
+    &memory::BELOW_ROOF,
+    &tensor::TENSOR_CORES_IDLE,
+    &occupancy::LOW_OCCUPANCY,
+    &chains::UNFUSED,
+    &experts::ONE_BY_ONE,
+    &streams::ONE_STREAM,
+    &communication::EXPOSED,
+    &devices::UNEVEN,
+    &devices::TAKE_TURNS,
+    &steps::STEP_TAIL,
+    &serving::DECODE_STARVED,
+    &serving::LATENCY_OUTSIDE_STEPS,
+    &serving::BATCH_TOO_SMALL,
+    &serving::GAPS_BETWEEN_STEPS,
+    &overhead::WATCHING,
+    &advice::NCU_RULES,
+    &stragglers::LATE_RANKS,
 ];

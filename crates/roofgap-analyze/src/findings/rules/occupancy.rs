@@ -1,11 +1,11 @@
 //! Kernels that leave most of the multiprocessors' slots empty.
 
 use crate::counters::Measured;
-use crate::findings::View;
 use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::collect::{blocks_of, threads_of};
 use crate::findings::evidence::ShapeUse;
 use crate::findings::occupancy::{Limit, occupancy};
+use crate::findings::{Explanation, View};
 use crate::result::Finding;
 
 /// Occupancy, in %, below which latency is hardly hidden.
@@ -50,7 +50,7 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
         let name = view.short_names.get(&row.kernel);
         let title = format!(
             "{name} of {} reaches {achieved:.0} % occupancy, limited by {}",
-            stage.name,
+            stage.spoken(),
             possible.limit.name()
         );
         let bound = measured.timeline_total_ns as f64 * (1.0 - roof / 100.0);
@@ -99,3 +99,17 @@ fn action(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
         }
     }
 }
+
+/// Explains `low-occupancy`.
+pub(in crate::findings) const LOW_OCCUPANCY: Explanation = Explanation {
+    id: "low-occupancy",
+    remedy: "a higher occupancy",
+    meaning: "Few warps run at a time on a multiprocessor, so that it has nothing to issue while they wait for \
+              memory.",
+    computed: "Kernels of at least 5 % of the stage's kernel time with an occupancy below 30 % and no roof near, by \
+              counters. The limit is the scarcest of registers, shared memory, threads and blocks of the launch. \
+              The bound is the time that the better of their two throughputs does not explain.",
+    fix: "Use fewer registers or less shared memory in a thread block, smaller blocks, or more blocks, \
+              whichever the finding names.",
+    links: &["https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#occupancy"],
+};

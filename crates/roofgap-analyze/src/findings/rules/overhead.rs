@@ -1,7 +1,7 @@
 //! Profiler overhead.
 
-use crate::findings::View;
 use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
 use crate::result::{Finding, Profiler, StageOrigin};
 
 /// Ratio of profiled to unprofiled time above which the other findings are doubtful.
@@ -28,7 +28,9 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
     let Some(overhead) = worst else { return };
     let title = format!(
         "{} takes {:.2} times as long under {} as without it: gaps and launch counts of the timeline are inflated",
-        stage.name, overhead.ratio, overhead.tool
+        stage.spoken(),
+        overhead.ratio,
+        overhead.tool
     );
     let lighter = match overhead.tool {
         Profiler::Native => {
@@ -48,3 +50,16 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         .with("wall_ns", stage.wall_ns)
         .finish(title, action, findings);
 }
+
+/// Explains `profiler-overhead`.
+pub(in crate::findings) const WATCHING: Explanation = Explanation {
+    id: "profiler-overhead",
+    remedy: "a lighter profiler",
+    meaning: "The profiler made the stage slower by more than a quarter. Times between kernels are inflated; \
+              durations of kernels are not.",
+    computed: "Wall time under the profiler over wall time without it. The bound is the overhead in the wall time. \
+              It is listed last, because the program does not have it without the profiler.",
+    fix: "Use the native collector (profiling.timeline=native), run.mode=light, or fewer traced interfaces in \
+              nsys.",
+    links: &["https://docs.nvidia.com/nsight-systems/UserGuide/index.html"],
+};

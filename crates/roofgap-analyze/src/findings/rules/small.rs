@@ -1,8 +1,9 @@
 //! Kernels too small for the device.
 
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, count, ms, percent};
+use crate::findings::builder::{FindingBuilder, percent};
+use crate::findings::{Explanation, View};
 use crate::names::Family;
+use crate::numbers::{count, time};
 use crate::result::Finding;
 
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
@@ -48,12 +49,12 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
         "{} of {} kernels of {} have fewer blocks than the GPU has multiprocessors ({sms}): {share:.0} % of kernel time",
         count(calls),
         count(stage.kernel_count),
-        stage.name
+        stage.spoken()
     );
     let action = format!(
         "Give each launch more to do: more sequences at once, or kernels fused with their neighbours; for matrix products a \
          split of the inner dimension. The largest is {short} with {blocks} blocks. Small kernels take {} in all.",
-        ms(total_ns)
+        time(total_ns)
     );
     FindingBuilder::summed("small-kernels", stage, unused as i64)
         .with("small_kernels", calls)
@@ -65,3 +66,19 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
         .with("largest_blocks", blocks)
         .finish(title, action, findings);
 }
+
+/// Explains `small-kernels`.
+pub(in crate::findings) const SMALL_KERNELS: Explanation = Explanation {
+    id: "small-kernels",
+    remedy: "larger kernels",
+    meaning: "Kernels have fewer blocks than the GPU has multiprocessors, so that a part of the GPU has nothing to \
+              do while they run.",
+    computed: "Kernels other than communication whose grid has fewer blocks than the device has multiprocessors, \
+              where they take at least 20 % of the stage's kernel time. The bound is the idle share of the \
+              multiprocessors in their time.",
+    fix: "Give each launch more to do: more sequences in a batch, fused kernels, a split of the inner \
+              dimension of matrix products (split-K), or parts of attention along the sequence.",
+    links: &[
+        "https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html",
+    ],
+};

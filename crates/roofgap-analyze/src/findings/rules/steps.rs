@@ -1,7 +1,8 @@
 //! A few steps much slower than the rest.
 
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, ms};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::time;
 use crate::result::Finding;
 
 /// Fewer steps have no tail.
@@ -38,9 +39,9 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
         "{} of {} steps of {} took more than twice the median of {}; the slowest {}",
         slow.len(),
         steps.count,
-        stage.name,
-        ms(steps.p50_ns),
-        ms(worst_ns)
+        stage.spoken(),
+        time(steps.p50_ns),
+        time(worst_ns)
     );
     let action = format!(
         "Look at step {} in the timeline: growth of the cache or an allocation, recompilation or a new graph, garbage collection, \
@@ -61,3 +62,14 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
         .with("slowest_step", worst + 1)
         .finish(title, action, findings);
 }
+
+/// Explains `step-tail`.
+pub(in crate::findings) const STEP_TAIL: Explanation = Explanation {
+    id: "step-tail",
+    remedy: "steps without a tail",
+    meaning: "A few steps take more than twice the median. They are what users see as a stall.",
+    computed: "Of at least eight steps, those above twice the median. The bound is their time beyond the median.",
+    fix: "Look at the named steps in the timeline: allocation, growth of the cache, recompilation, a new \
+              graph, garbage collection, another process.",
+    links: &[],
+};

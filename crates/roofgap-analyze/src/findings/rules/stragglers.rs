@@ -1,8 +1,9 @@
 //! Ranks of a job for which others wait.
 
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, count, ms};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
 use crate::names::short_name;
+use crate::numbers::{count, time};
 use crate::result::{Finding, Straggler};
 
 /// A rank that arrives last at the collectives of a stage.
@@ -18,11 +19,11 @@ pub(in crate::findings) fn late_ranks(view: &View<'_>, findings: &mut Vec<Findin
     {
         let title = format!(
             "the other ranks wait {} for rank {}, which is last at {} of {} collectives in {}",
-            ms(late.waited_for_ns),
+            time(late.waited_for_ns),
             late.rank,
             count(late.last_count),
             count(late.collective_count),
-            stage.name
+            stage.spoken()
         );
         FindingBuilder::new("rank-straggler", stage, late.waited_for_ns)
             .with("rank", late.rank)
@@ -48,13 +49,13 @@ fn action(late: &Straggler) -> String {
         Some(kernel) if kernel_ns >= idle_ns && kernel_ns > least => format!(
             "Rank {rank} spends {} more than the median of the other ranks in {}: compare its share of the work (experts, tokens, \
              layers), its clocks and its power limit with theirs.",
-            ms(kernel_ns),
+            time(kernel_ns),
             short_name(kernel)
         ),
         _ if idle_ns > least => format!(
             "The GPU of rank {rank} is idle {} longer than the median of the other ranks: look at its CPU (affinity, other \
              processes, data loading, Python) and at what its thread waits for.",
-            ms(idle_ns)
+            time(idle_ns)
         ),
         _ => format!(
             "No kernel and no idle time of rank {rank} in this stage is longer by as much: look at what it does before the stage, \
@@ -62,3 +63,15 @@ fn action(late: &Straggler) -> String {
         ),
     }
 }
+
+/// Explains `rank-straggler`.
+pub(in crate::findings) const LATE_RANKS: Explanation = Explanation {
+    id: "rank-straggler",
+    remedy: "a rank that is not late",
+    meaning: "One rank of the job arrives last at most collectives, and the others wait for it.",
+    computed: "Collectives matched across ranks, after their clocks are aligned: the time that the other ranks wait \
+              for the last one. The bound is the time they waited for this rank.",
+    fix: "Compare the rank with the others: more kernel time points to its work or its clock, more idle time \
+              to its CPU.",
+    links: &[],
+};

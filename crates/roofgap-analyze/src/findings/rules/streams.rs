@@ -1,7 +1,7 @@
 //! Work on one stream that two could share.
 
-use crate::findings::View;
 use crate::findings::builder::{FindingBuilder, percent};
+use crate::findings::{Explanation, View};
 use crate::result::Finding;
 
 /// Share of wall time, in %, from which on it is the GPU that holds the stage back: else overlap gains nothing.
@@ -37,7 +37,7 @@ pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Findin
     let copies = copies.min(busy_ns - copies).max(0);
     let title = format!(
         "all work of {} is on one stream, though part of it could overlap",
-        stage.name
+        stage.spoken()
     );
     let action = "Put copies, and branches that do not depend on each other (vision tiles, shared and routed experts, the \
                   sequences of a batch), on streams of their own."
@@ -49,3 +49,16 @@ pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Findin
         .with("busy_ns", busy_ns)
         .finish(title, action, findings);
 }
+
+/// Explains `one-stream`.
+pub(in crate::findings) const ONE_STREAM: Explanation = Explanation {
+    id: "one-stream",
+    remedy: "more than one stream",
+    meaning: "All work of a busy stage is on one stream, in which kernels that fill half the GPU or less, or \
+              copies, run one after another.",
+    computed: "Stages that keep the GPU busy at least 60 % of the time on a single stream, with small kernels of at \
+              least 20 % of kernel time, or copies. The bound is half the time of those kernels, and as much of \
+              the copies as other work could hide.",
+    fix: "Put copies and independent branches on streams of their own.",
+    links: &["https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams"],
+};

@@ -1,9 +1,10 @@
 //! Matrix products that do not use the tensor cores.
 
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, ms, percent};
+use crate::findings::builder::{FindingBuilder, percent};
+use crate::findings::{Explanation, View};
 use crate::gpu::{Dtype, lookup};
 use crate::names::Family;
+use crate::numbers::time;
 use crate::result::Finding;
 
 /// Share of kernel time, in %, from which on a stage is made of matrix products.
@@ -48,9 +49,9 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
     let slow_ns: i64 = slow.iter().map(|kernel| kernel.total_ns).sum();
     let title = format!(
         "matrix products of {} run on the CUDA cores for {} of {} ({})",
-        stage.name,
-        ms(slow_ns),
-        ms(gemm_ns),
+        stage.spoken(),
+        time(slow_ns),
+        time(gemm_ns),
         first.short_name
     );
     let action = format!(
@@ -87,6 +88,21 @@ fn ratio_of_peaks(view: &View<'_>) -> Option<f64> {
     let ratio = facts.dense_tflops.tflops(Dtype::Tf32)? / facts.dense_tflops.tflops(Dtype::Fp32)?;
     (ratio > 1.1).then_some(ratio)
 }
+
+/// Explains `tensor-cores-idle`.
+pub(in crate::findings) const TENSOR_CORES_IDLE: Explanation = Explanation {
+    id: "tensor-cores-idle",
+    remedy: "matrix products on the tensor cores",
+    meaning: "Matrix products run on the CUDA cores, which are many times slower than the tensor cores.",
+    computed: "A stage in which matrix products take at least 30 % of kernel time, part of them without tensor \
+              operations: by counters, else by the names of the kernels. The bound is what the ratio of the peaks \
+              of TF32 and FP32 would save.",
+    fix: "Use bf16 or fp16 weights, allow TF32 with torch.set_float32_matmul_precision(\"high\"), and keep \
+              sizes multiples of 8.",
+    links: &[
+        "https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices",
+    ],
+};
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,8 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, ms, times, us};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::{time, times};
 use crate::result::Finding;
 
 /// Up to so many waits in a step are the one that ends it.
@@ -39,9 +40,9 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
     }
     let title = format!(
         "{} waits for the device {} inside its work{rate}; the GPU is idle {} for it",
-        stage.name,
+        stage.spoken(),
         times(syncs.inside),
-        ms(stage.each_device(gaps_ns))
+        time(stage.each_device(gaps_ns))
     );
     let action = if per_step.is_some_and(|count| count <= ONCE_A_STEP) {
         let each = gaps_ns as f64 / syncs.inside as f64;
@@ -49,7 +50,7 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
             "A step ends in one wait ({call}), and the GPU is idle for {} until the CPU has launched again. Launch the next step \
              before the token of the last one is read (asynchronous scheduling, sampling on the device), or shorten what the \
              CPU does between the wait and the launch.",
-            us(each)
+            time(each as i64)
         )
     } else {
         format!(
@@ -93,9 +94,9 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
     };
     let title = format!(
         "{} copies {} between host and device{pageable}; that and the gaps it leaves take {}",
-        stage.name,
+        stage.spoken(),
         times(copies.count),
-        ms(stage.each_device(bound))
+        time(stage.each_device(bound))
     );
     let read_back = 2 * copies.to_host > copies.count;
     let action = match (read_back, copies.pageable > 0) {
@@ -115,3 +116,30 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
     };
     draft.finish(title, action.to_owned(), findings);
 }
+
+/// Explains `sync-in-step`.
+pub(in crate::findings) const SYNC_IN_STEP: Explanation = Explanation {
+    id: "sync-in-step",
+    remedy: "fewer waits for the device",
+    meaning: "The CPU waits for the GPU in the middle of the work. While it waits it launches nothing, so that the \
+              GPU runs dry and stays idle until the next launch arrives.",
+    computed: "Idle time while the launching thread was inside a synchronising call, and after it until the next \
+              launch. The bound is the sum of both.",
+    fix: "Keep values on the device: .item(), .cpu(), .tolist(), nonzero, boolean indexing and printing wait. \
+              Test for the end of generation once in several tokens, sample on the device, or schedule the next \
+              step before the last token is read.",
+    links: &["https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html"],
+};
+
+/// Explains `host-copies`.
+pub(in crate::findings) const HOST_COPIES: Explanation = Explanation {
+    id: "host-copies",
+    remedy: "fewer copies between host and device",
+    meaning: "Data moves between host and device inside the stage. A copy from or to pageable memory also holds \
+              the CPU until it is done.",
+    computed: "Time of the copies that no kernel overlaps, idle time inside copy calls, and idle time after them \
+              until the next launch. The bound is the sum.",
+    fix: "Create tensors on the device, keep weights and masks there, and stage what must move in pinned \
+              memory with non_blocking=True, on a stream of its own.",
+    links: &["https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"],
+};

@@ -2,6 +2,7 @@
 
 mod constructed;
 mod evidence;
+mod explanations;
 mod real;
 mod serving;
 

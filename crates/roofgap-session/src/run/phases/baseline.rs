@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use roofgap_analyze::numbers::time;
 use roofgap_collect::child::EndReason;
 use roofgap_collect::program::Phase;
 use roofgap_trace::account::{self, Account};
@@ -136,9 +137,10 @@ fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline
             } else {
                 "it wrote no account of its stages".to_owned()
             };
-            let seconds = outcome.wall.as_secs_f64();
+            let wall = i64::try_from(outcome.wall.as_nanos()).unwrap_or(i64::MAX);
             let note = format!(
-                "the program ran {seconds:.3} s; {how}, so only the time of the whole process is known"
+                "the program ran {}; {how}, so only the time of the whole process is known",
+                time(wall)
             );
             context.record.note(PHASE, note);
             None

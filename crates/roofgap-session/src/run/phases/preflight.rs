@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_analyze::numbers::size;
 use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
 use roofgap_collect::program::{ComposedConfig, HydraModule, Scripts};
@@ -95,10 +96,10 @@ fn warn_about_disk_space(context: &mut PhaseContext<'_>) {
     let free = free_bytes(context.run_dir.path());
     if let Some(free) = free.filter(|free| *free < wanted) {
         let note = format!(
-            "{:.1} GB are free at {}, less than run.min_free_bytes ({:.1} GB); free disk space, or set artifacts.stage2_dir",
-            free as f64 / 1e9,
+            "{} are free at {}, less than run.min_free_bytes ({}); free disk space, or set artifacts.stage2_dir",
+            size(free),
             context.run_dir.path().display(),
-            wanted as f64 / 1e9
+            size(wanted)
         );
         context.warn(PHASE, note);
     }

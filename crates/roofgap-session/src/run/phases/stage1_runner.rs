@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use roofgap_analyze::numbers::time;
 use roofgap_collect::file::{read_document, read_text, write_atomic};
 use roofgap_collect::program::{ComposedConfig, Phase};
 use roofgap_trace::account::{
@@ -302,8 +303,11 @@ fn account_of(metrics: &Metrics) -> Account {
     };
     let (prefill, decode) = (aggregates.prefill_ms, aggregates.decode_ms);
     let mut notes = vec![format!(
-        "means of a Stage 1 runner: prefill {:.3} ms (standard deviation {:.3}), decode {:.3} ms ({:.3})",
-        prefill.mean, prefill.std, decode.mean, decode.std
+        "means of a Stage 1 runner: prefill {} (standard deviation {}), decode {} ({})",
+        time(ns(prefill.mean)),
+        time(ns(prefill.std)),
+        time(ns(decode.mean)),
+        time(ns(decode.std))
     )];
     if !metrics.model_dims.is_empty() {
         let dims = metrics

@@ -275,7 +275,7 @@ fn no_place_and_no_encoding_reaches_the_archive() {
 }
 
 fn text_of(outcome: &ScrubOutcome) -> String {
-    super::super::text::scrubbed(outcome)
+    super::super::text::scrubbed(outcome, Default::default())
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Decode steps with few requests: each reads all weights for little work.
 
 use super::{Serving, Settings};
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, count};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::count;
 use crate::result::{Finding, StageKind};
 
 /// A batch of more than this share of the one at which compute is the limit is not small.
@@ -33,7 +34,7 @@ pub(in crate::findings) fn small_batch(view: &View<'_>, findings: &mut Vec<Findi
     let roof = (batch * ratio).floor();
     let title = format!(
         "a step of {} serves {batch:.1} requests on average; what it reads from memory would serve up to {} before compute is the limit",
-        stage.name,
+        stage.spoken(),
         count(roof as u64)
     );
     let parallel = |kind: &str| {
@@ -78,3 +79,17 @@ pub(in crate::findings) fn small_batch(view: &View<'_>, findings: &mut Vec<Findi
     };
     draft.finish(title, action, findings);
 }
+
+/// Explains `batch-too-small`.
+pub(in crate::findings) const BATCH_TOO_SMALL: Explanation = Explanation {
+    id: "batch-too-small",
+    remedy: "a larger batch",
+    meaning: "A decode step serves few requests. It reads all weights for them, and could serve more with the same \
+              reading.",
+    computed: "Time of the model's bytes at the memory bandwidth over time of its FLOPs at the compute peak: where \
+              it is above 4, memory is the limit by far. The bound takes the time of the same tokens at the \
+              compute roof.",
+    fix: "Send more requests at once, allow more of them in a step, or give the cache of keys and values more \
+              memory.",
+    links: &["https://docs.vllm.ai/en/latest/configuration/optimization.html"],
+};

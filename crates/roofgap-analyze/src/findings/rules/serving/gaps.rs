@@ -1,8 +1,9 @@
 //! The GPU runs nothing between the steps of a busy server.
 
 use super::{Serving, Settings};
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, ms, percent};
+use crate::findings::builder::{FindingBuilder, percent};
+use crate::findings::{Explanation, View};
+use crate::numbers::time;
 use crate::result::Finding;
 
 /// Below this share of the stage's time, in %, gaps between steps are not worth a finding.
@@ -38,10 +39,10 @@ pub(in crate::findings) fn between_steps(view: &View<'_>, findings: &mut Vec<Fin
     }
     let title = format!(
         "the GPU runs nothing for {} between the steps of {}: {} a step, of {} at the median",
-        ms(gap_ns),
-        stage.name,
-        ms(gap_ns / counted),
-        ms(steps.p50_ns)
+        time(gap_ns),
+        stage.spoken(),
+        time(gap_ns / counted),
+        time(steps.p50_ns)
     );
     let setting = match serving.settings {
         Some(Settings::Vllm) => {
@@ -67,3 +68,15 @@ pub(in crate::findings) fn between_steps(view: &View<'_>, findings: &mut Vec<Fin
         .with_number("requests_in_flight", in_flight)
         .finish(title, action, findings);
 }
+
+/// Explains `gaps-between-steps`.
+pub(in crate::findings) const GAPS_BETWEEN_STEPS: Explanation = Explanation {
+    id: "gaps-between-steps",
+    remedy: "shorter gaps between steps",
+    meaning: "The GPU runs nothing between the steps of a busy server, while the CPU prepares the next one.",
+    computed: "Time after the last operation of a step and before the first of the next, without pauses of the \
+              load, while at least two requests are in flight on average. The bound is that time.",
+    fix: "Let the engine prepare a step while the GPU runs the one before (asynchronous scheduling), sample on \
+              the GPU, and give the engine CPU cores of its own.",
+    links: &[],
+};

@@ -1,8 +1,9 @@
 //! The time between tokens that clients see is longer than a step.
 
 use super::{Serving, Settings, steps_of};
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, ms};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::time;
 use crate::result::{Finding, StageKind};
 
 /// Smallest ratio of the time between tokens to a step.
@@ -27,9 +28,9 @@ pub(in crate::findings) fn outside_steps(view: &View<'_>, findings: &mut Vec<Fin
     let steps = i64::try_from(serving.steps.count).unwrap_or(i64::MAX);
     let title = format!(
         "clients get a part of an answer every {} at the median, and a step takes {}: {} are outside of the steps",
-        ms(itl.p50),
-        ms(step),
-        ms(outside)
+        time(itl.p50),
+        time(step),
+        time(outside)
     );
     let more = match serving.settings {
         Some(Settings::Vllm) => " vLLM takes --api-server-count for more of them.",
@@ -49,3 +50,16 @@ pub(in crate::findings) fn outside_steps(view: &View<'_>, findings: &mut Vec<Fin
         .with("steps", serving.steps.count)
         .finish(title, action, findings);
 }
+
+/// Explains `latency-outside-steps`.
+pub(in crate::findings) const LATENCY_OUTSIDE_STEPS: Explanation = Explanation {
+    id: "latency-outside-steps",
+    remedy: "less time between the steps and the client",
+    meaning: "Clients wait longer for a token than a step of the engine takes. The rest is outside of the model: \
+              scheduling, tokenising, formatting, streaming.",
+    computed: "Median time between tokens, at least 1.2 times the median step. The bound is the difference, once \
+              for each step of decode.",
+    fix: "Give the server processes CPU cores of their own, use more of them, and look at stream intervals and \
+              speculative decoding, which look the same.",
+    links: &[],
+};

@@ -7,9 +7,13 @@ mod gaps;
 mod latency;
 mod prefill;
 
+pub(super) use batch::BATCH_TOO_SMALL;
 pub(super) use batch::small_batch;
+pub(super) use gaps::GAPS_BETWEEN_STEPS;
 pub(super) use gaps::between_steps;
+pub(super) use latency::LATENCY_OUTSIDE_STEPS;
 pub(super) use latency::outside_steps;
+pub(super) use prefill::DECODE_STARVED;
 pub(super) use prefill::starved_decode;
 
 use crate::findings::View;

@@ -1,8 +1,9 @@
 //! Requests that generate wait for the prompts of others.
 
 use super::{Serving, Settings, steps_of};
-use crate::findings::View;
-use crate::findings::builder::{FindingBuilder, count, ms};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::{count, time};
 use crate::result::{Finding, StageKind};
 
 /// Steps with prompts that take less than this many times a decode step hardly delay anyone.
@@ -28,7 +29,7 @@ pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Fi
     }
     let beyond = steps.each_ns.iter().map(|ns| (ns - decode.p50_ns).max(0)).sum();
     let latency = itl_p99.map_or_else(String::new, |p99| {
-        format!("; the time between tokens is {} at p99", ms(p99))
+        format!("; the time between tokens is {} at p99", time(p99))
     });
     let take = if steps.count == 1 {
         "step takes"
@@ -44,9 +45,9 @@ pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Fi
         "{} {} {take} {} on average, and a decode step {} at the median: requests that generate {wait} for the prompts of \
          others{latency}",
         count(steps.count),
-        stage.name,
-        ms(steps.mean_ns),
-        ms(decode.p50_ns)
+        stage.spoken(),
+        time(steps.mean_ns),
+        time(decode.p50_ns)
     );
     let action = match serving.settings {
         Some(Settings::Vllm) => {
@@ -72,3 +73,16 @@ pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Fi
             findings,
         );
 }
+
+/// Explains `decode-starved`.
+pub(in crate::findings) const DECODE_STARVED: Explanation = Explanation {
+    id: "decode-starved",
+    remedy: "smaller chunks of prompts",
+    meaning: "Steps that read prompts take much longer than steps that only generate, and requests that generate \
+              wait for them.",
+    computed: "Steps with prompts that take at least 1.5 times the median decode step; prefill steps count where \
+              the time between tokens shows such delays. The bound is their time beyond a decode step.",
+    fix: "Schedule fewer prompt tokens in a step (chunked prefill), or serve prefill on other GPUs. It costs \
+              time to first token.",
+    links: &["https://docs.vllm.ai/en/latest/configuration/optimization.html"],
+};

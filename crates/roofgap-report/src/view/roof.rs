@@ -1,0 +1,110 @@
+//! The distance to the roof: its columns, and the sentences that explain them.
+
+use super::numbers::{ms, or_none, percent, time};
+use roofgap_analyze::{Analysis, Kernel, RoofDistance, RoofSource, Stage};
+
+/// Columns of the distance to the roof.
+pub(crate) const COLUMNS: [&str; 2] = ["% of roof", "ms above the roof"];
+
+/// Explains the columns.
+const NOTE: &str = "The roof is the time of the same work at the peaks of the GPU: the greater of its FLOPs at the dense peak of \
+     their type and its DRAM bytes at the memory bandwidth.";
+
+/// Explains the mark of a modelled value.
+const MODELLED: &str = "* modelled from the shapes of operators: every input and output moves once.";
+
+/// Returns columns, with those of the distance to the roof where a row has one.
+pub(crate) fn columns<'a>(names: &[&'a str], rows: &[RoofDistance]) -> Vec<&'a str> {
+    let known = rows.iter().any(|row| row.roof_pct.is_some());
+    let roof = COLUMNS.iter().filter(|_| known);
+    names.iter().chain(roof).copied().collect()
+}
+
+/// Returns the distances of a table of kernels.
+pub(crate) fn of_kernels(kernels: &[Kernel]) -> Vec<RoofDistance> {
+    kernels.iter().map(|kernel| kernel.roof).collect()
+}
+
+/// Returns the distances of all stages.
+pub(crate) fn of_stages(stages: &[Stage]) -> Vec<RoofDistance> {
+    stages.iter().map(|stage| stage.roof).collect()
+}
+
+/// Formats the share of the time that the roof needs, with a mark if it is modelled.
+pub(crate) fn pct(roof: &RoofDistance) -> String {
+    let mark = match roof.roof_source {
+        Some(RoofSource::Modelled | RoofSource::Mixed) => "*",
+        _ => "",
+    };
+    or_none(roof.roof_pct, |pct| format!("{pct:.1}{mark}"))
+}
+
+/// Formats the time beyond the roof, ms.
+pub(crate) fn above(roof: &RoofDistance) -> String {
+    or_none(roof.above_roof_ns, ms)
+}
+
+/// Explains the columns; `None` where no distance is known.
+pub(crate) fn note(analysis: &Analysis) -> Option<String> {
+    let stages = analysis.stages.iter().map(|stage| stage.roof);
+    let all = analysis.kernels.iter().map(|kernel| kernel.roof).chain(stages);
+    let mut sources = all.filter_map(|roof| roof.roof_source).peekable();
+    sources.peek()?;
+    let modelled = sources.any(|source| source != RoofSource::Counters);
+    Some(if modelled {
+        format!("{NOTE} {MODELLED}")
+    } else {
+        NOTE.to_owned()
+    })
+}
+
+/// Describes the distance of a stage, and the part of its kernel time that it is known for.
+pub(crate) fn of_stage(stage: &Stage) -> Option<String> {
+    let roof = &stage.roof;
+    let (pct, above, covered) = (roof.roof_pct?, roof.above_roof_ns?, roof.roof_covered_ns?);
+    let by = match roof.roof_source? {
+        RoofSource::Counters => "with counters",
+        RoofSource::Modelled => "whose shapes are known",
+        RoofSource::Mixed => "with counters or known shapes",
+    };
+    Some(format!(
+        "roof: kernels {by} ({} % of kernel time) are {} above their roof, at {pct:.1} % of it",
+        percent(covered, stage.kernel_ns?),
+        time(above)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_appear_with_a_distance() {
+        let known = RoofDistance {
+            roof_pct: Some(43.21),
+            above_roof_ns: Some(1_234_567_890),
+            roof_covered_ns: Some(2_000_000_000),
+            roof_source: Some(RoofSource::Counters),
+        };
+        assert_eq!(columns(&["kernel"], &[RoofDistance::default()]), ["kernel"]);
+        assert_eq!(
+            columns(&["kernel"], &[RoofDistance::default(), known]),
+            ["kernel", "% of roof", "ms above the roof"]
+        );
+        assert_eq!((pct(&known), above(&known)), ("43.2".into(), "1,234.568".into()));
+        let modelled = RoofDistance {
+            roof_source: Some(RoofSource::Modelled),
+            ..known
+        };
+        assert_eq!(pct(&modelled), "43.2*");
+        let mut stage = Stage::default();
+        assert_eq!(of_stage(&stage), None);
+        (stage.roof, stage.kernel_ns) = (known, Some(4_000_000_000));
+        assert_eq!(
+            of_stage(&stage).as_deref(),
+            Some(
+                "roof: kernels with counters (50.0 % of kernel time) are 1.23 s above their roof, at 43.2 % of it"
+            )
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! The part of an analysis that a user asks for.
+
+use roofgap_analyze::{Analysis, Kernel};
+use std::cmp::Reverse;
+
+/// Accepts or refuses the name of a kernel.
+pub type NameFilter = Box<dyn Fn(&str) -> bool>;
+
+/// Order of kernels in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KernelOrder {
+    /// Total time, longest first.
+    #[default]
+    Total,
+    /// Mean time, longest first.
+    Mean,
+    /// Number of calls, most first.
+    Calls,
+    /// Time above the roof, longest first; kernels without it last.
+    AboveRoof,
+    /// Short name.
+    Name,
+}
+
+/// The part of an analysis that is shown.
+#[derive(Default)]
+pub struct Selection {
+    /// The only stage; `None` for all.
+    pub stage: Option<String>,
+    /// Kernels, by their full or short name; `None` for all.
+    pub kernel: Option<NameFilter>,
+    /// Order of the kernels.
+    pub order: KernelOrder,
+}
+
+impl Selection {
+    /// Returns the selected part of an analysis. Totals stay those of the whole.
+    pub fn of(&self, analysis: &Analysis) -> Analysis {
+        let mut part = analysis.clone();
+        if let Some(stage) = &self.stage {
+            part.stages.retain(|own| own.name == *stage);
+            part.findings
+                .retain(|finding| finding.stage.as_ref() == Some(stage));
+            part.counters.retain(|row| row.stage.as_ref() == Some(stage));
+        }
+        if let Some(matches) = &self.kernel {
+            let accepted = |kernel: &Kernel| matches(&kernel.name) || matches(&kernel.short_name);
+            part.kernels.retain(accepted);
+            part.stages
+                .iter_mut()
+                .for_each(|stage| stage.kernels.retain(accepted));
+            part.counters.retain(|row| matches(&row.kernel));
+        }
+        self.sort(&mut part.kernels);
+        part.stages
+            .iter_mut()
+            .for_each(|stage| self.sort(&mut stage.kernels));
+        part
+    }
+
+    fn sort(&self, kernels: &mut [Kernel]) {
+        match self.order {
+            KernelOrder::Total => {}
+            KernelOrder::Mean => kernels.sort_by_key(|kernel| Reverse(kernel.mean_ns)),
+            KernelOrder::Calls => kernels.sort_by_key(|kernel| Reverse(kernel.calls)),
+            KernelOrder::AboveRoof => kernels.sort_by_key(|kernel| Reverse(kernel.roof.above_roof_ns)),
+            KernelOrder::Name => kernels.sort_by(|a, b| a.short_name.cmp(&b.short_name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::Stage;
+
+    fn kernel(name: &str, calls: u64, mean_ns: i64) -> Kernel {
+        Kernel {
+            name: format!("void {name}<float>()"),
+            short_name: name.to_owned(),
+            calls,
+            mean_ns,
+            total_ns: mean_ns * calls as i64,
+            ..Kernel::default()
+        }
+    }
+
+    fn analysis() -> Analysis {
+        let mut analysis = Analysis::default();
+        analysis.kernels = vec![
+            kernel("gemm", 2, 500),
+            kernel("copy", 9, 10),
+            kernel("norm", 3, 20),
+        ];
+        for name in ["prefill", "decode"] {
+            let mut stage = Stage::default();
+            (stage.name, stage.kernels) = (name.to_owned(), analysis.kernels.clone());
+            analysis.stages.push(stage);
+        }
+        analysis
+    }
+
+    fn names(kernels: &[Kernel]) -> Vec<&str> {
+        kernels.iter().map(|kernel| kernel.short_name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_stage_and_kernels_are_selected_and_sorted() {
+        let selection = Selection {
+            stage: Some("decode".to_owned()),
+            kernel: Some(Box::new(|name| name.contains("o"))),
+            order: KernelOrder::Calls,
+        };
+        let part = selection.of(&analysis());
+        assert_eq!(part.stages.len(), 1);
+        // "gemm" matches by its full name, which has "float" and "void".
+        assert_eq!(names(&part.stages[0].kernels), ["copy", "norm", "gemm"]);
+        let only = Selection {
+            kernel: Some(Box::new(|name| name.starts_with("norm"))),
+            ..Selection::default()
+        };
+        assert_eq!(names(&only.of(&analysis()).kernels), ["norm"]);
+        assert_eq!(only.of(&analysis()).stages.len(), 2);
+    }
+
+    #[test]
+    fn every_order_sorts() {
+        let sorted = |order| {
+            let selection = Selection {
+                order,
+                ..Selection::default()
+            };
+            let part = selection.of(&analysis());
+            names(&part.kernels).join(" ")
+        };
+        assert_eq!(sorted(KernelOrder::Total), "gemm copy norm");
+        assert_eq!(sorted(KernelOrder::Mean), "gemm norm copy");
+        assert_eq!(sorted(KernelOrder::Calls), "copy norm gemm");
+        assert_eq!(sorted(KernelOrder::Name), "copy gemm norm");
+    }
+}

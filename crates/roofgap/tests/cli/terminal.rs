@@ -1,0 +1,214 @@
+//! A terminal of 80 columns: width, colours and progress.
+
+use crate::support::{ROOFGAP, can_run, ok, roofgap, root, run};
+use std::process::{Command, Stdio};
+
+const CAPTURE: [&str; 2] = [
+    "fixtures/h200/llama4.sqlite.gz",
+    "fixtures/ncu/llama4_light_raw_base.csv.gz",
+];
+
+/// Runs the binary at 80 columns and checks that it succeeds and that its lines fit.
+fn narrow(args: &[&str]) -> String {
+    let output = roofgap(args).env("COLUMNS", "80").output().unwrap();
+    assert!(output.status.success(), "{args:?}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_fits(&text);
+    text
+}
+
+/// Checks that no line is longer than 80 columns, except for one that is a single word, such as an address.
+fn assert_fits(text: &str) {
+    for line in text.lines() {
+        let fits = line.chars().count() <= 80 || !line.trim().contains(' ');
+        assert!(fits, "{} columns: {line}", line.chars().count());
+    }
+}
+
+/// Runs the binary on a terminal of 80 columns; `None` without Python.
+fn on_a_terminal(args: &[&str], environment: &[(&str, &str)]) -> Option<String> {
+    let python = Command::new("python3").arg("--version").output();
+    if !can_run(python.is_ok(), "python3 is not installed") {
+        return None;
+    }
+    let mut command = Command::new("python3");
+    command
+        .arg(root().join("crates/roofgap/tests/cli/pty.py"))
+        .arg(ROOFGAP)
+        .args(args)
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .env_remove("NO_COLOR")
+        .env_remove("COLUMNS")
+        .env("TERM", "xterm")
+        .envs(environment.iter().copied());
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{args:?}: {text}");
+    Some(text.replace("\r\n", "\n"))
+}
+
+/// Removes styles.
+fn bare(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        out.push_str(&rest[..at]);
+        let end = rest[at..].find('m').unwrap_or(0);
+        rest = &rest[at + end + 1..];
+    }
+    out + rest
+}
+
+#[test]
+fn an_analysis_fits_into_80_columns() {
+    insta::assert_snapshot!(narrow(&["analyze", CAPTURE[0], CAPTURE[1], "--top=6"]));
+}
+
+#[test]
+fn one_stage_fits_into_80_columns() {
+    let args = [
+        "analyze",
+        CAPTURE[0],
+        CAPTURE[1],
+        "--only=decode",
+        "--kernel=nvjet|elementwise",
+        "--sort=calls",
+        "--top=4",
+    ];
+    insta::assert_snapshot!(narrow(&args));
+}
+
+#[test]
+fn counters_alone_fit_into_80_columns() {
+    insta::assert_snapshot!(narrow(&[
+        "analyze",
+        "fixtures/ncu/llama2_roofline_raw.csv.gz",
+        "--top=5"
+    ]));
+}
+
+#[test]
+fn a_comparison_fits_into_80_columns() {
+    let text = narrow(&[
+        "compare",
+        "fixtures/h200/llama4.sqlite.gz",
+        "fixtures/h200/llama4.kineto.json.gz",
+        "--top=5",
+    ]);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn explanations_fit_into_80_columns() {
+    insta::assert_snapshot!("explain", narrow(&["explain", "launch-bound"]));
+    insta::assert_snapshot!("explain_all", narrow(&["explain"]));
+}
+
+#[test]
+fn commands_that_describe_the_machine_fit_into_80_columns() {
+    let empty = tempfile::tempdir().unwrap();
+    let dir = format!("--dir={}", empty.path().display());
+    for args in [
+        &["doctor"] as &[&str],
+        &["config", "list"],
+        &["capture"],
+        &["runs", "list", &dir],
+        &["runs", "prune", "--dry-run", &dir],
+    ] {
+        narrow(args);
+    }
+}
+
+#[test]
+fn a_pipe_gets_whole_lines() {
+    let text = ok(["analyze", CAPTURE[0], "--top=6"]).stdout;
+    assert!(text.lines().any(|line| line.chars().count() > 120), "{text}");
+    assert!(text.contains("sync ms  copy ms  other ms"), "{text}");
+}
+
+#[test]
+fn a_terminal_gets_colours_and_its_width() {
+    let Some(text) = on_a_terminal(&["analyze", CAPTURE[0]], &[]) else {
+        return;
+    };
+    assert!(text.contains("decode: \x1b[33mlaunch-bound\x1b[0m"), "{text:?}");
+    assert!(text.contains("\x1b[1mStages\x1b[0m"), "{text:?}");
+    assert_fits(&bare(&text));
+    for (args, environment) in [
+        (
+            &["analyze", CAPTURE[0]] as &[&str],
+            &[("NO_COLOR", "1")] as &[(&str, &str)],
+        ),
+        (&["analyze", CAPTURE[0], "--color=never"], &[]),
+    ] {
+        let plain = on_a_terminal(args, environment).unwrap();
+        assert!(!plain.contains('\x1b'), "{plain:?}");
+        assert_eq!(plain, bare(&text));
+    }
+    let piped = ok(["analyze", CAPTURE[0], "--color=always"]).stdout;
+    assert!(piped.contains("\x1b[33mlaunch-bound"), "{piped:?}");
+}
+
+#[test]
+fn a_comparison_colours_better_and_worse() {
+    let compared = [
+        "compare",
+        "fixtures/h200/llama4.sqlite.gz",
+        "fixtures/h200/dsocr2.sqlite.gz",
+        "--color=always",
+    ];
+    let text = run(compared).stdout;
+    assert!(text.contains("\x1b[31m") || text.contains("\x1b[32m"), "{text:?}");
+}
+
+#[test]
+fn large_inputs_have_a_bar() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.json");
+    let note = "x".repeat(33_000);
+    let event = |at: u32| {
+        format!(
+            "{{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"k\",\"pid\":0,\"tid\":7,\"ts\":{},\"dur\":2,\
+             \"args\":{{\"device\":0,\"stream\":7,\"note\":\"{note}\"}}}}",
+            10 * at
+        )
+    };
+    let events: Vec<String> = (0..1000).map(event).collect();
+    let trace = format!("{{\"schemaVersion\":1,\"traceEvents\":[{}]}}", events.join(",\n"));
+    std::fs::write(&path, trace).unwrap();
+    let args = ["analyze", path.to_str().unwrap()];
+    if let Some(text) = on_a_terminal(&args, &[]) {
+        assert!(text.contains("reading [") && text.contains(" of 33."), "{text:?}");
+    }
+    // A small input has none.
+    if let Some(text) = on_a_terminal(&["analyze", CAPTURE[0]], &[]) {
+        assert!(!text.contains("reading ["), "{text:?}");
+    }
+}
+
+#[cfg(feature = "embedded")]
+#[test]
+fn a_session_numbers_its_phases_on_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = format!("artifacts.stage2_dir='{}'", folder.path().display());
+    let args = [
+        "profile",
+        "workload.size=nano",
+        "workload.tokens=3",
+        "workload.prompt_tokens=4",
+        "workload.repeats=1",
+        "workload.warmup=0",
+        &dir,
+    ];
+    if let Some(text) = on_a_terminal(&args, &[]) {
+        for part in [
+            "1 of 8: preflight",
+            "2 of 8: baseline",
+            "8 of 8: report",
+            "baseline: \x1b[32mok\x1b[0m",
+        ] {
+            assert!(text.contains(part), "no {part} in {text:?}");
+        }
+    }
+}
