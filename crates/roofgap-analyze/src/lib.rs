@@ -22,6 +22,7 @@
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
 //! - `timeline`: launches, idle time, kernels, copies, graphs, operators, ranges;
 //! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
+//! - `serving`: the steps of a serving engine together, and the latency of requests by its parts;
 //! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
 //! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
@@ -41,6 +42,7 @@ mod names;
 mod ranks;
 mod rates;
 mod result;
+mod serving;
 mod stages;
 mod timeline;
 mod verdict;
@@ -54,5 +56,5 @@ pub use stages::{
     AllOfStage, Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError,
     StageIndex, StageRule, StageSet, StageSpans,
 };
-pub use timeline::{Contexts, IntervalSet, Launches, NO_CALL};
+pub use timeline::{Contexts, IntervalSet, LaunchCount, Launches, NO_CALL, launch_counts};
 pub use verdict::{Verdict, verdict};

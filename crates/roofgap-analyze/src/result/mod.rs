@@ -8,6 +8,7 @@ mod gpu_work;
 mod job;
 mod per_run;
 mod reason;
+mod serving;
 mod stage;
 mod tables;
 mod utilisation;
@@ -20,6 +21,7 @@ pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
 pub use job::{Job, MatchedCollectives, Straggler};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
+pub use serving::{BatchRow, JoinedLatency, LatencyPart, Serving, ServingSlice, Stalls};
 pub use stage::{
     ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind,
     StageOrigin, Steps,
@@ -27,7 +29,7 @@ pub use stage::{
 pub use tables::{CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
-pub use roofgap_trace::account::{Percentiles, RequestFailure, RequestStats};
+pub use roofgap_trace::account::{GaugeStats, Percentiles, RequestFailure, RequestStats};
 
 use roofgap_trace::account::Stage1Figures;
 use serde::{Deserialize, Serialize};
@@ -82,6 +84,9 @@ pub struct Analysis {
     /// Requests that a load generator sent to the server, without a profiler where such a run was made.
     #[serde(default)]
     pub requests: Option<RequestStats>,
+    /// Steps of the engine together, and the latency of requests joined with them; `None` without engine steps.
+    #[serde(default)]
+    pub serving: Option<Serving>,
     /// Copies by device, direction and kind of host memory, by total time.
     #[serde(default)]
     pub copies: Vec<CopyRow>,

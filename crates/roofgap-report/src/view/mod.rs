@@ -11,6 +11,7 @@
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
+//! - `serving`: steps of a serving engine together
 //! - `requests`: latency and throughput of a server under load
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
 
@@ -23,6 +24,7 @@ pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
 pub(crate) mod requests;
+pub(crate) mod serving;
 pub(crate) mod stage1;
 pub(crate) mod stages;
 pub(crate) mod table;

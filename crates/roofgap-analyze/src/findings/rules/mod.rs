@@ -39,7 +39,7 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
 pub(super) const OF_JOB: [Rule; 1] = [stragglers::late_ranks];
 
 /// Every rule about a single capture.
-pub(super) const ALL: [Rule; 21] = [
+pub(super) const ALL: [Rule; 23] = [
     launch::launch_bound,
     waits::synchronisation,
     waits::host_copies,
@@ -59,6 +59,8 @@ pub(super) const ALL: [Rule; 21] = [
     serving::outside_steps,
     serving::small_batch,
     serving::between_steps,
+    serving::eager_batches,
+    serving::kv_cache_full,
     overhead::watching,
     advice::ncu_rules,
 ];
