@@ -6,7 +6,8 @@ use roofgap_analyze::{About, Analysis, BatchRow, JoinedLatency, LatencyPart, Ser
 
 /// Meaning of the tables of latency.
 pub(crate) const LATENCY: &str = "A request is joined with the last recorded step that read prompts and ended before its first token; a prompt \
-     longer than the tokens of that step also with steps before it. Requests and steps have the wall clock of one host.";
+     longer than the tokens of that step also with steps before it. Requests and steps have the wall clock of one host. Where steps \
+     overlap, the time outside of them can be negative.";
 
 /// Returns the steps of an engine together, where there is more than one.
 pub(crate) fn of(analysis: &Analysis) -> Option<&Serving> {

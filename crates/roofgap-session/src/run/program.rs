@@ -474,4 +474,26 @@ mod tests {
             assert!(counters.contains(&word.to_owned()), "{word} in {counters:?}");
         }
     }
+
+    #[test]
+    fn the_overhead_in_a_server_is_measured_with_the_timeline_only() {
+        let options = |setting: &str, phase| {
+            let program = program(&["workload=server", "workload.program=[s]", setting]);
+            let words = words(&program, phase);
+            let own = words.into_iter().filter(|word| word.starts_with("--overhead"));
+            own.collect::<Vec<String>>()
+        };
+        let pairs = "profiling.native.overhead_pairs";
+        let unset = format!("{pairs}=null");
+        assert_eq!(
+            options(&unset, Phase::Timeline),
+            ["--overhead-pairs=8", "--overhead-after=5s"]
+        );
+        assert!(options(&unset, Phase::Baseline).is_empty());
+        assert_eq!(
+            options(&format!("{pairs}=20"), Phase::Timeline),
+            ["--overhead-pairs=20"]
+        );
+        assert!(options(&format!("{pairs}=0"), Phase::Timeline).is_empty());
+    }
 }
