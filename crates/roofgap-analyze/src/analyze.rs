@@ -13,7 +13,7 @@ use crate::stages::{StageIndex, StageSet};
 use crate::timeline::{
     Activity, Contexts, CopyMeter, Launches, NO_CALL, StageMeter, graphs, kernels, operators, range_table,
 };
-use crate::{account, communication, findings, layers, ranks};
+use crate::{account, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Device, Losses, Ns, OpKind, SourceFormat, Trace};
@@ -39,6 +39,8 @@ pub struct Options {
     pub operators: Option<Vec<Operator>>,
     /// Profiler overhead.
     pub overhead: Vec<Overhead>,
+    /// Requests that were sent while the timeline was recorded; without them, those of the account.
+    pub recorded_requests: Option<RequestStats>,
 }
 
 /// An analysis together with the index of its stages.
@@ -140,6 +142,8 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         ..Analysis::default()
     };
 
+    add_serving(&mut analysis, trace, &index, &activity, options);
+
     let mut own_rank = std::mem::take(&mut analysis.ranks);
     own_rank
         .iter_mut()
@@ -224,6 +228,28 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     Analyzed {
         analysis,
         stages: index,
+    }
+}
+
+/// Adds the steps of an engine together. Times of single requests are used here and are not part of the result.
+fn add_serving(
+    analysis: &mut Analysis,
+    trace: &Trace,
+    index: &StageIndex,
+    activity: &Activity,
+    options: &Options,
+) {
+    let parallelism = analysis
+        .engine
+        .as_ref()
+        .and_then(|engine| engine.parallelism.as_ref());
+    let replicas = parallelism.and_then(|ways| ways.get("data").copied());
+    let sent = options.recorded_requests.as_ref().or(analysis.requests.as_ref());
+    let (serving, reasons) = serving::measure(trace, index, activity, replicas, sent);
+    analysis.serving = serving;
+    analysis.reasons.extend(reasons);
+    if let Some(requests) = &mut analysis.requests {
+        requests.each.clear();
     }
 }
 

@@ -22,6 +22,7 @@
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
 //! - `timeline`: launches, idle time, kernels, copies, graphs, operators, ranges;
 //! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
+//! - `serving`: the steps of a serving engine together, and the latency of requests by its parts;
 //! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
 //! - `layers`: kernels by layer of the model;
 //! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
@@ -46,6 +47,7 @@ mod ranks;
 mod rates;
 mod result;
 mod roof;
+mod serving;
 mod stages;
 mod timeline;
 mod verdict;
@@ -60,6 +62,7 @@ pub use stages::{
     StageIndex, StageRule, StageSet, StageSpans,
 };
 pub use timeline::{
-    CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, Launches, NO_CALL, call_tree, idle_parts,
+    CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, LaunchCount, Launches, NO_CALL,
+    call_tree, idle_parts, launch_counts,
 };
 pub use verdict::{StageLimit, Verdict, verdict};

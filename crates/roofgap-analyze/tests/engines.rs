@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use roofgap_analyze::{Analyzed, Options, Stage, StageKind, StageLimit, analyze, verdict};
+use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, StageLimit, analyze, verdict};
+use roofgap_trace::SourceFormat;
+use roofgap_trace::account::{RequestStats, RequestTimes};
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -326,4 +328,73 @@ fn one_gpu_of_several_has_no_mfu() {
         .reason(&roofgap_analyze::About::StageMfu("decode".into()))
         .unwrap();
     assert!(why.contains("exchange data with other GPUs"), "{why}");
+}
+
+#[test]
+fn the_steps_together_have_every_token_and_the_time_between_them() {
+    let analyzed = analyzed("vllm/vllm_dense_graph.sqlite.gz");
+    let serving = analyzed.analysis.serving.as_ref().unwrap();
+    let slices = &serving.over_time;
+    let steps = slices
+        .iter()
+        .map(|slice| slice.prefill_steps + slice.mixed_steps + slice.decode_steps);
+    assert_eq!(steps.sum::<u64>(), 28);
+    let tokens = (
+        slices
+            .iter()
+            .filter_map(|slice| slice.context_tokens)
+            .sum::<u64>(),
+        slices
+            .iter()
+            .filter_map(|slice| slice.generation_tokens)
+            .sum::<u64>(),
+    );
+    assert_eq!(tokens, (7_680, 368));
+    assert_eq!(serving.batches.iter().map(|batch| batch.steps).sum::<u64>(), 23);
+    // Steps follow one another, so that only the way to the first kernel is added to their periods.
+    let stages = &analyzed.analysis.stages;
+    let periods: i64 = stages.iter().filter_map(|stage| stage.period_ns).sum();
+    assert!(
+        serving.span_ns >= periods && serving.span_ns < periods * 11 / 10,
+        "{} {periods}",
+        serving.span_ns
+    );
+    let rate = serving.generation_tokens_per_s.unwrap();
+    assert!((rate - 368e9 / serving.span_ns as f64).abs() < 1e-6);
+    assert_eq!((serving.replicas, serving.latency.as_ref()), (1, None));
+}
+
+#[test]
+fn requests_are_joined_with_steps_of_the_same_clock_only() {
+    let mut input = roofgap_trace::read(&[fixture("vllm/vllm_dense_graph.sqlite.gz")]).unwrap();
+    let end = *input.trace.ops.end.iter().max().unwrap();
+    let requests = RequestStats {
+        completed: 1,
+        window_ns: end,
+        each: vec![RequestTimes {
+            first_ns: end,
+            last_ns: end,
+            ..RequestTimes::default()
+        }],
+        ..RequestStats::default()
+    };
+    let options = Options {
+        recorded_requests: Some(requests),
+        ..Options::default()
+    };
+    let path = About::Other("serving.latency".into());
+    let nsys = analyze(&input.trace, &options).analysis;
+    assert_eq!(nsys.serving.as_ref().unwrap().latency, None);
+    assert!(nsys.reason(&path).unwrap().contains("wall clock"));
+    // The native collector records the wall clock.
+    for source in &mut input.trace.sources {
+        source.format = SourceFormat::Native;
+    }
+    let native = analyze(&input.trace, &options).analysis;
+    let latency = native.serving.unwrap().latency.unwrap();
+    assert_eq!((latency.requests, latency.joined), (1, 1));
+    let means: Vec<i64> = latency.ttft.iter().map(|part| part.mean_ns).collect();
+    assert_eq!(means[0], end);
+    assert_eq!(means[1..].iter().sum::<i64>(), end);
+    assert!(means[3] > 0 && native.reasons.iter().all(|reason| reason.about != path));
 }

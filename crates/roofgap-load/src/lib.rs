@@ -6,12 +6,14 @@
 //! - `stats`: percentiles and throughput
 //! - `server`: starting a server, waiting until it is ready, stopping it
 //! - `account`: the workload account with the requests in it
-//! - `metrics`: counters that a server exports
+//! - `metrics`: counters and gauges that a server exports
+//! - `pairs`: overhead of the collector in a server
 
 mod account;
 mod client;
 mod error;
 mod metrics;
+mod pairs;
 mod prompts;
 mod props;
 mod run;
@@ -20,6 +22,7 @@ mod stats;
 
 pub use account::{server_account_path, write_account};
 pub use error::LoadError;
+pub use pairs::PairProps;
 pub use props::{Arrivals, LengthError, Lengths, LoadProps};
-pub use run::{Progress, run};
+pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, ServerRun, serve_and_load};

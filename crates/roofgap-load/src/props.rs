@@ -1,5 +1,6 @@
 //! The load: lengths, arrivals and limits.
 
+use crate::pairs::PairProps;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -139,6 +140,8 @@ pub struct LoadProps {
     pub good_ttft: Option<Duration>,
     /// Largest mean time between tokens of a good request.
     pub good_itl: Option<Duration>,
+    /// Pairs of windows that measure the overhead of the collector in the server, after the load.
+    pub pairs: Option<PairProps>,
 }
 
 impl Default for LoadProps {
@@ -158,6 +161,7 @@ impl Default for LoadProps {
             seed: 0,
             good_ttft: None,
             good_itl: None,
+            pairs: None,
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use crate::client::{Client, Outcome, RequestError, agent, get};
 use crate::error::LoadError;
+use crate::metrics::{self, Exported};
 use crate::prompts::{self, Prompt};
 use crate::props::{Arrivals, LoadProps};
-use crate::{metrics, stats};
+use crate::stats;
 use jiff::Timestamp;
 use roofgap_collect::child::Cancel;
-use roofgap_wire::account::RequestStats;
+use roofgap_wire::account::{PairedOverhead, RequestStats};
 use serde::Deserialize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,9 +41,32 @@ pub enum Progress {
         /// Number of requests.
         requests: u64,
     },
+    /// The overhead of the collector is measured: it is armed and dormant in turn.
+    Pairs {
+        /// Number of pairs.
+        pairs: u32,
+    },
+    /// The overhead of the collector was not measured.
+    NoPairs {
+        /// Reason.
+        why: String,
+    },
     /// The server has ended.
     ServerStopped,
 }
+
+/// A measured load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadRun {
+    /// Latency and throughput.
+    pub requests: RequestStats,
+    /// Overhead of the collector in the server; `None` where it was not measured.
+    pub paired_overhead: Option<PairedOverhead>,
+}
+
+/// Time from the start of the load to the first sample of the server's gauges, and between samples after that.
+const FIRST_SAMPLE: Duration = Duration::from_millis(200);
+const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Longest sleep between two checks for cancellation.
 const TICK: Duration = Duration::from_millis(50);
@@ -55,7 +79,7 @@ pub fn run(
     props: &LoadProps,
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress),
-) -> Result<RequestStats, LoadError> {
+) -> Result<LoadRun, LoadError> {
     let in_flight = match props.arrivals {
         Arrivals::Closed { concurrency } => concurrency,
         Arrivals::Open { most_in_flight, .. } => most_in_flight,
@@ -90,14 +114,22 @@ pub fn run(
         requests: prompts.len() as u64,
     });
     let before = metrics::read(&agent, &props.url);
-    let started = Timestamp::now().as_nanosecond();
-    let outcomes = send_all(&client, &measured, props.arrivals, props, cancel)?;
-    let after = metrics::read(&agent, &props.url);
+    let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
+    let (outcomes, mut samples) = sampled(&agent, &props.url, before, || {
+        send_all(&client, &measured, props.arrivals, props, cancel)
+    });
+    let outcomes = outcomes?;
+    let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
+    samples.push(metrics::read(&agent, &props.url));
     progress(Progress::Done {
         requests: outcomes.len() as u64,
     });
     let mut stats = stats::summary(&outcomes, props, i64::try_from(started).unwrap_or_default());
-    stats.metrics = metrics::change(&before, &after);
+    stats.clock_change_ns = i64::try_from(change).ok();
+    if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
+        stats.metrics = metrics::change(&before.counters, &after.counters);
+        stats.gauges = metrics::summarise(&samples);
+    }
     if stats.completed == 0 {
         if cancel.is_requested() {
             return Err(LoadError::Cancelled);
@@ -111,7 +143,71 @@ pub fn run(
             why,
         });
     }
-    Ok(stats)
+    let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
+        let in_flight = mean_in_flight(&stats).min(in_flight);
+        progress(Progress::Pairs { pairs: pairs.pairs });
+        let load = Duration::from_nanos(stats.window_ns.unsigned_abs());
+        let measured = pairs.measure(&client, &measured, in_flight, load, cancel);
+        measured
+            .map_err(|error| {
+                progress(Progress::NoPairs {
+                    why: error.to_string(),
+                })
+            })
+            .ok()
+    });
+    Ok(LoadRun {
+        requests: stats,
+        paired_overhead,
+    })
+}
+
+/// Returns the mean number of requests in flight, at least one: their rate times their mean time.
+fn mean_in_flight(stats: &RequestStats) -> u32 {
+    let seconds = stats.e2e_ns.map_or(0.0, |e2e| e2e.mean as f64 / 1e9);
+    (stats.requests_per_s.unwrap_or(0.0) * seconds)
+        .round()
+        .clamp(1.0, f64::from(u32::MAX)) as u32
+}
+
+/// Runs a load and samples the server's gauges meanwhile. `first` is the sample before it.
+fn sampled<T>(
+    agent: &ureq::Agent,
+    url: &str,
+    first: Exported,
+    load: impl FnOnce() -> T,
+) -> (T, Vec<Exported>) {
+    let mut samples = vec![first];
+    // A server without metrics is not asked again.
+    if samples.iter().all(|sample| sample.gauges.is_empty()) {
+        return (load(), samples);
+    }
+    let over = Mutex::new(false);
+    let wake = Condvar::new();
+    let (result, during) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut during = Vec::new();
+            let mut wait = FIRST_SAMPLE;
+            let mut guard = over.lock().unwrap_or_else(PoisonError::into_inner);
+            loop {
+                let waited = wake.wait_timeout_while(guard, wait, |over| !*over);
+                guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+                if *guard {
+                    return during;
+                }
+                drop(guard);
+                during.push(metrics::read(agent, url));
+                wait = SAMPLE;
+                guard = over.lock().unwrap_or_else(PoisonError::into_inner);
+            }
+        });
+        let result = load();
+        *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        wake.notify_all();
+        (result, sampler.join().unwrap_or_default())
+    });
+    samples.extend(during);
+    (result, samples)
 }
 
 /// Sends the prompts. Times count from the start of this call.

@@ -3,10 +3,9 @@
 use crate::client::{agent, get};
 use crate::error::LoadError;
 use crate::props::LoadProps;
-use crate::run::{self, Progress};
+use crate::run::{self, LoadRun, Progress};
 use roofgap_collect::child::{Cancel, EndReason, Job, Outcome, OutputTarget, StopPlan, run as run_child};
 use roofgap_collect::command::CommandLine;
-use roofgap_wire::account::RequestStats;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +30,8 @@ pub struct ServerProps {
 /// A server's run under load.
 #[derive(Debug)]
 pub struct ServerRun {
-    /// Latency and throughput.
-    pub requests: RequestStats,
+    /// Load.
+    pub load: LoadRun,
     /// Time from the start until the server was ready, ns.
     pub ready_ns: i64,
 }
@@ -86,10 +85,10 @@ pub fn serve_and_load(
         });
         let result = wait_until_ready(server, load, cancel, &ended).and_then(|()| {
             let ready_ns = i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX);
-            let requests = run::run(load, cancel, progress)?;
-            Ok(ServerRun { requests, ready_ns })
+            let load = run::run(load, cancel, progress)?;
+            Ok(ServerRun { load, ready_ns })
         });
-        let failed = result.as_ref().map_or(true, |run| run.requests.failed > 0);
+        let failed = result.as_ref().map_or(true, |run| run.load.requests.failed > 0);
         let until = Instant::now() + NOTICE;
         while failed && !ended.load(Ordering::SeqCst) && Instant::now() < until {
             thread::sleep(Duration::from_millis(10));
@@ -119,7 +118,7 @@ pub fn serve_and_load(
 
 /// Tells whether all requests were answered: then the server may end as it likes.
 fn answered(result: &Result<ServerRun, LoadError>) -> bool {
-    let stats = result.as_ref().map(|run| &run.requests);
+    let stats = result.as_ref().map(|run| &run.load.requests);
     stats.is_ok_and(|stats| stats.failed == 0)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::client::Outcome;
 use crate::props::LoadProps;
-use roofgap_wire::account::{Percentiles, RequestFailure, RequestStats};
+use roofgap_wire::account::{MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -64,8 +64,27 @@ pub(crate) fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: 
             .then(|| per_s(done.iter().filter(good).count() as u64))
             .flatten(),
         failures,
-        metrics: BTreeMap::new(),
+        each: each(&done, first),
+        ..RequestStats::default()
     }
+}
+
+/// Lists the times of requests, by their start. `origin` is the start of the window.
+fn each(done: &[&Outcome], origin: Duration) -> Vec<RequestTimes> {
+    let after = |time: Duration| ns(time.saturating_sub(origin));
+    let times = |outcome: &&Outcome| {
+        Some(RequestTimes {
+            start_ns: after(outcome.due),
+            first_ns: after(*outcome.parts.first()?),
+            last_ns: after(*outcome.parts.last()?),
+            prompt_tokens: outcome.prompt_tokens,
+            output_tokens: outcome.output_tokens,
+        })
+    };
+    let mut each: Vec<RequestTimes> = done.iter().filter_map(times).collect();
+    each.sort_by_key(|times| times.start_ns);
+    each.truncate(MOST_KEPT);
+    each
 }
 
 fn ttft(outcome: &Outcome) -> Option<Duration> {
@@ -164,6 +183,18 @@ mod tests {
         assert_eq!((itl.count, itl.p50, itl.max), (3, 20_000_000, 30_000_000));
         assert_eq!(stats.e2e_ns.unwrap().max, 340_000_000);
         assert_eq!(stats.failures[0].count, 1);
+        let times: Vec<_> = stats
+            .each
+            .iter()
+            .map(|each| (each.start_ns, each.first_ns, each.last_ns))
+            .collect();
+        assert_eq!(
+            times,
+            [
+                (0, 100_000_000, 130_000_000),
+                (10_000_000, 310_000_000, 340_000_000)
+            ]
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
 use roofgap_load::{
-    Arrivals, Lengths, LoadError, LoadProps, Progress, ServerProps, ServerRun, serve_and_load,
+    Arrivals, Lengths, LoadError, LoadProps, PairProps, Progress, ServerProps, ServerRun, serve_and_load,
 };
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ fn run(server: &ServerProps, load: &LoadProps) -> (Result<ServerRun, LoadError>,
 fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
     let (server, load) = props("normal");
     let (result, seen) = run(&server, &load);
-    let stats = result.unwrap().requests;
+    let stats = result.unwrap().load.requests;
     assert_eq!((stats.sent, stats.completed, stats.failed), (12, 12, 0));
     assert_eq!(
         (stats.prompt_tokens, stats.output_tokens),
@@ -72,6 +72,14 @@ fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
         stats.window_ns >= 3 * (FIRST_NS + 5 * NEXT_NS),
         "four at a time: {stats:?}"
     );
+    let (first, last) = (stats.each.first().unwrap(), stats.each.last().unwrap());
+    assert_eq!(stats.each.len(), 12);
+    assert!(
+        first.start_ns >= 0 && last.last_ns <= stats.window_ns,
+        "{first:?} {last:?}"
+    );
+    assert!(first.first_ns - first.start_ns >= FIRST_NS, "{first:?}");
+    assert_eq!(stats.gauges["vllm:kv_cache_usage_perc"].max, 0.25);
     // The counters of the measured window only.
     assert_eq!(
         stats.metrics.get("vllm:prompt_tokens_total"),
@@ -95,7 +103,7 @@ fn an_open_loop_sends_every_request() {
         most_in_flight: 16,
     };
     load.requests = 30;
-    let stats = run(&server, &load).0.unwrap().requests;
+    let stats = run(&server, &load).0.unwrap().load.requests;
     assert_eq!((stats.sent, stats.completed), (30, 30));
     assert!(stats.ttft_ns.unwrap().p50 >= FIRST_NS);
 }
@@ -104,14 +112,14 @@ fn an_open_loop_sends_every_request() {
 fn a_server_that_refuses_unknown_fields_is_asked_without_them() {
     let (server, load) = props("strict");
     let (result, seen) = run(&server, &load);
-    assert_eq!(result.unwrap().requests.completed, 12);
+    assert_eq!(result.unwrap().load.requests.completed, 12);
     assert!(seen.contains(&Progress::LengthNotExact));
 }
 
 #[test]
 fn failed_requests_are_counted_with_their_reason() {
     let (server, load) = props("busy");
-    let stats = run(&server, &load).0.unwrap().requests;
+    let stats = run(&server, &load).0.unwrap().load.requests;
     assert_eq!(stats.completed + stats.failed, 12);
     assert!(stats.failed > 0);
     assert!(stats.failures[0].why.contains("429"), "{:?}", stats.failures);
@@ -170,6 +178,62 @@ fn a_server_that_ignores_polite_signals_is_killed() {
     let (mut server, load) = props("stubborn");
     server.grace = Duration::from_millis(300);
     let (result, _) = run(&server, &load);
-    assert_eq!(result.unwrap().requests.completed, 12);
+    assert_eq!(result.unwrap().load.requests.completed, 12);
     assert!(std::net::TcpStream::connect(load.url.trim_start_matches("http://")).is_err());
+}
+
+#[test]
+fn the_collector_is_armed_and_dormant_in_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, mut load) = props("normal");
+    let pairs = PairProps {
+        pairs: 3,
+        window: Duration::from_millis(600),
+        after: Duration::ZERO,
+        control: folder.path().join("control"),
+    };
+    pairs.create_folder().unwrap();
+    server.command = server
+        .command
+        .env("ROOFGAP_NATIVE_CONTROL", &pairs.control)
+        .cwd(folder.path());
+    load.output_tokens = Lengths::Fixed(40);
+    load.pairs = Some(pairs.clone());
+    let found = run(&server, &load).0.unwrap().load.paired_overhead.unwrap();
+    assert_eq!((found.pairs, found.window_ns), (3, 600_000_000));
+    // Tokens take 5 ms, and 10 ms more while it is armed.
+    assert!(found.armed_itl_ns >= 12_000_000, "{found:?}");
+    assert!(found.low <= found.ratio && found.ratio <= found.high, "{found:?}");
+    let commands = std::fs::read_to_string(folder.path().join("commands")).unwrap();
+    let switched: Vec<&str> = commands.lines().filter(|line| *line != "status").collect();
+    assert_eq!(
+        switched,
+        [
+            "flush", "cut", "arm", "disarm", "disarm", "arm", "arm", "disarm", "disarm"
+        ]
+    );
+    // What was recorded before the windows is kept apart.
+    assert!(pairs.control.join("1-2.main.rgcap").exists());
+    pairs.remove_folder();
+    assert!(!pairs.control.exists());
+}
+
+#[test]
+fn no_overhead_is_measured_after_a_short_load_or_without_a_collector() {
+    for (after, why) in [(3600, "less than 3600.0 s"), (0, "has the native collector")] {
+        let (server, mut load) = props("normal");
+        load.pairs = Some(PairProps {
+            pairs: 3,
+            window: Duration::from_millis(100),
+            after: Duration::from_secs(after),
+            control: "/nowhere".into(),
+        });
+        let (result, seen) = run(&server, &load);
+        assert_eq!(result.unwrap().load.paired_overhead, None);
+        let refused = seen.iter().find_map(|progress| match progress {
+            Progress::NoPairs { why } => Some(why.as_str()),
+            _ => None,
+        });
+        assert!(refused.unwrap().contains(why), "{refused:?}");
+    }
 }

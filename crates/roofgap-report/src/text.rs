@@ -1,5 +1,6 @@
 //! The analysis for a terminal: stages, findings, kernels, counters and losses.
 
+use crate::view;
 use crate::view::numbers::{count, time};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::{against_steps, requests_text};
@@ -55,11 +56,12 @@ const RANKS: usize = 64;
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 13] = [
+    let sections: [fn(&Analysis, TextOptions, &mut String); 14] = [
         head,
         ranks,
         stages,
         requests,
+        serving,
         findings,
         kernels,
         graphs,
@@ -217,6 +219,22 @@ fn requests(analysis: &Analysis, options: TextOptions, out: &mut String) {
         out.push_str(&requests_text(requests, options.screen()));
         for line in against_steps(analysis) {
             say(&line, options, out);
+        }
+    }
+}
+
+fn serving(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    let Some(serving) = view::serving::of(analysis) else {
+        return;
+    };
+    heading("Steps of the engine", options, out);
+    for line in view::serving::sentences(analysis) {
+        say(&line, options, out);
+    }
+    out.push_str(&view::serving::over_time(serving).text(options.screen()));
+    for table in serving.latency.iter().flat_map(view::serving::latency) {
+        if !table.is_empty() {
+            let _ = write!(out, "\n{}", table.text(options.screen()));
         }
     }
 }

@@ -5,9 +5,9 @@ use crate::{ReadError, SourceFormat};
 use std::path::Path;
 
 pub use roofgap_wire::account::{
-    Account, AccountError, DeviceFacts, EngineFacts, MeasuredPeak, ModelFacts, NoteTime, OperatorTime,
-    Percentiles, Repeat, RequestFailure, RequestStats, SCHEMA, Stage1Figures, Stage1Mfu, Stage1Operator,
-    Stage1Time, StageTime, Statistic, TokenCounts,
+    Account, AccountError, DeviceFacts, EngineFacts, GaugeStats, MeasuredPeak, ModelFacts, NoteTime,
+    OperatorTime, PairedOverhead, Percentiles, Repeat, RequestFailure, RequestStats, RequestTimes, SCHEMA,
+    Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time, StageTime, Statistic, TokenCounts,
 };
 
 pub(crate) const READER: Reader = Reader {

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 mod requests;
 
-pub use requests::{Percentiles, RequestFailure, RequestStats};
+pub use requests::{
+    GaugeStats, MOST_KEPT, PairedOverhead, Percentiles, RequestFailure, RequestStats, RequestTimes,
+};
 
 /// Schema of the account.
 pub const SCHEMA: &str = "roofgap.workload/1";
@@ -46,6 +48,9 @@ pub struct Account {
     /// Requests that a load generator sent to a server.
     #[serde(default)]
     pub requests: Option<RequestStats>,
+    /// Overhead of the collector, measured in the server that the requests went to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paired_overhead: Option<PairedOverhead>,
     /// Remarks for the reader.
     #[serde(default)]
     pub notes: Vec<String>,

@@ -185,6 +185,7 @@ fn work(
             })
             .collect(),
         stage1: None,
+        paired_overhead: None,
     })
 }
 

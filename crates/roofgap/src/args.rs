@@ -632,6 +632,15 @@ pub(crate) struct Load {
     /// Time between a polite request to stop and the next, harder one
     #[arg(long, default_value = "10s")]
     pub(crate) grace: Span,
+    /// Pairs of windows, with the native collector armed and dormant, that measure its overhead in the server after the load
+    #[arg(long, value_name = "N", requires = "server", value_parser = clap::value_parser!(u32).range(3..=1000))]
+    pub(crate) overhead_pairs: Option<u32>,
+    /// Length of such a window
+    #[arg(long, default_value = "0.5s")]
+    pub(crate) overhead_window: Span,
+    /// Shortest load after which the overhead is measured
+    #[arg(long, default_value = "0s")]
+    pub(crate) overhead_after: Span,
     /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
@@ -671,6 +680,12 @@ impl Load {
             seed: self.seed,
             good_ttft: self.good_ttft.map(|span| span.0),
             good_itl: self.good_itl.map(|span| span.0),
+            pairs: self.overhead_pairs.map(|pairs| roofgap_load::PairProps {
+                pairs,
+                window: self.overhead_window.0,
+                after: self.overhead_after.0,
+                control: std::env::temp_dir().join(format!("roofgap-pairs-{}", std::process::id())),
+            }),
         })
     }
 

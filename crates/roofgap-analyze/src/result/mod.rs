@@ -10,6 +10,7 @@ mod layers;
 mod per_run;
 mod reason;
 mod roof;
+mod serving;
 mod stage;
 mod tables;
 mod utilisation;
@@ -24,6 +25,7 @@ pub use layers::{LayerRow, LayerSpread};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
 pub use roof::{RoofDistance, RoofSource};
+pub use serving::{BatchRow, JoinedLatency, LatencyPart, Serving, ServingSlice, Stalls};
 pub use stage::{
     ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind,
     StageOrigin, Steps,
@@ -31,7 +33,7 @@ pub use stage::{
 pub use tables::{CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
-pub use roofgap_trace::account::{Percentiles, RequestFailure, RequestStats};
+pub use roofgap_trace::account::{GaugeStats, Percentiles, RequestFailure, RequestStats};
 
 use roofgap_trace::account::Stage1Figures;
 use serde::{Deserialize, Serialize};
@@ -89,6 +91,9 @@ pub struct Analysis {
     /// Requests that a load generator sent to the server, without a profiler where such a run was made.
     #[serde(default)]
     pub requests: Option<RequestStats>,
+    /// Steps of the engine together, and the latency of requests joined with them; `None` without engine steps.
+    #[serde(default)]
+    pub serving: Option<Serving>,
     /// Copies by device, direction and kind of host memory, by total time.
     #[serde(default)]
     pub copies: Vec<CopyRow>,

@@ -146,6 +146,19 @@ pub struct Overhead {
     pub stage: String,
     /// Time under the profiler divided by time without it.
     pub ratio: f64,
+    /// Ends of the 95 % confidence interval of `ratio`; `None` for a comparison of two runs, which has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<(f64, f64)>,
+    /// Number of pairs of windows of one process, with the profiler and without; `None` for a comparison of two runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<u64>,
+}
+
+impl Overhead {
+    /// Returns the ratio that is sure: the lower end of the confidence interval where there is one.
+    pub fn sure_ratio(&self) -> f64 {
+        self.interval.map_or(self.ratio, |(low, _)| low)
+    }
 }
 
 /// A profiler whose overhead is measured.

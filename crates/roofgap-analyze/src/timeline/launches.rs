@@ -33,12 +33,49 @@ impl Launches {
             })
             .collect();
         losses.add(LossKind::OpNoLaunch, unmatched);
+        let counts = count_launches(trace, &tables, &call_of_op);
         losses.add(
             LossKind::LaunchNoKernel,
-            launches_without_kernel(trace, &tables, &call_of_op),
+            counts.iter().map(LaunchCount::missing).sum(),
         );
         Self { call_of_op }
     }
+}
+
+/// Launches of one process against the GPU work that was recorded of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LaunchCount {
+    /// Process id.
+    pub pid: u32,
+    /// Launches of single kernels, outside of graph capture; 0 where those inside cannot be told from them.
+    pub kernels: u64,
+    /// Number of those whose kernel is not in the trace.
+    pub kernels_missing: u64,
+    /// Launches of graphs.
+    pub graphs: u64,
+    /// Number of those without any operation in the trace.
+    pub graphs_missing: u64,
+}
+
+impl LaunchCount {
+    /// Returns the number of launches without their work.
+    pub fn missing(&self) -> u64 {
+        self.kernels_missing + self.graphs_missing
+    }
+
+    /// Returns the share of launches whose work was recorded, 0 to 1; `None` without launches.
+    pub fn recorded_share(&self) -> Option<f64> {
+        let all = self.kernels + self.graphs;
+        (all > 0).then(|| 1.0 - self.missing() as f64 / all as f64)
+    }
+}
+
+/// Counts the launches of each process and the recorded work of them.
+pub fn launch_counts(trace: &Trace) -> Vec<LaunchCount> {
+    let mut losses = Losses::default();
+    let tables = Table::build(trace, &mut losses);
+    let launches = Launches::join(trace, &mut losses);
+    count_launches(trace, &tables, &launches.call_of_op)
 }
 
 /// A process has records of graph captures.
@@ -46,8 +83,8 @@ const CAPTURES: u8 = 1;
 /// A process launches graphs.
 const LAUNCHES_GRAPHS: u8 = 2;
 
-/// Counts the kernel launches whose kernel is not in the trace. While a process captures a graph its launches run nothing.
-fn launches_without_kernel(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> u64 {
+/// Counts launches and those without work, by process. While a process captures a graph its launches run nothing.
+fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<LaunchCount> {
     let calls = &trace.calls;
     let mut has_work = vec![false; calls.len()];
     for call in call_of_op {
@@ -62,42 +99,64 @@ fn launches_without_kernel(trace: &Trace, tables: &[Table], call_of_op: &[u32]) 
             i32::from(name.contains("StreamBeginCapture")) - i32::from(name.contains("StreamEndCapture"))
         })
         .collect();
-    let graph_launches: Vec<bool> = trace
-        .names
-        .iter()
-        .map(|(_, name)| name.contains("GraphLaunch"))
-        .collect();
     // A process that launches graphs has captured them. Without records of the capture, its launches cannot be told from others.
     let mut unclear = vec![0u8; trace.processes.len()];
-    for (name, process) in calls.name.iter().zip(&calls.process) {
+    for ((name, process), class) in calls.name.iter().zip(&calls.process).zip(&calls.class) {
         if let Some(seen) = unclear.get_mut(process.index()) {
             *seen |= match captures.get(name.index()) {
                 Some(1) => CAPTURES,
-                _ if graph_launches.get(name.index()) == Some(&true) => LAUNCHES_GRAPHS,
+                _ if *class == CallClass::GraphLaunch => LAUNCHES_GRAPHS,
                 _ => 0,
             };
         }
     }
     let mut open = vec![0i32; trace.processes.len()];
-    let mut missing = 0;
+    let with_pid = |process: &roofgap_trace::Process| LaunchCount {
+        pid: process.pid,
+        ..LaunchCount::default()
+    };
+    let mut counts: Vec<LaunchCount> = trace.processes.iter().map(with_pid).collect();
     for row in 0..calls.len() {
         let process = calls.process[row].index();
-        let Some(open) = open.get_mut(process) else {
+        let (Some(open), Some(count)) = (open.get_mut(process), counts.get_mut(process)) else {
             continue;
         };
-        *open = (*open + captures.get(calls.name[row].index()).copied().unwrap_or(0)).max(0);
+        let name = calls.name[row].index();
+        *open = (*open + captures.get(name).copied().unwrap_or(0)).max(0);
         let correlation = calls.correlation[row];
-        let unclear = unclear.get(process) == Some(&LAUNCHES_GRAPHS);
-        if calls.class[row] != CallClass::Launch || *open > 0 || correlation == 0 || unclear {
+        let is_graph = match calls.class[row] {
+            CallClass::GraphLaunch => true,
+            CallClass::Launch => false,
+            _ => continue,
+        };
+        let unclear = !is_graph && unclear.get(process) == Some(&LAUNCHES_GRAPHS);
+        if *open > 0 || correlation == 0 || unclear {
             continue;
         }
-        // Of two calls with one id, the earliest has the kernel.
+        // Of two calls with one id, the earliest has the kernel and is the launch.
         let first = tables
             .get(process)
             .map_or(NO_CALL, |table| table.find(correlation));
-        missing += u64::from(has_work.get(first as usize) == Some(&false));
+        if first as usize != row {
+            continue;
+        }
+        let missing = u64::from(has_work.get(row) == Some(&false));
+        if is_graph {
+            count.graphs += 1;
+            count.graphs_missing += missing;
+        } else {
+            count.kernels += 1;
+            count.kernels_missing += missing;
+        }
     }
-    missing
+    // A tool that joins no graph launch with its work says nothing about a single one.
+    for count in counts
+        .iter_mut()
+        .filter(|count| count.graphs == count.graphs_missing)
+    {
+        (count.graphs, count.graphs_missing) = (0, 0);
+    }
+    counts
 }
 
 /// Calls of one process by correlation id: an array where the ids lie close together, as they do in practice, else a sorted
@@ -240,10 +299,22 @@ mod tests {
         assert_eq!(losses.count(LossKind::LaunchNoKernel), 2, "correlations 2 and 6");
         // Without records of the capture, launches inside and outside of it look alike.
         let graph = trace.names.intern("cudaGraphLaunch");
-        trace.calls.name[3] = graph;
-        trace.calls.name[5] = graph;
+        for row in [3, 5] {
+            trace.calls.name[row] = graph;
+            trace.calls.class[row] = CallClass::GraphLaunch;
+        }
         let mut losses = Losses::default();
         Launches::join(&trace, &mut losses);
         assert_eq!(losses.count(LossKind::LaunchNoKernel), 0);
+        // One of two graph launches has no operation.
+        assert_eq!(
+            launch_counts(&trace)[0].graphs,
+            0,
+            "no graph launch is joined with its work"
+        );
+        trace.ops.correlation[0] = 3;
+        let found = launch_counts(&trace)[0];
+        assert_eq!((found.kernels, found.graphs, found.graphs_missing), (0, 2, 1));
+        assert_eq!(found.recorded_share(), Some(0.5));
     }
 }

@@ -25,7 +25,7 @@ pub use gaps::{IdleCause, IdlePart, idle_parts};
 pub(crate) use idle::Activity;
 pub(crate) use interval::CoveredTime;
 pub use interval::IntervalSet;
-pub use launches::{Launches, NO_CALL};
+pub use launches::{LaunchCount, Launches, NO_CALL, launch_counts};
 pub(crate) use operators::sort_operators;
 pub(crate) use range_table::range_table;
 pub(crate) use stage_metrics::{ByName, StageMeter};

@@ -35,7 +35,7 @@ pub(crate) use pack::base64;
 
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use roofgap_analyze::{About, Analysis, RequestStats, call_tree, idle_parts};
+use roofgap_analyze::{About, Analysis, RequestStats, Serving, call_tree, idle_parts};
 use sha2::{Digest, Sha256};
 
 /// Styles of the report, which the page of a comparison shares.
@@ -108,6 +108,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (section("findings", "What to do first", findings::findings(bundle, &idle)))
             (section("stages", "Where the time goes", stages::stages(bundle)))
             @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(analysis, requests))) }
+            @if let Some(serving) = view::serving::of(analysis) { (section("serving", "Steps of the engine", serving_view(analysis, serving))) }
             (section("timeline", "Timeline", timeline_view::timeline(no_timeline.as_deref())))
             (section("roofline", "Roofline", roofline::roofline(analysis)))
             (section("kernels", "Kernels", kernels::table(analysis)))
@@ -170,6 +171,18 @@ fn requests_view(analysis: &Analysis, requests: &RequestStats) -> Markup {
         (view::requests::table(requests).html())
         @for line in view::requests::sentences(requests) { p { (line) } }
         @for line in view::requests::against_steps(analysis) { p { (line) } }
+    }
+}
+
+fn serving_view(analysis: &Analysis, serving: &Serving) -> Markup {
+    html! {
+        @for line in view::serving::sentences(analysis) { p { (line) } }
+        (view::serving::over_time(serving).html())
+        (view::serving::batches(serving).html())
+        @if let Some(latency) = &serving.latency {
+            @for table in view::serving::latency(latency) { @if !table.is_empty() { (table.html()) } }
+            p.hint { (view::serving::LATENCY) }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::utilisation::work;
 use crate::view::{gpu_work, job};
-use crate::view::{headline, measured};
+use crate::view::{headline, measured, serving};
 use roofgap_analyze::{About, Analysis};
 use std::fmt::Write;
 
@@ -32,6 +32,9 @@ pub fn report(bundle: Bundle<'_>) -> String {
     }
     if let Some(requests) = &analysis.requests {
         section("Requests", &sections::requests(analysis, requests));
+    }
+    if let Some(serving) = serving::of(analysis) {
+        section("Steps of the engine", &sections::serving(analysis, serving));
     }
     section(
         "MFU and MBU",

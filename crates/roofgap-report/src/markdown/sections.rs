@@ -9,7 +9,7 @@ use crate::view::{
     findings as findings_view, headline, measured, roof, stage1 as stage1_view, stages as stages_view,
     utilisation as utilisation_view,
 };
-use roofgap_analyze::{About, Analysis, RequestStats, verdict};
+use roofgap_analyze::{About, Analysis, RequestStats, Serving, verdict};
 use std::fmt::Write;
 
 /// Columns of the table of stages.
@@ -175,6 +175,23 @@ pub(super) fn requests(analysis: &Analysis, requests: &RequestStats) -> String {
         let _ = write!(out, "\n- {}", escape_line(&line));
     }
     out.push('\n');
+    out
+}
+
+/// Renders the steps of a serving engine together.
+pub(super) fn serving(analysis: &Analysis, serving: &Serving) -> String {
+    let mut out = String::new();
+    for line in view::serving::sentences(analysis) {
+        let _ = writeln!(out, "- {}", escape_line(&line));
+    }
+    let own = [view::serving::over_time(serving), view::serving::batches(serving)];
+    let latency = serving.latency.iter().flat_map(view::serving::latency);
+    for table in own.into_iter().chain(latency).filter(|table| !table.is_empty()) {
+        let _ = write!(out, "\n{}", table.markdown());
+    }
+    if serving.latency.is_some() {
+        let _ = writeln!(out, "\n{}", view::serving::LATENCY);
+    }
     out
 }
 

@@ -16,6 +16,7 @@
 //! - `findings`: savings, evidence, and the sentence for no findings
 //! - `savings`: savings of findings by token
 //! - `roof`: the distance to the roof
+//! - `serving`: steps of a serving engine together
 //! - `requests`: latency and throughput of a server under load
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
 
@@ -34,6 +35,7 @@ pub(crate) mod roof;
 pub(crate) mod savings;
 pub(crate) mod screen;
 pub(crate) mod selection;
+pub(crate) mod serving;
 pub(crate) mod stage1;
 pub(crate) mod stages;
 pub(crate) mod table;

@@ -198,12 +198,24 @@ pub(crate) fn overhead(analysis: &Analysis) -> Table {
         .text("tool", |o: &Overhead| o.tool.to_string())
         .text("stage", |o| o.stage.clone())
         .number("profiled / unprofiled", |o| format!("{:.2}", o.ratio))
+        .text("95 % interval", |o| {
+            or_none(o.interval, |(low, high)| format!("{low:.3} to {high:.3}"))
+        })
+        .text("measured by", |o| match o.pairs {
+            Some(pairs) => format!(
+                "time between tokens, armed against dormant, in {pairs} pairs of windows of one server"
+            ),
+            None => "a run with and a run without it".to_owned(),
+        })
         .build()
 }
 
 /// Names the stages whose times a profiler distorts.
 pub(crate) fn high_overhead(analysis: &Analysis) -> Vec<String> {
-    let high = analysis.overhead.iter().filter(|o| o.ratio > HIGH_OVERHEAD);
+    let high = analysis
+        .overhead
+        .iter()
+        .filter(|o| o.sure_ratio() > HIGH_OVERHEAD);
     let sentence = |o: &Overhead| {
         format!(
             "Profiler overhead: with {} {} takes {:.2} times as long; its times are distorted.",

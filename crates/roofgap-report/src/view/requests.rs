@@ -58,6 +58,7 @@ pub(crate) fn sentences(requests: &RequestStats) -> Vec<String> {
     if !rates.is_empty() {
         lines.push(rates.join(", "));
     }
+    lines.extend(gauges(requests));
     for failure in &requests.failures {
         lines.push(format!(
             "{} failed: {}",
@@ -66,6 +67,33 @@ pub(crate) fn sentences(requests: &RequestStats) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// States the use of the KV cache and the queue, as the server exported them.
+fn gauges(requests: &RequestStats) -> Option<String> {
+    let gauge = |names: [&str; 3]| names.iter().find_map(|name| requests.gauges.get(*name));
+    let cache = gauge([
+        "vllm:kv_cache_usage_perc",
+        "vllm:gpu_cache_usage_perc",
+        "sglang:token_usage",
+    ]);
+    let queue = |names: [&str; 2], what: &str| {
+        let found = names.iter().find_map(|name| requests.gauges.get(*name));
+        found.map(|found| {
+            format!(
+                "{:.1} requests {what} on average, {:.0} at most",
+                found.mean, found.max
+            )
+        })
+    };
+    let cache = cache.map(|cache| format!("{:.1} % of the KV cache in use at most", 100.0 * cache.max));
+    let parts = [
+        cache,
+        queue(["vllm:num_requests_running", "sglang:num_running_reqs"], "run"),
+        queue(["vllm:num_requests_waiting", "sglang:num_queue_reqs"], "wait"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("as the server exports: {}", parts.join("; ")))
 }
 
 /// Joins the latency of requests with the steps of the engine that served them.

@@ -16,7 +16,7 @@ fn document(case: &Case) -> Value {
 #[test]
 fn every_fixture_keeps_to_the_schema() {
     let validator = validator();
-    let cases: [&[&str]; 9] = [
+    let cases: [&[&str]; 10] = [
         &["h200/llama4.sqlite.gz"],
         &["h200/dsocr2.sqlite.gz"],
         &["h200/llama4.kineto.json.gz"],
@@ -26,6 +26,7 @@ fn every_fixture_keeps_to_the_schema() {
         &["ncu/llama2_roofline_details.csv.gz"],
         &["ncu/mt_basic.ncu-rep.gz"],
         &["nsys-versions/nsys-2022.4.2-cpu-nvtx.sqlite.gz"],
+        &["vllm/vllm_dense_graph.sqlite.gz"],
     ];
     for names in cases {
         let document = document(&fixture(names));

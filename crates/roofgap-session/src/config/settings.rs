@@ -176,6 +176,9 @@ pub struct Native {
     pub graph: GraphTrace,
     /// Records one of this many steps; without step ranges, one of this many windows of 50 ms. `None` records all.
     pub duty: Option<NonZeroU32>,
+    /// Pairs of windows, armed and dormant, that measure the overhead in a server; 0 measures none. `None` measures it after a load
+    /// that is long enough.
+    pub overhead_pairs: Option<u32>,
 }
 
 /// `profiling.nsys`.

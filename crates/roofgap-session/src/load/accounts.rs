@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use roofgap_analyze::{Operator, Overhead, Profiler};
-use roofgap_trace::account::{self, Account};
+use roofgap_trace::account::{self, Account, RequestStats};
 
 use crate::run_dir::Layout;
 use crate::run_dir::layout::stored;
@@ -37,8 +37,38 @@ pub(super) fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Op
     Some(roofgap_analyze::account_operators(account))
 }
 
-/// Computes the profiler overhead of each stage, for every tool that ran.
+/// Reads the requests that were sent while the timeline was recorded by a tool.
+pub(super) fn recorded_requests(layout: &Layout, tool: Option<&str>) -> Option<RequestStats> {
+    let path = match tool? {
+        "native" => layout.native_account(),
+        _ => layout.nsys_account(),
+    };
+    account_at(path)?.requests
+}
+
+/// Stage whose steps make the time between tokens.
+const TOKEN_STAGE: &str = "decode";
+
+/// Returns the overhead of each stage for every tool that ran: by pairs of windows of one server where they were measured, else of the
+/// profiled run against the baseline.
 pub(super) fn overheads(layout: &Layout) -> Vec<Overhead> {
+    let paired = account_at(layout.native_account()).and_then(|account| account.paired_overhead);
+    let mut found = of_runs(layout);
+    if let Some(paired) = paired {
+        found.retain(|overhead| overhead.tool != Profiler::Native || overhead.stage != TOKEN_STAGE);
+        found.push(Overhead {
+            tool: Profiler::Native,
+            stage: TOKEN_STAGE.to_owned(),
+            ratio: paired.ratio,
+            interval: Some((paired.low, paired.high)),
+            pairs: Some(paired.pairs),
+        });
+    }
+    found
+}
+
+/// Divides the profiled by the unprofiled time of each stage.
+fn of_runs(layout: &Layout) -> Vec<Overhead> {
     let Some(base) = account_at(layout.baseline_account()) else {
         return Vec::new();
     };
@@ -54,7 +84,13 @@ pub(super) fn overheads(layout: &Layout) -> Vec<Overhead> {
             found.extend(
                 ratios(&base, &account)
                     .into_iter()
-                    .map(|(stage, ratio)| Overhead { tool, stage, ratio }),
+                    .map(|(stage, ratio)| Overhead {
+                        tool,
+                        stage,
+                        ratio,
+                        interval: None,
+                        pairs: None,
+                    }),
             );
         }
     }

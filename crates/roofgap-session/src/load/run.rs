@@ -8,7 +8,7 @@ use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, St
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::Account;
 
-use super::accounts::{account_at, operators, overheads, program_account};
+use super::accounts::{account_at, operators, overheads, program_account, recorded_requests};
 use super::error::LoadError;
 use super::input::read_each;
 use super::loaded::Loaded;
@@ -84,6 +84,9 @@ pub(crate) fn load(
         whole
     });
     let account = program_account(layout);
+    let tool = record
+        .phase(PhaseName::Timeline)
+        .and_then(|phase| phase.tool.as_deref());
     let mut stages = stages(config).unwrap_or_else(|error| {
         unreadable.push(format!("stages: {error}"));
         StageSet::default()
@@ -109,6 +112,7 @@ pub(crate) fn load(
         tokens: tokens(&overrides.tokens, config, account.as_ref()),
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
+        recorded_requests: recorded_requests(layout, tool),
         account,
     };
     let mut analyzed = analyze(&input.trace, &options);
@@ -203,6 +207,8 @@ fn add_reasons(
         let why = "the program writes no stage times, so profiler overhead cannot be computed";
         known.push(Reason::new(About::Overhead, why));
     }
+    // Pairs of windows need no baseline.
+    known.retain(|reason| reason.about != About::Overhead || analysis.overhead.is_empty());
     let replaced = |reason: &Reason| known.iter().any(|own| own.about == reason.about);
     analysis.reasons.retain(|reason| !replaced(reason));
     analysis.reasons.extend(known);
@@ -232,7 +238,7 @@ fn absence(phase: &PhaseRecord) -> Option<String> {
 /// Lists the tools whose overhead exceeds the limit, each with a lighter alternative.
 pub(crate) fn overhead_warnings(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
     let warning = |overhead: &roofgap_analyze::Overhead| {
-        let more_pct = (overhead.ratio - 1.0) * 100.0;
+        let more_pct = (overhead.sure_ratio() - 1.0) * 100.0;
         let lighter = match overhead.tool {
             Profiler::Nsys => "profiling.timeline=native or run.mode=light has less overhead",
             Profiler::Native => "use the kernel times, and take wall time from the baseline",

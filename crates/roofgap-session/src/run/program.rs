@@ -251,9 +251,29 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
         words.push("--prompts".into());
         words.push(absolute(path.clone()).into());
     }
+    if phase == Phase::Timeline {
+        words.extend(pair_options(config.profiling.native.overhead_pairs).map(OsString::from));
+    }
     words.push("--".into());
     words.extend(config.workload.words());
     words
+}
+
+/// Pairs of windows that measure the overhead of the collector, and the shortest load that is worth them.
+const PAIRS: u32 = 8;
+const PAIRS_AFTER: &str = "5s";
+
+/// Returns the options of `roofgap load` for the overhead of the collector. Without a collector in the server they do nothing.
+fn pair_options(pairs: Option<u32>) -> impl Iterator<Item = String> {
+    let options = match pairs {
+        Some(0) => None,
+        Some(pairs) => Some([format!("--overhead-pairs={}", pairs.max(3)), String::new()]),
+        None => Some([
+            format!("--overhead-pairs={PAIRS}"),
+            format!("--overhead-after={PAIRS_AFTER}"),
+        ]),
+    };
+    options.into_iter().flatten().filter(|option| !option.is_empty())
 }
 
 /// Makes a path independent of the working directory.
@@ -453,5 +473,27 @@ mod tests {
         for word in ["--requests=8", "--warmup=0", "--output-tokens=8"] {
             assert!(counters.contains(&word.to_owned()), "{word} in {counters:?}");
         }
+    }
+
+    #[test]
+    fn the_overhead_in_a_server_is_measured_with_the_timeline_only() {
+        let options = |setting: &str, phase| {
+            let program = program(&["workload=server", "workload.program=[s]", setting]);
+            let words = words(&program, phase);
+            let own = words.into_iter().filter(|word| word.starts_with("--overhead"));
+            own.collect::<Vec<String>>()
+        };
+        let pairs = "profiling.native.overhead_pairs";
+        let unset = format!("{pairs}=null");
+        assert_eq!(
+            options(&unset, Phase::Timeline),
+            ["--overhead-pairs=8", "--overhead-after=5s"]
+        );
+        assert!(options(&unset, Phase::Baseline).is_empty());
+        assert_eq!(
+            options(&format!("{pairs}=20"), Phase::Timeline),
+            ["--overhead-pairs=20"]
+        );
+        assert!(options(&format!("{pairs}=0"), Phase::Timeline).is_empty());
     }
 }

@@ -54,7 +54,7 @@ macro_rules! losses {
 losses! {
     OpNegative, "op_negative_duration", Warning, "GPU operations that end before they start; left out of every number";
     OpNoLaunch, "op_without_launch", Warning, "GPU operations without a launch record; in the totals, in no stage";
-    LaunchNoKernel, "launch_without_kernel", Warning, "kernel launches, outside graph capture, whose kernel is not in the capture: the launch failed or its kernel was not recorded; the totals miss it";
+    LaunchNoKernel, "launch_without_kernel", Warning, "launches of kernels, outside graph capture, and of graphs whose GPU work is not in the capture: the launch failed or its work was not recorded; the totals miss it";
     OpNoDevice, "op_unknown_device", Info, "GPU operations on a device that the capture does not describe";
     CallNegative, "call_negative_duration", Warning, "API calls that end before they start; left out";
     CallUnfinished, "call_unfinished", Info, "API calls without an end; taken to last until the end of the capture";

@@ -37,6 +37,70 @@ pub struct RequestStats {
     pub failures: Vec<RequestFailure>,
     /// Change of the counters that the server exports, over the window.
     pub metrics: BTreeMap<String, f64>,
+    /// Gauges that the server exports, sampled about once a second of the window.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub gauges: BTreeMap<String, GaugeStats>,
+    /// Change of the wall clock against the steady clock over the window, ns; `None` where it was not compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_change_ns: Option<i64>,
+    /// Times of the completed requests, by their start; at most [`MOST_KEPT`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub each: Vec<RequestTimes>,
+}
+
+/// Most requests whose times are kept.
+pub const MOST_KEPT: usize = 10_000;
+
+/// Times of one request, ns from `RequestStats::start_unix_ns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequestTimes {
+    /// Time at which the request was due.
+    pub start_ns: i64,
+    /// Arrival of the first token.
+    pub first_ns: i64,
+    /// Arrival of the last token.
+    pub last_ns: i64,
+    /// Tokens of the prompt, as the server counts them.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the answer, as the server counts them.
+    pub output_tokens: Option<u64>,
+}
+
+/// Samples of a gauge. Usages are the largest over the labels of the gauge, other values are sums.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GaugeStats {
+    /// Number of samples.
+    pub samples: u64,
+    /// Value before the window.
+    pub first: f64,
+    /// Value after the window.
+    pub last: f64,
+    /// Mean of the samples.
+    pub mean: f64,
+    /// Largest sample.
+    pub max: f64,
+}
+
+/// Overhead of the collector, from windows of one server under steady load with the collector armed and dormant in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PairedOverhead {
+    /// Number of pairs of windows.
+    pub pairs: u64,
+    /// Length of a window, ns.
+    pub window_ns: i64,
+    /// Mean time between tokens while armed, ns.
+    pub armed_itl_ns: i64,
+    /// Mean time between tokens while dormant, ns.
+    pub dormant_itl_ns: i64,
+    /// Time between tokens armed divided by dormant: geometric mean over pairs.
+    pub ratio: f64,
+    /// Lower end of the 95 % confidence interval of `ratio`.
+    pub low: f64,
+    /// Upper end of the 95 % confidence interval of `ratio`.
+    pub high: f64,
 }
 
 /// Mean and percentiles of a time, ns.

@@ -12,8 +12,18 @@ pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
     let (load, account, format) = (args.props()?, args.account(), args.format);
     let cancel = signals::cancel_on_signal()?;
     let mut print = |progress: Progress| printer.progress(&line(&progress));
-    let requests = match args.command() {
+    let result = match args.command() {
         Some(command) => {
+            let command = match &load.pairs {
+                Some(pairs) => {
+                    let path = pairs.control.clone();
+                    pairs
+                        .create_folder()
+                        .map_err(|source| Failure::Write { path, source })?;
+                    command.env("ROOFGAP_NATIVE_CONTROL", &pairs.control)
+                }
+                None => command,
+            };
             let command = match &account {
                 Some(path) => command.env("ROOFGAP_WORKLOAD_JSON", server_account_path(path)),
                 None => command,
@@ -25,10 +35,15 @@ pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
                 ready_timeout: args.ready_timeout.0,
                 grace: args.grace.0,
             };
-            serve_and_load(&server, &load, &cancel, &mut print)?.requests
+            serve_and_load(&server, &load, &cancel, &mut print).map(|run| run.load)
         }
-        None => roofgap_load::run(&load, &cancel, &mut print)?,
+        None => roofgap_load::run(&load, &cancel, &mut print),
     };
+    if let Some(pairs) = &load.pairs {
+        pairs.remove_folder();
+    }
+    let result = result?;
+    let requests = &result.requests;
     for failure in &requests.failures {
         printer.warning(&format!(
             "{} requests failed: {}",
@@ -37,11 +52,11 @@ pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
         ));
     }
     if let Some(path) = account {
-        write_account(&path, &requests).map_err(|source| Failure::Write { path, source })?;
+        write_account(&path, &result).map_err(|source| Failure::Write { path, source })?;
     }
     let screen = printer.screen();
     answer(
-        &requests,
+        requests,
         |requests| requests_text(requests, screen),
         format,
         printer,
@@ -59,6 +74,10 @@ fn line(progress: &Progress) -> String {
         }
         Progress::Warm { requests } => format!("{} requests of the warm-up are done", count(*requests)),
         Progress::Done { requests } => format!("{} requests are done", count(*requests)),
+        Progress::Pairs { pairs } => {
+            format!("measuring the overhead of the collector in {pairs} pairs of windows")
+        }
+        Progress::NoPairs { why } => format!("the overhead of the collector was not measured: {why}"),
         Progress::ServerStopped => "the server has ended".to_owned(),
         _ => String::new(),
     }

@@ -2,6 +2,7 @@
 
 use crate::support::{Run, roofgap, root};
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -298,4 +299,62 @@ fn signals_and_missing_programs_are_passed_on() {
         "{}",
         missing.stderr
     );
+}
+
+#[test]
+fn the_overhead_of_the_collector_in_a_server_is_measured_in_pairs() {
+    let bench = Bench::new();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let (url, runs) = (
+        format!("server.url=http://127.0.0.1:{port}"),
+        format!("artifacts.stage2_dir={}", bench.path("runs").display()),
+    );
+    let server = root().join("tests/stand-in/openai_server.py");
+    let args = [
+        "profile",
+        "workload=server",
+        "runner=timeline",
+        "runner.baseline=false",
+        "profiling.timeline=native",
+        "profiling.native.overhead_pairs=3",
+        &url,
+        &runs,
+        "load.requests=8",
+        "load.output_tokens=30",
+        "--",
+        "python3",
+        server.to_str().unwrap(),
+        &port.to_string(),
+        "normal",
+        bench.program.to_str().unwrap(),
+        "loop",
+    ];
+    let done: Run = bench.roofgap(&args).output().unwrap().into();
+    assert_eq!(done.status, Some(0), "{}", done.stderr);
+    let run = std::fs::read_dir(bench.path("runs")).unwrap();
+    let run = run
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.join("metrics.json").exists())
+        .unwrap();
+    let metrics = std::fs::read(run.join("metrics.json")).unwrap();
+    let metrics: serde_json::Value = serde_json::from_slice(&metrics).unwrap();
+    let overhead = &metrics["overhead"][0];
+    assert_eq!(
+        (&overhead["tool"], &overhead["stage"]),
+        (&"native".into(), &"decode".into())
+    );
+    assert_eq!(overhead["pairs"], 3);
+    assert_eq!(overhead["interval"].as_array().unwrap().len(), 2);
+    // The timeline is that of the load, all of which was recorded.
+    assert!(metrics["totals"]["kernel_count"].as_u64().unwrap() > 0);
+    assert!(metrics["coverage"].is_null(), "{}", metrics["coverage"]);
+    let left = std::fs::read_dir(run.join("native")).unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    assert!(!left.into_iter().any(|name| name.contains(".main.")));
+    let report = std::fs::read_to_string(run.join("report.md")).unwrap();
+    assert!(report.contains("3 pairs of windows of one server"), "{report}");
 }

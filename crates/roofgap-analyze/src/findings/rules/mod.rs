@@ -39,7 +39,7 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
 pub(super) const OF_JOB: [Rule; 1] = [stragglers::late_ranks];
 
 /// Every rule about a single capture.
-pub(super) const ALL: [Rule; 21] = [
+pub(super) const ALL: [Rule; 23] = [
     launch::launch_bound,
     waits::synchronisation,
     waits::host_copies,
@@ -59,12 +59,14 @@ pub(super) const ALL: [Rule; 21] = [
     serving::outside_steps,
     serving::small_batch,
     serving::between_steps,
+    serving::eager_batches,
+    serving::kv_cache_full,
     overhead::watching,
     advice::ncu_rules,
 ];
 
 /// The explanation of every finding.
-pub(super) const EXPLANATIONS: [&Explanation; 22] = [
+pub(super) const EXPLANATIONS: [&Explanation; 24] = [
     &launch::LAUNCH_BOUND,
     &waits::SYNC_IN_STEP,
     &waits::HOST_COPIES,
@@ -83,6 +85,8 @@ pub(super) const EXPLANATIONS: [&Explanation; 22] = [
     &serving::DECODE_STARVED,
     &serving::LATENCY_OUTSIDE_STEPS,
     &serving::BATCH_TOO_SMALL,
+    &serving::EAGER_BATCHES,
+    &serving::KV_CACHE_FULL,
     &serving::GAPS_BETWEEN_STEPS,
     &overhead::WATCHING,
     &advice::NCU_RULES,

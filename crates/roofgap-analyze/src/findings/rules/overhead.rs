@@ -23,7 +23,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
         .overhead
         .iter()
         .filter(|o| o.tool.records_timeline())
-        .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.ratio > DOUBTFUL)
+        .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.sure_ratio() > DOUBTFUL)
         .max_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let Some(overhead) = worst else { return };
     let title = format!(

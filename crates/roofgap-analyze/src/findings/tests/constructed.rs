@@ -472,6 +472,8 @@ fn watching_that_costs_too_much() {
         tool: Profiler::Nsys,
         stage: "decode".into(),
         ratio,
+        interval: None,
+        pairs: None,
     };
     analysis.overhead = vec![nsys(1.6)];
     let all = findings(&analysis, std::slice::from_ref(&evidence));

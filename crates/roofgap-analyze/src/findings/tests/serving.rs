@@ -187,3 +187,83 @@ fn a_batch_far_below_the_compute_roof() {
     analysis.stages[0].mfu.as_mut().unwrap().flops = 5e14;
     assert!(!ids(&findings(&analysis, &[])).contains(&"batch-too-small"));
 }
+
+fn batch(requests: u64, steps: u64, graph_steps: u64, eager_idle_ns: i64) -> BatchRow {
+    BatchRow {
+        requests,
+        steps,
+        graph_steps,
+        mean_ns: Some(8 * MS),
+        eager_idle_ns,
+    }
+}
+
+#[test]
+fn batch_sizes_without_a_graph_in_an_engine_with_graphs() {
+    let mut analysis = served();
+    analysis.requests = None;
+    let mut serving = Serving {
+        batches: vec![batch(8, 60, 60, 0), batch(9, 40, 0, 200 * MS)],
+        ..Serving::default()
+    };
+    analysis.serving = Some(serving.clone());
+    let all = findings(&analysis, &[]);
+    let found = one(&all, "graphs-not-used");
+    assert_eq!(found.bound_ns, 200 * MS);
+    assert!(
+        found.title.starts_with("40 of 100 decode steps"),
+        "{}",
+        found.title
+    );
+    assert!(found.title.ends_with("batch sizes: 9"), "{}", found.title);
+    assert!(
+        found.action.contains("--max-cudagraph-capture-size"),
+        "{}",
+        found.action
+    );
+    // An engine without graphs has chosen so.
+    serving.batches.remove(0);
+    analysis.serving = Some(serving);
+    assert_eq!(ids(&findings(&analysis, &[])), Vec::<&str>::new());
+}
+
+#[test]
+fn a_full_cache_holds_requests_back_or_computes_them_twice() {
+    let mut analysis = served();
+    let requests = analysis.requests.as_mut().unwrap();
+    let gauge = |mean: f64, max: f64| GaugeStats {
+        samples: 5,
+        mean,
+        max,
+        ..GaugeStats::default()
+    };
+    requests.gauges = BTreeMap::from([
+        ("vllm:kv_cache_usage_perc".to_owned(), gauge(0.9, 0.99)),
+        ("vllm:num_requests_running".to_owned(), gauge(6.0, 8.0)),
+        ("vllm:num_requests_waiting".to_owned(), gauge(2.0, 4.0)),
+    ]);
+    let all = findings(&analysis, &[]);
+    let found = one(&all, "kv-cache-full");
+    // A quarter of the requests waited: at best, 100 steps of 10 ms do the work of 133.
+    assert_eq!(found.bound_ns, 250 * MS);
+    assert!(found.title.contains("99 % full"), "{}", found.title);
+    assert!(
+        found.action.contains("--gpu-memory-utilization"),
+        "{}",
+        found.action
+    );
+    let requests = analysis.requests.as_mut().unwrap();
+    requests.gauges.clear();
+    requests
+        .metrics
+        .insert("vllm:num_preemptions_total".to_owned(), 16.0);
+    let all = findings(&analysis, &[]);
+    assert_eq!(one(&all, "kv-cache-full").bound_ns, 200 * MS);
+    // A cache with room is no limit.
+    let requests = analysis.requests.as_mut().unwrap();
+    requests.metrics.clear();
+    requests
+        .gauges
+        .insert("vllm:kv_cache_usage_perc".to_owned(), gauge(0.4, 0.6));
+    assert_eq!(ids(&findings(&analysis, &[])), Vec::<&str>::new());
+}

@@ -1,6 +1,6 @@
 //! Decode steps with few requests: each reads all weights for little work.
 
-use super::{Serving, Settings};
+use super::{ServedStage, Settings};
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::count;
@@ -16,7 +16,7 @@ const HELD_BACK: f64 = 1.5;
 /// one is an upper estimate, and so is the bound: the time at the compute roof for the same tokens is taken off.
 pub(in crate::findings) fn small_batch(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let Some(serving) = Serving::of(view).filter(|_| stage.kind == StageKind::Decode) else {
+    let Some(serving) = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode) else {
         return;
     };
     let (Some(mfu), Some(mbu)) = (&stage.mfu, &stage.mbu) else {

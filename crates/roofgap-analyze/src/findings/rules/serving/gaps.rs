@@ -1,6 +1,6 @@
 //! The GPU runs nothing between the steps of a busy server.
 
-use super::{Serving, Settings};
+use super::{ServedStage, Settings};
 use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::{Explanation, View};
 use crate::numbers::time;
@@ -18,7 +18,7 @@ const LEAST_IN_FLIGHT: f64 = 2.0;
 /// Time between steps in which the GPU runs nothing, while requests are in flight. Pauses of the load are left out.
 pub(in crate::findings) fn between_steps(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let (Some(serving), Some(period_ns)) = (Serving::of(view), stage.period_ns) else {
+    let (Some(serving), Some(period_ns)) = (ServedStage::of(view), stage.period_ns) else {
         return;
     };
     let Some(in_flight) = serving.in_flight().filter(|flying| *flying >= LEAST_IN_FLIGHT) else {

@@ -1,6 +1,6 @@
 //! The time between tokens that clients see is longer than a step.
 
-use super::{Serving, Settings, steps_of};
+use super::{ServedStage, Settings, steps_of};
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::time;
@@ -12,7 +12,7 @@ const LEAST_RATIO: f64 = 1.2;
 /// A time between tokens well above the time of a step. The bound is the difference, once for each step of decode.
 pub(in crate::findings) fn outside_steps(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let Some(serving) = Serving::of(view).filter(|_| stage.kind == StageKind::Decode) else {
+    let Some(serving) = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode) else {
         return;
     };
     let Some(itl) = serving.requests.itl_ns.filter(|itl| itl.count > 0) else {

@@ -1,9 +1,11 @@
 //! A server under load: latency that clients see, joined with the steps of its engine.
 //!
-//! These rules need requests in the account and engine steps in the timeline.
+//! These rules need engine steps in the timeline and, but for `graphs`, requests in the account.
 
 mod batch;
 mod gaps;
+mod graphs;
+mod kv_cache;
 mod latency;
 mod prefill;
 
@@ -11,6 +13,10 @@ pub(super) use batch::BATCH_TOO_SMALL;
 pub(super) use batch::small_batch;
 pub(super) use gaps::GAPS_BETWEEN_STEPS;
 pub(super) use gaps::between_steps;
+pub(super) use graphs::EAGER_BATCHES;
+pub(super) use graphs::eager_batches;
+pub(super) use kv_cache::KV_CACHE_FULL;
+pub(super) use kv_cache::kv_cache_full;
 pub(super) use latency::LATENCY_OUTSIDE_STEPS;
 pub(super) use latency::outside_steps;
 pub(super) use prefill::DECODE_STARVED;
@@ -28,30 +34,33 @@ enum Settings {
 }
 
 /// Engine steps of a stage and the requests that they served.
-struct Serving<'a> {
+struct ServedStage<'a> {
     requests: &'a RequestStats,
     steps: &'a Steps,
     settings: Option<Settings>,
 }
 
-impl<'a> Serving<'a> {
+impl Settings {
+    /// Returns the settings of the engine of a view.
+    fn of(view: &View<'_>) -> Option<Self> {
+        let engine = view.inputs.analysis.engine.as_ref()?;
+        match engine.name.as_str() {
+            "vLLM" => Some(Self::Vllm),
+            "SGLang" => Some(Self::Sglang),
+            "TensorRT-LLM" => Some(Self::TensorRtLlm),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> ServedStage<'a> {
     /// Returns the serving facts of a stage; `None` without requests, or for a stage without engine steps.
     fn of(view: &View<'a>) -> Option<Self> {
-        let analysis = view.inputs.analysis;
-        let requests = analysis.requests.as_ref().filter(|found| found.completed > 0)?;
-        let settings = analysis
-            .engine
-            .as_ref()
-            .and_then(|engine| match engine.name.as_str() {
-                "vLLM" => Some(Settings::Vllm),
-                "SGLang" => Some(Settings::Sglang),
-                "TensorRT-LLM" => Some(Settings::TensorRtLlm),
-                _ => None,
-            });
+        let requests = view.inputs.analysis.requests.as_ref();
         Some(Self {
-            requests,
+            requests: requests.filter(|found| found.completed > 0)?,
             steps: engine_steps(view.stage)?,
-            settings,
+            settings: Settings::of(view),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Requests that generate wait for the prompts of others.
 
-use super::{Serving, Settings, steps_of};
+use super::{ServedStage, Settings, steps_of};
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::{count, time};
@@ -13,7 +13,7 @@ const LEAST_RATIO: f64 = 1.5;
 /// prefill steps count where the time between tokens has such delays. The bound is what these steps take beyond a decode step.
 pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let (Some(serving), Some(decode)) = (Serving::of(view), steps_of(view, StageKind::Decode)) else {
+    let (Some(serving), Some(decode)) = (ServedStage::of(view), steps_of(view, StageKind::Decode)) else {
         return;
     };
     let steps = serving.steps;

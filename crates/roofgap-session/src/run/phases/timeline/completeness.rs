@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use roofgap_analyze::EngineStep;
+use roofgap_analyze::{EngineStep, LaunchCount, launch_counts};
 use roofgap_collect::child::GpuProcess;
 use roofgap_trace::account::Account;
 use roofgap_trace::{NameId, ProcessId, SourceFormat, Trace};
@@ -52,6 +52,28 @@ pub(super) fn check(trace: &Trace, seen: &[GpuProcess], account: Option<&Account
         )),
         None => Completeness::Complete,
     }
+}
+
+/// Smallest share of launches whose work must be recorded, 0 to 1.
+const LEAST_RECORDED: f64 = 0.999;
+
+/// Describes the processes of which less of the launched work was recorded.
+pub(super) fn missing_kernels(trace: &Trace) -> Vec<String> {
+    launch_counts(trace).iter().filter_map(missing_of).collect()
+}
+
+fn missing_of(count: &LaunchCount) -> Option<String> {
+    let share = count.recorded_share().filter(|share| *share < LEAST_RECORDED)?;
+    Some(format!(
+        "process {}: {:.2} % of its launches were recorded with their GPU work: {} of {} kernel launches and {} of {} graph launches \
+         have none",
+        count.pid,
+        100.0 * share,
+        count.kernels_missing,
+        count.kernels,
+        count.graphs_missing,
+        count.graphs
+    ))
 }
 
 /// Tells whether an engine has named steps and all recorded GPU work is older than the first of them.
@@ -195,6 +217,24 @@ mod tests {
             let found = check(&trace, &[seen(7)], None);
             assert_eq!(matches!(found, Completeness::NoGpuWork(_)), lost, "{found:?}");
         }
+    }
+
+    #[test]
+    fn launches_without_their_kernels_are_stated_from_one_in_a_thousand_on() {
+        let count = |kernels_missing| LaunchCount {
+            pid: 7,
+            kernels: 1_000,
+            kernels_missing,
+            graphs: 1_000,
+            graphs_missing: 1,
+        };
+        assert_eq!(missing_of(&count(1)), None);
+        assert_eq!(
+            missing_of(&count(9)).unwrap(),
+            "process 7: 99.50 % of its launches were recorded with their GPU work: 9 of 1000 kernel launches and 1 of 1000 graph \
+             launches have none"
+        );
+        assert_eq!(missing_of(&LaunchCount::default()), None);
     }
 
     #[test]

@@ -227,6 +227,9 @@ fn read_complete(
     account: PathBuf,
 ) -> Result<Input, AttemptError> {
     let input = read(context, paths)?;
+    for note in completeness::missing_kernels(&input.trace) {
+        context.warn(PHASE, note);
+    }
     let account = account_at(account);
     match completeness::check(&input.trace, &outcome.gpu_processes, account.as_ref()) {
         Completeness::Complete => Ok(input),

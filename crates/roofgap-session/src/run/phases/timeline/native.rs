@@ -64,6 +64,8 @@ pub(super) fn record(
     // The record keeps the hash of the library.
     let _ = std::fs::remove_file(context.layout.native_library());
     let found = context.layout.native_captures();
+    keep_main(&found);
+    let found = context.layout.native_captures();
     let captures: Vec<PathBuf> = found
         .into_iter()
         .filter(|capture| context.output(PHASE, capture))
@@ -82,6 +84,17 @@ pub(super) fn record(
     stage1_runner::write_account(context, PHASE, Phase::Timeline, &account);
     context.output(PHASE, &account);
     read_complete(context, &captures, &outcome, account)
+}
+
+/// Keeps the captures of the load itself, where windows that measured the overhead of the collector followed them.
+fn keep_main(captures: &[PathBuf]) {
+    for path in captures {
+        let main = path.to_string_lossy();
+        if let Some(name) = main.strip_suffix(".main.rgcap") {
+            // The windows are in the capture of that name, which is replaced.
+            let _ = std::fs::rename(path, format!("{name}.rgcap"));
+        }
+    }
 }
 
 /// Writes the library and checks its hash.
@@ -108,11 +121,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_capture_of_the_load_replaces_that_of_the_windows_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let files = [
+            ("1-2.main.rgcap", "load"),
+            ("1-2.rgcap", "windows"),
+            ("3-4.rgcap", "other"),
+        ];
+        for (name, text) in files {
+            std::fs::write(path(name), text).unwrap();
+        }
+        keep_main(&files.map(|(name, _)| path(name)));
+        assert_eq!(std::fs::read_to_string(path("1-2.rgcap")).unwrap(), "load");
+        assert_eq!(std::fs::read_to_string(path("3-4.rgcap")).unwrap(), "other");
+        assert!(!path("1-2.main.rgcap").exists());
+    }
+
+    #[test]
     fn the_configuration_becomes_settings_of_the_collector() {
         let mut native = Native {
             copies: None,
             graph: GraphTrace::Node,
             duty: None,
+            overhead_pairs: None,
         };
         let names = |native: &Native, mode| {
             let settings = settings(native, mode);

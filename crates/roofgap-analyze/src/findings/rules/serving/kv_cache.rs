@@ -1,0 +1,108 @@
+//! The KV cache limits the number of requests at once.
+
+use super::{ServedStage, Settings};
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::count;
+use crate::result::{Finding, RequestStats, StageKind};
+
+/// Gauges of the used share of the KV cache, 0 to 1 (vLLM before and since 0.10, SGLang).
+const USAGE: [&str; 3] = [
+    "vllm:kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc",
+    "sglang:token_usage",
+];
+
+/// Counters of requests that lost their cache and are computed again.
+const EVICTED: [&str; 2] = [
+    "vllm:num_preemptions_total",
+    "sglang:num_retracted_requests_total",
+];
+
+/// Gauges of requests that run and that wait.
+const RUNNING: [&str; 2] = ["vllm:num_requests_running", "sglang:num_running_reqs"];
+const WAITING: [&str; 2] = ["vllm:num_requests_waiting", "sglang:num_queue_reqs"];
+
+/// Used share from which on the cache is full.
+const FULL: f64 = 0.95;
+
+/// A KV cache that was full while requests waited, or from which requests were evicted. With memory for all of them, a step would
+/// serve the waiting requests too, and evicted ones would be computed once: the bound takes both shares off the time of decode.
+pub(in crate::findings) fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let Some(served) = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode) else {
+        return;
+    };
+    let requests = served.requests;
+    let gauge = |names: &[&str]| names.iter().find_map(|name| requests.gauges.get(*name));
+    let peak = gauge(&USAGE).map(|usage| usage.max);
+    let evicted = evicted(requests);
+    let waiting = gauge(&WAITING).map_or(0.0, |waiting| waiting.mean);
+    let is_full = peak.is_some_and(|peak| peak >= FULL);
+    if !is_full && evicted == 0.0 {
+        return;
+    }
+    let running = gauge(&RUNNING).map_or(0.0, |running| running.mean);
+    let held_back = if is_full && running > 0.0 {
+        waiting / (waiting + running)
+    } else {
+        0.0
+    };
+    let again = evicted / (evicted + requests.completed as f64);
+    let share = 1.0 - (1.0 - held_back) * (1.0 - again);
+    let mut parts = Vec::new();
+    parts.extend(peak.map(|peak| format!("the KV cache was {:.0} % full at most", 100.0 * peak)));
+    if evicted > 0.0 {
+        let times = count(evicted.round() as u64);
+        parts.push(format!(
+            "requests lost their part of it {times} times and were computed again"
+        ));
+    }
+    if waiting > 0.0 {
+        parts.push(format!(
+            "{waiting:.1} requests waited on average while {running:.1} ran"
+        ));
+    }
+    let setting = match served.settings {
+        Some(Settings::Vllm) => {
+            "a larger --gpu-memory-utilization, --kv-cache-dtype fp8, or a smaller --max-num-seqs against preemption"
+        }
+        Some(Settings::Sglang) => {
+            "a larger --mem-fraction-static, --kv-cache-dtype fp8_e5m2, or a smaller --max-running-requests against retraction"
+        }
+        Some(Settings::TensorRtLlm) => {
+            "a larger kv_cache_config.free_gpu_memory_fraction, or kv_cache_config.dtype: fp8"
+        }
+        None => "more memory for the KV cache, or a smaller number format in it",
+    };
+    let bound = stage.elapsed_ns() as f64 * share;
+    let draft = FindingBuilder::new("kv-cache-full", stage, bound as i64)
+        .with("evictions", evicted)
+        .with_number("requests_waiting", waiting)
+        .with_number("requests_running", running);
+    let draft = match peak {
+        Some(peak) => draft.with_number("usage_max_pct", 100.0 * peak),
+        None => draft,
+    };
+    draft.finish(
+        parts.join("; "),
+        format!("Give the KV cache more room: {setting}. More GPUs or shorter contexts do the same."),
+        findings,
+    );
+}
+
+/// Returns the number of evictions in the window.
+fn evicted(requests: &RequestStats) -> f64 {
+    let counts = EVICTED.iter().filter_map(|name| requests.metrics.get(*name));
+    counts.copied().fold(0.0, f64::max)
+}
+
+pub(in crate::findings) const KV_CACHE_FULL: Explanation = Explanation {
+    id: "kv-cache-full",
+    remedy: "a larger KV cache",
+    meaning: "The cache of keys and values was full while requests waited, or requests were evicted from it and computed again.",
+    computed: "The engine's own gauges are read once a second while load is sent: the cache is full from 95 % on. The share of \
+              waiting requests and the share of evicted ones are taken off the time of decode.",
+    fix: "Give the cache more of the GPU's memory, store it in 8 bits, or allow fewer requests at once.",
+    links: &["https://docs.vllm.ai/en/latest/configuration/optimization.html"],
+};

@@ -1,0 +1,102 @@
+//! Steps of a serving engine over time, and the latency of requests joined with them.
+
+use serde::{Deserialize, Serialize};
+
+/// The steps of a serving engine together. All but the rates are of one process: of the processes that split a model, the one with
+/// the most steps.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Serving {
+    /// Time from the start of the first step to the end of the last, ns: time between steps is part of it.
+    pub span_ns: i64,
+    /// Number of copies of the model whose rates are added.
+    pub replicas: u64,
+    /// Prompt tokens per second of `span_ns`; `None` where the names of the steps do not give them, or where steps are missing.
+    pub context_tokens_per_s: Option<f64>,
+    /// Generated tokens per second of `span_ns`, without the first token of each request, which a step with prompts generates.
+    pub generation_tokens_per_s: Option<f64>,
+    /// Slices of equal length of the span, in order.
+    pub over_time: Vec<ServingSlice>,
+    /// Decode steps by the number of requests in them.
+    pub batches: Vec<BatchRow>,
+    /// Waits of requests that generate for prompts of others.
+    pub stalls: Stalls,
+    /// Latency of requests by its parts; `None` where no requests were sent while the steps were recorded.
+    pub latency: Option<JoinedLatency>,
+}
+
+/// A slice of time. A step belongs to the slice in which it begins.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ServingSlice {
+    /// Start, ns from the start of the first step.
+    pub start_ns: i64,
+    /// Length, ns.
+    pub length_ns: i64,
+    /// Number of prefill steps.
+    pub prefill_steps: u64,
+    /// Number of mixed steps.
+    pub mixed_steps: u64,
+    /// Number of decode steps.
+    pub decode_steps: u64,
+    /// Mean number of requests in a step; `None` without steps or where their names do not give it.
+    pub requests_per_step: Option<f64>,
+    /// Prompt tokens; `None` where the names do not give them.
+    pub context_tokens: Option<u64>,
+    /// Generated tokens; `None` where the names do not give them.
+    pub generation_tokens: Option<u64>,
+}
+
+/// Decode steps with the same number of requests.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BatchRow {
+    /// Requests in a step.
+    pub requests: u64,
+    /// Number of steps.
+    pub steps: u64,
+    /// Number of steps whose kernels were mostly launched by CUDA graphs.
+    pub graph_steps: u64,
+    /// Mean time from the first to the last GPU operation of a step, ns; `None` without GPU work.
+    pub mean_ns: Option<i64>,
+    /// Idle time inside the steps without graphs, ns.
+    pub eager_idle_ns: i64,
+}
+
+/// Prefill steps between steps that generate, and the requests that surely waited meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stalls {
+    /// Number of prefill steps during which at least one request waited.
+    pub steps: u64,
+    /// Time of those steps, ns.
+    pub total_ns: i64,
+    /// Longest time without a step that generates, ns.
+    pub longest_ns: i64,
+    /// Sum over these steps of time multiplied by waiting requests, ns.
+    pub request_ns: i64,
+}
+
+/// Latency of requests, joined with the steps by time. Both have the wall clock of one host.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct JoinedLatency {
+    /// Number of requests with a time to first token.
+    pub requests: u64,
+    /// Number of those with a recorded step that read prompts before their first token.
+    pub joined: u64,
+    /// Change of the wall clock against the steady clock over the window, ns; `None` where it was not compared.
+    pub clock_change_ns: Option<i64>,
+    /// Time to first token of the joined requests by its parts, in order; the means add up to the first row.
+    pub ttft: Vec<LatencyPart>,
+    /// Mean time per token after the first by its parts; the others add up to the first row. Empty without tokens to count.
+    pub token_time: Vec<LatencyPart>,
+}
+
+/// A part of a latency.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LatencyPart {
+    /// Name of the part.
+    pub part: String,
+    /// Mean, ns.
+    pub mean_ns: i64,
+    /// Median, ns; `None` for a part that is known only on average.
+    pub p50_ns: Option<i64>,
+    /// 90th percentile, ns; `None` for a part that is known only on average.
+    pub p90_ns: Option<i64>,
+}

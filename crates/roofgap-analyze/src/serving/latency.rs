@@ -1,0 +1,307 @@
+//! Requests joined with the steps that served them, by time.
+
+use super::stalls;
+use super::steps::Step;
+use crate::result::{JoinedLatency, LatencyPart, RequestStats, StageKind};
+use crate::timeline::{CoveredTime, IntervalSet};
+use roofgap_trace::Ns;
+use roofgap_trace::account::RequestTimes;
+
+/// Largest step of the wall clock during the window that leaves the join meaningful, ns.
+const MOST_CLOCK_CHANGE: i64 = 1_000_000;
+
+/// Reason why requests cannot be joined with steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotJoined {
+    #[error("the recording does not have the wall clock of the load generator; the native collector does")]
+    OtherClock,
+    #[error("the engine ran several copies of the model, and nothing tells which one served a request")]
+    SeveralReplicas,
+    #[error("the account of the load has no times of single requests")]
+    NoTimes,
+    #[error("the wall clock was set while the load ran")]
+    ClockSet,
+    #[error(
+        "no recorded step read a prompt between a request and its first token: the steps were recorded at another time"
+    )]
+    OtherTime,
+}
+
+/// Splits the latency of the requests by what the engine did meanwhile.
+pub(super) fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, NotJoined> {
+    if requests.each.is_empty() {
+        return Err(NotJoined::NoTimes);
+    }
+    if requests
+        .clock_change_ns
+        .is_some_and(|change| change.abs() > MOST_CLOCK_CHANGE)
+    {
+        return Err(NotJoined::ClockSet);
+    }
+    let engine = EngineTime::of(steps);
+    let parts: Vec<Ttft> = requests
+        .each
+        .iter()
+        .filter_map(|times| engine.ttft(times, requests.start_unix_ns))
+        .collect();
+    if parts.is_empty() {
+        return Err(NotJoined::OtherTime);
+    }
+    let part = |name: &str, of: fn(&Ttft) -> Ns| {
+        let mut values: Vec<Ns> = parts.iter().map(of).collect();
+        values.sort_unstable();
+        let at = |share: f64| {
+            let rank = (share * values.len() as f64).ceil() as usize;
+            values.get(rank.saturating_sub(1)).copied()
+        };
+        LatencyPart {
+            part: name.to_owned(),
+            mean_ns: values.iter().sum::<Ns>() / values.len().max(1) as i64,
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+        }
+    };
+    Ok(JoinedLatency {
+        requests: requests.each.len() as u64,
+        joined: parts.len() as u64,
+        clock_change_ns: requests.clock_change_ns,
+        ttft: vec![
+            part("time to first token", |ttft| ttft.all()),
+            part("behind other steps", |ttft| ttft.other_steps),
+            part("before its step, no step runs", |ttft| ttft.before),
+            part("prefill, GPU busy", |ttft| ttft.gpu),
+            part("prefill, GPU idle", |ttft| ttft.gpu_idle),
+            part("after its step", |ttft| ttft.after),
+        ],
+        token_time: token_time(steps, requests),
+    })
+}
+
+/// The time to first token of one request, in order of time, ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Ttft {
+    /// Before its own steps, in steps that served others.
+    other_steps: Ns,
+    /// Before its own steps, in no step.
+    before: Ns,
+    /// In its own steps, with the GPU busy.
+    gpu: Ns,
+    /// In its own steps, with the GPU idle.
+    gpu_idle: Ns,
+    /// From the end of its last own step to the first token.
+    after: Ns,
+}
+
+impl Ttft {
+    fn all(&self) -> Ns {
+        self.other_steps + self.before + self.gpu + self.gpu_idle + self.after
+    }
+}
+
+/// The steps of an engine, for lookups by time.
+struct EngineTime {
+    /// Steps that read prompts, by their end.
+    reading: Vec<Step>,
+    covered: CoveredTime,
+}
+
+impl EngineTime {
+    fn of(steps: &[Step]) -> Self {
+        let mut reading: Vec<Step> = steps
+            .iter()
+            .filter(|step| matches!(step.kind, StageKind::Prefill | StageKind::Mixed))
+            .copied()
+            .collect();
+        reading.sort_by_key(|step| step.time().1);
+        let times = steps.iter().map(Step::time).collect();
+        Self {
+            reading,
+            covered: CoveredTime::of(IntervalSet::of(times)),
+        }
+    }
+
+    /// Splits the time to first token. The step that generated the token is the last one that read prompts and ended before the token
+    /// arrived; a prompt longer than its tokens was read by the steps before it too.
+    fn ttft(&self, times: &RequestTimes, origin: Ns) -> Option<Ttft> {
+        let (start, first) = (origin + times.start_ns, origin + times.first_ns);
+        let after = self.reading.partition_point(|step| step.time().1 <= first);
+        let mut own: Vec<&Step> = Vec::new();
+        let mut tokens = 0;
+        for step in self.reading.get(..after)?.iter().rev() {
+            if step.time().0 < start {
+                break;
+            }
+            own.push(step);
+            tokens += step.scheduled.context.tokens.unwrap_or(u64::MAX / 2);
+            if tokens >= times.prompt_tokens.unwrap_or(0) {
+                break;
+            }
+        }
+        let (last, earliest) = (own.first()?, own.last()?);
+        let (begin, end) = (earliest.time().0, last.time().1);
+        let inside: Ns = own.iter().map(|step| step.time().1 - step.time().0).sum();
+        let gpu: Ns = own
+            .iter()
+            .map(|step| if step.gpu.is_some() { step.busy_ns } else { 0 })
+            .sum();
+        let other_before = self.covered.overlap(start, begin);
+        // Between the parts of a long prompt, other steps may run.
+        let between = (end - begin - inside).max(0);
+        let other_between = (self.covered.overlap(begin, end) - inside).clamp(0, between);
+        let inside = inside.min(end - begin);
+        Some(Ttft {
+            other_steps: other_before + other_between,
+            before: (begin - start - other_before) + (between - other_between),
+            gpu: gpu.min(inside),
+            gpu_idle: inside - gpu.min(inside),
+            after: first - end,
+        })
+    }
+}
+
+/// Splits the mean time per token after the first: in steps that generate, waiting for prefill steps, and the rest.
+fn token_time(steps: &[Step], requests: &RequestStats) -> Vec<LatencyPart> {
+    let (mut time, mut tokens) = (0i64, 0i64);
+    for each in &requests.each {
+        let count = each
+            .output_tokens
+            .and_then(|count| i64::try_from(count).ok())
+            .unwrap_or(0);
+        if count > 1 {
+            time += each.last_ns - each.first_ns;
+            tokens += count - 1;
+        }
+    }
+    let (from, to) = (
+        requests.start_unix_ns,
+        requests.start_unix_ns.saturating_add(requests.window_ns),
+    );
+    let inside: Vec<Step> = steps
+        .iter()
+        .filter(|step| (from..=to).contains(&step.time().0))
+        .copied()
+        .collect();
+    let generating = inside
+        .iter()
+        .filter_map(|step| Some((step, i64::try_from(step.generating()?).ok()?)));
+    let (mut in_steps, mut generated) = (0i64, 0i64);
+    for (step, count) in generating {
+        in_steps += (step.time().1 - step.time().0).saturating_mul(count);
+        generated += count;
+    }
+    if tokens == 0 || generated == 0 {
+        return Vec::new();
+    }
+    let stalled = stalls::find(&inside).request_ns / generated;
+    let (mean, own) = (time / tokens, in_steps / generated);
+    let part = |name: &str, mean_ns: i64| LatencyPart {
+        part: name.to_owned(),
+        mean_ns,
+        p50_ns: None,
+        p90_ns: None,
+    };
+    vec![
+        part("time per token after the first", mean),
+        part("in steps that generate", own),
+        part("waiting for prefill steps", stalled),
+        part("outside of steps", mean - own - stalled),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::EngineStep;
+    use roofgap_trace::ProcessId;
+
+    /// A step with GPU work from `start` to `end`, ms, the GPU busy for half of it.
+    fn step(name: &str, kind: StageKind, start: i64, end: i64) -> Step {
+        let (start, end) = (start * 1_000_000, end * 1_000_000);
+        Step {
+            process: ProcessId(0),
+            kind,
+            scheduled: EngineStep::parse(name).unwrap(),
+            cpu: (start, end),
+            gpu: Some((start, end)),
+            busy_ns: (end - start) / 2,
+            graph_kernels: 0,
+            eager_kernels: 1,
+        }
+    }
+
+    fn requests(start_ns: i64, first_ns: i64, prompt: u64) -> RequestStats {
+        RequestStats {
+            completed: 1,
+            window_ns: 1_000_000_000,
+            each: vec![RequestTimes {
+                start_ns: start_ns * 1_000_000,
+                first_ns: first_ns * 1_000_000,
+                last_ns: (first_ns + 30) * 1_000_000,
+                prompt_tokens: Some(prompt),
+                output_tokens: Some(4),
+            }],
+            ..RequestStats::default()
+        }
+    }
+
+    fn steps() -> Vec<Step> {
+        vec![
+            step("execute_context_0(0)_generation_2(2)", StageKind::Decode, 10, 20),
+            step(
+                "execute_context_1(100)_generation_0(0)",
+                StageKind::Prefill,
+                25,
+                45,
+            ),
+            step("execute_context_0(0)_generation_3(3)", StageKind::Decode, 46, 56),
+            step("execute_context_1(100)_generation_3(3)", StageKind::Mixed, 60, 80),
+        ]
+    }
+
+    fn means(parts: &[LatencyPart]) -> Vec<i64> {
+        parts.iter().map(|part| part.mean_ns / 1_000_000).collect()
+    }
+
+    #[test]
+    fn the_parts_add_up_to_the_time_to_first_token() {
+        // Sent at 12 ms, read by the prefill step, answered at 50 ms.
+        let found = join(&steps(), &requests(12, 50, 100)).unwrap();
+        assert_eq!((found.requests, found.joined), (1, 1));
+        // 8 ms behind a decode step, 5 ms in no step, 10 ms busy, 10 ms idle, 5 ms until the token arrives.
+        assert_eq!(means(&found.ttft), [38, 8, 5, 10, 10, 5]);
+        // Tokens arrive every 10 ms; a step takes (2 x 10 + 3 x 10 + 3 x 20) / 8 ms, and two requests wait for 20 ms of prefill.
+        assert_eq!(means(&found.token_time), [10, 13, 5, -8]);
+    }
+
+    #[test]
+    fn a_long_prompt_is_read_by_several_steps() {
+        let found = join(&steps(), &requests(22, 85, 150)).unwrap();
+        // Both steps with prompts are its own; the decode step between them is not.
+        assert_eq!(means(&found.ttft), [63, 10, 8, 20, 20, 5]);
+    }
+
+    #[test]
+    fn requests_of_another_time_are_not_joined() {
+        let found = join(&steps(), &requests(46, 59, 10));
+        assert_eq!(found, Err(NotJoined::OtherTime));
+        assert_eq!(join(&steps(), &RequestStats::default()), Err(NotJoined::NoTimes));
+        let set = RequestStats {
+            clock_change_ns: Some(-5_000_000),
+            ..requests(12, 50, 100)
+        };
+        assert_eq!(join(&steps(), &set), Err(NotJoined::ClockSet));
+    }
+
+    #[test]
+    fn only_requests_that_go_on_generating_are_stalled() {
+        let found = stalls::find(&steps());
+        // Two of three requests after the prefill step generated before it.
+        assert_eq!(
+            (found.steps, found.total_ns, found.request_ns),
+            (1, 20_000_000, 40_000_000)
+        );
+        let mut all_new = steps();
+        all_new[1].scheduled = EngineStep::parse("execute_context_3(300)_generation_0(0)").unwrap();
+        assert_eq!(stalls::find(&all_new).steps, 0);
+    }
+}

@@ -1,0 +1,171 @@
+//! The recorded steps of an engine with their GPU work.
+
+use crate::result::StageKind;
+use crate::stages::{EngineStep, StageIndex};
+use crate::timeline::Activity;
+use roofgap_trace::{Ns, OpKind, ProcessId, Trace};
+use rustc_hash::FxHashMap;
+use std::hash::{Hash, Hasher};
+
+/// One step of an engine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) process: ProcessId,
+    pub(super) kind: StageKind,
+    /// Requests and tokens in it.
+    pub(super) scheduled: EngineStep,
+    /// Start and end on the CPU.
+    pub(super) cpu: (Ns, Ns),
+    /// Start of its first and end of its last GPU operation.
+    pub(super) gpu: Option<(Ns, Ns)>,
+    /// Time between those in which its GPU ran something, ns.
+    pub(super) busy_ns: Ns,
+    /// Kernels that CUDA graphs launched; a whole graph counts as one.
+    pub(super) graph_kernels: u64,
+    /// Kernels that were launched one by one.
+    pub(super) eager_kernels: u64,
+}
+
+impl Step {
+    /// Returns the time of the step: that of its GPU work, else that on the CPU.
+    pub(super) fn time(&self) -> (Ns, Ns) {
+        self.gpu.unwrap_or(self.cpu)
+    }
+
+    /// Returns the requests that generate in it.
+    pub(super) fn generating(&self) -> Option<u64> {
+        self.scheduled.generation.requests
+    }
+}
+
+/// The steps of all processes, in the order of start.
+pub(super) struct Steps {
+    steps: Vec<Step>,
+    processes: Vec<ProcessId>,
+}
+
+impl Steps {
+    /// Finds the steps of an engine; `None` without any.
+    pub(super) fn find(trace: &Trace, index: &StageIndex, activity: &Activity) -> Option<Self> {
+        let spans = index.engine_spans();
+        if spans.is_empty() {
+            return None;
+        }
+        let mut steps: Vec<Option<Step>> = vec![None; spans.len()];
+        for stage in 0..index.len() {
+            let instances = &index.spans(stage).instances;
+            for (span, scheduled) in instances.iter().zip(index.engine_steps(stage)) {
+                let at = spans.binary_search_by_key(&(span.start, span.range), |s| (s.start, s.range));
+                let range = span.range.and_then(|row| trace.ranges.rows.get(row as usize));
+                if let (Ok(at), Some(range)) = (at, range)
+                    && let Some(slot) = steps.get_mut(at)
+                {
+                    *slot = Some(Step {
+                        process: range.process,
+                        kind: index.kind(stage),
+                        scheduled: *scheduled,
+                        cpu: (span.start, span.end),
+                        gpu: None,
+                        busy_ns: 0,
+                        graph_kernels: 0,
+                        eager_kernels: 0,
+                    });
+                }
+            }
+        }
+        let step_of_context = index.span_of_context(spans);
+        let mut devices = vec![0usize; spans.len()];
+        let ops = &trace.ops;
+        for op in 0..ops.len() {
+            let at = step_of_context.get(index.context_of_op(op) as usize);
+            let at = at.map_or(usize::MAX, |at| *at as usize);
+            let Some(step) = steps.get_mut(at).and_then(Option::as_mut) else {
+                continue;
+            };
+            let (start, end) = (ops.start[op], ops.end[op]);
+            step.gpu = Some(step.gpu.map_or((start, end), |(a, b)| (a.min(start), b.max(end))));
+            if let Some(device) = devices.get_mut(at) {
+                *device = ops.device[op].index();
+            }
+            match ops.kind[op] {
+                OpKind::Graph => step.graph_kernels += 1,
+                OpKind::Kernel if ops.graph_node[op] != 0 => step.graph_kernels += 1,
+                OpKind::Kernel => step.eager_kernels += 1,
+                _ => {}
+            }
+        }
+        for (step, device) in steps.iter_mut().zip(devices) {
+            if let Some(step) = step
+                && let Some((start, end)) = step.gpu
+            {
+                step.busy_ns = activity.busy_in(device, start, end);
+            }
+        }
+        let steps: Vec<Step> = steps.into_iter().flatten().collect();
+        let mut processes: Vec<ProcessId> = steps.iter().map(|step| step.process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        (!steps.is_empty()).then_some(Self { steps, processes })
+    }
+
+    fn of(&self, process: ProcessId) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(move |step| step.process == process)
+    }
+
+    /// Returns the steps of the process that has the most.
+    pub(super) fn main(&self) -> Vec<Step> {
+        let most = self
+            .processes
+            .iter()
+            .rev()
+            .max_by_key(|process| self.of(**process).count());
+        most.map(|process| self.of(*process).copied().collect())
+            .unwrap_or_default()
+    }
+
+    /// Returns the number of copies of the model: as stated by the engine; else processes with the same steps share one.
+    pub(super) fn replicas(&self, stated: Option<u64>) -> u64 {
+        let found = || {
+            let mut sequences: FxHashMap<u64, ()> = FxHashMap::default();
+            for process in &self.processes {
+                let mut hash = rustc_hash::FxHasher::default();
+                for step in self.of(*process) {
+                    let (context, generation) = (step.scheduled.context, step.scheduled.generation);
+                    (
+                        context.requests,
+                        context.tokens,
+                        generation.requests,
+                        generation.tokens,
+                    )
+                        .hash(&mut hash);
+                }
+                sequences.insert(hash.finish(), ());
+            }
+            sequences.len() as u64
+        };
+        stated
+            .unwrap_or_else(found)
+            .clamp(1, self.processes.len().max(1) as u64)
+    }
+
+    /// Returns the tokens per second of the span of the steps, added over the copies of the model; `None` where a step does not name
+    /// its tokens.
+    pub(super) fn rate(&self, replicas: Option<u64>, tokens: impl Fn(&Step) -> Option<u64>) -> Option<f64> {
+        let of = |process: &ProcessId| {
+            let own: Vec<Step> = self.of(*process).copied().collect();
+            let sum = own.iter().map(&tokens).sum::<Option<u64>>()?;
+            let span = span_ns(&own);
+            (span > 0).then(|| sum as f64 * 1e9 / span as f64)
+        };
+        let sum = self.processes.iter().map(of).sum::<Option<f64>>()?;
+        Some(sum * self.replicas(replicas) as f64 / self.processes.len() as f64)
+    }
+}
+
+/// Returns the time from the start of the first step to the end of the last, on CPU and GPU, ns.
+pub(super) fn span_ns(steps: &[Step]) -> Ns {
+    let start = |step: &Step| step.gpu.map_or(step.cpu.0, |gpu| gpu.0.min(step.cpu.0));
+    let end = |step: &Step| step.gpu.map_or(step.cpu.1, |gpu| gpu.1.max(step.cpu.1));
+    let (first, last) = (steps.iter().map(start).min(), steps.iter().map(end).max());
+    first.zip(last).map_or(0, |(first, last)| last - first)
+}
