@@ -69,6 +69,9 @@ fn per_run(analysis: &Analysis) -> Result<(PerRun, Option<&'static str>), &'stat
     let (Some(prefill), Some(decode)) = (stage("prefill"), stage("decode")) else {
         return Err("a run is a prefill and a decode, and the capture does not have both");
     };
+    if prefill.coverage.is_some() || decode.coverage.is_some() {
+        return Err("only a part of the steps was recorded");
+    }
     let runs = decode.instances;
     if runs == 0 || prefill.instances != runs {
         return Err("prefill and decode occur a different number of times");

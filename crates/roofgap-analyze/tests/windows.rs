@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use roofgap_analyze::compare::{CompareOptions, Side, SideFacts, compare};
+use roofgap_analyze::model::{Tokens, preset};
 use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, analyze};
 use roofgap_trace::{LossKind, Ns, RecordedWindows, Trace};
 use std::path::PathBuf;
@@ -71,7 +72,16 @@ fn around(trace: &Trace, every: usize, is: impl Fn(&str) -> bool) -> Vec<(Ns, Ns
 }
 
 fn analyzed(trace: &Trace) -> Analyzed {
-    analyze(trace, &Options::default())
+    let options = Options {
+        model: preset("qwen3_0_6b").ok(),
+        tokens: Tokens {
+            prompt: Some(256),
+            generated: Some(8),
+            ..Tokens::default()
+        },
+        ..Options::default()
+    };
+    analyze(trace, &options)
 }
 
 fn stage<'a>(analyzed: &'a Analyzed, name: &str) -> &'a Stage {
@@ -121,10 +131,15 @@ fn recorded_steps_have_the_numbers_of_the_whole_capture() {
         (Some(coverage.recorded), Some(steps))
     );
     assert!(sums.recorded_ns > 0 && sums.recorded_ns < sums.all_ns);
-    // Work is only known for all tokens.
-    assert!(decode.mfu.is_none());
-    let why = part.analysis.reason(&About::StageMfu("decode".into())).unwrap();
-    assert!(why.contains("a part of its steps"), "{why}");
+    // Work and wall time are known for all steps.
+    let (mfu, mfu_of_all) = (decode.mfu.as_ref().unwrap(), all.mfu.as_ref().unwrap());
+    assert_eq!(mfu.by_busy_pct, None);
+    assert!(
+        (mfu.by_wall_pct / mfu_of_all.by_wall_pct - 1.0).abs() < 0.05,
+        "{} {}",
+        mfu.by_wall_pct,
+        mfu_of_all.by_wall_pct
+    );
     // The prefill lies outside of every window.
     assert!(part.analysis.stages.iter().all(|stage| stage.name != "prefill"));
     let why = part.analysis.reason(&About::Stage("prefill".into())).unwrap();
@@ -167,6 +182,8 @@ fn engine_steps_do_not_last_across_a_gap() {
     let longest = *all.steps.as_ref().unwrap().each_ns.iter().max().unwrap();
     let steps = decode.steps.as_ref().unwrap();
     assert!(steps.each_ns.iter().all(|step| *step <= longest), "{steps:?}");
+    // The names of the recorded steps have their work.
+    assert!(decode.mfu.is_some() && all.mfu.is_some());
 }
 
 #[test]

@@ -7,10 +7,12 @@ use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_report::{KernelOrder, NameFilter, Selection};
+use roofgap_session::config::settings::DUTY;
 use roofgap_session::config::{ConfigProps, Span};
 use roofgap_session::load::Overrides as LoadOverrides;
 use roofgap_session::run::attach::WindowLength;
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -704,6 +706,9 @@ impl Load {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
+    /// Record the first 64 steps of a capture and then one of N, 8 in a row; 1 records all
+    #[arg(long, value_name = "N", default_value_t = DUTY)]
+    pub(crate) duty: NonZeroU32,
     /// Program to start and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

@@ -116,6 +116,10 @@ const BEYOND_PEAK: &str = "more than 100 % of the peak: the named model does not
 const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the capture has one GPU: the part of the model on it is \
                               unknown";
 
+/// The reason for no utilisation of a stage recorded in part whose time is not known.
+const PART_CLOSES_EARLY: &str =
+    "only a part of its steps was recorded, and its ranges close before the GPU has finished";
+
 fn beyond_peak(by_wall_pct: f64, by_busy_pct: Option<f64>) -> bool {
     by_wall_pct > 100.0 || by_busy_pct.is_some_and(|pct| pct > 100.0)
 }
@@ -153,11 +157,11 @@ pub(crate) fn add_utilisation(
             missing(&[&no_mfu, &no_mbu], ONE_OF_SEVERAL);
             continue;
         }
-        if stage.coverage.is_some() {
-            missing(
-                &[&no_mfu, &no_mbu],
-                "only a part of its steps was recorded; the work of that part is not known",
-            );
+        // The names of an engine's steps have the work of the recorded part. For others the work of all is known, and the time of all,
+        // because ranges are recorded all the time.
+        let all = index.all_of(at).filter(|_| engine.is_none());
+        if all.is_some() && stage.closes_early() {
+            missing(&[&no_mfu, &no_mbu], PART_CLOSES_EARLY);
             continue;
         }
         let steps = stage.steps.as_ref().map(|s| s.count);
@@ -168,7 +172,11 @@ pub(crate) fn add_utilisation(
             }
             let work = match engine {
                 Some(steps) => model.engine_work(&stage.name, steps),
-                None => model.stage_work(kind, tokens, stage.instances, steps),
+                None => {
+                    let instances = all.map_or(stage.instances, |all| all.instances);
+                    let steps = steps.map(|steps| all.map_or(steps, |all| all.count));
+                    model.stage_work(kind, tokens, instances, steps)
+                }
             };
             Ok((model, gpu, work.map_err(|why| why.to_string())?))
         });
@@ -192,8 +200,8 @@ pub(crate) fn add_utilisation(
             ));
         }
         let time = StageTime {
-            wall_ns: stage.elapsed_ns(),
-            busy_ns: stage.busy_ns,
+            wall_ns: all.map_or(stage.elapsed_ns(), |all| all.elapsed_ns),
+            busy_ns: stage.busy_ns.filter(|_| all.is_none()),
             step_ns: stage.steps.as_ref().map(|s| s.mean_ns),
         };
         match mfu(&work, gpu, dtype.unwrap_or(model.dtype), time) {
@@ -212,7 +220,10 @@ pub(crate) fn add_utilisation(
         }
         // In the sum, GPU work after the end of a stage would count twice.
         let time = StageTime {
-            wall_ns: stage.period_ns.unwrap_or(stage.wall_ns),
+            wall_ns: match all {
+                Some(all) => all.elapsed_ns,
+                None => stage.period_ns.unwrap_or(stage.wall_ns),
+            },
             ..time
         };
         parts.push((work, time));

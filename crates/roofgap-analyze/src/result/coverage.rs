@@ -42,6 +42,31 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// Estimates the sum of `all` values. The first `leading` of them are known. The rest of `known` is a sample of the others, taken in
+    /// groups of values that are alike because they follow each other; `group` has the group of each value.
+    pub fn after(known: &[i64], group: &[usize], leading: u64, all: u64) -> Option<Self> {
+        let (first, sample) = known.split_at(known.len().min(leading as usize));
+        let mean = |values: &[i64]| values.iter().sum::<i64>() / values.len().max(1) as i64;
+        let mut groups: Vec<i64> = Vec::new();
+        let mut rest = sample;
+        for same in group.get(first.len()..)?.chunk_by(|a, b| a == b) {
+            let (values, others) = rest.split_at(rest.len().min(same.len()));
+            groups.push(mean(values));
+            rest = others;
+        }
+        let sum: i64 = first.iter().sum();
+        match Self::of_sum(&groups, all.saturating_sub(first.len() as u64)) {
+            Some(rest) => Some(Self {
+                value: sum + rest.value,
+                low: rest.low.map(|low| sum + low),
+                high: rest.high.map(|high| sum + high),
+            }),
+            // Nothing is known of the spread of the others.
+            None if first.is_empty() => None,
+            None => Self::of_sum(&[mean(first)], all),
+        }
+    }
+
     /// Estimates the sum of `all` values of which `sample` is known; `None` without a sample.
     ///
     /// The interval is that of Student's distribution, and narrower the larger the known part is.
@@ -83,6 +108,29 @@ fn student(freedom: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_values_are_known_and_no_sample_of_the_others() {
+        // Two values of 100, then groups of two values around 10.
+        let known = [100, 100, 10, 12, 10, 12];
+        let estimate = Estimate::after(&known, &[0, 0, 1, 1, 2, 2], 2, 14).unwrap();
+        assert_eq!(
+            (estimate.value, estimate.low, estimate.high),
+            (332, Some(332), Some(332)),
+            "the groups are alike"
+        );
+        let single = Estimate::after(&known, &[0, 0, 1, 1, 1, 1], 2, 14).unwrap();
+        assert_eq!((single.value, single.low), (332, None), "one group has no spread");
+        assert_eq!(
+            Estimate::after(&[7, 7], &[0, 0], 2, 10),
+            Estimate::of_sum(&[7], 10)
+        );
+        assert_eq!(
+            Estimate::after(&[7, 8], &[0, 1], 0, 10),
+            Estimate::of_sum(&[7, 8], 10)
+        );
+        assert_eq!(Estimate::after(&[], &[], 0, 10), None);
+    }
 
     #[test]
     fn a_sum_is_estimated_from_a_sample() {

@@ -26,7 +26,7 @@ impl EngineStage {
         if recorded.iter().all(|recorded| *recorded) {
             return;
         }
-        self.all = Some(all_of(trace, &self.rows));
+        self.all = Some(all_of(trace, &self.rows, &[]));
         let mut keep = recorded.iter();
         self.rows.retain(|_| keep.next().is_some_and(|keep| *keep));
         let mut keep = recorded.iter();

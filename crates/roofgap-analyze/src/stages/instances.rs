@@ -72,6 +72,12 @@ pub struct AllOfStage {
     pub count: u64,
     /// Their CPU time, ns.
     pub wall_ns: Ns,
+    /// Number of its instances.
+    pub instances: u64,
+    /// CPU time of the instances, ns.
+    pub elapsed_ns: Ns,
+    /// Number of the first steps, or instances where it has none, that were all recorded.
+    pub leading: u64,
 }
 
 /// Tells whether a range lies in a recorded window of its process.
@@ -80,12 +86,19 @@ pub(super) fn is_recorded(trace: &Trace, row: u32) -> bool {
     range.is_some_and(|range| trace.window_of(range.process, range.start, range.end).is_some())
 }
 
-/// Sums up ranges before those that were not recorded are left out.
-pub(super) fn all_of(trace: &Trace, rows: &[u32]) -> AllOfStage {
-    let ranges = rows.iter().filter_map(|row| trace.ranges.rows.get(*row as usize));
+/// Sums up instances and steps before those that were not recorded are left out.
+pub(super) fn all_of(trace: &Trace, instances: &[u32], steps: &[u32]) -> AllOfStage {
+    let time = |rows: &[u32]| {
+        let ranges = rows.iter().filter_map(|row| trace.ranges.rows.get(*row as usize));
+        ranges.map(|range| range.end - range.start).sum()
+    };
+    let parts = if steps.is_empty() { instances } else { steps };
     AllOfStage {
-        count: rows.len() as u64,
-        wall_ns: ranges.map(|range| range.end - range.start).sum(),
+        count: parts.len() as u64,
+        wall_ns: time(parts),
+        instances: instances.len() as u64,
+        elapsed_ns: time(instances),
+        leading: parts.iter().take_while(|row| is_recorded(trace, **row)).count() as u64,
     }
 }
 
@@ -97,7 +110,7 @@ impl StageRanges {
             return None;
         }
         let of_steps = !self.steps.is_empty();
-        let all = all_of(trace, if of_steps { &self.steps } else { &self.instances });
+        let all = all_of(trace, &self.instances, &self.steps);
         self.steps.retain(|row| is_recorded(trace, *row));
         self.notes.retain(|row| is_recorded(trace, *row));
         if of_steps {

@@ -187,11 +187,20 @@ impl StageMeter<'_> {
                 *sum += ops.duration(op);
             }
         }
+        let instances = &self.index.spans(stage).instances;
+        let window = |span: &Span| {
+            let range = self.trace.ranges.rows.get(span.range? as usize)?;
+            self.trace.window_of(range.process, span.start, span.end)
+        };
+        let windows: Vec<usize> = instances
+            .iter()
+            .map(|span| window(span).unwrap_or_default())
+            .collect();
         Some(StageCoverage {
             recorded: each.len() as u64,
             all: all.count,
             wall_ns: all.wall_ns,
-            kernel_ns: Estimate::of_sum(&each, all.count).filter(|_| !ops.is_empty()),
+            kernel_ns: Estimate::after(&each, &windows, all.leading, all.count).filter(|_| !ops.is_empty()),
         })
     }
 

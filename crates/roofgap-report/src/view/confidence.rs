@@ -146,6 +146,8 @@ mod tests {
             tool: Profiler::Nsys,
             stage: "decode".to_owned(),
             ratio,
+            interval: None,
+            pairs: None,
         }];
         analysis
     }

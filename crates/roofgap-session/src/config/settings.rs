@@ -174,11 +174,26 @@ pub struct Native {
     pub copies: Option<bool>,
     /// CUDA graphs.
     pub graph: GraphTrace,
-    /// Records one of this many steps; without step ranges, one of this many windows of 50 ms. `None` records all.
+    /// Records one of this many steps; without step ranges, one of this many windows of 50 ms. 1 records all; `None` is
+    /// [`DUTY`] in light mode and all in deep mode.
     pub duty: Option<NonZeroU32>,
     /// Pairs of windows, armed and dormant, that measure the overhead in a server; 0 measures none. `None` measures it after a load
     /// that is long enough.
     pub overhead_pairs: Option<u32>,
+}
+
+/// Default duty cycle of light mode and of `watch`: one of this many steps.
+pub const DUTY: NonZeroU32 = NonZeroU32::MIN.saturating_add(15);
+
+impl Native {
+    /// Returns the duty cycle in a mode; `None` records all.
+    pub fn duty_in(&self, mode: Mode) -> Option<NonZeroU32> {
+        let default = match mode {
+            Mode::Light => Some(DUTY),
+            Mode::Deep => None,
+        };
+        self.duty.or(default).filter(|every| every.get() > 1)
+    }
 }
 
 /// `profiling.nsys`.

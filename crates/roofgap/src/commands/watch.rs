@@ -14,7 +14,7 @@ use std::process::Command;
 pub(super) fn run(args: Watch, printer: &Printer) -> Result<Exit, Failure> {
     let library = library().map_err(AttachError::from)?;
     let registry = Registry::open().map_err(AttachError::from)?;
-    let Some(plan) = watch(&registry, &args.program, &library)? else {
+    let Some(plan) = watch(&registry, &args.program, &library, args.duty)? else {
         return Ok(Exit::Usage);
     };
     let pid = plan.watched.registration.pid;

@@ -186,6 +186,23 @@ fn windows_of_a_running_program_become_runs() {
 }
 
 #[test]
+fn a_long_window_has_a_part_of_its_steps() {
+    let bench = Bench::new();
+    let mut child = bench.watch("loop", 1);
+    let (_, metrics) = bench.capture(&["latest", "--steps", "250"]);
+    let decode = &metrics["stages"][0];
+    let (recorded, all) = (&decode["coverage"]["recorded"], &decode["coverage"]["all"]);
+    let (recorded, all) = (recorded.as_u64().unwrap(), all.as_u64().unwrap());
+    assert!(all >= 250, "{all}");
+    // The first 64, then 8 of every 128; a step may be open at both ends.
+    let later = all - 64;
+    let expected = 64 + later / 128 * 8 + (later % 128).min(8);
+    assert!(recorded.abs_diff(expected) <= 2, "{recorded} of {all}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
 fn an_interrupted_capture_is_kept_and_leaves_the_program_dormant() {
     let bench = Bench::new();
     let mut child = bench.watch("loop", 1);

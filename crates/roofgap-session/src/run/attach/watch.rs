@@ -1,6 +1,7 @@
 //! Prepares a program to run with a dormant collector.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,11 +30,13 @@ pub struct WatchPlan {
 }
 
 /// Registers this process as the program and writes the files that it needs. The caller then replaces itself by the program, so that
-/// standard streams, signals and exit status are the program's own. `None` if there are no words.
+/// standard streams, signals and exit status are the program's own. `None` if there are no words. Captures record one of `duty`
+/// steps.
 pub fn watch(
     registry: &Registry,
     words: &[OsString],
     library: &NativeLibrary,
+    duty: NonZeroU32,
 ) -> Result<Option<WatchPlan>, AttachError> {
     if words.is_empty() {
         return Ok(None);
@@ -48,7 +51,7 @@ pub fn watch(
     let collector = files.join("libroofgap_inject.so");
     write_atomic(&collector, library.bytes).map_err(failed(&collector))?;
     let scripts = Scripts::install(&files.join("scripts")).map_err(failed(files))?;
-    let command = command(words, &watched, &collector, &scripts);
+    let command = command(words, &watched, &collector, &scripts, duty);
     Ok(command.map(|command| WatchPlan { command, watched }))
 }
 
@@ -58,6 +61,7 @@ fn command(
     watched: &Watched,
     collector: &Path,
     scripts: &Scripts,
+    duty: NonZeroU32,
 ) -> Option<CommandLine> {
     let program = UserCommand {
         words: words.to_vec(),
@@ -76,8 +80,9 @@ fn command(
         .env("NVTX_INJECTION64_PATH", collector)
         .env("ROOFGAP_NATIVE_DIR", watched.captures())
         .env("ROOFGAP_NATIVE_CONTROL", &watched.sockets)
-        // CUPTI is there before the program creates its CUDA graphs.
-        .env("ROOFGAP_NATIVE_DORMANT", "1")
+        // The first capture loads CUPTI. Kernels of CUDA graphs from before are recorded, too.
+        .env("ROOFGAP_NATIVE_DORMANT", "lazy")
+        .env("ROOFGAP_NATIVE_DUTY", duty.to_string())
         // Annotations are recorded all the time. Files that a window does not need are dropped, but not within a window.
         .env(
             "ROOFGAP_NATIVE_LAST_MS",
@@ -95,6 +100,7 @@ fn command(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::settings::DUTY;
     use roofgap_collect::watch::Registration;
     use std::ffi::OsStr;
 
@@ -116,14 +122,16 @@ mod tests {
             annotate: "/s/annotate".into(),
         };
         let words: Vec<OsString> = ["vllm", "serve", "m"].map(OsString::from).to_vec();
-        let line = command(&words, &watched, Path::new("/tmp/7-1/lib.so"), &scripts).unwrap();
+        let collector = Path::new("/tmp/7-1/lib.so");
+        let line = command(&words, &watched, collector, &scripts, DUTY).unwrap();
         assert_eq!(line.argv(), ["vllm", "serve", "m"]);
         for (name, value) in [
             ("CUDA_INJECTION64_PATH", "/tmp/7-1/lib.so"),
             ("NVTX_INJECTION64_PATH", "/tmp/7-1/lib.so"),
             ("ROOFGAP_NATIVE_DIR", "/tmp/7-1/captures"),
             ("ROOFGAP_NATIVE_CONTROL", "/run/7-1"),
-            ("ROOFGAP_NATIVE_DORMANT", "1"),
+            ("ROOFGAP_NATIVE_DORMANT", "lazy"),
+            ("ROOFGAP_NATIVE_DUTY", "16"),
             ("ROOFGAP_NATIVE_LAST_MS", "3600000"),
             ("ROOFGAP_NATIVE_MAX_S", "610"),
             ("ROOFGAP_WORKLOAD_JSON", "/tmp/7-1/workload.json"),

@@ -46,8 +46,11 @@ fn settings(native: &Native, mode: Mode) -> Vec<(&'static str, String)> {
         ("ROOFGAP_NATIVE_COPIES", u8::from(copies).to_string()),
         ("ROOFGAP_NATIVE_GRAPH", graph.to_owned()),
     ];
-    let duty = native.duty.filter(|every| every.get() > 1);
-    settings.extend(duty.map(|every| ("ROOFGAP_NATIVE_DUTY", every.to_string())));
+    settings.extend(
+        native
+            .duty_in(mode)
+            .map(|every| ("ROOFGAP_NATIVE_DUTY", every.to_string())),
+    );
     settings
 }
 
@@ -155,16 +158,22 @@ mod tests {
         };
         assert_eq!(
             names(&native, Mode::Light),
-            ["ROOFGAP_NATIVE_COPIES=0", "ROOFGAP_NATIVE_GRAPH=node"]
+            [
+                "ROOFGAP_NATIVE_COPIES=0",
+                "ROOFGAP_NATIVE_GRAPH=node",
+                "ROOFGAP_NATIVE_DUTY=16"
+            ]
         );
-        native.duty = std::num::NonZeroU32::new(8);
+        assert_eq!(names(&native, Mode::Deep).len(), 2, "deep mode records all");
+        native.duty = std::num::NonZeroU32::new(4);
         let with_duty = names(&native, Mode::Deep);
         assert_eq!(with_duty[0], "ROOFGAP_NATIVE_COPIES=1");
         assert_eq!(
             with_duty.last().map(String::as_str),
-            Some("ROOFGAP_NATIVE_DUTY=8")
+            Some("ROOFGAP_NATIVE_DUTY=4")
         );
         native.duty = std::num::NonZeroU32::new(1);
         assert_eq!(names(&native, Mode::Deep).len(), 2, "one of one is all");
+        assert_eq!(names(&native, Mode::Light).len(), 2, "also in light mode");
     }
 }
