@@ -6,6 +6,7 @@
 //! - `head`: model, GPUs and a card per stage
 //! - `stages`: time of each stage and step as bars
 //! - `findings`, `roofline`, `kernels`, `provenance`: the sections of those names
+//! - `ranks`: the map of ranks by time
 //! - `timeline`: the data of the timeline
 //! - `class`, `markup`, `pack`: colours, text and columns for the script
 
@@ -16,6 +17,7 @@ mod kernels;
 pub(crate) mod markup;
 mod pack;
 mod provenance;
+mod ranks;
 mod roofline;
 mod stages;
 mod timeline;
@@ -32,11 +34,12 @@ use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
 /// The scripts, in the order in which they run; each is a part of one strict function.
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     include_str!("columns.js"),
     include_str!("canvas.js"),
     include_str!("timeline.js"),
     include_str!("table.js"),
+    include_str!("ranks.js"),
     include_str!("app.js"),
 ];
 
@@ -61,6 +64,8 @@ pub fn page(bundle: Bundle<'_>) -> String {
         ("Ranks", job::ranks(analysis), job::RANKS),
         ("Collectives", job::collectives(analysis), job::COLLECTIVES),
         ("Stragglers", job::stragglers(analysis), job::STRAGGLERS),
+        ("Transfers", job::transfers(analysis), job::TRANSFERS),
+        ("Utilisation", job::utilisation(analysis), job::UTILISATION),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
         ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
         (
@@ -70,6 +75,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         ),
     ];
     work.retain(|(_, table, _)| !table.is_empty());
+    let rank_map = ranks::map(analysis);
     let body = html! {
         a.skip href="#findings" { "To the findings" }
         header {
@@ -91,7 +97,11 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (section("roofline", "Roofline", roofline::roofline(analysis)))
             (section("kernels", "Kernels", kernels::table(analysis)))
             @for (name, table, meaning) in &work {
-                (section(&name.to_lowercase(), name, html! { p.hint { (meaning) } (table.html()) }))
+                (section(&name.to_lowercase(), name, html! {
+                    @if *name == "Ranks" { @if let Some(map) = &rank_map { (map) } }
+                    p.hint { (meaning) }
+                    (table.html())
+                }))
             }
             (section("operators", "Operators", operators(analysis)))
             @if let Some(content) = stage1(analysis) { (section("stage1", "Stage 1", content)) }

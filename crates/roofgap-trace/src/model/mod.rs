@@ -9,6 +9,7 @@ mod losses;
 mod ops;
 mod order;
 mod ranges;
+mod split;
 mod trace;
 mod windows;
 
