@@ -5,6 +5,7 @@ use std::fmt::Write;
 use roofgap_report::{columns, size, time};
 
 use super::artifacts::ArtifactList;
+use super::merge::MergeOutcome;
 use super::prune::{Action, PruneOutcome, PrunePlan, RunPlan};
 use super::scrub::ScrubOutcome;
 use super::summary::{RunDetails, RunSummary, StageLine};
@@ -24,6 +25,26 @@ fn stages(stages: &[StageLine]) -> String {
     } else {
         text.join(", ")
     }
+}
+
+/// Renders the result of a merge.
+pub fn merged(outcome: &MergeOutcome) -> String {
+    let ranks: Vec<String> = outcome.ranks.iter().map(u32::to_string).collect();
+    let mut out = format!(
+        "{}: {} captures of {} runs, ranks {}\n",
+        outcome.run.display(),
+        outcome.captures,
+        outcome.from.len(),
+        if ranks.is_empty() {
+            NONE.to_owned()
+        } else {
+            ranks.join(", ")
+        }
+    );
+    for problem in &outcome.problems {
+        let _ = writeln!(out, "  {problem}");
+    }
+    out
 }
 
 /// Renders a list of runs, newest last.
