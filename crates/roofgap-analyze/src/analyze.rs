@@ -89,7 +89,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
                     operator_table(trace, &index, options),
                     range_table(trace, &index),
                     evidence,
-                    communication::table(trace),
+                    communication::table(trace, &index),
                     layers::table(trace, &index),
                 )
             },
@@ -159,7 +159,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     };
     let dtype = program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
     let tokens = account::tokens(&options.tokens, program);
-    let share = ranks::model_share(trace);
+    let share = ranks::model_share(trace, program);
     add_rates(&mut analysis, &tokens);
     add_utilisation(
         &mut analysis,

@@ -1,7 +1,9 @@
 //! Ranks of a distributed job: the rank of a capture, and its share of the model.
 
 use crate::result::{Analysis, Idle, RankInfo};
+use roofgap_trace::account::Account;
 use roofgap_trace::{Distributed, Trace};
+use std::collections::BTreeMap;
 
 /// Lowercase descriptions of groups whose ranks split every layer (PyTorch device meshes, Megatron).
 const TENSOR: [&str; 2] = ["mesh_tp", "tensor_model_parallel_group"];
@@ -30,7 +32,7 @@ pub(crate) fn table(trace: &Trace) -> Vec<RankInfo> {
         Some(RankInfo {
             rank: job.rank?,
             world_size: job.world_size,
-            host: None,
+            host: trace.host.clone(),
             devices: devices(trace),
             told_by: "trace".to_owned(),
             sources: trace.sources.iter().map(|source| source.path.clone()).collect(),
@@ -61,14 +63,18 @@ pub(crate) fn add_times(rank: &mut RankInfo, analysis: &Analysis) {
     });
 }
 
-/// Tells the share of the model by the process groups of the capture.
-pub(crate) fn model_share(trace: &Trace) -> ModelShare {
+/// Tells the share of the model by the account of the engine, else by the process groups of the capture.
+pub(crate) fn model_share(trace: &Trace, program: Option<&Account>) -> ModelShare {
     let Some(job) = &trace.distributed else {
         return ModelShare::Whole;
     };
     let Some(ranks) = job.world_size.filter(|ranks| *ranks > 1) else {
         return ModelShare::Whole;
     };
+    let engine = program.and_then(|account| account.engine.as_ref()?.parallelism.as_ref());
+    if let Some(share) = engine.and_then(|parts| share_of_engine(parts, ranks)) {
+        return share;
+    }
     let tensor = size_of(job, &TENSOR);
     let data = size_of(job, &DATA);
     let known = tensor.is_some() || data.is_some();
@@ -85,6 +91,32 @@ pub(crate) fn model_share(trace: &Trace) -> ModelShare {
     ModelShare::Unknown(format!(
         "the capture holds {rank} of a job with {ranks} ranks, and its process groups do not tell which share of the model a rank has"
     ))
+}
+
+/// Tells the share of the model by the parts that the engine names; `None` where they are not the ranks of the job.
+fn share_of_engine(parts: &BTreeMap<String, u64>, ranks: u32) -> Option<ModelShare> {
+    let part = |kind: &str| parts.get(kind).copied().unwrap_or(1).max(1);
+    let (tensor, pipeline, data, expert) = (part("tensor"), part("pipeline"), part("data"), part("expert"));
+    let all = tensor.checked_mul(pipeline)?.checked_mul(data)?;
+    // A job of one replica has no data-parallel ranks.
+    if u64::from(ranks) != all && u64::from(ranks) != tensor * pipeline {
+        return None;
+    }
+    Some(if pipeline > 1 {
+        ModelShare::Unknown(format!(
+            "the engine divides the layers into {pipeline} pipeline stages, and nothing tells which layers this rank has"
+        ))
+    } else if expert > 1 {
+        ModelShare::Unknown(format!(
+            "the engine divides the experts among {expert} ranks, and nothing tells how many tokens go to those of this rank"
+        ))
+    } else if tensor > 1 {
+        ModelShare::TensorParallel {
+            ranks: u32::try_from(tensor).ok()?,
+        }
+    } else {
+        ModelShare::Whole
+    })
 }
 
 /// Returns the size of the largest group with one of the descriptions.
@@ -106,19 +138,20 @@ mod tests {
             size: *size,
             ranks: Vec::new(),
         };
-        model_share(&Trace {
+        let trace = Trace {
             distributed: Some(Distributed {
                 rank: Some(3),
                 world_size,
                 groups: groups.iter().map(group).collect(),
             }),
             ..Trace::default()
-        })
+        };
+        model_share(&trace, None)
     }
 
     #[test]
     fn groups_tell_the_share() {
-        assert_eq!(model_share(&Trace::default()), ModelShare::Whole);
+        assert_eq!(model_share(&Trace::default(), None), ModelShare::Whole);
         assert_eq!(share(Some(1), &[("default_pg", 1)]), ModelShare::Whole);
         assert_eq!(share(None, &[]), ModelShare::Whole);
         let eight = ModelShare::TensorParallel { ranks: 8 };
@@ -144,6 +177,28 @@ mod tests {
                 panic!("{groups:?}");
             };
             assert!(why.contains("rank 3 of a job with 8 ranks"), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_engine_tells_the_share() {
+        let share = |parts: &[(&str, u64)], ranks| {
+            let parts = parts.iter().map(|(kind, size)| ((*kind).to_owned(), *size));
+            share_of_engine(&parts.collect(), ranks)
+        };
+        let four = Some(ModelShare::TensorParallel { ranks: 4 });
+        assert_eq!(share(&[("tensor", 4), ("pipeline", 1), ("data", 1)], 4), four);
+        assert_eq!(share(&[("tensor", 4), ("data", 2)], 8), four);
+        assert_eq!(share(&[("tensor", 4), ("data", 2)], 4), four, "one replica");
+        assert_eq!(share(&[("data", 2)], 2), Some(ModelShare::Whole));
+        assert_eq!(share(&[("tensor", 4)], 6), None, "another job");
+        for kind in ["pipeline", "expert"] {
+            let Some(ModelShare::Unknown(why)) =
+                share(&[("tensor", 2), (kind, 2)], if kind == "expert" { 2 } else { 4 })
+            else {
+                panic!("{kind}");
+            };
+            assert!(why.contains(kind), "{why}");
         }
     }
 }

@@ -157,6 +157,8 @@ fn ranks(analysis: &Analysis, options: TextOptions, out: &mut String) {
         ("Ranks", job::ranks(analysis)),
         ("Collectives across ranks", job::collectives(analysis)),
         ("Ranks that others wait for", job::stragglers(analysis)),
+        ("Transfers between ranks", job::transfers(analysis)),
+        ("Utilisation of ranks", job::utilisation(analysis)),
     ] {
         if !table.is_empty() {
             heading(title, options, out);

@@ -9,8 +9,9 @@
 //! `wait=1` the call returns when the collective has ended.
 
 use crate::model::group_label;
-use crate::{Collective, Distributed, NameId, ProcessGroup, RangeCollective, Trace};
+use crate::{Collective, Distributed, NameId, ProcessGroup, ProcessId, RangeCollective, Trace};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 const GROUP: &str = "roofgap.group ";
 const COLLECTIVE: &str = "roofgap.collective ";
@@ -123,9 +124,22 @@ pub(crate) fn settle(trace: &mut Trace) {
             .iter()
             .filter_map(|(id, text)| Some((*id, GroupMark::parse(text)?)))
             .collect();
-        let seen = trace.ranges.marks.iter().filter_map(|mark| marks.get(&mark.name));
-        let seen: Vec<&GroupMark> = seen.collect();
-        add_groups(&seen, &mut trace.distributed);
+        let mut by_process: BTreeMap<ProcessId, Vec<&GroupMark>> = BTreeMap::new();
+        for mark in &trace.ranges.marks {
+            let thread = trace.threads.get(mark.thread.index());
+            if let Some((group, thread)) = marks.get(&mark.name).zip(thread) {
+                by_process.entry(thread.process).or_default().push(group);
+            }
+        }
+        let seen: Vec<&GroupMark> = by_process.values().flatten().copied().collect();
+        if !add_groups(&seen, &mut trace.distributed) {
+            let own = |(process, marks): (&ProcessId, &Vec<&GroupMark>)| {
+                let mut own = None;
+                add_groups(marks, &mut own);
+                Some((*process, own?))
+            };
+            trace.process_ranks = by_process.iter().filter_map(own).collect();
+        }
         trace.ranges.marks.retain(|mark| !marks.contains_key(&mark.name));
     }
     if collectives.is_empty() {
@@ -149,20 +163,18 @@ pub(crate) fn settle(trace: &mut Trace) {
     }
 }
 
-/// Adds the groups of one rank. Marks of several ranks tell only the size of the job.
-fn add_groups(marks: &[&GroupMark], distributed: &mut Option<Distributed>) {
-    let Some(largest) = marks.iter().max_by_key(|mark| mark.world_size) else {
-        return;
+/// Adds the groups of one rank. Marks of several ranks tell only the size of the job; returns false for those.
+fn add_groups(marks: &[&GroupMark], distributed: &mut Option<Distributed>) -> bool {
+    let largest = marks.iter().max_by_key(|mark| mark.world_size);
+    let Some(largest) = largest.filter(|mark| mark.world_size > 1) else {
+        return true;
     };
-    if largest.world_size < 2 {
-        return;
-    }
     let job = distributed.get_or_insert_default();
     job.world_size = Some(largest.world_size);
     let of_job = marks.iter().filter(|mark| mark.world_size == largest.world_size);
     if of_job.clone().any(|mark| mark.rank != largest.rank) {
         job.rank = None;
-        return;
+        return false;
     }
     job.rank = Some(largest.rank);
     for mark in of_job {
@@ -170,6 +182,7 @@ fn add_groups(marks: &[&GroupMark], distributed: &mut Option<Distributed>) {
             job.groups.push(mark.group.clone());
         }
     }
+    true
 }
 
 #[cfg(test)]
@@ -241,6 +254,54 @@ mod tests {
             (send.collective.peer, send.collective.input_bytes),
             (Some(1), None)
         );
+    }
+
+    #[test]
+    fn a_trace_of_several_ranks_can_be_divided() {
+        let group = |rank: u32| format!("{GROUP}rank={rank} world=2 name=0 size=2 ranks=0-1 desc=default_pg");
+        let call = |number: u32| format!("{COLLECTIVE}all_reduce group=0 seq={number}");
+        let mut trace = Trace::default();
+        let domain = trace.names.intern("");
+        for (at, rank) in [Some(1), None, Some(0)].into_iter().enumerate() {
+            let process = trace.add_process(100 + at as u32, "");
+            let thread = trace.add_thread(process, 7, "");
+            if let Some(rank) = rank {
+                let name = trace.names.intern(&group(rank));
+                let at = 0;
+                trace.ranges.marks.push(Mark {
+                    at,
+                    domain,
+                    name,
+                    thread,
+                });
+            }
+            for number in 0..2 {
+                let name = trace.names.intern(&call(number));
+                trace.ranges.rows.push(Range {
+                    start: 10 * i64::from(number) + at as i64,
+                    end: 10 * i64::from(number) + 9,
+                    domain,
+                    name,
+                    process,
+                    thread,
+                    end_thread: thread,
+                    style: RangeStyle::PushPop,
+                    open: false,
+                });
+            }
+        }
+        trace.sort();
+        settle(&mut trace);
+        assert_eq!(trace.distributed.as_ref().unwrap().rank, None);
+        assert_eq!(trace.ranks(), [0, 1]);
+        let own = trace.of_rank(0);
+        assert_eq!(own.distributed.as_ref().unwrap().rank, Some(0));
+        let starts: Vec<i64> = own.ranges.rows.iter().map(|range| range.start).collect();
+        assert_eq!(starts, [2, 12]);
+        let rows: Vec<u32> = own.ranges.collectives.iter().map(|found| found.row).collect();
+        assert_eq!(rows, [0, 1]);
+        assert_eq!(trace.without_ranks().ranges.rows.len(), 2);
+        assert!(own.ranks().is_empty());
     }
 
     #[test]

@@ -1,21 +1,20 @@
 //! Communication with other GPUs: time by collective and group, the part that no computation hides, and bus bandwidth.
 
 mod collective;
+mod host;
+mod kernels;
+mod transfer;
 
-use crate::names::{Family, family, short_name};
+pub(crate) use transfer::{RankTransfer, transfers};
+
+use crate::names::short_name;
 use crate::result::CommunicationRow;
 use crate::stages::StageIndex;
-use crate::timeline::{CoveredTime, device_number};
-use collective::CollectiveKind;
-use roofgap_trace::{Collective, DeviceId, NameId, Ns, OpKind, Trace};
+use crate::timeline::device_number;
+use host::{HostCollectives, stage_of};
+use kernels::{Kernels, Performed};
+use roofgap_trace::{Collective, DeviceId, NameId, Ns, Trace};
 use rustc_hash::FxHashMap;
-
-/// The collective of a row: a known one, or the name of a kernel or collective.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Performed {
-    Known(CollectiveKind),
-    Named(NameId),
-}
 
 /// Sums of one row.
 #[derive(Default)]
@@ -23,67 +22,22 @@ struct Sum {
     calls: u64,
     total_ns: i64,
     exposed_ns: i64,
-    /// Size of the messages whose size is recorded, bytes, and their time, ns.
-    sized: (u64, i64),
+    /// Size of the messages, bytes.
+    bytes: u64,
+    /// Size of the messages whose time is known, bytes, and that time, ns.
+    timed: (u64, i64),
 }
 
-/// The communication kernels of a trace, and the time in which its devices compute.
-struct Kernels<'t> {
-    trace: &'t Trace,
-    by_name: FxHashMap<NameId, Performed>,
-    compute: Vec<CoveredTime>,
-}
-
-impl<'t> Kernels<'t> {
-    /// Finds the communication kernels; `None` without any.
-    fn of(trace: &'t Trace) -> Option<Self> {
-        let ops = &trace.ops;
-        let by_name = performed_by_name(trace);
-        if by_name.is_empty() {
-            return None;
+impl Sum {
+    /// Adds a collective with its message size and its time, where they are known.
+    fn add(&mut self, bytes: Option<u64>, length: Option<Ns>, exposed_ns: Ns) {
+        self.calls += 1;
+        self.total_ns += length.unwrap_or(0);
+        self.exposed_ns += exposed_ns;
+        self.bytes = self.bytes.saturating_add(bytes.unwrap_or(0));
+        if let Some((bytes, ns)) = bytes.zip(length) {
+            self.timed = (self.timed.0.saturating_add(bytes), self.timed.1 + ns);
         }
-        let computes = |op: usize| match ops.kind[op] {
-            OpKind::Kernel => !by_name.contains_key(&ops.name[op]),
-            OpKind::Graph => true,
-            OpKind::Copy | OpKind::Set => false,
-        };
-        let communicates = |op: usize| ops.kind[op] == OpKind::Kernel && by_name.contains_key(&ops.name[op]);
-        let compute = CoveredTime::beside(trace, communicates, computes);
-        Some(Self {
-            trace,
-            by_name,
-            compute,
-        })
-    }
-
-    /// Iterates over the communication kernels in the order of their start.
-    fn ops(&self) -> impl Iterator<Item = usize> {
-        let ops = &self.trace.ops;
-        let communicates =
-            |op: &usize| ops.kind[*op] == OpKind::Kernel && self.by_name.contains_key(&ops.name[*op]);
-        (0..ops.len()).filter(communicates)
-    }
-
-    /// Returns the description of a kernel by the framework.
-    fn described(&self, op: usize) -> Option<&'t Collective> {
-        self.trace.ops.collectives.get(&(op as u32))
-    }
-
-    /// Returns the collective of a kernel, by the framework or by its name.
-    fn performed(&self, op: usize) -> Performed {
-        match self.described(op) {
-            Some(collective) => CollectiveKind::of_framework(self.trace.names.get(collective.name))
-                .map_or(Performed::Named(collective.name), Performed::Known),
-            None => self.by_name[&self.trace.ops.name[op]],
-        }
-    }
-
-    /// Returns the part of a kernel in which its device computes nothing, ns.
-    fn exposed_ns(&self, op: usize) -> Ns {
-        let ops = &self.trace.ops;
-        let hidden = self.compute.get(ops.device[op].index());
-        let hidden = hidden.map_or(0, |covered| covered.overlap(ops.start[op], ops.end[op]));
-        ops.duration(op) - hidden
     }
 }
 
@@ -112,7 +66,33 @@ pub(crate) struct RankCollective {
 
 /// Lists the collectives whose ranks wait for one another, in the order of their start.
 pub(crate) fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
-    let Some(kernels) = Kernels::of(trace) else {
+    let mut found = on_devices(trace, index);
+    let on_devices = found.len();
+    let on_host = HostCollectives::of(trace);
+    found.extend(on_host.iter().flat_map(HostCollectives::iter).filter_map(|host| {
+        let kind = host.kind.filter(|kind| kind.synchronises())?;
+        let (start, end) = host.span?;
+        Some(RankCollective {
+            group: Some(host.collective.group),
+            group_size: host.collective.group_size,
+            collective: kind.as_str(),
+            sequence: host.collective.sequence,
+            start,
+            end,
+            exposed_ns: host.exposed_ns,
+            bytes: host.collective.message_bytes(),
+            stage: stage_of(host.range, trace, index),
+        })
+    }));
+    if on_devices > 0 && on_devices < found.len() {
+        found.sort_by_key(|collective| collective.start);
+    }
+    found
+}
+
+/// Lists those that run as kernels.
+fn on_devices(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
+    let Some(kernels) = Kernels::of(trace, index) else {
         return Vec::new();
     };
     let collective = |op: usize| {
@@ -128,35 +108,45 @@ pub(crate) fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollecti
             start: trace.ops.start[op],
             end: trace.ops.end[op],
             exposed_ns: kernels.exposed_ns(op),
-            bytes: described.and_then(|collective| collective.input_bytes.max(collective.output_bytes)),
+            bytes: described.and_then(Collective::message_bytes),
             stage: index.stage_of_op(op),
         })
     };
     kernels.ops().filter_map(collective).collect()
 }
 
+/// Key of a row: device, or `None` on the CPU; the collective; whether it is described; and its group with its size.
+type RowKey = (Option<DeviceId>, Performed, bool, (NameId, u32));
+
 /// Builds the table of communication, most time first.
-pub(crate) fn table(trace: &Trace) -> Vec<CommunicationRow> {
+pub(crate) fn table(trace: &Trace, index: &StageIndex) -> Vec<CommunicationRow> {
     let ops = &trace.ops;
-    let Some(kernels) = Kernels::of(trace) else {
-        return Vec::new();
-    };
     let no_group = (NameId::default(), 0);
-    let mut sums: FxHashMap<(DeviceId, Performed, bool, (NameId, u32)), Sum> = FxHashMap::default();
-    for op in kernels.ops() {
+    let mut sums: FxHashMap<RowKey, Sum> = FxHashMap::default();
+    let kernels = Kernels::of(trace, index);
+    for (kernels, op) in kernels
+        .iter()
+        .flat_map(|kernels| kernels.ops().map(move |op| (kernels, op)))
+    {
         let described = kernels.described(op);
         let group = described.map_or(no_group, |collective| (collective.group, collective.group_size));
+        let device = Some(ops.device[op]);
         let sum = sums
-            .entry((ops.device[op], kernels.performed(op), described.is_some(), group))
+            .entry((device, kernels.performed(op), described.is_some(), group))
             .or_default();
-        let size = described.and_then(|collective| collective.input_bytes.max(collective.output_bytes));
-        sum.calls += 1;
-        if let Some(size) = size {
-            sum.sized.0 = sum.sized.0.saturating_add(size);
-            sum.sized.1 += ops.duration(op);
-        }
-        sum.total_ns += ops.duration(op);
-        sum.exposed_ns += kernels.exposed_ns(op);
+        let size = described.and_then(Collective::message_bytes);
+        sum.add(size, Some(ops.duration(op)), kernels.exposed_ns(op));
+    }
+    let on_host = HostCollectives::of(trace);
+    for host in on_host.iter().flat_map(HostCollectives::iter) {
+        let collective = host.collective;
+        let performed = host
+            .kind
+            .map_or(Performed::Named(collective.name), Performed::Known);
+        let group = (collective.group, collective.group_size);
+        let length = host.span.map(|(start, end)| end - start);
+        let sum = sums.entry((None, performed, true, group)).or_default();
+        sum.add(collective.message_bytes(), length, host.exposed_ns);
     }
     let rank = trace.distributed.as_ref().and_then(|job| job.rank);
     let mut rows: Vec<CommunicationRow> = sums
@@ -166,11 +156,11 @@ pub(crate) fn table(trace: &Trace) -> Vec<CommunicationRow> {
                 Performed::Known(kind) => kind.bus_factor(size),
                 Performed::Named(_) => None,
             };
-            let (bytes, ns) = sum.sized;
-            let bytes = Some(bytes).filter(|bytes| *bytes > 0);
+            let (sized, ns) = sum.timed;
             CommunicationRow {
                 rank,
-                device: device_number(trace, device),
+                device: device.and_then(|device| device_number(trace, device)),
+                on: if device.is_some() { "gpu" } else { "cpu" }.to_owned(),
                 collective: match performed {
                     Performed::Known(kind) => kind.as_str().to_owned(),
                     Performed::Named(name) if described => trace.names.get(name).to_owned(),
@@ -179,12 +169,12 @@ pub(crate) fn table(trace: &Trace) -> Vec<CommunicationRow> {
                 group: Some(trace.names.get(group).to_owned()).filter(|name| described && !name.is_empty()),
                 group_size: Some(size).filter(|size| *size > 0),
                 calls: sum.calls,
-                bytes,
+                bytes: Some(sum.bytes).filter(|bytes| *bytes > 0),
                 total_ns: sum.total_ns,
                 exposed_ns: sum.exposed_ns,
                 bus_bandwidth_bytes_per_s: factor
-                    .zip(bytes.filter(|_| ns > 0))
-                    .map(|(factor, bytes)| factor * bytes as f64 * 1e9 / ns as f64),
+                    .filter(|_| sized > 0 && ns > 0)
+                    .map(|factor| factor * sized as f64 * 1e9 / ns as f64),
             }
         })
         .collect();
@@ -193,24 +183,4 @@ pub(crate) fn table(trace: &Trace) -> Vec<CommunicationRow> {
         b.total_ns.cmp(&a.total_ns).then_with(|| rest(a).cmp(&rest(b)))
     });
     rows
-}
-
-/// Finds the names of communication kernels, and the collective that each name tells.
-fn performed_by_name(trace: &Trace) -> FxHashMap<NameId, Performed> {
-    let ops = &trace.ops;
-    let mut seen = vec![false; trace.names.len()];
-    let mut found = FxHashMap::default();
-    for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
-        let name = ops.name[op];
-        let Some(seen) = seen.get_mut(name.index()).filter(|seen| !**seen) else {
-            continue;
-        };
-        *seen = true;
-        let text = trace.names.get(name);
-        if family(text) == Family::Communication {
-            let kind = CollectiveKind::of_kernel(text);
-            found.insert(name, kind.map_or(Performed::Named(name), Performed::Known));
-        }
-    }
-    found
 }

@@ -1,15 +1,21 @@
 //! Several ranks of one job: each is reduced to a [`RankRecord`], and [`join_ranks`] puts the records together.
 //!
 //! - `record`: what is kept of a rank after its trace is gone;
+//! - `activity`: the activity of a rank over time;
 //! - `matching`: collectives of the ranks that belong together;
 //! - `clocks`: offsets between the clocks of the ranks;
 //! - `waits`: which rank arrives last, and which ranks wait for it;
-//! - `stragglers`: the stage and kernel in which a late rank loses its time.
+//! - `stragglers`: the stage and kernel in which a late rank loses its time;
+//! - `transfers`: sends and receives that belong together;
+//! - `utilisation`: MFU and MBU of all ranks together.
 
+mod activity;
 mod clocks;
 mod matching;
 mod record;
 mod stragglers;
+mod transfers;
+mod utilisation;
 mod waits;
 
 #[cfg(test)]
@@ -75,6 +81,15 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
     let clocks = align(&records, &matched.sets);
     let waits = Waits::of(&records, &matched.sets, &clocks);
     let stragglers = stragglers::find(&records, &waits);
+    let transfers = transfers::find(&records, &clocks);
+    reasons.extend(transfers.unmatched);
+    let utilisation = match utilisation::of_job(&records, world_size) {
+        Ok(rows) => rows,
+        Err(why) => {
+            reasons.push(why);
+            Vec::new()
+        }
+    };
     for (at, record) in records.iter_mut().enumerate() {
         let info = &mut record.info;
         info.world_size = world_size;
@@ -93,6 +108,9 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
         clock_error_ns: clocks.iter().flatten().map(|clock| clock.error_ns).max(),
         collectives: waits.rows,
         stragglers,
+        transfers: transfers.rows,
+        utilisation,
+        other_processes: Vec::new(),
     });
     let about = |path: &str| About::Other(path.to_owned());
     analysis

@@ -1,10 +1,11 @@
 //! A rank, reduced to what the other ranks are compared with.
 
+use super::activity::activity;
 use crate::analyze::Analyzed;
-use crate::communication::{RankCollective, collectives};
+use crate::communication::{RankCollective, RankTransfer, collectives, transfers};
 use crate::names::is_communication;
 use crate::ranks;
-use crate::result::{RankInfo, Stage};
+use crate::result::{RankInfo, Stage, StageUtilisation};
 use roofgap_trace::{NameId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -13,7 +14,8 @@ use rustc_hash::FxHashMap;
 pub struct RankRecord {
     pub(super) info: RankInfo,
     pub(super) collectives: Vec<RankCollective>,
-    /// Labels of the process groups of the collectives.
+    pub(super) transfers: Vec<RankTransfer>,
+    /// Labels of the process groups of collectives and transfers.
     pub(super) groups: FxHashMap<NameId, String>,
     /// Ranks of the process groups by label, where known.
     pub(super) members: FxHashMap<String, Vec<u32>>,
@@ -28,6 +30,31 @@ pub(super) struct StageCost {
     pub(super) idle_ns: Option<i64>,
     /// Total time of each kernel but communication, ns.
     pub(super) kernels: FxHashMap<String, i64>,
+    pub(super) flops: Option<Spent>,
+    pub(super) bytes: Option<Spent>,
+}
+
+/// Work of a stage, and what the devices of the rank can do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spent {
+    /// FLOPs or bytes.
+    pub(super) work: f64,
+    /// Peak of the devices of the rank, per second.
+    pub(super) peak_per_s: f64,
+    /// Time, s.
+    pub(super) seconds: f64,
+}
+
+impl Spent {
+    /// Takes the peak of all devices from the utilisation over the time.
+    fn of(work: f64, by_wall_pct: f64, elapsed_ns: i64) -> Option<Self> {
+        let seconds = elapsed_ns as f64 / 1e9;
+        (work > 0.0 && by_wall_pct > 0.0 && seconds > 0.0).then(|| Self {
+            work,
+            peak_per_s: 100.0 * work / (by_wall_pct * seconds),
+            seconds,
+        })
+    }
 }
 
 impl RankRecord {
@@ -39,6 +66,7 @@ impl RankRecord {
             None => RankInfo {
                 rank: named?,
                 world_size: trace.distributed.as_ref().and_then(|job| job.world_size),
+                host: trace.host.clone(),
                 devices: ranks::devices(trace),
                 told_by: "file_name".to_owned(),
                 sources: trace.sources.iter().map(|source| source.path.clone()).collect(),
@@ -47,6 +75,9 @@ impl RankRecord {
         };
         ranks::add_times(&mut info, analysis);
         let collectives = collectives(trace, &analyzed.stages);
+        let transfers = transfers(trace, &analyzed.stages);
+        info.utilisation = analysis.stages.iter().filter_map(utilisation).collect();
+        info.activity = activity(trace);
         let label = |group: NameId| (group, trace.names.get(group).to_owned());
         let groups = trace.distributed.iter().flat_map(|job| &job.groups);
         Some(Self {
@@ -54,6 +85,7 @@ impl RankRecord {
             groups: collectives
                 .iter()
                 .filter_map(|row| row.group)
+                .chain(transfers.iter().map(|row| row.group))
                 .map(label)
                 .collect(),
             members: groups
@@ -62,6 +94,7 @@ impl RankRecord {
                 .collect(),
             stages: analysis.stages.iter().map(StageCost::of).collect(),
             collectives,
+            transfers,
         })
     }
 
@@ -81,6 +114,16 @@ impl RankRecord {
     }
 }
 
+/// Returns MFU and MBU of a stage; `None` where neither is known.
+fn utilisation(stage: &Stage) -> Option<StageUtilisation> {
+    let row = StageUtilisation {
+        stage: stage.name.clone(),
+        mfu_pct: stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct),
+        mbu_pct: stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct),
+    };
+    (row.mfu_pct.is_some() || row.mbu_pct.is_some()).then_some(row)
+}
+
 impl StageCost {
     fn of(stage: &Stage) -> Self {
         let mut kernels = FxHashMap::default();
@@ -97,6 +140,14 @@ impl StageCost {
             elapsed_ns: stage.elapsed_ns(),
             idle_ns: stage.idle.map(|idle| idle.total_ns()),
             kernels,
+            flops: stage
+                .mfu
+                .as_ref()
+                .and_then(|mfu| Spent::of(mfu.flops, mfu.by_wall_pct, stage.elapsed_ns())),
+            bytes: stage
+                .mbu
+                .as_ref()
+                .and_then(|mbu| Spent::of(mbu.bytes, mbu.by_wall_pct, stage.elapsed_ns())),
         }
     }
 }

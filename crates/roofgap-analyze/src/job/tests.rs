@@ -35,6 +35,7 @@ fn rank(rank: u32, rows: &[(u32, &'static str, Option<u64>, i64, i64)]) -> RankR
             .map(|row| (NameId(row.0), format!("g{}", row.0)))
             .collect(),
         members: Default::default(),
+        transfers: Vec::new(),
         stages: Vec::new(),
     }
 }

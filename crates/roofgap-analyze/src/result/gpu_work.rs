@@ -1,6 +1,6 @@
 //! GPU work other than kernels by name: copies, whole graphs and communication; ranks of a distributed job.
 
-use super::Idle;
+use super::{Idle, StageUtilisation};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -93,29 +93,37 @@ pub struct GraphRow {
     pub total_ns: i64,
 }
 
-/// The communication kernels of one collective and group on one device.
+/// The communication kernels of one collective and group on one device, or the calls of one that runs on the CPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CommunicationRow {
     /// Rank that was recorded; `None` where unknown.
     pub rank: Option<u32>,
-    /// Device number.
+    /// Device number; `None` where unknown, or on the CPU.
     pub device: Option<u32>,
+    /// Processor that runs it: `gpu` (kernels) or `cpu` (a backend such as gloo, by the ranges of its calls).
+    #[serde(default = "on_gpu")]
+    pub on: String,
     /// Collective, such as `all_reduce`; the name of the kernel where it is none of the known ones.
     pub collective: String,
     /// Process group; `None` where unknown.
     pub group: Option<String>,
     /// Number of ranks in the group; `None` where unknown.
     pub group_size: Option<u32>,
-    /// Number of kernels.
+    /// Number of kernels; on the CPU, of calls.
     pub calls: u64,
     /// Recorded message sizes as nccl-tests counts them (the larger of input and output of the rank), summed, bytes; `None` without any.
     pub bytes: Option<u64>,
-    /// Total kernel time, ns.
+    /// Total kernel time, ns; on the CPU, time of the calls that return at its end.
     pub total_ns: i64,
-    /// Part of `total_ns` in which the device ran no kernel but communication, ns.
+    /// Part of `total_ns` in which the device ran no kernel but communication, ns; on the CPU, in which no device ran a kernel.
     pub exposed_ns: i64,
     /// Bus bandwidth by the formulas of nccl-tests, bytes per second; time that a rank waits for another counts.
     pub bus_bandwidth_bytes_per_s: Option<f64>,
+}
+
+/// Returns the processor of older analyses.
+fn on_gpu() -> String {
+    "gpu".to_owned()
 }
 
 impl CommunicationRow {
@@ -126,7 +134,7 @@ impl CommunicationRow {
 }
 
 /// A rank of a distributed job.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RankInfo {
     /// Rank.
     pub rank: u32,
@@ -151,7 +159,7 @@ pub struct RankInfo {
     /// Time with at least one GPU operation, summed over devices, ns; `None` where only totals are known.
     #[serde(default)]
     pub busy_ns: Option<i64>,
-    /// Total time of communication kernels, ns.
+    /// Total time of communication kernels, and of calls that communicate on the CPU, ns.
     #[serde(default)]
     pub communication_ns: i64,
     /// Part of `communication_ns` in which the device ran no kernel but communication, ns.
@@ -178,6 +186,25 @@ pub struct RankInfo {
     /// Exposed time that the other ranks (their median) waited for it, ns.
     #[serde(default)]
     pub waited_for_ns: Option<i64>,
+    /// MFU and MBU of each stage by the rank's share of the model; a stage for which neither is known has no row.
+    #[serde(default)]
+    pub utilisation: Vec<StageUtilisation>,
+    /// Activity of the devices over time; `None` for a rank given alone.
+    #[serde(default)]
+    pub activity: Option<RankActivity>,
+}
+
+/// Activity of the devices of a rank in parts of equal length.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RankActivity {
+    /// First moment of the first part, in the clock of the rank, ns.
+    pub begin_ns: i64,
+    /// Length of a part, ns.
+    pub part_ns: i64,
+    /// Busy time of each part in % of its length and of the devices, without communication.
+    pub compute_pct: Vec<u8>,
+    /// Time of each part in communication kernels that no computation hides, in the same units.
+    pub exposed_pct: Vec<u8>,
 }
 
 impl RankInfo {

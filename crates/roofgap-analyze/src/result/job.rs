@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The ranks of a job together.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Job {
     /// Number of ranks of the job; `None` where no capture tells it.
     pub world_size: Option<u32>,
@@ -17,6 +17,64 @@ pub struct Job {
     pub collectives: Vec<MatchedCollectives>,
     /// Ranks for which others wait, most time first.
     pub stragglers: Vec<Straggler>,
+    /// Sends and receives matched across ranks, most exposed wait first.
+    #[serde(default)]
+    pub transfers: Vec<MatchedTransfers>,
+    /// MFU and MBU of each stage over all ranks.
+    #[serde(default)]
+    pub utilisation: Vec<StageUtilisation>,
+    /// Processes of the job that did GPU work and tell no rank.
+    #[serde(default)]
+    pub other_processes: Vec<OtherProcess>,
+}
+
+/// The transfers from one rank to another, matched across the two.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MatchedTransfers {
+    /// Rank that sends.
+    pub from: u32,
+    /// Rank that receives.
+    pub to: u32,
+    /// Process group; `None` where unknown.
+    pub group: Option<String>,
+    /// Number of transfers.
+    pub count: u64,
+    /// Evidence that they belong together: `sequence` (numbers) or `order`.
+    pub matched_by: String,
+    /// Message sizes, summed, bytes; `None` if not recorded.
+    pub bytes: Option<u64>,
+    /// Time of the receives, summed, ns.
+    pub receive_ns: i64,
+    /// Exposed time of the receiver before the sender arrived, summed, ns; `None` where the clocks of the two are not known.
+    pub receiver_waited_ns: Option<i64>,
+    /// Exposed time of the sender before the receiver arrived, summed, ns; `None` where the clocks of the two are not known.
+    pub sender_waited_ns: Option<i64>,
+}
+
+/// MFU and MBU of one stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StageUtilisation {
+    /// Stage.
+    pub stage: String,
+    /// Model FLOPs utilisation over wall time, %; `None` where unknown.
+    pub mfu_pct: Option<f64>,
+    /// Memory bandwidth utilisation over wall time, %; `None` where unknown.
+    pub mbu_pct: Option<f64>,
+}
+
+/// A process that did GPU work and tells no rank.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OtherProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Name; empty where unknown.
+    pub name: String,
+    /// Capture of the process.
+    pub source: String,
+    /// Number of kernels.
+    pub kernel_count: u64,
+    /// Total kernel time, ns.
+    pub kernel_ns: i64,
 }
 
 /// The collectives of one kind and group, matched across ranks.

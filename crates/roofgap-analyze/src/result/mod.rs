@@ -19,8 +19,8 @@ pub use capture::{
     DeviceInfo, EngineInfo, KernelOrigin, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo,
 };
 pub use coverage::{Coverage, Estimate, StageCoverage};
-pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankInfo};
-pub use job::{Job, MatchedCollectives, Straggler};
+pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankActivity, RankInfo};
+pub use job::{Job, MatchedCollectives, MatchedTransfers, OtherProcess, StageUtilisation, Straggler};
 pub use layers::{LayerRow, LayerSpread};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};

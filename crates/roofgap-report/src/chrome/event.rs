@@ -23,7 +23,24 @@ pub(super) struct Writer<'a, W: Write> {
     any: bool,
     /// Buffer of one event.
     line: Vec<u8>,
+    group: Group,
 }
+
+/// The processes of one rank: their numbers, names and clock.
+#[derive(Debug, Default)]
+struct Group {
+    /// Number before those of its processes.
+    first_pid: u32,
+    /// Number before those of its arrows and slices.
+    first_id: u64,
+    /// Text before the names of its processes.
+    prefix: String,
+    /// Position before those of its processes.
+    order: i64,
+}
+
+/// Processes of a rank at most.
+const PROCESSES: u32 = 2_000_000;
 
 impl<'a, W: Write> Writer<'a, W> {
     /// Starts the document.
@@ -34,7 +51,19 @@ impl<'a, W: Write> Writer<'a, W> {
             first,
             any: false,
             line: Vec::new(),
+            group: Group::default(),
         })
+    }
+
+    /// Begins the processes of a rank, the `at`th of several, whose first moment is `first`.
+    pub(super) fn rank(&mut self, at: usize, rank: u32, first: Ns) {
+        self.first = first;
+        self.group = Group {
+            first_pid: PROCESSES.saturating_mul(at as u32),
+            first_id: (at as u64) << 40,
+            prefix: format!("rank {rank}: "),
+            order: i64::from(PROCESSES) * at as i64,
+        };
     }
 
     /// Ends the document.
@@ -44,7 +73,9 @@ impl<'a, W: Write> Writer<'a, W> {
 
     /// Names a process and sets its position among the others.
     pub(super) fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()> {
-        self.describe("process", Track { pid, tid: 0 }, name, order)
+        let name = format!("{}{name}", self.group.prefix);
+        let order = self.group.order + order;
+        self.describe("process", Track { pid, tid: 0 }, &name, order)
     }
 
     /// Names a track and sets its position in its process.
@@ -91,6 +122,7 @@ impl<'a, W: Write> Writer<'a, W> {
         for (phase, at) in [("b", start), ("e", end.max(start))] {
             self.begin(phase, track.pid, track.tid)?;
             self.time("ts", at.saturating_sub(self.first))?;
+            let id = self.group.first_id + id;
             write!(self.line, ",\"cat\":\"range\",\"id\":{id}")?;
             self.name(name)?;
             self.end()?;
@@ -112,6 +144,7 @@ impl<'a, W: Write> Writer<'a, W> {
         for (phase, (track, at)) in [("s", from), ("f", to)] {
             self.begin(phase, track.pid, track.tid)?;
             self.time("ts", at.saturating_sub(self.first))?;
+            let id = self.group.first_id + id;
             write!(self.line, ",\"cat\":\"launch\",\"name\":\"launch\",\"id\":{id}")?;
             if phase == "f" {
                 self.line.extend_from_slice(b",\"bp\":\"e\"");
@@ -134,6 +167,7 @@ impl<'a, W: Write> Writer<'a, W> {
         self.line.clear();
         let before = if self.any { ",\n" } else { "\n" };
         self.any = true;
+        let pid = self.group.first_pid.saturating_add(pid);
         write!(
             self.line,
             "{before}{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid}"

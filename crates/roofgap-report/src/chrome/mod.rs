@@ -54,19 +54,65 @@ pub fn write(bundle: Bundle<'_>, trace: &Trace, out: &mut impl Write) -> io::Res
     // Marks do not count for the span, so one may come before it.
     let marks = trace.ranges.marks.iter().map(|mark| mark.at);
     let first = trace.span().map(|span| span.0).into_iter().chain(marks).min();
-    let first = first.unwrap_or(0);
-    let tracks = Tracks::of(trace);
-    let mut writer = Writer::new(out, first)?;
-    tracks.describe(trace, &mut writer)?;
-    stages(bundle, &mut writer)?;
-    ranges(trace, &tracks, &mut writer)?;
-    operators(trace, &tracks, &mut writer)?;
-    calls(trace, &tracks, &mut writer)?;
-    let launches = bundle.stages.launches();
-    operations(trace, &tracks, launches, &mut writer)?;
-    counters::waiting(trace, launches, &mut writer)?;
-    counters::measured(bundle.analysis, trace, &mut writer)?;
+    let mut writer = Writer::new(out, first.unwrap_or(0))?;
+    events(bundle, trace, &mut writer)?;
     writer.finish()
+}
+
+/// A rank of a job, and the moment in its clock that is the begin of the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankPlace {
+    /// Rank.
+    pub rank: u32,
+    /// Begin of the document in the clock of the rank, ns.
+    pub begin: Ns,
+}
+
+/// Writes the traces of several ranks to a file, each rank as a group of processes, in one clock. `load` passes a rank to the function
+/// that it is given, so that only one is in memory.
+pub fn save_ranks(
+    path: &Path,
+    ranks: &[RankPlace],
+    mut load: impl FnMut(u32, &mut dyn FnMut(Bundle<'_>) -> io::Result<()>) -> io::Result<()>,
+) -> Result<(), ExportError> {
+    export::write_whole(path, |out| {
+        if path.extension().is_some_and(|e| e == "gz") {
+            let mut packed = GzEncoder::new(out, Compression::default());
+            write_ranks(ranks, &mut load, &mut packed)?;
+            packed.finish().map(|_| ())
+        } else {
+            write_ranks(ranks, &mut load, out)
+        }
+    })
+}
+
+fn write_ranks(
+    ranks: &[RankPlace],
+    load: &mut dyn FnMut(u32, &mut dyn FnMut(Bundle<'_>) -> io::Result<()>) -> io::Result<()>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut writer = Writer::new(out, 0)?;
+    for (at, place) in ranks.iter().enumerate() {
+        writer.rank(at, place.rank, place.begin);
+        load(place.rank, &mut |bundle| match bundle.trace {
+            Some(trace) => events(bundle, trace, &mut writer),
+            None => Ok(()),
+        })?;
+    }
+    writer.finish()
+}
+
+fn events<W: Write>(bundle: Bundle<'_>, trace: &Trace, writer: &mut Writer<'_, W>) -> io::Result<()> {
+    let tracks = Tracks::of(trace);
+    tracks.describe(trace, writer)?;
+    stages(bundle, writer)?;
+    ranges(trace, &tracks, writer)?;
+    operators(trace, &tracks, writer)?;
+    calls(trace, &tracks, writer)?;
+    let launches = bundle.stages.launches();
+    operations(trace, &tracks, launches, writer)?;
+    counters::waiting(trace, launches, writer)?;
+    counters::measured(bundle.analysis, trace, writer)
 }
 
 fn stages<W: Write>(bundle: Bundle<'_>, writer: &mut Writer<W>) -> io::Result<()> {

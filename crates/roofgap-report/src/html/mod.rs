@@ -8,6 +8,7 @@
 //! - `findings` with `cut`, a piece of the timeline; `flame`: GPU time by range and operator; `communication`: its bars
 //! - `roofline`, `kernels`, `provenance`: the sections of those names
 //! - `timeline`: the data of the timeline; `timeline_view`: its frame, tools and keys
+//! - `ranks`: the map of ranks by time
 //! - `class`, `markup`, `pack`: colours, text and columns for the script
 
 mod class;
@@ -21,6 +22,7 @@ mod kernels;
 pub(crate) mod markup;
 mod pack;
 mod provenance;
+mod ranks;
 mod roofline;
 mod stages;
 mod timeline;
@@ -41,7 +43,7 @@ use sha2::{Digest, Sha256};
 /// Styles of the report, which the page of a comparison shares.
 pub(crate) const STYLE: &str = include_str!("style.css");
 /// The scripts, in the order in which they run; each is a part of one strict function.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("columns.js"),
     include_str!("sections.js"),
     include_str!("canvas.js"),
@@ -51,6 +53,7 @@ const SCRIPTS: [&str; 10] = [
     include_str!("gestures.js"),
     include_str!("timeline.js"),
     include_str!("table.js"),
+    include_str!("ranks.js"),
     include_str!("app.js"),
 ];
 
@@ -81,6 +84,8 @@ pub fn page(bundle: Bundle<'_>) -> String {
         ("Ranks", job::ranks(analysis), job::RANKS),
         ("Collectives", job::collectives(analysis), job::COLLECTIVES),
         ("Stragglers", job::stragglers(analysis), job::STRAGGLERS),
+        ("Transfers", job::transfers(analysis), job::TRANSFERS),
+        ("Utilisation", job::utilisation(analysis), job::UTILISATION),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
         ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
         (
@@ -90,6 +95,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         ),
     ];
     work.retain(|(_, table, _)| !table.is_empty());
+    let rank_map = ranks::map(analysis);
     let body = html! {
         a.skip href="#findings" { "To the findings" }
         header {
@@ -114,6 +120,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (section("kernels", "Kernels", kernels::table(analysis)))
             @for (name, table, meaning) in &work {
                 (section(&name.to_lowercase(), name, html! {
+                    @if *name == "Ranks" { @if let Some(map) = &rank_map { (map) } }
                     p.hint { (meaning) }
                     @if *name == "Communication" { (communication::bars(analysis)) }
                     (table.html())

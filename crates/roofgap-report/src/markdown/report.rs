@@ -65,6 +65,16 @@ pub fn report(bundle: Bundle<'_>) -> String {
             job::stragglers(analysis),
             job::STRAGGLERS,
         ),
+        (
+            "Transfers between ranks",
+            job::transfers(analysis),
+            job::TRANSFERS,
+        ),
+        (
+            "Utilisation of ranks",
+            job::utilisation(analysis),
+            job::UTILISATION,
+        ),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
         ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
         (

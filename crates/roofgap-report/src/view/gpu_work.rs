@@ -6,7 +6,8 @@ use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, S
 
 /// Explains the columns of the table of communication.
 pub(crate) const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
-     computation. Bus bandwidth is that of nccl-tests, and time spent waiting for a slower rank counts as communication.";
+     computation. Communication on the CPU is timed by its calls, as far as they wait for its end. Bus bandwidth is that of \
+     nccl-tests, and time spent waiting for a slower rank counts as communication.";
 
 /// Explains the columns of the table of copies.
 pub(crate) const COPIES: &str = "Overlapped is time in which the device also ran a kernel. The peak is that of the GPU's link in one \
@@ -55,7 +56,10 @@ pub(crate) fn communication(analysis: &Analysis) -> Table {
         .text("collective", |row: &CommunicationRow| row.collective.clone())
         .text("group", |row| row.group.clone().unwrap_or_else(|| NONE.into()))
         .number("ranks", |row| or_none(row.group_size, |size| size.to_string()))
-        .text("device", |row| device(row.device))
+        .text("device", |row| match row.on.as_str() {
+            "cpu" => "CPU".to_owned(),
+            _ => device(row.device),
+        })
         .count("calls", |row| row.calls)
         .number("bytes", |row| or_none(row.bytes, size))
         .ms("total", |row| row.total_ns)

@@ -1,8 +1,10 @@
 //! Several ranks of a job: their times, the collectives they share, and the ranks that others wait for.
 
-use super::numbers::{NONE, count, or_none, plural, size, time};
+use super::numbers::{NONE, count, or_none, plural, share, size, time};
 use super::table::Table;
-use roofgap_analyze::{About, Analysis, MatchedCollectives, RankInfo, Straggler, short_name};
+use roofgap_analyze::{
+    About, Analysis, MatchedCollectives, MatchedTransfers, RankInfo, StageUtilisation, Straggler, short_name,
+};
 
 /// Explains the columns of the table of ranks.
 pub(crate) const RANKS: &str = "Hidden and exposed are of the communication kernels; idle time is that between the GPU operations of the \
@@ -16,6 +18,14 @@ pub(crate) const COLLECTIVES: &str = "Latency is the shortest duration over the 
 /// Explains the columns of the table of stragglers.
 pub(crate) const STRAGGLERS: &str = "More is time above the median of the other ranks in the same stage: of the kernel with the largest \
      difference, and of idle time.";
+
+/// Explains the columns of the table of transfers.
+pub(crate) const TRANSFERS: &str = "Sends and receives of two ranks, matched by their numbers or their order. The receiver waits before the \
+     sender arrives and the sender before the receiver does: exposed time, in clocks aligned by collectives. In a pipeline it is the bubble.";
+
+/// Explains the columns of the table of utilisation.
+pub(crate) const UTILISATION: &str = "By wall time and the share of the model that each rank has. All ranks: their work divided by what their \
+     devices can do in the time of the slowest.";
 
 /// Names the rank of a capture and the size of its job, or the ranks that were given.
 pub(crate) fn ranks_line(analysis: &Analysis) -> Option<String> {
@@ -111,6 +121,45 @@ pub(crate) fn stragglers(analysis: &Analysis) -> Table {
         .text("kernel", |row| or_none(row.kernel.as_deref(), short_name))
         .ms("more", |row| row.kernel_excess_ns)
         .ms("more idle", |row| row.idle_excess_ns)
+        .build()
+}
+
+/// Builds the table of transfers between ranks.
+pub(crate) fn transfers(analysis: &Analysis) -> Table {
+    let rows = analysis.job.as_ref().map_or(&[][..], |job| &job.transfers);
+    Table::of(rows)
+        .number("from", |row: &MatchedTransfers| row.from.to_string())
+        .number("to", |row| row.to.to_string())
+        .text("group", |row| row.group.clone().unwrap_or_else(|| NONE.into()))
+        .count("matched", |row| row.count)
+        .text("by", |row| row.matched_by.clone())
+        .number("bytes", |row| or_none(row.bytes, size))
+        .ms("receives", |row| row.receive_ns)
+        .ms("receiver waited", |row| row.receiver_waited_ns)
+        .ms("sender waited", |row| row.sender_waited_ns)
+        .build()
+}
+
+/// Builds the table of MFU and MBU of each rank and of all together; empty where no share of the model is known.
+pub(crate) fn utilisation(analysis: &Analysis) -> Table {
+    let Some(job) = &analysis.job else {
+        return Table::default();
+    };
+    let of_rank = |rank: &RankInfo| {
+        let name = rank.rank.to_string();
+        let rows = rank.utilisation.iter().cloned();
+        rows.map(move |row| (name.clone(), row)).collect::<Vec<_>>()
+    };
+    let all = job.utilisation.iter().cloned();
+    let rows: Vec<(String, StageUtilisation)> = all
+        .map(|row| ("all".to_owned(), row))
+        .chain(analysis.ranks.iter().flat_map(of_rank))
+        .collect();
+    Table::of(&rows)
+        .text("rank", |(rank, _): &(String, StageUtilisation)| rank.clone())
+        .text("stage", |(_, row)| row.stage.clone())
+        .number("MFU %", |(_, row)| or_none(row.mfu_pct, share))
+        .number("MBU %", |(_, row)| or_none(row.mbu_pct, share))
         .build()
 }
 

@@ -9,6 +9,7 @@ fn distributed() -> Case {
     case.analysis.communication.push(CommunicationRow {
         rank: Some(3),
         device: Some(0),
+        on: "gpu".into(),
         collective: "all_reduce".into(),
         group: Some("7 (mesh_tp)".into()),
         group_size: Some(8),

@@ -1,7 +1,10 @@
 //! Several ranks of a job in every report.
 
 use crate::fixtures::{Case, PLAIN, made};
-use roofgap_analyze::{About, Idle, Job, MatchedCollectives, RankInfo, Reason, Straggler};
+use roofgap_analyze::{
+    About, Idle, Job, MatchedCollectives, MatchedTransfers, OtherProcess, RankActivity, RankInfo, Reason,
+    StageUtilisation, Straggler,
+};
 use roofgap_report::{html, json, markdown, text};
 
 fn two_ranks() -> Case {
@@ -29,6 +32,17 @@ fn two_ranks() -> Case {
         waited_ns: Some(300_000),
         last_count: Some(12),
         waited_for_ns: Some(200_000),
+        utilisation: vec![StageUtilisation {
+            stage: "decode".into(),
+            mfu_pct: Some(1.5),
+            mbu_pct: None,
+        }],
+        activity: Some(RankActivity {
+            begin_ns: 1_000 * i64::from(rank),
+            part_ns: 100_000,
+            compute_pct: vec![90, 40],
+            exposed_pct: vec![10, 0],
+        }),
         ..RankInfo::default()
     };
     case.analysis.ranks = vec![rank(0), rank(1)];
@@ -60,6 +74,29 @@ fn two_ranks() -> Case {
             kernel: Some("flash_fwd_kernel".into()),
             kernel_excess_ns: Some(190_000),
             idle_excess_ns: Some(-3_000),
+        }],
+        transfers: vec![MatchedTransfers {
+            from: 0,
+            to: 1,
+            group: None,
+            count: 7,
+            matched_by: "sequence".into(),
+            bytes: Some(7_000),
+            receive_ns: 600_000,
+            receiver_waited_ns: Some(500_000),
+            sender_waited_ns: None,
+        }],
+        utilisation: vec![StageUtilisation {
+            stage: "decode".into(),
+            mfu_pct: Some(1.25),
+            mbu_pct: None,
+        }],
+        other_processes: vec![OtherProcess {
+            pid: 4711,
+            name: "python3".into(),
+            source: "native/4711.rgcap".into(),
+            kernel_count: 3,
+            kernel_ns: 30_000,
         }],
     });
     let about = About::Other("ranks".into());
@@ -128,6 +165,12 @@ fn text_has_ranks_collectives_and_stragglers() {
             "-0.003"
         ]
     );
+    assert_eq!(
+        cells("0   1"),
+        ["0", "1", "–", "7", "sequence", "7.0 kB", "0.600", "0.500", "–"]
+    );
+    assert_eq!(cells("all  "), ["all", "decode", "1.25", "–"]);
+    assert_eq!(cells("1    decode"), ["1", "decode", "1.50", "–"]);
     assert!(text.contains("1 of 3 ranks were not given: 2"), "{text}");
 }
 
@@ -139,14 +182,18 @@ fn markdown_and_the_page_have_the_tables() {
         "## Ranks\n",
         "## Collectives across ranks\n",
         "## Ranks that others wait for\n",
+        "## Transfers between ranks\n",
+        "## Utilisation of ranks\n",
     ] {
         assert!(report.contains(title), "{title}");
     }
     let page = html::page(case.bundle());
-    for id in ["ranks", "collectives", "stragglers"] {
+    for id in ["ranks", "collectives", "stragglers", "transfers", "utilisation"] {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
+    assert!(page.contains("<svg class=\"rank-map\"") && page.contains("<g data-rank=\"1\">"));
     let plain = html::page(made(PLAIN).bundle());
+    assert!(!plain.contains("<svg class=\"rank-map\""));
     assert!(!plain.contains("id=\"ranks\""));
 }
 
@@ -162,6 +209,10 @@ fn a_job_keeps_to_the_schema() {
         "/job/collectives/0/count",
         "/job/stragglers/0/rank",
         "/ranks/1/kernel_ns",
+        "/ranks/1/activity/part_ns",
+        "/ranks/0/utilisation/0/mfu_pct",
+        "/job/transfers/0/from",
+        "/job/other_processes/0/pid",
     ] {
         let mut bad = good.clone();
         *bad.pointer_mut(path).unwrap() = serde_json::json!("7");

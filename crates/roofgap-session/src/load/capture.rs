@@ -24,6 +24,14 @@ pub(super) fn load(
         return ranks::load(&division, overrides, exporter);
     }
     let input = read(&files, exporter)?;
+    let options = Options {
+        counters: input.counters,
+        account: input.account,
+        ..overrides.options()?
+    };
+    if let Some(divided) = ranks::load_divided(&input.trace, &options, overrides.rank) {
+        return divided;
+    }
     if let Some(rank) = overrides.rank {
         let own = input.trace.distributed.as_ref().and_then(|job| job.rank);
         if own != Some(rank) {
@@ -31,11 +39,6 @@ pub(super) fn load(
             return Err(LoadError::NoRank { rank, given });
         }
     }
-    let options = Options {
-        counters: input.counters,
-        account: input.account,
-        ..overrides.options()?
-    };
     let title: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let analyzed = analyze(&input.trace, &options);
     Ok(Loaded {

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use roofgap_analyze::{About, Analyzed, Options, RankRecord, Reason, analyze, join_ranks};
+use roofgap_analyze::{
+    About, Analysis, Analyzed, Options, OtherProcess, RankRecord, Reason, analyze, join_ranks,
+};
 use roofgap_report::Context;
-use roofgap_trace::{SourceFormat, Trace, detect};
+use roofgap_trace::{Input, OpKind, SourceFormat, Trace, detect, native};
 
 use super::error::LoadError;
 use super::input::read;
@@ -34,14 +36,18 @@ const CAPTURES: [&str; 8] = [
 pub(super) struct RankFiles {
     /// Timelines.
     paths: Vec<PathBuf>,
-    /// Rank in the file name.
+    /// Rank in the capture, else in the file name.
     named: Option<u32>,
+    /// Host in the capture.
+    host: Option<String>,
 }
 
 /// Inputs divided into ranks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Division {
     pub(super) ranks: Vec<RankFiles>,
+    /// Captures of processes that tell no rank.
+    pub(super) without_rank: Vec<PathBuf>,
     /// Counters and accounts.
     pub(super) others: Vec<PathBuf>,
 }
@@ -90,7 +96,8 @@ fn captures_in(folder: &Path) -> Vec<PathBuf> {
 
 /// Divides the inputs into ranks; `None` where they are one timeline.
 ///
-/// Native captures are processes of one program, unless every file name tells a rank.
+/// Native captures are processes of one program, unless they or their file names tell ranks. The processes of one rank on one host
+/// belong together.
 pub(super) fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
     let mut timelines = Vec::new();
     let mut others = Vec::new();
@@ -114,13 +121,21 @@ pub(super) fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
         return Ok(None);
     }
     let mut ranks: Vec<RankFiles> = Vec::new();
+    let mut without_rank = Vec::new();
     for (path, format) in timelines {
-        let named = rank_in_name(path);
+        let mut named = rank_in_name(path);
+        let mut host = None;
         if format == SourceFormat::Native {
-            if named.is_none() {
-                return Ok(None);
+            // A damaged capture fails when it is read as a whole.
+            if let Ok(Some(told)) = native::rank(path) {
+                (named, host) = (Some(told.rank), told.host);
             }
-            if let Some(known) = ranks.iter_mut().find(|rank| rank.named == named) {
+            if named.is_none() {
+                without_rank.push(path.clone());
+                continue;
+            }
+            let same = |rank: &&mut RankFiles| (rank.named, &rank.host) == (named, &host);
+            if let Some(known) = ranks.iter_mut().find(same) {
                 known.paths.push(path.clone());
                 continue;
             }
@@ -128,9 +143,14 @@ pub(super) fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
         ranks.push(RankFiles {
             paths: vec![path.clone()],
             named,
+            host,
         });
     }
-    Ok((ranks.len() > 1).then_some(Division { ranks, others }))
+    Ok((ranks.len() > 1).then_some(Division {
+        ranks,
+        without_rank,
+        others,
+    }))
 }
 
 /// Finds a rank in the name of a file: the number after the last `rank`, else after the only `TP`, as SGLang writes it.
@@ -188,6 +208,16 @@ pub(super) fn load(
         account: others.account,
         ..overrides.options()?
     };
+    load_with(division, &options, overrides.rank, |paths| read(paths, exporter))
+}
+
+/// Loads ranks under some options, each read by `read`.
+pub(super) fn load_with(
+    division: &Division,
+    options: &Options,
+    wanted_rank: Option<u32>,
+    read: impl Fn(&[PathBuf]) -> Result<Input, LoadError> + Sync,
+) -> Result<Loaded, LoadError> {
     let next = AtomicUsize::new(0);
     let shown: Mutex<Option<Shown>> = Mutex::new(None);
     let done: Mutex<Vec<ReadRank>> = Mutex::new(Vec::new());
@@ -196,11 +226,11 @@ pub(super) fn load(
             let at = next.fetch_add(1, Ordering::Relaxed);
             division.ranks.get(at).map(|files| (at, files))
         } {
-            let result = read(&files.paths, exporter).map(|input| {
-                let analyzed = analyze(&input.trace, &options);
+            let result = read(&files.paths).map(|input| {
+                let analyzed = analyze(&input.trace, options);
                 let record = RankRecord::of(&input.trace, &analyzed, files.named)?;
                 let rank = record.rank();
-                let wanted = overrides.rank.is_none_or(|wanted| wanted == rank);
+                let wanted = wanted_rank.is_none_or(|wanted| wanted == rank);
                 let mut shown = lock(&shown);
                 let better = |shown: &Shown| (rank, at) < (shown.rank, shown.at);
                 if wanted && shown.as_ref().is_none_or(better) {
@@ -224,7 +254,82 @@ pub(super) fn load(
     });
     let mut done = into_inner(done);
     done.sort_by_key(|rank| rank.at);
-    join(division, done, into_inner(shown), overrides.rank)
+    let mut loaded = join(division, done, into_inner(shown), wanted_rank)?;
+    for path in &division.without_rank {
+        match read(std::slice::from_ref(path)) {
+            Ok(input) => add_other_process(&mut loaded.analysis, path, &input.trace),
+            Err(error) => loaded.unreadable.push(error.to_string()),
+        }
+    }
+    Ok(loaded)
+}
+
+/// Divides a trace that holds several ranks, such as an nsys report of a launcher, and joins their analyses; `None` for any other.
+pub(super) fn load_divided(
+    trace: &Trace,
+    options: &Options,
+    wanted_rank: Option<u32>,
+) -> Option<Result<Loaded, LoadError>> {
+    let ranks = trace.ranks();
+    if ranks.len() < 2 {
+        return None;
+    }
+    let files = |rank: &u32| RankFiles {
+        paths: trace
+            .sources
+            .iter()
+            .map(|source| PathBuf::from(&source.path))
+            .collect(),
+        named: Some(*rank),
+        host: None,
+    };
+    let division = Division {
+        ranks: ranks.iter().map(files).collect(),
+        without_rank: Vec::new(),
+        others: Vec::new(),
+    };
+    let next = AtomicUsize::new(0);
+    // All are of the same files, so each call takes any rank that is left.
+    let read = |_: &[PathBuf]| {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let mut input = Input::default();
+        input.trace = trace.of_rank(ranks.get(at).copied().unwrap_or(u32::MAX));
+        Ok(input)
+    };
+    let loaded = load_with(&division, options, wanted_rank, read).map(|mut loaded| {
+        let path = division.ranks[0].paths.first().cloned().unwrap_or_default();
+        add_other_process(&mut loaded.analysis, &path, &trace.without_ranks());
+        loaded
+    });
+    Some(loaded)
+}
+
+/// Names a process that did GPU work and tells no rank.
+fn add_other_process(analysis: &mut Analysis, path: &Path, trace: &Trace) {
+    let ops = &trace.ops;
+    let process = ops
+        .process
+        .first()
+        .and_then(|process| trace.processes.get(process.index()));
+    let (Some(process), Some(job)) = (process, &mut analysis.job) else {
+        return;
+    };
+    let kernels = || (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel);
+    let other = OtherProcess {
+        pid: process.pid,
+        name: trace.names.get(process.name).to_owned(),
+        source: path.display().to_string(),
+        kernel_count: kernels().count() as u64,
+        kernel_ns: kernels().map(|op| ops.duration(op)).sum(),
+    };
+    let why = format!(
+        "process {} ({}) did GPU work and tells no rank: its {} kernels are in the numbers of no rank",
+        other.pid, other.name, other.kernel_count
+    );
+    job.other_processes.push(other);
+    analysis
+        .reasons
+        .push(Reason::new(About::Other("ranks".to_owned()), why));
 }
 
 /// Joins the ranks that were read. Files that are not readable or tell no rank cost only themselves.

@@ -13,6 +13,7 @@ use super::error::LoadError;
 use super::input::read_each;
 use super::loaded::Loaded;
 use super::overrides::Overrides;
+use super::ranks;
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
@@ -77,7 +78,10 @@ pub(crate) fn load(
 ) -> Loaded {
     let mut unreadable = Vec::new();
     let files = recordings(layout, record, &mut unreadable);
-    let input = read_each(&files, &mut unreadable);
+    let division = ranks::divide(&files).ok().flatten();
+    // The ranks of a job are read one by one; here only what belongs to all of them.
+    let together = division.as_ref().map_or(&files, |division| &division.others);
+    let input = read_each(together, &mut unreadable);
     // The pages of one ncu report each describe a part of every launch.
     let counters = input.counters.into_iter().reduce(|mut whole, page| {
         whole.absorb(page);
@@ -115,15 +119,37 @@ pub(crate) fn load(
         recorded_requests: recorded_requests(layout, tool),
         account,
     };
-    let mut analyzed = analyze(&input.trace, &options);
-    add_reasons(&mut analyzed.analysis, layout, config, record, &unreadable);
-    Loaded {
-        trace: input.trace,
-        analysis: analyzed.analysis,
-        stages: analyzed.stages,
-        context: context(record, layout, config),
-        unreadable,
-    }
+    let read = |paths: &[PathBuf]| Ok(roofgap_trace::read(paths)?);
+    let ranks = match division {
+        Some(division) => Some(ranks::load_with(&division, &options, overrides.rank, read)),
+        None => ranks::load_divided(&input.trace, &options, overrides.rank),
+    };
+    let mut loaded = match ranks {
+        Some(Ok(mut ranks)) => {
+            ranks.unreadable.splice(0..0, unreadable);
+            ranks
+        }
+        not_ranks => {
+            let trace = match not_ranks {
+                Some(Err(error)) => {
+                    unreadable.push(error.to_string());
+                    read_each(&files, &mut unreadable).trace
+                }
+                _ => input.trace,
+            };
+            let analyzed = analyze(&trace, &options);
+            Loaded {
+                trace,
+                analysis: analyzed.analysis,
+                stages: analyzed.stages,
+                context: Context::default(),
+                unreadable,
+            }
+        }
+    };
+    loaded.context = context(record, layout, config);
+    add_reasons(&mut loaded.analysis, layout, config, record, &loaded.unreadable);
+    loaded
 }
 
 /// Returns the tokens stated by the user; of a program whose account has none, those of the configuration.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::{
     Annotation, HfDriver, HfModel, HydraModule, OperatorOutputs, Phase, ProgramContext, Scripts, UserCommand,
-    embedded_command, serving_engine,
+    embedded_command, launcher, serving_engine,
 };
 
 use super::error::ProgramError;
@@ -183,10 +183,10 @@ impl Program {
         }
     }
 
-    /// Returns the serving engine that the command starts, where it names one.
+    /// Returns the serving engine or the launcher of ranks that the command starts, where it names one.
     pub(crate) fn serving_engine(&self) -> Option<&'static str> {
         match &self.kind {
-            Kind::Command(command) => serving_engine(&command.words),
+            Kind::Command(command) => serving_engine(&command.words).or_else(|| launcher(&command.words)),
             // Servers start processes of their own.
             Kind::Server { config, .. } => serving_engine(&config.workload.words()).or(Some("a server")),
             _ => None,

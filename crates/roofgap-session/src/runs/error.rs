@@ -23,6 +23,9 @@ pub enum RunsError {
     /// The run is in progress.
     #[error("the run {run} is in progress; wait until it ends")]
     InProgress { run: String },
+    /// The folder of a merge holds something else.
+    #[error("{} holds files that no merge wrote; name an empty or a new folder", path.display())]
+    NotEmpty { path: PathBuf },
     /// A file still holds private data after scrubbing.
     #[error("{} still holds {what} after scrubbing; no archive was written", path.display())]
     NotClean { path: PathBuf, what: String },

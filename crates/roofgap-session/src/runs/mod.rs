@@ -2,6 +2,7 @@
 //!
 //! - [`summary`]: `runs list` and `runs show`;
 //! - `artifacts`: `runs artifacts`, the files with size and hash;
+//! - [`merge`](mod@merge): `runs merge`, runs of several nodes as one;
 //! - [`prune`]: `runs prune`, compresses old runs and drops files that can be regenerated;
 //! - `scrub`: `runs scrub`, removes private data and packs the rest;
 //! - [`text`]: the answers as text;
@@ -9,6 +10,7 @@
 
 pub mod artifacts;
 pub mod error;
+pub mod merge;
 pub mod prune;
 pub mod scrub;
 pub mod summary;
@@ -19,6 +21,7 @@ mod files;
 pub use crate::run_dir::{RunRef, resolve};
 pub use artifacts::{Artifact, ArtifactList, artifacts};
 pub use error::RunsError;
+pub use merge::{MergeOutcome, merge};
 pub use prune::{PruneOutcome, PrunePlan, PruneProps, execute, plan};
 pub use scrub::{ScrubOutcome, ScrubProps, scrub};
 pub use summary::{RunDetails, RunSummary, list, show};

@@ -6,6 +6,7 @@ use std::path::Path;
 use roofgap_report::{Screen, columns, count, size, time, times};
 
 use super::artifacts::ArtifactList;
+use super::merge::MergeOutcome;
 use super::prune::{Action, PruneOutcome, PrunePlan, RunPlan};
 use super::scrub::ScrubOutcome;
 use super::summary::{RunDetails, RunSummary, StageLine};
@@ -25,6 +26,26 @@ fn stages(stages: &[StageLine]) -> String {
     } else {
         text.join(", ")
     }
+}
+
+/// Renders the result of a merge.
+pub fn merged(outcome: &MergeOutcome) -> String {
+    let ranks: Vec<String> = outcome.ranks.iter().map(u32::to_string).collect();
+    let mut out = format!(
+        "{}: {} captures of {} runs, ranks {}\n",
+        outcome.run.display(),
+        outcome.captures,
+        outcome.from.len(),
+        if ranks.is_empty() {
+            NONE.to_owned()
+        } else {
+            ranks.join(", ")
+        }
+    );
+    for problem in &outcome.problems {
+        let _ = writeln!(out, "  {problem}");
+    }
+    out
 }
 
 /// Renders a list of the runs in a folder, newest last.

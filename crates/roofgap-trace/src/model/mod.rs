@@ -11,6 +11,7 @@ mod ops;
 mod order;
 mod ranges;
 mod shaped;
+mod split;
 mod trace;
 mod windows;
 

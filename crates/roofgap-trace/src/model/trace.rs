@@ -172,6 +172,8 @@ pub struct Trace {
     pub host: Option<String>,
     /// Rank of a distributed job, where the capture names it.
     pub distributed: Option<Distributed>,
+    /// Ranks of processes, where the trace holds several ranks; else empty.
+    pub process_ranks: Vec<(ProcessId, Distributed)>,
     /// Recorded windows of the processes that were not recorded all the time.
     pub recorded: Vec<RecordedWindows>,
     /// Declared losses.

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use roofgap_collect::file::{hash_file, write_atomic};
+use roofgap_collect::file::{hash_file, write_atomic, write_atomic_with};
 use roofgap_collect::rundir::{RunState, run_state};
+use roofgap_trace::native;
 use serde::Serialize;
 
 use super::super::artifacts::is_temporary;
@@ -289,6 +290,11 @@ fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut S
             by_kind: false,
         }),
     }
+    // Captures of other machines name their hosts.
+    let captures = found.iter().filter(|file| file.name().ends_with(".rgcap"));
+    for host in captures.filter_map(|file| native::host(&run.path.join(&file.path)).ok().flatten()) {
+        private.word(&host, "the host name");
+    }
     for file in found.iter().filter(|file| is_timeline(&file.name())) {
         let collected = with_plain(&run.path.join(&file.path), props.dry_run, |plain, _| {
             Ok(sqlite::collect(plain, &mut private)?)
@@ -342,7 +348,13 @@ fn treat(
     let mut removed = BTreeMap::new();
     let (changed, result) = match treatment {
         Treatment::LeaveOut(_) => return Ok(()),
-        Treatment::Search => return check_capture(&path, private),
+        Treatment::Search => {
+            let had_host = capture(&path, outcome.dry_run, private)?;
+            if had_host {
+                removed.insert("the host name".to_owned(), 1);
+            }
+            (had_host, Ok(()))
+        }
         Treatment::Text => {
             let clean = text::clean(&path, private, &mut removed)?;
             if clean.changed && !outcome.dry_run {
@@ -369,6 +381,24 @@ fn treat(
         });
     }
     result
+}
+
+/// Removes the host name from a native capture and searches the rest. Returns true if it had one.
+fn capture(path: &Path, dry_run: bool, private: &Private) -> Result<bool, ScrubError> {
+    let unreadable = |error: roofgap_trace::ReadError| ScrubError::Unreadable {
+        why: error.to_string(),
+    };
+    if native::host(path).map_err(unreadable)?.is_none() {
+        return check_capture(path, private).map(|()| false);
+    }
+    let mut clean = tempfile::NamedTempFile::new()?;
+    native::write_without_host(path, &mut clean).map_err(unreadable)?;
+    check_capture(clean.path(), private)?;
+    if !dry_run {
+        let mut clean = clean.reopen()?;
+        write_atomic_with(path, |file| io::copy(&mut clean, file))?;
+    }
+    Ok(true)
 }
 
 /// Searches a native capture, which is compressed inside: its bytes, and its names as other files show them.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use roofgap_analyze::{Options, analyze};
 use roofgap_collect::rundir::RunDir;
+use roofgap_wire::{End, FrameBuilder, Header, Host, Record, Text};
 use rusqlite::Connection;
 
 use super::super::error::RunsError;
@@ -263,6 +264,31 @@ fn a_secret_among_the_names_of_a_native_capture_is_found() {
         .find(|file| file.path.ends_with("1.rgcap"));
     assert_eq!(left.unwrap().why, "still holds the variable SOME_SECRET");
     assert!(!packed());
+}
+
+#[test]
+fn the_host_of_a_native_capture_is_removed_everywhere() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    let capture = root.join("native/1.rgcap");
+    fs::create_dir(root.join("native")).unwrap();
+    let mut frame = FrameBuilder::new();
+    let name = Text(b"node-of-another-cluster");
+    frame.put(&Record::Host(Host { name }));
+    let mut bytes = Header::new(1, 2, 3).encode().to_vec();
+    bytes.extend_from_slice(frame.close());
+    frame.put(&Record::End(End { how: 1, at: 9 }));
+    bytes.extend_from_slice(frame.close());
+    fs::write(&capture, bytes).unwrap();
+    fs::write(root.join("notes.md"), "rank 3 on node-of-another-cluster").unwrap();
+    let outcome = scrub(&RunRef::at(&root), &props(None)).unwrap();
+    assert!(
+        outcome.changed.contains(&PathBuf::from("native/1.rgcap")),
+        "{outcome:?}"
+    );
+    assert_eq!(roofgap_trace::native::host(&capture).unwrap(), None);
+    let notes = fs::read_to_string(root.join("notes.md")).unwrap();
+    assert!(!notes.contains("another-cluster"), "{notes}");
 }
 
 #[test]

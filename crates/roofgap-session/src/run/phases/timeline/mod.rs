@@ -57,7 +57,7 @@ impl Recorder {
 }
 
 /// Lists the recorders in the order of attempts. A serving engine ends its processes before nsys has all of their records; the
-/// native collector runs inside each of them.
+/// native collector runs inside each of them, and in each rank of a job.
 fn order(wanted: TimelineTool, mode: Mode, is_engine: bool) -> [Recorder; 2] {
     match (wanted, mode) {
         (TimelineTool::Auto, Mode::Deep) if !is_engine => [Recorder::Nsys, Recorder::Native],
@@ -66,7 +66,7 @@ fn order(wanted: TimelineTool, mode: Mode, is_engine: bool) -> [Recorder; 2] {
     }
 }
 
-/// Returns the serving engine of several processes that the command or the baseline's account names.
+/// Returns the serving engine or launcher of several processes that the command or the baseline's account names.
 fn serving_engine(layout: &Layout, program: &Program) -> Option<String> {
     let by_account = || account_at(layout.baseline_account())?.engine?.name;
     let by_command = program.serving_engine().map(str::to_owned);

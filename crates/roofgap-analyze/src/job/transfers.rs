@@ -1,0 +1,211 @@
+//! Sends and receives of two ranks that belong together: by sequence number, else by their order.
+
+use super::clocks::Clock;
+use super::record::RankRecord;
+use crate::communication::RankTransfer;
+use crate::result::MatchedTransfers;
+use std::collections::BTreeMap;
+
+/// Matched transfers, and reasons for those that are not.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    pub(super) rows: Vec<MatchedTransfers>,
+    pub(super) unmatched: Vec<String>,
+}
+
+/// The transfers from one rank to another in a group.
+#[derive(Default)]
+struct Pair<'r> {
+    sends: Vec<&'r RankTransfer>,
+    receives: Vec<&'r RankTransfer>,
+}
+
+/// Matches the transfers of the ranks. The records are in the order of their ranks.
+pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
+    let mut pairs: BTreeMap<(u32, u32, &str), Pair<'_>> = BTreeMap::new();
+    for record in records {
+        for transfer in &record.transfers {
+            let group = record.groups.get(&transfer.group).map_or("", String::as_str);
+            let (own, peer) = (record.rank(), transfer.peer);
+            if transfer.sends {
+                pairs.entry((own, peer, group)).or_default().sends.push(transfer);
+            } else {
+                pairs
+                    .entry((peer, own, group))
+                    .or_default()
+                    .receives
+                    .push(transfer);
+            }
+        }
+    }
+    let position = |rank: u32| records.binary_search_by_key(&rank, RankRecord::rank).ok();
+    let clock = |rank: u32| position(rank).and_then(|at| clocks[at]);
+    let mut found = Transfers::default();
+    for ((from, to, group), pair) in pairs {
+        // The other rank was not given.
+        if position(from).is_none() || position(to).is_none() {
+            continue;
+        }
+        let Some((matched, by_sequence)) = pair.matched() else {
+            found.unmatched.push(format!(
+                "rank {from} sends {} times to rank {to}, which receives {} times, without sequence numbers to tell which belong together",
+                pair.sends.len(),
+                pair.receives.len()
+            ));
+            continue;
+        };
+        let known = clock(from)
+            .zip(clock(to))
+            .filter(|(a, b)| a.reference == b.reference);
+        let mut row = MatchedTransfers {
+            from,
+            to,
+            group: Some(group.to_owned()).filter(|group| !group.is_empty()),
+            count: matched.len() as u64,
+            matched_by: if by_sequence { "sequence" } else { "order" }.to_owned(),
+            bytes: Some(0),
+            receive_ns: 0,
+            receiver_waited_ns: known.map(|_| 0),
+            sender_waited_ns: known.map(|_| 0),
+        };
+        for (send, receive) in matched {
+            row.bytes = row
+                .bytes
+                .zip(send.bytes.or(receive.bytes))
+                .and_then(|(sum, bytes)| sum.checked_add(bytes));
+            row.receive_ns += receive.end - receive.start;
+            let Some((sender, receiver)) = known else { continue };
+            let late = (send.start - sender.offset_ns) - (receive.start - receiver.offset_ns);
+            // A difference that is not above the error of the clocks is none.
+            let error = sender.error_ns + receiver.error_ns;
+            if late > error {
+                let waited = late.min(receive.exposed_ns);
+                row.receiver_waited_ns = row.receiver_waited_ns.map(|sum| sum + waited);
+            } else if -late > error {
+                let waited = (-late).min(send.exposed_ns);
+                row.sender_waited_ns = row.sender_waited_ns.map(|sum| sum + waited);
+            }
+        }
+        found.rows.push(row);
+    }
+    found.rows.sort_by_key(|row| {
+        let waited = row.receiver_waited_ns.unwrap_or(0) + row.sender_waited_ns.unwrap_or(0);
+        (std::cmp::Reverse((waited, row.receive_ns)), row.from, row.to)
+    });
+    found
+}
+
+impl<'r> Pair<'r> {
+    /// Puts sends and receives together; true if by their numbers. `None` where neither numbers nor counts tell.
+    fn matched(&self) -> Option<(Vec<(&'r RankTransfer, &'r RankTransfer)>, bool)> {
+        let numbered = |rows: &[&'r RankTransfer]| {
+            let mut numbered = BTreeMap::new();
+            for row in rows {
+                if numbered.insert(row.sequence?, *row).is_some() {
+                    return None;
+                }
+            }
+            Some(numbered)
+        };
+        if let Some((sends, receives)) = numbered(&self.sends).zip(numbered(&self.receives)) {
+            let both = |(number, send): (&u64, &&'r RankTransfer)| Some((*send, *receives.get(number)?));
+            let matched: Vec<_> = sends.iter().filter_map(both).collect();
+            return (!matched.is_empty()).then_some((matched, true));
+        }
+        let same = self.sends.len() == self.receives.len();
+        same.then(|| {
+            let pairs = self.sends.iter().copied().zip(self.receives.iter().copied());
+            (pairs.collect(), false)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::RankInfo;
+    use roofgap_trace::NameId;
+
+    fn rank(rank: u32, rows: &[(u32, bool, Option<u64>, i64, i64)]) -> RankRecord {
+        let transfer =
+            |&(peer, sends, sequence, start, end): &(u32, bool, Option<u64>, i64, i64)| RankTransfer {
+                peer,
+                sends,
+                group: NameId(1),
+                sequence,
+                start,
+                end,
+                exposed_ns: end - start,
+                bytes: Some(100),
+            };
+        RankRecord {
+            info: RankInfo {
+                rank,
+                ..RankInfo::default()
+            },
+            collectives: Vec::new(),
+            transfers: rows.iter().map(transfer).collect(),
+            groups: [(NameId(1), "pp".to_owned())].into_iter().collect(),
+            members: Default::default(),
+            stages: Vec::new(),
+        }
+    }
+
+    fn clock(offset_ns: i64) -> Option<Clock> {
+        Some(Clock {
+            offset_ns,
+            error_ns: 5,
+            reference: 0,
+        })
+    }
+
+    #[test]
+    fn a_receiver_waits_for_its_sender() {
+        let sender = rank(0, &[(1, true, Some(0), 100, 130), (1, true, Some(1), 200, 300)]);
+        // Its clock is 1000 ahead: it waits 60 for the first, and is 90 late for the second.
+        let receiver = rank(
+            1,
+            &[
+                (0, false, Some(1), 1_290, 1_300),
+                (0, false, Some(0), 1_040, 1_130),
+            ],
+        );
+        let found = find(&[sender, receiver], &[clock(0), clock(1_000)]);
+        assert_eq!(found.unmatched, [""; 0]);
+        let [row] = &found.rows[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((row.from, row.to, row.count, row.bytes), (0, 1, 2, Some(200)));
+        assert_eq!(
+            (row.group.as_deref(), row.matched_by.as_str()),
+            (Some("pp"), "sequence")
+        );
+        assert_eq!(row.receive_ns, 100);
+        assert_eq!(
+            (row.receiver_waited_ns, row.sender_waited_ns),
+            (Some(60), Some(90))
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_matched_is_said() {
+        let sender = || {
+            rank(
+                0,
+                &[
+                    (1, true, None, 0, 10),
+                    (1, true, None, 20, 30),
+                    (7, true, None, 40, 50),
+                ],
+            )
+        };
+        let receiver = rank(1, &[(0, false, None, 5, 10)]);
+        let found = find(&[sender(), receiver], &[None, None]);
+        assert!(found.rows.is_empty());
+        assert!(found.unmatched[0].contains("sends 2 times to rank 1, which receives 1 times"));
+        let receiver = rank(1, &[(0, false, None, 5, 10), (0, false, None, 25, 30)]);
+        let found = find(&[sender(), receiver], &[None, None]);
+        assert_eq!((found.rows.len(), found.rows[0].receiver_waited_ns), (1, None));
+        assert_eq!(found.rows[0].matched_by, "order");
+    }
+}
