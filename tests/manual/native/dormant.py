@@ -30,6 +30,18 @@ KINDS = [
     ("loaded by the driver, never armed", "injected", {"dormant": "lazy"}),
 ]
 
+# The parts of CUPTI that stay slow after they were on, without the collector.
+PARTS = [
+    ("none", "none", None),
+    ("kernel records", "cupti:k", None),
+    ("callbacks", "cupti:c", None),
+    ("callbacks, unsubscribed", "cupti:cu", None),
+    ("records of all calls", "cupti:r", None),
+    ("kernel records, callbacks", "cupti:kc", None),
+    ("kernel records, callbacks, unsubscribed", "cupti:kcu", None),
+    ("all, unsubscribed, detached", "cupti:kcruf", None),
+]
+
 
 def program(out):
     """Returns the compiled launches.c."""
@@ -71,6 +83,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=24, help="processes of each kind, at least 20")
     parser.add_argument("--blocks", type=int, default=12, help="blocks of 5,000 launches in each half of a process")
     parser.add_argument("--budget", type=float, default=90, help="seconds for all")
+    parser.add_argument("--parts", action="store_true", help="measure parts of CUPTI after they were on; needs CUPTI_LIBRARY")
     arguments = parser.parse_args()
     arguments.library = os.path.abspath(arguments.library)
     arguments.out = os.path.abspath(arguments.out)
@@ -78,10 +91,11 @@ def main():
     path = program(arguments.out)
     begun = time.monotonic()
     rounds, failures = [], {}
+    kinds = PARTS if arguments.parts else KINDS
     while len(rounds) < arguments.rounds and time.monotonic() - begun < arguments.budget:
-        turn = len(rounds) % len(KINDS)
+        turn = len(rounds) % len(kinds)
         found = {}
-        for name, how, settings in KINDS[turn:] + KINDS[:turn]:
+        for name, how, settings in kinds[turn:] + kinds[:turn]:
             try:
                 found[name] = measure(arguments, path, how, settings)
             except RuntimeError as error:
@@ -94,7 +108,7 @@ def main():
         "|---|---|---|---|",
     ]
     table = []
-    for name, how, _ in KINDS:
+    for name, how, _ in kinds:
         if name in failures:
             lines.append(f"| {name} | failed: {failures[name]} | | |")
             continue

@@ -1,7 +1,8 @@
 /* Launches empty kernels and prints the CPU time of a launch, ns: medians of blocks before and after the collector is loaded.
  * usage: launches none|load|arm|finalize|injected BLOCKS
  * load: loads the library of COLLECTOR as the driver does. arm: records once and stops, too. finalize: then detaches CUPTI.
- * injected: the driver has loaded the library.
+ * injected: the driver has loaded the library. cupti:LETTERS: turns parts of CUPTI (CUPTI_LIBRARY) on for a block and off again, without
+ * the collector: k kernel records, c a subscriber with callbacks of launches, r records of all calls, u unsubscribes, f detaches CUPTI.
  * Needs the driver only. Prints {"before": [...], "after": [...]}. */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -59,6 +60,45 @@ static void blocks(const char *name, int count, const char *after) {
     printf("]%s", after);
 }
 
+static void requested(uint8_t **buffer, size_t *size, size_t *records) {
+    *size = 1 << 20, *records = 0;
+    *buffer = aligned_alloc(8, *size);
+}
+
+static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+    (void)context, (void)stream, (void)size, (void)valid;
+    free(buffer);
+}
+
+static void on_call(void *data, uint32_t domain, uint32_t number, const void *call) {
+    (void)data, (void)domain, (void)number, (void)call;
+}
+
+/* Turns parts of CUPTI on, launches, and turns them off. */
+static void use_cupti(const char *parts) {
+    enum { DRIVER = 1, LAUNCH = 307, KERNELS = 10, DRIVER_CALLS = 4, RUNTIME_CALLS = 5 };
+    const char *path = getenv("CUPTI_LIBRARY");
+    void *cupti = path ? dlopen(path, RTLD_NOW) : NULL, *subscriber = NULL;
+    if (!cupti) fprintf(stderr, "CUPTI_LIBRARY does not name CUPTI\n"), exit(2);
+    int kernels = strchr(parts, 'k') != NULL, callbacks = strchr(parts, 'c') != NULL, calls = strchr(parts, 'r') != NULL;
+    call enable = of(cupti, "cuptiActivityEnable"), disable = of(cupti, "cuptiActivityDisable");
+    if (callbacks) {
+        check(of(cupti, "cuptiSubscribe")(&subscriber, on_call, (void *)NULL), "cuptiSubscribe");
+        check(of(cupti, "cuptiEnableCallback")(1, subscriber, DRIVER, LAUNCH), "cuptiEnableCallback");
+    }
+    check(of(cupti, "cuptiActivityRegisterCallbacks")(requested, completed), "cuptiActivityRegisterCallbacks");
+    if (calls) check(enable(DRIVER_CALLS) | enable(RUNTIME_CALLS), "cuptiActivityEnable");
+    if (kernels) check(enable(KERNELS), "cuptiActivityEnable");
+    block();
+    if (kernels) check(disable(KERNELS), "cuptiActivityDisable");
+    if (calls) check(disable(DRIVER_CALLS) | disable(RUNTIME_CALLS), "cuptiActivityDisable");
+    if (callbacks) check(of(cupti, "cuptiEnableCallback")(0, subscriber, DRIVER, LAUNCH), "cuptiEnableCallback");
+    synchronize();
+    check(of(cupti, "cuptiActivityFlushAll")(1), "cuptiActivityFlushAll");
+    if (strchr(parts, 'u')) check(of(cupti, "cuptiUnsubscribe")(subscriber), "cuptiUnsubscribe");
+    if (strchr(parts, 'f')) check(of(cupti, "cuptiFinalize")(), "cuptiFinalize");
+}
+
 int main(int count, char **arguments) {
     const char *how = count > 1 ? arguments[1] : "none";
     int each = count > 2 ? atoi(arguments[2]) : 12, device = 0;
@@ -94,6 +134,7 @@ int main(int count, char **arguments) {
             check(of(cupti, "cuptiFinalize")(), "cuptiFinalize");
         }
     }
+    if (!strncmp(how, "cupti:", 6)) use_cupti(how + 6);
     block();
     blocks("after", each, "}\n");
     return 0;
