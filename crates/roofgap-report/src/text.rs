@@ -4,7 +4,7 @@ use crate::view::numbers::{count, ms};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::{against_steps, requests_text};
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, headline, job, kernels, measured, stage1, stages};
+use crate::view::{findings, gpu_work, headline, job, kernels, layers, measured, stage1, stages};
 use roofgap_analyze::{About, Analysis, StageKind, verdict};
 use std::fmt::Write;
 
@@ -49,13 +49,14 @@ const RANKS: usize = 64;
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 13] = [
+    let sections: [fn(&Analysis, TextOptions, &mut String); 14] = [
         head,
         ranks,
         stages,
         requests,
         findings,
         kernels,
+        by_layer,
         graphs,
         copies,
         communication,
@@ -295,6 +296,33 @@ fn work(
     table.rows.truncate(options.kernels);
     out.push_str(&table.text());
     more(all, table.rows.len(), out);
+}
+
+/// Lists the first layers of each stage.
+fn by_layer(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    if analysis.layers.is_empty() {
+        return;
+    }
+    heading("Kernel time by layer", options, out);
+    let mut table = layers::table(analysis).pick(&layers::TEXT);
+    let all = table.rows.len();
+    let mut seen: Vec<(String, usize)> = Vec::new();
+    table.rows.retain(|row| {
+        let stage = row.first().cloned().unwrap_or_default();
+        if seen.last().is_none_or(|(last, _)| *last != stage) {
+            seen.push((stage, 0));
+        }
+        let count = seen.last_mut().map_or(0, |(_, count)| {
+            *count += 1;
+            *count
+        });
+        count <= options.kernels
+    });
+    out.push_str(&table.text());
+    more(all, table.rows.len(), out);
+    if let Some(why) = layers::unnamed(analysis) {
+        let _ = writeln!(out, "{}", plain(why));
+    }
 }
 
 fn graphs(analysis: &Analysis, options: TextOptions, out: &mut String) {

@@ -6,6 +6,7 @@
 //! - `kernels`: tables of kernels, operators and counters
 //! - `gpu_work`: copies, whole graphs and communication
 //! - `job`: several ranks together
+//! - `layers`: kernels by layer of the model
 //! - `measured`: launches that ncu measured without a timeline, and ncu's own rules
 //! - `stage1`: figures of a Stage 1 runner beside those of the profiled run
 //! - `stages`: the table of stages, and the sentences on each
@@ -19,6 +20,7 @@ pub(crate) mod gpu_work;
 pub(crate) mod headline;
 pub(crate) mod job;
 pub(crate) mod kernels;
+pub(crate) mod layers;
 pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
