@@ -65,16 +65,25 @@ impl Layers {
     }
 }
 
-/// The layer of a call that launches GPU work, and the run of the layer that it is a part of.
-#[derive(Clone, Copy)]
+/// The layer of a kernel, and the run of the layer that it is a part of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     layer: u32,
-    run: u32,
+    run: Run,
+}
+
+/// One run of a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Run {
+    /// The range of a module, by its position.
+    Module(u32),
+    /// A replay of a graph, by its launch call.
+    Replay(u32),
 }
 
 const NOWHERE: Place = Place {
     layer: NO_LAYER,
-    run: 0,
+    run: Run::Module(0),
 };
 
 /// Sums of a layer in a stage.
@@ -88,49 +97,60 @@ struct Sum {
 /// Adds up the kernels of each stage by layer. Returns the reason too for kernels of graphs that have none.
 pub(crate) fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason>) {
     let modules = modules(trace);
-    let in_graph = trace.ops.graph_node.iter().zip(&trace.ops.kind);
-    let has_graphs = || {
-        in_graph
-            .into_iter()
-            .any(|(node, kind)| *node != 0 && *kind == OpKind::Kernel)
-    };
-    if modules.is_empty() && !has_graphs() {
-        return (Vec::new(), None);
-    }
     let mut layers = Layers::default();
     let of_call = places(trace, index, &modules, &mut layers);
     let stacks = trace.graph_nodes.stacks().iter();
     let of_stack: Vec<u32> = stacks.map(|ranges| layers.innermost(trace, ranges)).collect();
     let ops = &trace.ops;
-    let mut sums: FxHashMap<(usize, u32), Sum> = FxHashMap::default();
-    let mut runs: FxHashSet<(usize, u32, bool, u32)> = FxHashSet::default();
+    let mut sums = Sums::default();
     let (mut unknown, mut outside) = (0, 0);
     for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
         let call = index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL);
         let mut place = of_call.get(call as usize).copied().unwrap_or(NOWHERE);
-        let mut in_graph = false;
         if ops.graph_node[op] != 0 {
             let stack = trace.graph_nodes.stack_of(ops.process[op], ops.graph_node[op]);
             let layer = stack.and_then(|stack| of_stack.get(stack)).copied();
             match layer {
                 Some(layer) if layer != NO_LAYER => {
-                    in_graph = true;
-                    place = Place { layer, run: call };
+                    place = Place {
+                        layer,
+                        run: Run::Replay(call),
+                    }
                 }
                 _ if place.layer != NO_LAYER => {}
                 Some(_) => outside += 1,
                 None => unknown += 1,
             }
         }
-        for stage in (0..index.len()).filter(|&stage| index.holds(stage, op)) {
-            let sum = sums.entry((stage, place.layer)).or_default();
-            sum.kernel_ns += ops.duration(op);
-            sum.kernels += 1;
-            sum.runs += u64::from(runs.insert((stage, place.layer, in_graph, place.run)));
+        // Without any name there is no table, only the reason.
+        if !layers.names.is_empty() {
+            for stage in (0..index.len()).filter(|&stage| index.holds(stage, op)) {
+                sums.add(stage, place, ops.duration(op));
+            }
         }
     }
-    let rows = rows(index, sums, &layers);
-    (rows, reason(unknown, outside))
+    (rows(index, sums.of, &layers), reason(unknown, outside))
+}
+
+/// Sums by stage and layer.
+#[derive(Default)]
+struct Sums {
+    of: FxHashMap<(usize, u32), Sum>,
+    seen: FxHashSet<(usize, Place)>,
+    /// The last kernel's stage and place; most kernels follow one of the same.
+    last: Option<(usize, Place)>,
+}
+
+impl Sums {
+    fn add(&mut self, stage: usize, place: Place, duration: Ns) {
+        let sum = self.of.entry((stage, place.layer)).or_default();
+        sum.kernel_ns += duration;
+        sum.kernels += 1;
+        if place.layer != NO_LAYER && self.last != Some((stage, place)) {
+            sum.runs += u64::from(self.seen.insert((stage, place)));
+            self.last = Some((stage, place));
+        }
+    }
 }
 
 fn reason(unknown: u64, outside: u64) -> Option<Reason> {
@@ -172,10 +192,10 @@ fn modules(trace: &Trace) -> Vec<&Range> {
 /// Returns the place of each call: the innermost module around its start, on its thread.
 fn places(trace: &Trace, index: &StageIndex, modules: &[&Range], layers: &mut Layers) -> Vec<Place> {
     let calls = &trace.calls;
-    let mut places = vec![NOWHERE; calls.len()];
     if modules.is_empty() {
-        return places;
+        return Vec::new();
     }
+    let mut places = vec![NOWHERE; calls.len()];
     let mut launching: Vec<u32> = index.launches().call_of_op.clone();
     launching.retain(|call| (*call as usize) < calls.len());
     launching.sort_unstable_by_key(|&call| (calls.thread[call as usize], calls.start[call as usize]));
@@ -196,6 +216,7 @@ fn places(trace: &Trace, index: &StageIndex, modules: &[&Range], layers: &mut La
                 .collect();
             if let Some(module) = module_name(trace.names.get(range.name)) {
                 let layer = layers.inside(module, &names);
+                let run = Run::Module(run);
                 open.push((range, Place { layer, run }));
             }
         }

@@ -6,6 +6,7 @@ named by --account or ROOFGAP_WORKLOAD_JSON. `--self-check` prints installed ver
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -149,6 +150,16 @@ def self_check():
     return found
 
 
+def name_layers():
+    """Puts ranges around the modules of the model, where `ROOFGAP_LAYERS` requests it."""
+    if os.environ.get("ROOFGAP_LAYERS") in ("auto", "on"):
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "adapters", "roofgap_layers.py")
+        spec = importlib.util.spec_from_file_location("roofgap_layers", path)
+        layers = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(layers)
+        layers.install()
+
+
 def load_torch():
     """Imports torch and transformers."""
     try:
@@ -165,6 +176,7 @@ def load_torch():
             EXIT_NO_TORCH, f"transformers cannot be imported by {sys.executable}: {error}; pip install transformers"
         ) from error
     transformers.logging.set_verbosity_error()
+    name_layers()
     return torch, transformers
 
 

@@ -6,7 +6,7 @@ use crate::view::provenance::{self, missing};
 use crate::view::requests::{against_steps, requests_text};
 use crate::view::screen::Screen;
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, headline, job, kernels, measured, roof, stage1, stages};
+use crate::view::{findings, gpu_work, headline, job, kernels, layers, measured, roof, stage1, stages};
 use roofgap_analyze::{About, Analysis, Kernel, Stage, StageKind, verdict};
 use std::fmt::Write;
 
@@ -64,6 +64,7 @@ pub fn render(analysis: &Analysis, options: TextOptions) -> String {
         serving,
         findings,
         kernels,
+        by_layer,
         graphs,
         copies,
         communication,
@@ -406,6 +407,33 @@ fn work(
     table.rows.truncate(options.kernels);
     out.push_str(&table.text(options.screen()));
     more(all, table.rows.len(), out);
+}
+
+/// Lists the first layers of each stage.
+fn by_layer(analysis: &Analysis, options: TextOptions, out: &mut String) {
+    if analysis.layers.is_empty() {
+        return;
+    }
+    heading("Kernel time by layer", options, out);
+    let mut table = layers::table(analysis).pick(&layers::TEXT);
+    let all = table.rows.len();
+    let mut seen: Vec<(String, usize)> = Vec::new();
+    table.rows.retain(|row| {
+        let stage = row.first().cloned().unwrap_or_default();
+        if seen.last().is_none_or(|(last, _)| *last != stage) {
+            seen.push((stage, 0));
+        }
+        let count = seen.last_mut().map_or(0, |(_, count)| {
+            *count += 1;
+            *count
+        });
+        count <= options.kernels
+    });
+    out.push_str(&table.text());
+    more(all, table.rows.len(), out);
+    if let Some(why) = layers::unnamed(analysis) {
+        let _ = writeln!(out, "{}", plain(why));
+    }
 }
 
 fn graphs(analysis: &Analysis, options: TextOptions, out: &mut String) {

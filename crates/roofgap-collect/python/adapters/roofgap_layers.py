@@ -60,6 +60,14 @@ def _push(name):
     return True
 
 
+def install():
+    """Annotates a torch that is loaded already."""
+    torch = sys.modules["torch"]
+    patch_graphs(torch.cuda.graphs)
+    if MODE == "on":
+        patch_modules(torch.nn.modules.module)
+
+
 def patch_graphs(module):
     """Annotates modules inside `torch.cuda.graph`."""
     kind = module.graph

@@ -5,7 +5,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tests.fakes import write_packages  # noqa: E402
-from tests.program import ProgramCase  # noqa: E402
+from tests.program import FOLDER, ProgramCase  # noqa: E402
 
 TORCH = {
     "torch/__init__.py": """
@@ -146,6 +146,15 @@ class LayersTest(ProgramCase):
         done = self.run_program(CAPTURE, ROOFGAP_LAYERS="on")
         self.assertEqual((done.stdout, done.stderr), (PRINTED, ""))
         self.assertEqual(self.lines(), RANGES * 3)
+
+    def test_the_driver_of_hugging_face_models_names_layers_too(self):
+        driver = f"import sys\nsys.path.insert(0, {FOLDER!r})\nimport torch, hf_driver\nhf_driver.name_layers()\n"
+        for mode, ranges in (("auto", RANGES), ("on", RANGES * 3), ("off", [])):
+            done = self.run_program(driver + CAPTURE, ROOFGAP_LAYERS=mode, ROOFGAP_ANNOTATE="0")
+            self.assertEqual((done.stdout, done.stderr), (PRINTED, ""))
+            self.assertEqual(self.lines(), ranges)
+            if ranges:
+                os.remove(self.log)
 
     def test_without_a_request_or_a_profiler_nothing_is_changed(self):
         for environment in ({}, {"ROOFGAP_LAYERS": "off"}, {"ROOFGAP_LAYERS": "auto", "ROOFGAP_PHASE": "baseline"}):

@@ -32,7 +32,7 @@ use crate::bundle::Bundle;
 use crate::view;
 use crate::view::provenance::missing;
 use crate::view::table::cut;
-use crate::view::{gpu_work, job};
+use crate::view::{gpu_work, job, layers};
 pub(crate) use pack::base64;
 
 use markup::{absent, script_json, visible_text};
@@ -81,6 +81,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
     let no_timeline = timeline.as_ref().err().map(|why| format!("No timeline: {why}."));
     let title = cut(&bundle.context.title, 160);
     let mut work = vec![
+        ("Layers", layers::table(analysis), layers::LAYERS),
         ("Ranks", job::ranks(analysis), job::RANKS),
         ("Collectives", job::collectives(analysis), job::COLLECTIVES),
         ("Stragglers", job::stragglers(analysis), job::STRAGGLERS),

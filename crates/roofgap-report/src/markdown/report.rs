@@ -6,7 +6,7 @@ use crate::view::kernels::{counters as counter_table, markdown_columns, table};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{escape, escape_line};
 use crate::view::utilisation::work;
-use crate::view::{gpu_work, job};
+use crate::view::{gpu_work, job, layers};
 use crate::view::{headline, measured, serving};
 use roofgap_analyze::{About, Analysis};
 use std::fmt::Write;
@@ -52,6 +52,14 @@ pub fn report(bundle: Bundle<'_>) -> String {
             );
         }
         section(&format!("Kernels of {}", escape(&stage.name)), &body);
+    }
+    if !analysis.layers.is_empty() {
+        let table = layers::table(analysis).markdown();
+        let mut body = format!("{}\n\n{table}", layers::LAYERS);
+        if let Some(why) = layers::unnamed(analysis) {
+            let _ = writeln!(body, "\n{}", escape_line(why));
+        }
+        section("Kernel time by layer", &body);
     }
     for (title, table, meaning) in [
         ("Ranks", job::ranks(analysis), job::RANKS),

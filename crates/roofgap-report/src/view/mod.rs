@@ -7,6 +7,7 @@
 //! - `kernels`: tables of kernels, operators and counters
 //! - `gpu_work`: copies, whole graphs and communication
 //! - `job`: several ranks together
+//! - `layers`: kernels by layer of the model
 //! - `measured`: launches that ncu measured without a timeline, and ncu's own rules
 //! - `screen`: the width and the colours of a terminal; `fit`: tables in that width
 //! - `selection`: the part of an analysis that a user asks for
@@ -27,6 +28,7 @@ pub(crate) mod gpu_work;
 pub(crate) mod headline;
 pub(crate) mod job;
 pub(crate) mod kernels;
+pub(crate) mod layers;
 pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;

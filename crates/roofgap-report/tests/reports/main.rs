@@ -7,6 +7,7 @@ mod gpu_work;
 mod hostile;
 mod html;
 mod job;
+mod layers;
 mod measured;
 #[cfg(feature = "parquet")]
 mod parquet;

@@ -144,6 +144,8 @@ pub struct Runner {
 pub struct Profiling {
     /// Tool for the timeline.
     pub timeline: TimelineTool,
+    /// Ranges around the modules of a Python model.
+    pub layers: LayerRanges,
     /// `profiling.native`.
     pub native: Native,
     /// `profiling.nsys`.
@@ -164,6 +166,29 @@ pub enum TimelineTool {
     Nsys,
     /// The native collector.
     Native,
+}
+
+/// Ranges around the modules of a Python model, by which kernels have layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerRanges {
+    /// While a CUDA graph is captured.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl LayerRanges {
+    /// Returns the value of `ROOFGAP_LAYERS`.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// `profiling.native`.

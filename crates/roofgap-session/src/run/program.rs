@@ -223,22 +223,34 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
     } else {
         (load.requests, load.warmup, load.output_tokens.clone())
     };
+    // A server starts and answers more slowly under ncu, and requests at a rate would pile up.
+    let slower = |span: Span| {
+        if counters {
+            Span(span.0 * COUNTER_PATIENCE)
+        } else {
+            span
+        }
+    };
+    let unless_counters = |span: Option<Span>| span.filter(|_| !counters);
     let seconds = |span: Span| format!("{}s", span.0.as_secs_f64());
     let options = [
         ("--url", Some(server.url.clone())),
         ("--health", server.health.clone()),
-        ("--ready-timeout", Some(seconds(server.ready_timeout))),
+        ("--ready-timeout", Some(seconds(slower(server.ready_timeout)))),
         ("--grace", Some(seconds(config.run.grace))),
         ("--model", load.model.clone()),
         ("--concurrency", Some(load.concurrency.to_string())),
-        ("--rate", load.rate.map(|rate| rate.to_string())),
+        (
+            "--rate",
+            load.rate.filter(|_| !counters).map(|rate| rate.to_string()),
+        ),
         ("--requests", Some(requests.to_string())),
         ("--warmup", Some(warmup.to_string())),
-        ("--duration", load.duration.map(seconds)),
+        ("--duration", unless_counters(load.duration).map(seconds)),
         ("--prompt-tokens", Some(load.prompt_tokens.clone())),
         ("--output-tokens", Some(output)),
         ("--vocabulary", Some(load.vocabulary.to_string())),
-        ("--timeout", Some(seconds(load.timeout))),
+        ("--timeout", Some(seconds(slower(load.timeout)))),
         ("--seed", Some(config.workload.seed.to_string())),
         ("--good-ttft", load.good_ttft.map(seconds)),
         ("--good-itl", load.good_itl.map(seconds)),
@@ -283,6 +295,9 @@ fn absolute(path: PathBuf) -> PathBuf {
 
 /// Tokens generated under ncu. Each launch shape is measured once, and all steps have the same.
 const COUNTER_TOKENS: u32 = 8;
+
+/// Factor of the time limits of a server under ncu.
+pub(crate) const COUNTER_PATIENCE: u32 = 3;
 
 /// Returns the repeats of a phase. Under ncu one repeat contains every launch shape.
 fn repeats_in(repeats: u32, phase: Phase) -> u32 {
@@ -470,9 +485,19 @@ mod tests {
         }
         assert!(argv.ends_with(&["--", "vllm", "serve", "m"].map(str::to_owned)));
         let counters = words(&program, Phase::Counters);
-        for word in ["--requests=8", "--warmup=0", "--output-tokens=8"] {
+        for word in [
+            "--requests=8",
+            "--warmup=0",
+            "--output-tokens=8",
+            "--ready-timeout=1800s",
+            "--timeout=900s",
+        ] {
             assert!(counters.contains(&word.to_owned()), "{word} in {counters:?}");
         }
+        assert!(
+            !counters.iter().any(|word| word.starts_with("--rate")),
+            "{counters:?}"
+        );
     }
 
     #[test]

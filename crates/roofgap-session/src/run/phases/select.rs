@@ -81,10 +81,17 @@ fn attempt(
     let mut ranges: Vec<String> = included.iter().flat_map(|stage| stage.ranges.clone()).collect();
     ranges.sort();
     ranges.dedup();
+    let is_engine = analyzed.stages.engine().is_some();
+    if is_engine {
+        // Steps are named by what they schedule, which differs from run to run.
+        ranges.clear();
+        let note = "the steps of the engine have other names in each run, so ncu measures the planned kernels outside warm-up, in whichever step";
+        context.record.note(PHASE, note.to_owned());
+    }
     let plan = choose(
         &groups,
         &ranges,
-        &limits(config, baseline),
+        &limits(config, baseline, is_engine),
         policies(&config.profiling.ncu),
     );
     context.run_dir.folder("ncu")?;
@@ -152,7 +159,7 @@ fn nothing_selected(plan: &Plan) -> String {
     )
 }
 
-fn limits(config: &Config, baseline: Option<&Baseline>) -> Limits {
+fn limits(config: &Config, baseline: Option<&Baseline>, is_engine: bool) -> Limits {
     let (run, settings) = (&config.run, &config.profiling.ncu);
     let most = config.runner.max_kernels;
     let top_n = most.map_or(run.top_n_kernels, |most| most.min(run.top_n_kernels));
@@ -165,7 +172,11 @@ fn limits(config: &Config, baseline: Option<&Baseline>) -> Limits {
         top_n: top_n as usize,
         time_pct: run.kernel_time_pct,
         budget: run.counter_budget.0,
-        startup: program.max(seconds(settings.startup_seconds)),
+        // An engine takes minutes to start, so its budget begins with the first measured launch.
+        startup: match is_engine {
+            true => Duration::ZERO,
+            false => program.max(seconds(settings.startup_seconds)),
+        },
         per_launch: seconds(settings.seconds_per_launch + per_gb * weights_gb),
         passes_per_launch: settings.passes_per_launch,
         launch_count: settings.launch_count,
@@ -188,5 +199,23 @@ fn policies(settings: &NcuSettings) -> Policies {
         clock_control: word(settings.clock_control),
         cache_control: word(settings.cache_control),
         replay_mode: word(settings.replay_mode),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigProps, compose};
+
+    #[test]
+    fn the_start_of_an_engine_is_not_part_of_its_budget() {
+        let config = compose(&ConfigProps::default()).unwrap().config;
+        let baseline = Baseline {
+            wall: Duration::from_secs(60),
+            account: None,
+        };
+        let startup = |is_engine| limits(&config, Some(&baseline), is_engine).startup;
+        assert_eq!(startup(false), Duration::from_secs(90));
+        assert_eq!(startup(true), Duration::ZERO);
     }
 }

@@ -22,9 +22,11 @@ use super::select::not_requested;
 use super::stage1_runner;
 use super::timeline::Timeline;
 use crate::config::Config;
+use crate::config::settings::WorkloadKind;
+use crate::load::accounts::account_at;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::error::{AttemptError, ProgramError};
-use crate::run::program::Program;
+use crate::run::program::{COUNTER_PATIENCE, Program};
 use crate::run::tools::Tools;
 use crate::run_dir::{Layout, PhaseName, PhaseStatus};
 use crate::select::Plan;
@@ -50,6 +52,7 @@ fn commands(
     tool: &Ncu,
     program: &Program,
     options: &NcuProfile,
+    start: Option<Duration>,
 ) -> Result<NcuCommands, ProgramError> {
     let planned = options.command(tool, &program.command(Phase::Counters, &layout.ncu_account())?);
     let command = |line, log, limit| PhaseCommand::new(PHASE, line, layout.ncu(), log, limit);
@@ -60,8 +63,9 @@ fn commands(
             Duration::from_secs(600),
         )
     };
-    // The watcher stops the program at the budget; this limit is for a program without output.
-    let limit = config.run.counter_budget.0 + Duration::from_secs(60);
+    // The watcher stops the program at the budget; this limit is for a program without output, and for an engine that does not
+    // get as far as its first measured launch.
+    let limit = config.run.counter_budget.0 + start.unwrap_or_default() + Duration::from_secs(60);
     Ok(NcuCommands {
         measure: command(planned.command, "ncu", limit).profiler(),
         import_raw: import(Page::Raw, "import-raw").stdout_to(layout.ncu_raw()),
@@ -86,7 +90,9 @@ pub(crate) fn describe(
             });
         }
     };
-    let commands = commands(config, layout, tool, program, &base_options(config, layout))?;
+    let start = program.serving_engine().map(|_| start_limit(config, None));
+    let options = base_options(config, layout);
+    let commands = commands(config, layout, tool, program, &options, start)?;
     let mut notes = commands.left_out;
     notes.push("kernel names, NVTX ranges and metrics are added from the timeline".to_owned());
     Ok(PhaseDescription {
@@ -150,7 +156,18 @@ fn attempt(
 ) -> Result<(), AttemptError> {
     let folder = context.run_dir.folder("ncu")?;
     let request = request(context.config, &context.layout, tool, timeline, &plan, stages);
-    let commands = commands(context.config, &context.layout, tool, program, &request.options)?;
+    let engine = engine_of(&context.layout, program);
+    let start = engine
+        .as_ref()
+        .map(|_| start_limit(context.config, unwatched_time(context)));
+    let commands = commands(
+        context.config,
+        &context.layout,
+        tool,
+        program,
+        &request.options,
+        start,
+    )?;
     for note in &request.notes {
         context.record.note(PHASE, note.clone());
     }
@@ -159,11 +176,11 @@ fn attempt(
     }
     // By function name ncu also measures kernels outside the plan, so their count says nothing about the plan.
     let expected = (request.options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
-    let watcher = until_complete(expected, context.config.run.counter_budget.0);
+    let watcher = until_complete(expected, context.config.run.counter_budget.0, engine.is_some());
     let outcome = context.run_watched(&commands.measure, Some(watcher))?;
     let report = request.options.report();
     if !context.output(PHASE, &report) {
-        return Err(nothing_measured(&folder, &outcome));
+        return Err(nothing_measured(&folder, &outcome, engine.as_deref()));
     }
     context.program_ended(PHASE, "ncu", &outcome);
     let account = context.layout.ncu_account();
@@ -229,15 +246,51 @@ fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
     }
 }
 
-/// Stops the program once the plan is complete or the budget is used up.
-fn until_complete(expected: Option<u64>, budget: Duration) -> Watcher {
-    let began = Instant::now();
+/// Returns the engine that the command, or the account of an earlier phase, names.
+fn engine_of(layout: &Layout, program: &Program) -> Option<String> {
+    let accounts = [
+        layout.baseline_account(),
+        layout.native_account(),
+        layout.nsys_account(),
+    ];
+    let by_account = || {
+        accounts
+            .into_iter()
+            .find_map(|path| account_at(path)?.engine?.name)
+    };
+    program.serving_engine().map(str::to_owned).or_else(by_account)
+}
+
+/// Returns the time of the program in an earlier phase.
+fn unwatched_time(context: &PhaseContext<'_>) -> Option<Duration> {
+    let record = context.record.record();
+    let mut phases = [PhaseName::Baseline, PhaseName::Timeline].into_iter();
+    let wall_ns = phases.find_map(|name| record.phase(name)?.wall_ns);
+    wall_ns.map(Duration::from_nanos)
+}
+
+/// Returns the time that an engine gets before its first measured launch: it starts more slowly under ncu.
+fn start_limit(config: &Config, unwatched: Option<Duration>) -> Duration {
+    let unwatched = unwatched.map_or(Duration::ZERO, |wall| wall.mul_f64(3.0));
+    let server = match config.workload.kind {
+        WorkloadKind::Server => config.server.ready_timeout.0 * COUNTER_PATIENCE,
+        _ => Duration::ZERO,
+    };
+    let least = Duration::try_from_secs_f64(config.profiling.ncu.startup_seconds).unwrap_or_default();
+    (unwatched + least).max(server).min(config.run.timeout.0)
+}
+
+/// Stops the program once the plan is complete or the budget is used up, which for an engine begins with the first measured launch.
+fn until_complete(expected: Option<u64>, budget: Duration, is_engine: bool) -> Watcher {
+    let mut began = (!is_engine).then(Instant::now);
     let mut measured = 0;
     Box::new(move |line| {
         if ProfiledLaunch::parse(line).is_some() {
+            began.get_or_insert_with(Instant::now);
             measured += 1;
         }
-        if expected.is_some_and(|expected| measured >= expected) || began.elapsed() > budget {
+        let is_spent = began.is_some_and(|began| began.elapsed() > budget);
+        if expected.is_some_and(|expected| measured >= expected) || is_spent {
             Watch::Stop
         } else {
             Watch::Continue
@@ -245,8 +298,8 @@ fn until_complete(expected: Option<u64>, budget: Duration) -> Watcher {
     })
 }
 
-/// Explains why there is no report.
-fn nothing_measured(folder: &Path, outcome: &Outcome) -> AttemptError {
+/// Explains why there is no report. `engine` is the serving engine that was measured.
+fn nothing_measured(folder: &Path, outcome: &Outcome, engine: Option<&str>) -> AttemptError {
     let output = ["ncu.out.log", "ncu.err.log"]
         .iter()
         .filter_map(|log| std::fs::read(folder.join(log)).ok())
@@ -255,6 +308,13 @@ fn nothing_measured(folder: &Path, outcome: &Outcome) -> AttemptError {
     let why = match NcuFailure::find(&output) {
         Some(failure) => format!("ncu measured nothing: {failure}; {}", failure.remedy()),
         None => format!("ncu left no report: it {}", outcome.describe()),
+    };
+    let why = match engine {
+        Some(engine) => format!(
+            "{why}; ncu replays every measured kernel, and {engine} may give up its own processes or requests meanwhile: \
+             measure a script that runs the same model offline with a few requests (roofgap profile -- python SCRIPT)"
+        ),
+        None => why,
     };
     AttemptError::after(why, outcome)
 }
@@ -275,13 +335,24 @@ mod tests {
 
     #[test]
     fn the_program_is_stopped_once_the_plan_is_complete() {
-        let mut watch = until_complete(Some(2), Duration::from_secs(1000));
+        let mut watch = until_complete(Some(2), Duration::from_secs(1000), false);
         let line = "==PROF== Profiling \"k\" - 0: 0%....50%....100% - 9 passes";
         assert_eq!(watch("something"), Watch::Continue);
         assert_eq!(watch(line), Watch::Continue);
         assert_eq!(watch(line), Watch::Stop);
-        let mut spent = until_complete(None, Duration::ZERO);
+        let mut spent = until_complete(None, Duration::ZERO, false);
         std::thread::sleep(Duration::from_millis(1));
         assert_eq!(spent("anything"), Watch::Stop);
+    }
+
+    #[test]
+    fn the_budget_of_an_engine_begins_with_its_first_measured_launch() {
+        let line = "==PROF== Profiling \"k\" - 0: 0%....50%....100% - 9 passes";
+        let mut watch = until_complete(Some(9), Duration::ZERO, true);
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(watch("loading weights"), Watch::Continue);
+        watch(line);
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(watch("anything"), Watch::Stop, "the budget is used up");
     }
 }

@@ -9,7 +9,7 @@ use roofgap_trace::Input;
 
 use super::{PHASE, read_complete};
 use crate::config::Config;
-use crate::config::settings::{Mode, Native};
+use crate::config::settings::{LayerRanges, Mode, Profiling};
 use crate::run::context::{PhaseCommand, PhaseContext};
 use crate::run::error::{AttemptError, ProgramError};
 use crate::run::native::NativeLibrary;
@@ -28,7 +28,7 @@ pub(super) fn command(
         .env("CUDA_INJECTION64_PATH", layout.native_library())
         .env("NVTX_INJECTION64_PATH", layout.native_library())
         .env("ROOFGAP_NATIVE_DIR", layout.native());
-    for (name, value) in settings(&config.profiling.native, config.run.mode) {
+    for (name, value) in settings(&config.profiling, config.run.mode) {
         line = line.env(name, value);
     }
     let limit = config.run.timeout.0;
@@ -36,7 +36,8 @@ pub(super) fn command(
 }
 
 /// Returns the settings of the collector as variables of the environment.
-fn settings(native: &Native, mode: Mode) -> Vec<(&'static str, String)> {
+fn settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, String)> {
+    let native = &profiling.native;
     let copies = native.copies.unwrap_or(mode == Mode::Deep);
     let graph = match native.graph {
         GraphTrace::Node => "node",
@@ -46,6 +47,11 @@ fn settings(native: &Native, mode: Mode) -> Vec<(&'static str, String)> {
         ("ROOFGAP_NATIVE_COPIES", u8::from(copies).to_string()),
         ("ROOFGAP_NATIVE_GRAPH", graph.to_owned()),
     ];
+    if profiling.layers != LayerRanges::Off {
+        // Engines capture their graphs as they start, also outside of the recorded steps.
+        settings.push(("ROOFGAP_NATIVE_NODES", "always".to_owned()));
+    }
+    settings.push(("ROOFGAP_LAYERS", profiling.layers.as_str().to_owned()));
     settings.extend(
         native
             .duty_in(mode)
@@ -122,6 +128,7 @@ fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{ConfigProps, compose};
 
     #[test]
     fn the_capture_of_the_load_replaces_that_of_the_windows_after_it() {
@@ -143,37 +150,36 @@ mod tests {
 
     #[test]
     fn the_configuration_becomes_settings_of_the_collector() {
-        let mut native = Native {
-            copies: None,
-            graph: GraphTrace::Node,
-            duty: None,
-            overhead_pairs: None,
-        };
-        let names = |native: &Native, mode| {
-            let settings = settings(native, mode);
+        let mut profiling = compose(&ConfigProps::default()).unwrap().config.profiling;
+        let names = |profiling: &Profiling, mode| {
+            let settings = settings(profiling, mode);
             settings
                 .into_iter()
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(
-            names(&native, Mode::Light),
-            [
-                "ROOFGAP_NATIVE_COPIES=0",
-                "ROOFGAP_NATIVE_GRAPH=node",
-                "ROOFGAP_NATIVE_DUTY=16"
-            ]
-        );
-        assert_eq!(names(&native, Mode::Deep).len(), 2, "deep mode records all");
-        native.duty = std::num::NonZeroU32::new(4);
-        let with_duty = names(&native, Mode::Deep);
+        let deep = [
+            "ROOFGAP_NATIVE_COPIES=1",
+            "ROOFGAP_NATIVE_GRAPH=node",
+            "ROOFGAP_NATIVE_NODES=always",
+            "ROOFGAP_LAYERS=auto",
+        ];
+        assert_eq!(names(&profiling, Mode::Deep), deep, "deep mode records all");
+        let light = names(&profiling, Mode::Light);
+        assert_eq!(light[0], "ROOFGAP_NATIVE_COPIES=0");
+        assert_eq!(light.last().map(String::as_str), Some("ROOFGAP_NATIVE_DUTY=16"));
+        profiling.native.duty = std::num::NonZeroU32::new(4);
+        let with_duty = names(&profiling, Mode::Deep);
         assert_eq!(with_duty[0], "ROOFGAP_NATIVE_COPIES=1");
         assert_eq!(
             with_duty.last().map(String::as_str),
             Some("ROOFGAP_NATIVE_DUTY=4")
         );
-        native.duty = std::num::NonZeroU32::new(1);
-        assert_eq!(names(&native, Mode::Deep).len(), 2, "one of one is all");
-        assert_eq!(names(&native, Mode::Light).len(), 2, "also in light mode");
+        profiling.native.duty = std::num::NonZeroU32::new(1);
+        profiling.layers = LayerRanges::Off;
+        let off = names(&profiling, Mode::Deep);
+        assert_eq!(off.len(), 3, "one of one is all");
+        assert_eq!(off[2], "ROOFGAP_LAYERS=off");
+        assert_eq!(names(&profiling, Mode::Light).len(), 3, "also in light mode");
     }
 }

@@ -66,7 +66,11 @@ pub(super) fn commands(
         log = "nsys-ungated";
     }
     let command = |line, log| PhaseCommand::new(PHASE, line, layout.nsys(), log, config.run.timeout.0);
-    let planned = profile.command(nsys, &program.command(Phase::Timeline, &layout.nsys_account())?);
+    let layers = config.profiling.layers.as_str();
+    let program = program
+        .command(Phase::Timeline, &layout.nsys_account())?
+        .env("ROOFGAP_LAYERS", layers);
+    let planned = profile.command(nsys, &program);
     let export = nsys::export(nsys, &profile.report(), &layout.nsys_export());
     let base = layout.nsys_summary();
     let summary = nsys::kernel_summary(nsys, &base).filter(|_| config.profiling.nsys.stats);
