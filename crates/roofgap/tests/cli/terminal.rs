@@ -33,7 +33,7 @@ fn on_a_terminal(args: &[&str], environment: &[(&str, &str)]) -> Option<String> 
     }
     let mut command = Command::new("python3");
     command
-        .arg(root().join("crates/roofgap/tests/cli/pty.py"))
+        .arg(root().join("crates/roofgap/tests/cli/on_terminal.py"))
         .arg(ROOFGAP)
         .args(args)
         .current_dir(root())
