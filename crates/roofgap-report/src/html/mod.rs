@@ -7,9 +7,11 @@
 //! - `stages`: time of each stage and step as bars; `engine_steps`: requests and tokens of each engine step
 //! - `findings` with `cut`, a piece of the timeline; `flame`: GPU time by range and operator; `communication`: its bars
 //! - `roofline`, `kernels`, `provenance`: the sections of those names
+//! - `roofline_scale`: the axes of the roofline; `cache_roofs`: its roofs of L1 and L2
 //! - `timeline`: the data of the timeline; `timeline_view`: its frame, tools and keys
 //! - `class`, `markup`, `pack`: colours, text and columns for the script
 
+mod cache_roofs;
 mod class;
 mod communication;
 mod cut;
@@ -22,6 +24,7 @@ pub(crate) mod markup;
 mod pack;
 mod provenance;
 mod roofline;
+mod roofline_scale;
 mod stages;
 mod timeline;
 mod timeline_view;
