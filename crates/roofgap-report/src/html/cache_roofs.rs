@@ -66,7 +66,9 @@ pub(super) fn draw(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
                 @let to = (end / bandwidth).min(scale.x.1);
                 @let (x2, y2) = scale.at(to, to * bandwidth);
                 line class=(level.class) x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) {}
-                text.roof-name x=(at(x1 + (x2 - x1) * 0.3 - 6.0)) y=(at(y1 + (y2 - y1) * 0.3 - 4.0)) text-anchor="end" { (level.name) " " (si(bandwidth)) "B/s" }
+                @let angle = at((y2 - y1).atan2(x2 - x1).to_degrees());
+                @let (x, y) = (at(x1 + (x2 - x1) * 0.7), at(y1 + (y2 - y1) * 0.7 - 5.0));
+                text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { (level.name) " " (si(bandwidth)) "B/s" }
                 @for (row, intensity, flops) in level.points(analysis) {
                     @let (x, y) = scale.at(intensity, flops);
                     circle class={ "ring " (level.class) } cx=(at(x)) cy=(at(y)) r="3.5" {

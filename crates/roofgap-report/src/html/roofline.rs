@@ -35,7 +35,7 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
     html! {
         div.scroll {
             svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="group" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
-                (axes(&scale))
+                (axes(&scale, if cache_roofs::intensities(analysis).next().is_some() { "DRAM, L2 or L1" } else { "DRAM" }))
                 (roofs.draw(&scale))
                 (cache_roofs::draw(analysis, &scale, roofs.peaks.iter().map(|p| p.1).fold(0.0, f64::max)))
                 @for (i, dot) in dots.iter().enumerate() {
@@ -233,7 +233,7 @@ fn facts(device: &DeviceInfo) -> Result<&'static GpuFacts, UnknownGpu> {
     lookup(name, capability, device.memory_bytes)
 }
 
-fn axes(scale: &Scale) -> Markup {
+fn axes(scale: &Scale, traffic: &str) -> Markup {
     let middle = at((PLOT.1 + PLOT.3) / 2.0);
     html! {
         @for x in Scale::decades(scale.x) {
@@ -246,7 +246,7 @@ fn axes(scale: &Scale) -> Markup {
             line.grid x1=(PLOT.0) y1=(at(py)) x2=(PLOT.2) y2=(at(py)) {}
             text x=(PLOT.0 - 6.0) y=(at(py + 4.0)) text-anchor="end" { (tick(y)) }
         }
-        text x=(at((PLOT.0 + PLOT.2) / 2.0)) y=(at(PLOT.3 + 38.0)) text-anchor="middle" { "FLOP per byte of DRAM traffic" }
+        text x=(at((PLOT.0 + PLOT.2) / 2.0)) y=(at(PLOT.3 + 38.0)) text-anchor="middle" { "FLOP per byte of " (traffic) " traffic" }
         text x="14" y=(middle) text-anchor="middle" transform={ "rotate(-90 14 " (middle) ")" } { "FLOP/s" }
     }
 }
