@@ -263,6 +263,14 @@ const tests = {
     assert.ok(await page.locator("#roofline details tbody tr").count() > 10);
     await close();
   },
+  async "caches have roofs where ncu measured them"() {
+    const { page, close } = await open("counters");
+    assert.deepEqual(await page.locator(".roofline .roof-name").allTextContents().then((all) => all.filter((name) => /^L\d/.test(name)).map((name) => name.slice(0, 2))), ["L1", "L2"]);
+    const [l1, l2] = await Promise.all(["line.l1", "line.l2"].map((roof) => page.locator(".roofline " + roof).boundingBox()));
+    assert.ok(l1.x + l1.width < l2.x + l2.width, "the roof of L1 is left of that of L2");
+    assert.ok(await page.locator(".roofline .ring").count() > 10);
+    await close();
+  },
   async "findings come first, with evidence and an action to copy"() {
     const { page, close } = await open("dsocr2", { permissions: ["clipboard-read", "clipboard-write"] });
     assert.equal(await page.locator("main section").first().getAttribute("id"), "findings");

@@ -38,6 +38,7 @@ node "$here/hostile.mjs" > "$pages/hostile.json"
 "$target/render" "$pages/dsocr2" fixtures/h200/dsocr2.sqlite.gz
 "$target/render" "$pages/llama4" fixtures/h200/llama4.sqlite.gz fixtures/ncu/llama4_light_raw_base.csv.gz
 "$target/render" "$pages/vllm" fixtures/vllm/vllm_dense_graph.sqlite.gz
+"$target/render" "$pages/counters" fixtures/ncu/llama2_roofline_raw.csv.gz
 mkdir "$pages/compare"
 "$target/compare" "$pages/compare/report.html" fixtures/h200/llama4.sqlite.gz fixtures/h200/dsocr2.sqlite.gz
 "$target/render" "$pages/summary" fixtures/h200/llama4_cuda_gpu_kern_sum.csv.gz

@@ -318,6 +318,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
                 .map(|(flops, ns)| flops / (ns * 1e-9)),
             bound: verdict.bound.map(|bound| bound.to_string()),
             reason: reasons.join("; "),
+            caches: readings.caches,
         },
         bound: verdict.bound,
         reached_pct: verdict.reached_pct,

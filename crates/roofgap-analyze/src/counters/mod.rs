@@ -4,6 +4,7 @@ mod advice;
 pub(crate) mod alone;
 mod arch;
 mod bound;
+mod caches;
 mod join;
 mod metrics;
 mod names;

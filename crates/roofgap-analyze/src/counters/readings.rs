@@ -2,7 +2,9 @@
 
 use roofgap_trace::ncu::{Base, CounterSet, LaunchCounters, Unit};
 
+use super::caches;
 use super::work::Work;
+use crate::result::CacheRates;
 
 /// The counters of a launch, or the mean of several.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,6 +31,8 @@ pub(crate) struct Readings {
     pub sms: Option<f64>,
     /// The arithmetic.
     pub work: Option<Work>,
+    /// Rates of the caches.
+    pub caches: Option<CacheRates>,
 }
 
 impl Readings {
@@ -66,6 +70,7 @@ impl Readings {
             l2_bytes: bytes("lts__t_bytes.sum"),
             sms,
             work: Work::of(set, launch),
+            caches: caches::rates(set, launch),
         }
     }
 
@@ -90,6 +95,7 @@ impl Readings {
             l2_bytes: mean(|r| r.l2_bytes),
             sms: mean(|r| r.sms),
             work: mean_work(all),
+            caches: caches::mean(all.iter().filter_map(|r| r.caches)),
         }
     }
 

@@ -30,7 +30,7 @@ pub use stage::{
     ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind,
     StageOrigin, Steps,
 };
-pub use tables::{CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
+pub use tables::{CacheRates, CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
 pub use roofgap_trace::account::{GaugeStats, Percentiles, RequestFailure, RequestStats};

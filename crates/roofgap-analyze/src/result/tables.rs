@@ -94,6 +94,22 @@ pub struct CounterRow {
     pub bound: Option<String>,
     /// Rule and inputs of the verdict, or the reason for none.
     pub reason: String,
+    /// Traffic of the caches; left out where it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<CacheRates>,
+}
+
+/// Rates of the caches, as ncu's hierarchical roofline charts define them.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct CacheRates {
+    /// Traffic of the L1 caches, bytes per second.
+    pub l1_bytes_per_s: Option<f64>,
+    /// Peak of the L1 caches at the measured clock, bytes per second.
+    pub l1_peak_bytes_per_s: Option<f64>,
+    /// Traffic from the L2 cache, bytes per second.
+    pub l2_bytes_per_s: Option<f64>,
+    /// Peak of the L2 cache at the measured clock, bytes per second.
+    pub l2_peak_bytes_per_s: Option<f64>,
 }
 
 /// The result of one of ncu's own rules for a kernel.

@@ -37,12 +37,9 @@ pub(super) fn cut(bundle: Bundle<'_>, stage: usize, idle: &[IdlePart]) -> Option
     let (first, last) = piece.iter().fold((Ns::MAX, Ns::MIN), |(first, last), op| {
         (first.min(trace.ops.start[*op]), last.max(trace.ops.end[*op]))
     });
-    let from = idle.partition_point(|part| part.start < first);
-    let gaps: Vec<&IdlePart> = idle[from..]
-        .iter()
-        .take_while(|part| part.end <= last || part.start < last)
-        .filter(|part| part.device == *device && part.end <= last)
-        .collect();
+    // Gaps of several devices are not in the order of their start.
+    let inside = |part: &&IdlePart| part.device == *device && part.start >= first && part.end <= last;
+    let gaps: Vec<&IdlePart> = idle.iter().filter(inside).collect();
     Some(draw(trace, piece, &gaps, (first, last)))
 }
 

@@ -7,10 +7,12 @@
 //! - `stages`: time of each stage and step as bars; `engine_steps`: requests and tokens of each engine step
 //! - `findings` with `cut`, a piece of the timeline; `flame`: GPU time by range and operator; `communication`: its bars
 //! - `roofline`, `kernels`, `provenance`: the sections of those names
+//! - `roofline_scale`: the axes of the roofline; `cache_roofs`: its roofs of L1 and L2
 //! - `timeline`: the data of the timeline; `timeline_view`: its frame, tools and keys
 //! - `ranks`: the map of ranks by time
 //! - `class`, `markup`, `pack`: colours, text and columns for the script
 
+mod cache_roofs;
 mod class;
 mod communication;
 mod cut;
@@ -24,6 +26,7 @@ mod pack;
 mod provenance;
 mod ranks;
 mod roofline;
+mod roofline_scale;
 mod stages;
 mod timeline;
 mod timeline_view;

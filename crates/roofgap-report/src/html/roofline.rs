@@ -1,7 +1,8 @@
 //! The roofline: one dot for each measured kernel and launch shape, below the roofs of the device.
 
 use super::markup::absent;
-use super::{class, kernels};
+use super::roofline_scale::{HEIGHT, PLOT, Scale, WIDTH, at};
+use super::{cache_roofs, class, kernels};
 use crate::view::numbers::{NONE, count, si, time};
 use crate::view::provenance::missing;
 use crate::view::table::{Table, cut};
@@ -9,11 +10,6 @@ use maud::{Markup, html};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, ShortNames, Stage, family};
 use std::collections::{HashMap, HashSet};
-
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 460.0;
-/// Left, top, right and bottom of the plot.
-const PLOT: (f64, f64, f64, f64) = (70.0, 16.0, 884.0, 412.0);
 
 /// Renders the drawing, or why there is none.
 pub(super) fn roofline(analysis: &Analysis) -> Markup {
@@ -30,7 +26,7 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
     }
     let roofs = Roofs::of(analysis);
     let short_names = ShortNames::of(analysis);
-    let scale = Scale::of(&dots, &roofs);
+    let scale = scale(analysis, &dots, &roofs);
     let points = stage_points(analysis, &dots);
     let longest = dots.iter().map(|d| d.ns).max().unwrap_or(1).max(1) as f64;
     let mut families: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
@@ -39,8 +35,9 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
     html! {
         div.scroll {
             svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="group" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
-                (axes(&scale))
+                (axes(&scale, if cache_roofs::intensities(analysis).next().is_some() { "DRAM, L2 or L1" } else { "DRAM" }))
                 (roofs.draw(&scale))
+                (cache_roofs::draw(analysis, &scale, roofs.peaks.iter().map(|p| p.1).fold(0.0, f64::max)))
                 @for (i, dot) in dots.iter().enumerate() {
                     @let stage = analysis.stages.iter().position(|s| Some(s.name.as_str()) == dot.row.stage.as_deref());
                     (dot.draw(&scale, longest, &short_names, stage, i == 0))
@@ -51,17 +48,12 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
         (stage_note(&points))
         p #roofline-item.item aria-live="polite" { "Point at a dot, or go from dot to dot with the arrow keys, to read its kernel; Enter shows it in the timeline." }
         ul.legend { @for name in families { li { i class={ "f-" (class::css(name)) } {} (name) } } }
-        p.hint { (hints(analysis, &roofs, dots.len())) }
+        p.hint { (hints(analysis, &roofs, dots.len())) (cache_roofs::hint(analysis)) }
         details {
             summary { "The dots as a table" }
             (table(&dots, &short_names).html())
         }
     }
-}
-
-/// Formats a coordinate.
-fn at(value: f64) -> String {
-    format!("{value:.1}")
 }
 
 /// A measured kernel and launch shape.
@@ -70,6 +62,16 @@ struct Dot<'a> {
     intensity: f64,
     flops_per_s: f64,
     ns: i64,
+}
+
+/// Makes axes that hold the dots, the roofs and the caches.
+fn scale(analysis: &Analysis, dots: &[Dot<'_>], roofs: &Roofs) -> Scale {
+    let bandwidth = roofs.bandwidth.as_ref().map(|b| b.0);
+    let ridges = roofs.peaks.iter().filter_map(|p| Some(p.1 / bandwidth?));
+    let caches = cache_roofs::intensities(analysis);
+    let xs = dots.iter().map(|d| d.intensity).chain(ridges).chain(caches);
+    let ys = dots.iter().map(|d| d.flops_per_s);
+    Scale::around(xs, ys.chain(roofs.peaks.iter().map(|p| p.1)))
 }
 
 /// Selects the rows with work and traffic, the longest first so that small dots are drawn on top.
@@ -231,54 +233,7 @@ fn facts(device: &DeviceInfo) -> Result<&'static GpuFacts, UnknownGpu> {
     lookup(name, capability, device.memory_bytes)
 }
 
-/// Two logarithmic axes, each from a power of ten to a power of ten.
-struct Scale {
-    x: (f64, f64),
-    y: (f64, f64),
-}
-
-impl Scale {
-    fn of(dots: &[Dot<'_>], roofs: &Roofs) -> Self {
-        let around = |values: &mut dyn Iterator<Item = f64>| {
-            let (low, high) = values.fold((f64::MAX, f64::MIN_POSITIVE), |(l, h), v| (l.min(v), h.max(v)));
-            (
-                10f64.powf(low.log10().floor()),
-                10f64.powf((high * 1.2).log10().ceil()),
-            )
-        };
-        let bandwidth = roofs.bandwidth.as_ref().map(|b| b.0);
-        let ridges = roofs.peaks.iter().filter_map(|p| Some(p.1 / bandwidth?));
-        let xs = dots.iter().map(|d| d.intensity).chain(ridges);
-        let ys = dots
-            .iter()
-            .map(|d| d.flops_per_s)
-            .chain(roofs.peaks.iter().map(|p| p.1));
-        Self {
-            x: around(&mut xs.into_iter()),
-            y: around(&mut ys.into_iter()),
-        }
-    }
-
-    fn at(&self, x: f64, y: f64) -> (f64, f64) {
-        let part = |v: f64, (low, high): (f64, f64)| (v / low).log10() / (high / low).log10();
-        (
-            PLOT.0 + (PLOT.2 - PLOT.0) * part(x, self.x),
-            PLOT.3 - (PLOT.3 - PLOT.1) * part(y, self.y).clamp(0.0, 1.0),
-        )
-    }
-
-    fn decades((low, high): (f64, f64)) -> Vec<f64> {
-        let (from, to) = (low.log10().round() as i32, high.log10().round() as i32);
-        // At most 12 lines per axis.
-        let step = ((to - from) / 12 + 1).max(1);
-        (from..=to)
-            .step_by(step as usize)
-            .map(|e| 10f64.powi(e))
-            .collect()
-    }
-}
-
-fn axes(scale: &Scale) -> Markup {
+fn axes(scale: &Scale, traffic: &str) -> Markup {
     let middle = at((PLOT.1 + PLOT.3) / 2.0);
     html! {
         @for x in Scale::decades(scale.x) {
@@ -291,7 +246,7 @@ fn axes(scale: &Scale) -> Markup {
             line.grid x1=(PLOT.0) y1=(at(py)) x2=(PLOT.2) y2=(at(py)) {}
             text x=(PLOT.0 - 6.0) y=(at(py + 4.0)) text-anchor="end" { (tick(y)) }
         }
-        text x=(at((PLOT.0 + PLOT.2) / 2.0)) y=(at(PLOT.3 + 38.0)) text-anchor="middle" { "FLOP per byte of DRAM traffic" }
+        text x=(at((PLOT.0 + PLOT.2) / 2.0)) y=(at(PLOT.3 + 38.0)) text-anchor="middle" { "FLOP per byte of " (traffic) " traffic" }
         text x="14" y=(middle) text-anchor="middle" transform={ "rotate(-90 14 " (middle) ")" } { "FLOP/s" }
     }
 }

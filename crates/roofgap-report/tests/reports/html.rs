@@ -28,6 +28,18 @@ fn a_real_capture_is_small_and_complete() {
 }
 
 #[test]
+fn findings_come_first_with_their_evidence_drawn() {
+    let page = page(&fixture(&["h200/dsocr2.sqlite.gz"]));
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
+    assert!(at("id=\"findings\"") < at("id=\"stages\""));
+    assert!(at("savings overlap") < at("class=\"findings\""));
+    assert!(page.contains("24 operations in the middle of the longest instance: "));
+    assert!(page.contains("<b>Do: </b>"));
+    let flame = &page[at("class=\"flame\"")..];
+    assert!(flame.contains("LLM@decode_step"));
+}
+
+#[test]
 fn the_policy_allows_this_script_only() {
     let page = page(&made(PLAIN));
     let (_, script) = page.split_once("<script>(").unwrap();
