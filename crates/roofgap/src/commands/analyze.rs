@@ -42,7 +42,9 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     match args.format {
         Format::Text => {
             printer.text(&text::render(&loaded.analysis, look))?;
-            page.map_or(Ok(()), |page| printer.page(&page))?;
+            if let Some(page) = &page {
+                printer.page(page)?;
+            }
         }
         Format::Json => printer.document(&json::pretty(&loaded.analysis))?,
     }
