@@ -264,7 +264,7 @@ impl<'a> Builder<'a> {
             Key::Operator(name) => names.get(name).to_owned(),
             Key::Operation(name) => {
                 let name = names.get(name);
-                self.short_names.get(name).map_or(name, |short| *short).to_owned()
+                self.short_names.get(name).copied().unwrap_or(name).to_owned()
             }
             Key::NotRecorded => NOT_RECORDED.to_owned(),
         };

@@ -42,7 +42,7 @@ pub(crate) enum BrowserError {
 /// Opens a page. The browser outlives this process.
 pub(crate) fn open(page: &Path) -> Result<(), BrowserError> {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    if !cfg!(target_os = "macos") && !DISPLAYS.iter().any(|name| is_set(&name)) {
+    if !cfg!(target_os = "macos") && !DISPLAYS.iter().any(is_set) {
         return Err(BrowserError::NoDisplay);
     }
     let start = |source| BrowserError::Start {

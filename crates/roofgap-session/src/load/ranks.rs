@@ -20,7 +20,9 @@ use super::overrides::Overrides;
 const AT_ONCE: usize = 2;
 
 /// Extensions of captures that a folder is searched for. Other files in it are left alone.
-const CAPTURES: [&str; 8] = [
+const CAPTURES: [&str; 10] = [
+    ".csv",
+    ".csv.gz",
     ".json",
     ".json.gz",
     ".sqlite",
@@ -75,15 +77,31 @@ fn captures_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };
-    let is_capture = |path: &PathBuf| {
+    let has_known_name = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let known = CAPTURES.iter().any(|extension| name.ends_with(extension));
-        known && path.is_file() && (is_report(path) || detect(path).is_ok())
+        CAPTURES.iter().any(|extension| name.ends_with(extension))
     };
-    let mut files: Vec<PathBuf> = entries
+    let format = |path: PathBuf| {
+        let format = if is_report(&path) {
+            SourceFormat::NsysSqlite
+        } else {
+            detect(&path).ok()?
+        };
+        Some((path, format))
+    };
+    let mut found: Vec<(PathBuf, SourceFormat)> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(is_capture)
+        .filter(|path| has_known_name(path) && path.is_file())
+        .filter_map(format)
+        // Totals say less than a timeline and cannot be joined with one.
+        .filter(|(_, format)| *format != SourceFormat::KernelSummary)
         .collect();
+    // The pages of an ncu report may be beside it.
+    if found.iter().any(|(_, format)| *format == SourceFormat::NcuReport) {
+        let is_page = |format| matches!(format, SourceFormat::NcuRawPage | SourceFormat::NcuDetailsPage);
+        found.retain(|(_, format)| !is_page(*format));
+    }
+    let mut files: Vec<PathBuf> = found.into_iter().map(|(path, _)| path).collect();
     // The export of a report may be beside it.
     let all = files.clone();
     files.retain(|path| {

@@ -52,7 +52,9 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     match args.format {
         AnalysisFormat::Text => {
             printer.text(&text::render(&analysis, look))?;
-            page.map_or(Ok(()), |page| printer.page(&page))?;
+            if let Some(page) = &page {
+                printer.page(page)?;
+            }
         }
         AnalysisFormat::Json => printer.document(&json::pretty(&analysis))?,
         AnalysisFormat::Markdown => printer.document(&markdown::report(part))?,

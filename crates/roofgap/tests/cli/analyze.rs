@@ -257,3 +257,30 @@ fn ncu_input_alone_names_its_device_and_judges_its_kernels() {
         );
     }
 }
+
+#[test]
+fn exports_are_written_where_they_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let formats = ["speedscope", "folded", "prometheus", "otlp"];
+    let mut args = vec!["analyze".to_owned(), "fixtures/h200/llama4.sqlite.gz".to_owned()];
+    args.extend(formats.map(|format| format!("--{format}={}", file(format))));
+    ok(args);
+    let read = |name: &str| std::fs::read_to_string(file(name)).unwrap();
+    for name in ["speedscope", "otlp"] {
+        assert!(serde_json::from_str::<Value>(&read(name)).is_ok(), "{name}");
+    }
+    assert!(read("prometheus").contains("roofgap_stage_time_seconds{"));
+    assert!(read("folded").contains("decode_step;"));
+
+    // Totals have no stacks: an error, and no file.
+    let stacks = format!("--folded={}", file("absent"));
+    let run = run([
+        "analyze",
+        "fixtures/h200/llama4_cuda_gpu_kern_sum.csv.gz",
+        &stacks,
+    ]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("no stacks to write"), "{}", run.stderr);
+    assert!(!folder.path().join("absent").exists());
+}

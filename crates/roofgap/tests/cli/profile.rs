@@ -118,6 +118,13 @@ fn the_embedded_model_leaves_a_whole_bundle() {
     );
     assert!(run.stderr.contains("`roofgap demo`"), "{}", run.stderr);
 
+    // A page that is gone is written again.
+    let page = run_dir.join("report.html");
+    std::fs::remove_file(&page).unwrap();
+    let open = ok(["open", "--no-browser", run_dir.to_str().unwrap()]);
+    assert_eq!(open.stdout, format!("{}\n", page.display()));
+    assert!(page.is_file());
+
     let session = json(run_dir.join("session.json"));
     assert_eq!(session["state"], "done");
     assert_eq!(session["exit_status"], 0);

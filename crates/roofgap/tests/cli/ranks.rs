@@ -1,6 +1,6 @@
 //! Several ranks of a job as one analysis.
 
-use crate::support::{ok, run};
+use crate::support::{fixture, ok, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -181,4 +181,28 @@ fn timelines_that_are_no_ranks_are_refused() {
             .stderr
             .contains("c.json: neither the capture nor its file name tells its rank")
     );
+}
+
+#[test]
+fn a_folder_has_a_timeline_and_its_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = [
+        ("h200/llama4.sqlite.gz", "timeline.sqlite.gz"),
+        ("ncu/llama4_light_raw_base.csv.gz", "counters.csv.gz"),
+        // Totals of the same timeline, which are left out.
+        ("h200/llama4_cuda_gpu_kern_sum.csv.gz", "kernels.csv.gz"),
+    ];
+    for (from, to) in names {
+        std::fs::copy(fixture(from), folder.path().join(to)).unwrap();
+    }
+    let analysis = analysis(&[folder.path().to_str().unwrap()]);
+    let mut sources: Vec<&str> = analysis["sources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|source| source["format"].as_str().unwrap())
+        .collect();
+    sources.sort_unstable();
+    assert_eq!(sources, ["ncu-raw-csv", "nsys-sqlite"]);
+    assert!(!analysis["counters"].as_array().unwrap().is_empty());
 }
