@@ -9,6 +9,7 @@ mod broken;
 mod hostile;
 mod inputs;
 mod meta;
+mod native_ranks;
 #[cfg(feature = "embedded")]
 mod profile;
 mod ranks;
