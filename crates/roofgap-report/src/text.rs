@@ -56,7 +56,7 @@ const RANKS: usize = 64;
 /// Renders an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
     let mut out = String::new();
-    let sections: [fn(&Analysis, TextOptions, &mut String); 14] = [
+    let sections: [fn(&Analysis, TextOptions, &mut String); 15] = [
         head,
         ranks,
         stages,
@@ -429,7 +429,7 @@ fn by_layer(analysis: &Analysis, options: TextOptions, out: &mut String) {
         });
         count <= options.kernels
     });
-    out.push_str(&table.text());
+    out.push_str(&table.text(options.screen()));
     more(all, table.rows.len(), out);
     if let Some(why) = layers::unnamed(analysis) {
         let _ = writeln!(out, "{}", plain(why));

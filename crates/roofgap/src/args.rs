@@ -68,7 +68,7 @@ pub(crate) enum Command {
     Report(Report),
     /// Compare two runs or captures; with --fail-on, a gate for CI
     Compare(Compare),
-    /// List, show, prune or scrub runs
+    /// List, show, merge, prune or scrub runs
     #[command(subcommand)]
     Runs(Runs),
     /// Check tools, versions, driver, permissions and disk space, and say how to fix each problem
@@ -454,6 +454,20 @@ pub(crate) enum Runs {
     Show(OneRun),
     /// List every file of a run with its size and SHA-256
     Artifacts(OneRun),
+    /// Merge the runs of several nodes of one job into one run, and write its reports
+    Merge {
+        /// Runs: ids, unique prefixes of ids, or folders
+        #[arg(required = true, value_name = "RUN")]
+        runs: Vec<String>,
+        /// Folder of the merged run
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        #[command(flatten)]
+        base: Base,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
     /// Compress older runs and delete files of large ones that can be regenerated
     Prune {
         /// Print what would be done and how much space it would free

@@ -5,14 +5,15 @@ use crate::args::{AnalysisFormat, Analyze};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::reading::with_bar;
-use roofgap_analyze::About;
+use roofgap_analyze::{About, RankInfo};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
+use roofgap_report::chrome::{self, RankPlace};
 use roofgap_report::parquet::{self, Partition};
-use roofgap_report::{Bundle, chrome, json, markdown, speedscope, stacks, telemetry, text};
+use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text};
 use roofgap_session::exit::Exit;
-use roofgap_session::load::{Exporter, Loaded, Overrides, is_report, load};
+use roofgap_session::load::{Exporter, LoadError, Loaded, Overrides, is_report, load};
 use roofgap_session::run_dir::Layout;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -146,7 +147,10 @@ fn export(
     printer: &Printer,
 ) -> Result<(), Failure> {
     if let Some(path) = &args.perfetto {
-        chrome::save(bundle(loaded), path)?;
+        match &loaded.analysis.job {
+            Some(job) => save_ranks(path, job.shown_rank, loaded, overrides, exporter)?,
+            None => chrome::save(bundle(loaded), path)?,
+        }
         printer.progress(&format_args!("wrote {}", path.display()));
     }
     if let Some(path) = &args.speedscope {
@@ -186,18 +190,16 @@ fn export(
     };
     save(loaded, job.shown_rank)?;
     // One after the other, because only the trace of the shown rank is in memory.
-    let own = Overrides {
-        rank: None,
-        ..overrides.clone()
-    };
     for rank in loaded
         .analysis
         .ranks
         .iter()
         .filter(|rank| rank.rank != job.shown_rank)
     {
-        let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
-        save(&load(&files, &own, exporter)?, rank.rank)?;
+        save(
+            &load_rank(rank, &loaded.analysis.ranks, overrides, exporter)?,
+            rank.rank,
+        )?;
     }
     Ok(())
 }
@@ -209,6 +211,65 @@ fn write_text(path: &Path, text: &str, printer: &Printer) -> Result<(), Failure>
     })?;
     printer.progress(&format_args!("wrote {}", path.display()));
     Ok(())
+}
+
+/// Loads one rank of a job by itself, or out of a file that holds several.
+fn load_rank(
+    rank: &RankInfo,
+    ranks: &[RankInfo],
+    overrides: &Overrides,
+    exporter: &Exporter,
+) -> Result<Loaded, LoadError> {
+    let same_files = |other: &RankInfo| other.rank != rank.rank && other.sources == rank.sources;
+    let own = Overrides {
+        rank: ranks.iter().any(same_files).then_some(rank.rank),
+        ..overrides.clone()
+    };
+    let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
+    load(&files, &own, exporter)
+}
+
+/// Writes the timelines of all ranks of a job, in one clock where it is known.
+fn save_ranks(
+    path: &Path,
+    shown_rank: u32,
+    loaded: &Loaded,
+    overrides: &Overrides,
+    exporter: &Exporter,
+) -> Result<(), Failure> {
+    let ranks = &loaded.analysis.ranks;
+    let offset = |rank: &RankInfo| rank.clock_offset_ns.unwrap_or(0);
+    let begin = |rank: &RankInfo| Some(rank.activity.as_ref()?.begin_ns - offset(rank));
+    // Without clocks in common, every rank begins with its first operation.
+    let aligned = ranks.iter().all(|rank| rank.clock_offset_ns.is_some());
+    let first = ranks.iter().filter_map(begin).min().unwrap_or(0);
+    let places: Vec<RankPlace> = ranks
+        .iter()
+        .map(|rank| RankPlace {
+            rank: rank.rank,
+            begin: if aligned { first } else { begin(rank).unwrap_or(0) } + offset(rank),
+        })
+        .collect();
+    let mut failed = None;
+    let written = chrome::save_ranks(path, &places, |number, write| {
+        if number == shown_rank {
+            return write(bundle(loaded));
+        }
+        let Some(rank) = ranks.iter().find(|rank| rank.rank == number) else {
+            return Ok(());
+        };
+        match load_rank(rank, ranks, overrides, exporter) {
+            Ok(own) => write(bundle(&own)),
+            Err(error) => {
+                failed = Some(error);
+                Err(std::io::Error::other("a rank is not readable"))
+            }
+        }
+    });
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(written?),
+    }
 }
 
 /// Names a Parquet partition after the first input, without its extensions, in characters that are safe in a path.

@@ -2,15 +2,17 @@
 
 use super::answer;
 use super::signals::cancel_on_signal;
-use crate::args::{Format, OneRun, Runs};
+use crate::args::{Base, Format, OneRun, Runs};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_session::config::compose;
 use roofgap_session::exit::Exit;
+use roofgap_session::run::write_reports_with;
 use roofgap_session::runs::scrub::HostFacts;
 use roofgap_session::runs::{
-    PruneProps, ScrubProps, artifacts, execute, list, plan, resolve, scrub, show, text,
+    PruneProps, ScrubProps, artifacts, execute, list, merge, plan, resolve, scrub, show, text,
 };
+use std::path::Path;
 
 pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
     let screen = printer.screen();
@@ -31,6 +33,12 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
             let files = artifacts(&resolve(&base.dir, &run)?)?;
             answer(&files, |files| text::artifacts(files, screen), format, printer)?;
         }
+        Runs::Merge {
+            runs,
+            out,
+            base,
+            format,
+        } => return merge_runs(&runs, &out, &base, format, printer),
         Runs::Prune {
             dry_run,
             dir,
@@ -64,6 +72,27 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
         }
     }
     Ok(Exit::Done)
+}
+
+fn merge_runs(
+    runs: &[String],
+    out: &Path,
+    base: &Base,
+    format: Format,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let runs = runs.iter().map(|run| resolve(&base.dir, run));
+    let outcome = merge(&runs.collect::<Result<Vec<_>, _>>()?, out)?;
+    let rendered = write_reports_with(out, &[])?;
+    for why in &rendered.unreadable {
+        printer.warning(why);
+    }
+    answer(&outcome, text::merged, format, printer)?;
+    Ok(if rendered.unreadable.is_empty() {
+        outcome.exit()
+    } else {
+        Exit::Partial
+    })
 }
 
 fn prune(props: &PruneProps, dry_run: bool, format: Format, printer: &Printer) -> Result<Exit, Failure> {

@@ -10,6 +10,7 @@ mod examples;
 mod hostile;
 mod inputs;
 mod meta;
+mod native_ranks;
 mod open;
 #[cfg(feature = "embedded")]
 mod profile;
