@@ -272,7 +272,8 @@ mod tests {
                 windows.push(Window {
                     armed,
                     from: ms(at + 200),
-                    to: ms(end),
+                    // The token at its end is the first of the next window.
+                    to: ms(end - 1),
                 });
                 while at < end {
                     parts.push(ms(at));

@@ -76,7 +76,7 @@ pub(in crate::findings) fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Fin
         None => "more memory for the KV cache, or a smaller number format in it",
     };
     let bound = stage.elapsed_ns() as f64 * share;
-    let draft = FindingBuilder::new("kv-cache-full", stage, bound as i64)
+    let draft = FindingBuilder::new("kv-cache-full", stage, bound.round() as i64)
         .with("evictions", evicted)
         .with_number("requests_waiting", waiting)
         .with_number("requests_running", running);
