@@ -7,7 +7,7 @@ use roofgap_analyze::{
 };
 
 /// Explains the columns of the table of ranks.
-pub(crate) const RANKS: &str = "Hidden and exposed are of the communication kernels; idle time is that between the GPU operations of the \
+pub(crate) const RANKS: &str = "Hidden and exposed are of the communication; idle time is that between the GPU operations of the \
      stages, by cause. Waited is exposed time in collectives before their last rank arrived; waited for is the time of the others \
      (their median) before this rank arrived. Both are of collectives that could be matched, among the ranks given.";
 

@@ -170,7 +170,7 @@ fn text_has_ranks_collectives_and_stragglers() {
         ["0", "1", "–", "7", "sequence", "7.0 kB", "0.600", "0.500", "–"]
     );
     assert_eq!(cells("all  "), ["all", "decode", "1.25", "–"]);
-    assert_eq!(cells("1    decode"), ["1", "decode", "1.50", "–"]);
+    assert_eq!(cells("1     decode"), ["1", "decode", "1.50", "–"]);
     assert!(text.contains("1 of 3 ranks were not given: 2"), "{text}");
 }
 
