@@ -29,11 +29,10 @@ struct Layers {
 impl Layers {
     fn number(&mut self, name: String) -> u32 {
         let next = self.names.len() as u32;
-        let number = *self.numbers.entry(name).or_insert_with_key(|name| {
+        *self.numbers.entry(name).or_insert_with_key(|name| {
             self.names.push(name.clone());
             next
-        });
-        number
+        })
     }
 
     /// Returns the layer of a module inside `around`, the names of instances around it, innermost last.
@@ -238,10 +237,13 @@ fn close(open: &mut Vec<(&Range, Place)>, thread: roofgap_trace::ThreadId, at: N
     }
 }
 
+/// Stage and kind of layers; `None` for what has no layer.
+type Kind = (usize, Option<String>);
+
 /// Joins the layers of one kind into rows: by stage, then by time, what has no layer last. A stage without any layer has no rows.
 fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers) -> Vec<LayerRow> {
     let mut totals: FxHashMap<usize, (Ns, bool)> = FxHashMap::default();
-    let mut kinds: FxHashMap<(usize, Option<String>), Vec<(&str, Sum)>> = FxHashMap::default();
+    let mut kinds: FxHashMap<Kind, Vec<(&str, Sum)>> = FxHashMap::default();
     for ((stage, layer), sum) in sums {
         let total = totals.entry(stage).or_default();
         total.0 += sum.kernel_ns;
