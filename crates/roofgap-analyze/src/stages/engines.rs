@@ -252,34 +252,39 @@ fn vllm_phase(text: &str) -> Option<(Scheduled, &str)> {
     let (requests, rest) = text.split_once('(')?;
     let (inside, rest) = rest.split_once(')')?;
     let mut phase = Scheduled {
-        requests: Some(requests.parse().ok()?),
+        requests: Some(quantity(requests)?),
         ..Scheduled::default()
     };
     if inside.starts_with("sq") {
         for (key, value) in lettered(inside)? {
             match key {
-                "sq" => phase.tokens = Some(value),
-                "sk" => phase.sequence_tokens = Some(value),
-                "sqsk" => phase.query_key_pairs = Some(value),
+                "sq" => phase.tokens = Some(quantity(value)?),
+                "sk" => phase.sequence_tokens = Some(quantity(value)?),
+                "sqsk" => phase.query_key_pairs = Some(value.parse().ok()?),
                 _ => {}
             }
         }
     } else {
         let tokens = inside.split('_').next()?;
-        phase.tokens = Some(tokens.parse().ok()?);
+        phase.tokens = Some(quantity(tokens)?);
     }
     Some((phase, rest))
 }
 
-/// Splits `sq32sk55086` into its names and numbers.
-fn lettered(mut text: &str) -> Option<Vec<(&str, u64)>> {
+/// Reads a number of requests or tokens. Larger numbers than any engine schedules are refused, so that no sum over steps overflows.
+fn quantity(text: &str) -> Option<u64> {
+    text.parse::<u32>().ok().map(u64::from)
+}
+
+/// Splits `sq32sk55086` into its names and digits.
+fn lettered(mut text: &str) -> Option<Vec<(&str, &str)>> {
     let mut fields = Vec::new();
     while !text.is_empty() {
         let digits = text.find(|c: char| c.is_ascii_digit())?;
         let (key, rest) = text.split_at(digits);
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let (value, rest) = rest.split_at(end);
-        fields.push((key, value.parse().ok()?));
+        fields.push((key, value));
         text = rest;
     }
     Some(fields)
@@ -290,19 +295,19 @@ fn sglang(name: &str) -> Option<(Scheduled, Scheduled)> {
     let inside = name.strip_prefix("step[")?.strip_suffix(']')?;
     let mut words = inside.split_ascii_whitespace();
     let mode = words.next()?;
-    let field = |key: &str| {
+    let text = |key: &str| {
         let mut fields = inside
             .split_ascii_whitespace()
             .filter_map(|word| word.split_once('='));
-        let value = fields.find(|(name, _)| *name == key)?.1;
-        value.parse::<u64>().ok()
+        fields.find(|(name, _)| *name == key).map(|(_, value)| value)
     };
+    let field = |key: &str| quantity(text(key)?);
     let batch = field("raw_bs").or_else(|| field("bs"))?;
     let phase = |requests: Option<u64>, tokens: Option<u64>, prefix: &str| Scheduled {
         requests,
         tokens: field(&format!("{prefix}_sq")).or(tokens),
         sequence_tokens: field(&format!("{prefix}_sk")),
-        query_key_pairs: field(&format!("{prefix}_sqsk")),
+        query_key_pairs: text(&format!("{prefix}_sqsk")).and_then(|pairs| pairs.parse().ok()),
     };
     Some(match mode {
         "EXTEND" | "SPLIT_PREFILL" | "DLLM_EXTEND" => {
@@ -341,7 +346,7 @@ fn tensorrt_llm(name: &str) -> Option<(Scheduled, Scheduled)> {
     let (mut context, mut generation) = (Scheduled::default(), Scheduled::default());
     for count in counts.split(',') {
         let (value, unit) = count.trim().split_once(' ')?;
-        let value = Some(value.parse::<u64>().ok()?);
+        let value = Some(quantity(value)?);
         match unit.trim() {
             "ctx reqs" => context.requests = value,
             "ctx tokens" => context.tokens = value,
@@ -451,6 +456,23 @@ mod tests {
             (Some(1), None, Some(3), None)
         );
         assert_eq!(EngineStep::parse("[Executor] _forward_step_inter_pp"), None);
+    }
+
+    #[test]
+    fn numbers_that_no_engine_schedules_are_no_step() {
+        for name in [
+            "execute_context_1(18446744073709551615)_generation_1(1)",
+            "execute_context_4294967296(1)_generation_1(1)",
+            "execute_8_context_0(sq0sk0sqsq0sqsk0)_generation_1(sq4294967296sk1sqsq1sqsk1)",
+            "step[DECODE bs=18446744073709551615]",
+            "[Executor] _forward_step 1: 1 ctx reqs, 18446744073709551615 ctx tokens, 3 gen reqs",
+        ] {
+            assert_eq!(EngineStep::parse(name), None, "{name}");
+        }
+        // Pairs of tokens are not counts: a prompt of a million tokens has 10^12.
+        let long = "execute_1000000_context_1(sq1000000sk1000000sqsq1000000000000sqsk1000000000000)_generation_0(sq0sk0sqsq0sqsk0)";
+        let step = EngineStep::parse(long).unwrap();
+        assert_eq!(step.context.query_key_pairs, Some(1_000_000_000_000));
     }
 
     #[test]
