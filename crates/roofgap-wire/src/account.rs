@@ -258,8 +258,8 @@ pub enum AccountError {
         /// Schema in the text.
         found: String,
     },
-    /// A time is negative or longer than a century.
-    #[error("{ns} ns of `{name}` is not a duration")]
+    /// A time is negative, longer than a century, or in another century.
+    #[error("{ns} ns is no possible time of `{name}`")]
     Time {
         /// Stage, note or operator.
         name: String,
@@ -282,6 +282,15 @@ impl Account {
             return Err(AccountError::Schema {
                 found: account.schema,
             });
+        }
+        let moments = account.requests.iter().flat_map(RequestStats::moments);
+        for (name, ns) in moments {
+            if !(0..=MOST_NS).contains(&ns) {
+                return Err(AccountError::Time {
+                    name: name.to_owned(),
+                    ns,
+                });
+            }
         }
         // The sum is checked too, so that no total of them can overflow.
         let mut total = 0i64;
@@ -353,6 +362,31 @@ mod tests {
     fn another_schema_is_rejected() {
         let error = Account::from_json(br#"{"schema": "roofgap.workload/9"}"#).unwrap_err();
         assert!(matches!(error, AccountError::Schema { found } if found.ends_with("/9")));
+    }
+
+    #[test]
+    fn requests_at_times_that_cannot_be_are_rejected() {
+        let requests = |start: i64, [due, first, last]: [i64; 3]| {
+            let each = format!(r#"[{{"start_ns": {due}, "first_ns": {first}, "last_ns": {last}}}]"#);
+            let text = format!(
+                r#"{{"schema": "roofgap.workload/1", "requests": {{"start_unix_ns": {start}, "each": {each}}}}}"#
+            );
+            Account::from_json(text.as_bytes())
+        };
+        let now = 1_790_000_000_000_000_000;
+        assert!(requests(now, [5, 10, 10]).is_ok());
+        for (start, times) in [
+            (i64::MAX, [5, 10, 20]),
+            (-1, [5, 10, 20]),
+            (now, [-1, 10, 20]),
+            (now, [i64::MIN, 10, i64::MAX]),
+            (now, [5, 4, 20]),
+            (now, [5, 10, 9]),
+            (now, [5, 10, i64::MAX]),
+        ] {
+            let error = requests(start, times).unwrap_err();
+            assert!(matches!(error, AccountError::Time { .. }), "{error}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use roofgap_trace::Ns;
 use roofgap_trace::account::RequestTimes;
 
 /// Largest step of the wall clock during the window that leaves the join meaningful, ns.
-const MOST_CLOCK_CHANGE: i64 = 1_000_000;
+const MOST_CLOCK_CHANGE: u64 = 1_000_000;
 
 /// Reason why requests cannot be joined with steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +34,7 @@ pub(super) fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLate
     }
     if requests
         .clock_change_ns
-        .is_some_and(|change| change.abs() > MOST_CLOCK_CHANGE)
+        .is_some_and(|change| change.unsigned_abs() > MOST_CLOCK_CHANGE)
     {
         return Err(NotJoined::ClockSet);
     }
@@ -123,16 +123,19 @@ impl EngineTime {
     /// Splits the time to first token. The step that generated the token is the last one that read prompts and ended before the token
     /// arrived; a prompt longer than its tokens was read by the steps before it too.
     fn ttft(&self, times: &RequestTimes, origin: Ns) -> Option<Ttft> {
-        let (start, first) = (origin + times.start_ns, origin + times.first_ns);
+        let (start, first) = (
+            origin.checked_add(times.start_ns)?,
+            origin.checked_add(times.first_ns)?,
+        );
         let after = self.reading.partition_point(|step| step.time().1 <= first);
         let mut own: Vec<&Step> = Vec::new();
-        let mut tokens = 0;
+        let mut tokens = 0u64;
         for step in self.reading.get(..after)?.iter().rev() {
             if step.time().0 < start {
                 break;
             }
             own.push(step);
-            tokens += step.scheduled.context.tokens.unwrap_or(u64::MAX / 2);
+            tokens = tokens.saturating_add(step.scheduled.context.tokens.unwrap_or(u64::MAX));
             if tokens >= times.prompt_tokens.unwrap_or(0) {
                 break;
             }
@@ -161,14 +164,11 @@ impl EngineTime {
 
 /// Splits the mean time per token after the first: in steps that generate, waiting for prefill steps, and the rest.
 fn token_time(steps: &[Step], requests: &RequestStats) -> Vec<LatencyPart> {
-    let (mut time, mut tokens) = (0i64, 0i64);
+    let (mut time, mut tokens) = (0i128, 0i128);
     for each in &requests.each {
-        let count = each
-            .output_tokens
-            .and_then(|count| i64::try_from(count).ok())
-            .unwrap_or(0);
+        let count = i128::from(each.output_tokens.unwrap_or(0));
         if count > 1 {
-            time += each.last_ns - each.first_ns;
+            time += i128::from(each.last_ns) - i128::from(each.first_ns);
             tokens += count - 1;
         }
     }
@@ -181,22 +181,20 @@ fn token_time(steps: &[Step], requests: &RequestStats) -> Vec<LatencyPart> {
         .filter(|step| (from..=to).contains(&step.time().0))
         .copied()
         .collect();
-    let generating = inside
-        .iter()
-        .filter_map(|step| Some((step, i64::try_from(step.generating()?).ok()?)));
-    let (mut in_steps, mut generated) = (0i64, 0i64);
-    for (step, count) in generating {
-        in_steps += (step.time().1 - step.time().0).saturating_mul(count);
+    let (mut in_steps, mut generated) = (0i128, 0i128);
+    for step in &inside {
+        let count = i128::from(step.generating().unwrap_or(0));
+        in_steps += i128::from(step.time().1 - step.time().0) * count;
         generated += count;
     }
     if tokens == 0 || generated == 0 {
         return Vec::new();
     }
-    let stalled = stalls::find(&inside).request_ns / generated;
+    let stalled = i128::from(stalls::find(&inside).request_ns) / generated;
     let (mean, own) = (time / tokens, in_steps / generated);
-    let part = |name: &str, mean_ns: i64| LatencyPart {
+    let part = |name: &str, mean_ns: i128| LatencyPart {
         part: name.to_owned(),
-        mean_ns,
+        mean_ns: mean_ns as i64,
         p50_ns: None,
         p90_ns: None,
     };
@@ -290,6 +288,21 @@ mod tests {
             ..requests(12, 50, 100)
         };
         assert_eq!(join(&steps(), &set), Err(NotJoined::ClockSet));
+    }
+
+    #[test]
+    fn impossible_numbers_of_an_account_do_not_overflow() {
+        let mut sent = requests(12, 85, u64::MAX);
+        sent.each[0].output_tokens = Some(u64::MAX);
+        sent.each.push(sent.each[0]);
+        let mut unknown = steps();
+        unknown[1].scheduled = EngineStep::parse("step[MIXED bs=3]").unwrap();
+        unknown[3].scheduled = unknown[1].scheduled;
+        assert_eq!(join(&unknown, &sent).unwrap().joined, 2);
+        sent.start_unix_ns = i64::MAX;
+        assert_eq!(join(&unknown, &sent), Err(NotJoined::OtherTime));
+        sent.clock_change_ns = Some(i64::MIN);
+        assert_eq!(join(&unknown, &sent), Err(NotJoined::ClockSet));
     }
 
     #[test]

@@ -137,6 +137,27 @@ impl RequestStats {
         let lists = [("ttft", self.ttft_ns), ("itl", self.itl_ns), ("e2e", self.e2e_ns)];
         let each = lists.into_iter().filter_map(|(name, list)| Some((name, list?)));
         let each = each.flat_map(|(name, p)| [p.mean, p.p50, p.p90, p.p99, p.max].map(|ns| (name, ns)));
-        each.chain([("window", self.window_ns)])
+        let requests = self.each.iter().flat_map(|times| {
+            [
+                (
+                    "time to first token",
+                    times.first_ns.saturating_sub(times.start_ns),
+                ),
+                (
+                    "time after the first token",
+                    times.last_ns.saturating_sub(times.first_ns),
+                ),
+            ]
+        });
+        each.chain([("window", self.window_ns)]).chain(requests)
+    }
+
+    /// Iterates over all moments with a name.
+    pub(super) fn moments(&self) -> impl Iterator<Item = (&str, i64)> {
+        let due = self
+            .each
+            .iter()
+            .map(|times| ("start of a request", times.start_ns));
+        std::iter::once(("start of the window", self.start_unix_ns)).chain(due)
     }
 }
