@@ -4,7 +4,7 @@
 
 use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, StageLimit, analyze, verdict};
 use roofgap_trace::SourceFormat;
-use roofgap_trace::account::{RequestStats, RequestTimes};
+use roofgap_trace::account::{Account, EngineFacts, RequestStats, RequestTimes};
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -361,7 +361,7 @@ fn the_steps_together_have_every_token_and_the_time_between_them() {
     );
     let rate = serving.generation_tokens_per_s.unwrap();
     assert!((rate - 368e9 / serving.span_ns as f64).abs() < 1e-6);
-    assert_eq!((serving.replicas, serving.latency.as_ref()), (1, None));
+    assert_eq!((serving.replicas, serving.latency.as_ref()), (Some(1), None));
 }
 
 #[test]
@@ -397,4 +397,57 @@ fn requests_are_joined_with_steps_of_the_same_clock_only() {
     assert_eq!(means[0], end);
     assert_eq!(means[1..].iter().sum::<i64>(), end);
     assert!(means[3] > 0 && native.reasons.iter().all(|reason| reason.about != path));
+}
+
+/// Two processes with the same steps, of which the second was recorded for one step less.
+#[test]
+fn copies_of_the_model_in_several_processes_are_not_guessed() {
+    let names = [
+        "execute_context_1(100)_generation_0(0)",
+        "execute_context_0(0)_generation_4(4)",
+        "execute_context_0(0)_generation_4(4)",
+    ];
+    let rates = |recorded: [usize; 2], data: Option<u64>| {
+        let mut events = Vec::new();
+        for (process, recorded) in recorded.into_iter().enumerate() {
+            for (name, at) in names.iter().zip(1..).skip(names.len() - recorded) {
+                let own = event("user_annotation", name, 10, at * 100, 90, "");
+                events.push(own.replace(r#""pid": 1"#, &format!(r#""pid": {}"#, process + 1)));
+            }
+        }
+        let engine = data.map(|copies| EngineFacts {
+            name: Some("vLLM".to_owned()),
+            parallelism: Some([("data".to_owned(), copies)].into()),
+            ..EngineFacts::default()
+        });
+        let options = Options {
+            account: Some(Account {
+                engine,
+                ..Account::default()
+            }),
+            ..Options::default()
+        };
+        analyze(&kineto(&events), &options).analysis
+    };
+    let about = About::Other("serving.generation_tokens_per_s".into());
+    for recorded in [[3, 3], [3, 2]] {
+        let unknown = rates(recorded, None);
+        let serving = unknown.serving.as_ref().unwrap();
+        assert_eq!((serving.replicas, serving.generation_tokens_per_s), (None, None));
+        assert!(
+            unknown
+                .reason(&about)
+                .unwrap()
+                .starts_with("2 processes ran steps")
+        );
+    }
+    let rate = |data: u64| rates([3, 3], Some(data)).serving.unwrap();
+    assert_eq!((rate(1).replicas, rate(2).replicas), (Some(1), Some(2)));
+    let (one, two) = (
+        rate(1).generation_tokens_per_s.unwrap(),
+        rate(2).generation_tokens_per_s.unwrap(),
+    );
+    assert!((two / one - 2.0).abs() < 1e-9);
+    assert!((one - 8e9 / 290_000.0).abs() < 1e-3, "{one}");
+    assert_eq!(rates([3, 0], None).serving.unwrap().replicas, Some(1));
 }

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 pub struct Serving {
     /// Time from the start of the first step to the end of the last, ns: time between steps is part of it.
     pub span_ns: i64,
-    /// Number of copies of the model whose rates are added.
-    pub replicas: u64,
-    /// Prompt tokens per second of `span_ns`; `None` where the names of the steps do not give them, or where steps are missing.
+    /// Number of copies of the model whose rates are added; `None` where several processes ran steps and the engine did not state
+    /// it.
+    pub replicas: Option<u64>,
+    /// Prompt tokens per second of `span_ns`; `None` where the names of the steps do not give them, where steps are missing or where
+    /// `replicas` is unknown.
     pub context_tokens_per_s: Option<f64>,
     /// Generated tokens per second of `span_ns`, without the first token of each request, which a step with prompts generates.
     pub generation_tokens_per_s: Option<f64>,

@@ -17,6 +17,8 @@ pub(super) enum NotJoined {
     OtherClock,
     #[error("the engine ran several copies of the model, and nothing tells which one served a request")]
     SeveralReplicas,
+    #[error("several processes ran steps, and nothing tells whether they share one copy of the model")]
+    ReplicasUnknown,
     #[error("the account of the load has no times of single requests")]
     NoTimes,
     #[error("the wall clock was set while the load ran")]

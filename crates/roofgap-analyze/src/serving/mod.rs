@@ -33,14 +33,17 @@ pub(crate) fn measure(
         reasons.push(Reason::new(About::Other(path.to_owned()), why));
     };
     let main = steps.main();
+    let replicas = steps.replicas(replicas);
     let stalls = stalls::find(&main);
     let latency = requests.map(|requests| {
         let native = |source: &roofgap_trace::Source| source.format == SourceFormat::Native;
         if !trace.sources.iter().any(native) {
             return Err(latency::NotJoined::OtherClock);
         }
-        if steps.replicas(replicas) > 1 {
-            return Err(latency::NotJoined::SeveralReplicas);
+        match replicas {
+            Some(1) => {}
+            Some(_) => return Err(latency::NotJoined::SeveralReplicas),
+            None => return Err(latency::NotJoined::ReplicasUnknown),
         }
         latency::join(&main, requests)
     });
@@ -54,14 +57,19 @@ pub(crate) fn measure(
     };
     let complete = (0..index.len()).all(|stage| index.all_of(stage).is_none());
     if !complete {
-        let why =
-            "only a part of the steps was recorded, so tokens per second of the whole span are not known";
+        let why = "only a part of the steps was recorded";
         missing("serving.generation_tokens_per_s", why.to_owned());
+    } else if replicas.is_none() {
+        let why = format!(
+            "{} processes ran steps, and nothing tells whether they share one copy of the model or have one each",
+            steps.processes()
+        );
+        missing("serving.generation_tokens_per_s", why);
     }
-    let rate = |tokens: fn(&Step) -> Option<u64>| complete.then(|| steps.rate(replicas, tokens)).flatten();
+    let rate = |tokens: fn(&Step) -> Option<u64>| steps.rate(replicas.filter(|_| complete)?, tokens);
     let serving = Serving {
         span_ns: steps::span_ns(&main),
-        replicas: steps.replicas(replicas),
+        replicas,
         context_tokens_per_s: rate(|step| step.scheduled.context.tokens),
         generation_tokens_per_s: rate(|step| step.scheduled.generation.tokens),
         over_time: over_time::slices(&main),

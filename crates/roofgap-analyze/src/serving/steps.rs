@@ -4,8 +4,6 @@ use crate::result::StageKind;
 use crate::stages::{EngineStep, StageIndex};
 use crate::timeline::Activity;
 use roofgap_trace::{Ns, OpKind, ProcessId, Trace};
-use rustc_hash::FxHashMap;
-use std::hash::{Hash, Hasher};
 
 /// One step of an engine.
 #[derive(Debug, Clone, Copy)]
@@ -123,34 +121,23 @@ impl Steps {
             .unwrap_or_default()
     }
 
-    /// Returns the number of copies of the model: as stated by the engine; else processes with the same steps share one.
-    pub(super) fn replicas(&self, stated: Option<u64>) -> u64 {
-        let found = || {
-            let mut sequences: FxHashMap<u64, ()> = FxHashMap::default();
-            for process in &self.processes {
-                let mut hash = rustc_hash::FxHasher::default();
-                for step in self.of(*process) {
-                    let (context, generation) = (step.scheduled.context, step.scheduled.generation);
-                    (
-                        context.requests,
-                        context.tokens,
-                        generation.requests,
-                        generation.tokens,
-                    )
-                        .hash(&mut hash);
-                }
-                sequences.insert(hash.finish(), ());
-            }
-            sequences.len() as u64
-        };
-        stated
-            .unwrap_or_else(found)
-            .clamp(1, self.processes.len().max(1) as u64)
+    /// Returns the number of copies of the model: that of the engine, at most one for each process. Of several processes it is unknown
+    /// unless stated: equal steps do not tell parts of one model from copies with equal load, nor different ones copies from parts of
+    /// which one was recorded for longer.
+    pub(super) fn replicas(&self, stated: Option<u64>) -> Option<u64> {
+        let most = self.processes.len().max(1) as u64;
+        let known = if most == 1 { Some(1) } else { stated };
+        known.map(|replicas| replicas.clamp(1, most))
+    }
+
+    /// Returns the number of processes with steps.
+    pub(super) fn processes(&self) -> usize {
+        self.processes.len()
     }
 
     /// Returns the tokens per second of the span of the steps, added over the copies of the model; `None` where a step does not name
     /// its tokens.
-    pub(super) fn rate(&self, replicas: Option<u64>, tokens: impl Fn(&Step) -> Option<u64>) -> Option<f64> {
+    pub(super) fn rate(&self, replicas: u64, tokens: impl Fn(&Step) -> Option<u64>) -> Option<f64> {
         let of = |process: &ProcessId| {
             let own: Vec<Step> = self.of(*process).copied().collect();
             let sum = own.iter().map(&tokens).sum::<Option<u64>>()?;
@@ -158,7 +145,7 @@ impl Steps {
             (span > 0).then(|| sum as f64 * 1e9 / span as f64)
         };
         let sum = self.processes.iter().map(of).sum::<Option<f64>>()?;
-        Some(sum * self.replicas(replicas) as f64 / self.processes.len() as f64)
+        Some(sum * replicas as f64 / self.processes.len() as f64)
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
         return Vec::new();
     };
     let mut lines = vec![rates(serving)];
+    let why = analysis.reason(&About::Other("serving.generation_tokens_per_s".into()));
+    lines.extend(why.map(|why| format!("tokens per second of all steps are not known: {why}")));
     let stalls = serving.stalls;
     if stalls.steps > 0 {
         lines.push(format!(
@@ -58,8 +60,8 @@ fn rates(serving: &Serving) -> String {
     ];
     let rates: Vec<String> = rates.into_iter().flatten().collect();
     let copies = match serving.replicas {
-        0 | 1 => String::new(),
-        copies => format!(", {copies} copies of the model together"),
+        None | Some(0 | 1) => String::new(),
+        Some(copies) => format!(", {copies} copies of the model together"),
     };
     match rates.is_empty() {
         true => format!("the steps span {}", time(serving.span_ns)),
@@ -116,7 +118,7 @@ fn parts(parts: &[LatencyPart]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::Stalls;
+    use roofgap_analyze::{Reason, Stalls};
 
     fn part(name: &str, mean_ns: i64) -> LatencyPart {
         LatencyPart {
@@ -133,7 +135,7 @@ mod tests {
         assert!(sentences(&analysis).is_empty());
         analysis.serving = Some(Serving {
             span_ns: 380_000_000,
-            replicas: 1,
+            replicas: Some(1),
             over_time: vec![ServingSlice::default(); 2],
             generation_tokens_per_s: Some(5_305.3),
             stalls: Stalls {
@@ -162,6 +164,14 @@ mod tests {
                  tokens",
                 "2 of 3 requests are joined with recorded steps",
             ]
+        );
+        let about = About::Other("serving.generation_tokens_per_s".into());
+        analysis
+            .reasons
+            .push(Reason::new(about, "two processes ran steps"));
+        assert_eq!(
+            sentences(&analysis)[1],
+            "tokens per second of all steps are not known: two processes ran steps"
         );
         let serving = analysis.serving.as_ref().unwrap();
         let [ttft, token_time] = latency(serving.latency.as_ref().unwrap());
