@@ -237,6 +237,24 @@ fn steps_of_the_profiler_hold_the_launches_of_every_thread() {
 }
 
 #[test]
+fn a_step_on_two_devices_is_busy_while_one_of_them_is() {
+    let name = "execute_context_0(0)_generation_4(4)";
+    let mut events = vec![event("user_annotation", name, 10, 100, 100, "")];
+    events.extend(launched(1, 10, 110, 112, 5));
+    let second = launched(2, 10, 113, 117, 5);
+    events.extend(second.map(|event| event.replace(r#""device": 0"#, r#""device": 1"#)));
+    // Between 122 and 124 neither runs anything.
+    events.extend(launched(3, 10, 120, 124, 1));
+    let analysis = analyze(&kineto(&events), &Options::default()).analysis;
+    assert_eq!(analysis.totals.kernel_count, 3);
+    let batches = analysis.serving.unwrap().batches;
+    assert_eq!(
+        (batches[0].mean_ns, batches[0].eager_idle_ns),
+        (Some(13_000), 2_000)
+    );
+}
+
+#[test]
 fn an_engine_that_writes_two_names_is_named_by_its_own() {
     let mut events = vec![
         event(

@@ -1,10 +1,12 @@
 //! The steps of a serving engine together: rates over their whole span, batches over time, and the latency of requests by its parts.
 //!
+//! - `devices`: the devices of each step;
 //! - `steps`: the recorded steps with their GPU work;
 //! - `over_time`: slices of time, and decode steps by batch;
 //! - `stalls`: waits of requests that generate for prompts of others;
 //! - `latency`: requests joined with steps by time.
 
+mod devices;
 mod latency;
 mod over_time;
 mod stalls;

@@ -1,5 +1,6 @@
 //! The recorded steps of an engine with their GPU work.
 
+use super::devices::StepDevices;
 use crate::result::StageKind;
 use crate::stages::{EngineStep, StageIndex};
 use crate::timeline::Activity;
@@ -16,7 +17,7 @@ pub(super) struct Step {
     pub(super) cpu: (Ns, Ns),
     /// Start of its first and end of its last GPU operation.
     pub(super) gpu: Option<(Ns, Ns)>,
-    /// Time between those in which its GPU ran something, ns.
+    /// Time between those in which one of its GPUs ran something, ns.
     pub(super) busy_ns: Ns,
     /// Kernels that CUDA graphs launched; a whole graph counts as one.
     pub(super) graph_kernels: u64,
@@ -72,7 +73,7 @@ impl Steps {
             }
         }
         let step_of_context = index.span_of_context(spans);
-        let mut devices = vec![0usize; spans.len()];
+        let mut devices = StepDevices::new(spans.len());
         let ops = &trace.ops;
         for op in 0..ops.len() {
             let at = step_of_context.get(index.context_of_op(op) as usize);
@@ -82,9 +83,7 @@ impl Steps {
             };
             let (start, end) = (ops.start[op], ops.end[op]);
             step.gpu = Some(step.gpu.map_or((start, end), |(a, b)| (a.min(start), b.max(end))));
-            if let Some(device) = devices.get_mut(at) {
-                *device = ops.device[op].index();
-            }
+            devices.add(at, ops.device[op].index());
             match ops.kind[op] {
                 OpKind::Graph => step.graph_kernels += 1,
                 OpKind::Kernel if ops.graph_node[op] != 0 => step.graph_kernels += 1,
@@ -92,11 +91,12 @@ impl Steps {
                 _ => {}
             }
         }
-        for (step, device) in steps.iter_mut().zip(devices) {
+        let mut busy = devices.busy(activity);
+        for (at, step) in steps.iter_mut().enumerate() {
             if let Some(step) = step
                 && let Some((start, end)) = step.gpu
             {
-                step.busy_ns = activity.busy_in(device, start, end);
+                step.busy_ns = busy.within(at, start, end);
             }
         }
         let steps: Vec<Step> = steps.into_iter().flatten().collect();

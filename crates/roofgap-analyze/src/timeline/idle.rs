@@ -1,6 +1,6 @@
 //! Idle time of the GPU by cause: what the launching thread did in each gap.
 
-use super::interval::IntervalSet;
+use super::interval::{CoveredTime, IntervalSet};
 use super::launches::NO_CALL;
 use crate::result::{Idle, LaunchAfter};
 use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
@@ -63,6 +63,13 @@ impl Activity {
             before.get(at).copied().unwrap_or(0) + part
         };
         if start < end { until(end) - until(start) } else { 0 }
+    }
+
+    /// Returns the time in which one of the devices was busy.
+    pub(crate) fn joined(&self, devices: &[usize]) -> CoveredTime {
+        let sets = devices.iter().filter_map(|device| self.devices.get(*device));
+        let all = sets.flat_map(|set| set.intervals().iter().copied()).collect();
+        CoveredTime::of(IntervalSet::of(all))
     }
 
     /// Splits one gap of a device by cause and returns the time in which the device ran other work, which is not idle time. `call`
