@@ -86,7 +86,8 @@ pub struct JoinedLatency {
     pub clock_change_ns: Option<i64>,
     /// Time to first token of the joined requests by its parts, in order; the means add up to the first row.
     pub ttft: Vec<LatencyPart>,
-    /// Mean time per token after the first by its parts; the others add up to the first row. Empty without tokens to count.
+    /// Mean time per token after the first by its parts; the others add up to the first row. Empty without tokens to
+    /// count, or where the steps take longer than the tokens.
     pub token_time: Vec<LatencyPart>,
 }
 

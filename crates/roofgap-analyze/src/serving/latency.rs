@@ -2,6 +2,7 @@
 
 use super::stalls;
 use super::steps::Step;
+use crate::numbers;
 use crate::result::{JoinedLatency, LatencyPart, RequestStats, StageKind};
 use crate::timeline::{CoveredTime, IntervalSet};
 use roofgap_trace::Ns;
@@ -29,7 +30,23 @@ pub(super) enum NotJoined {
     OtherTime,
 }
 
-/// Splits the latency of the requests by what the engine did meanwhile.
+/// Reason why the time per token cannot be split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotSplit {
+    #[error("the account of the load does not give the tokens of the answers, or none has a second token")]
+    NoTokens,
+    #[error("no recorded step names the requests that generate in it")]
+    NoSteps,
+    #[error(
+        "requests get a token every {} on average, but their recorded steps and the waits for prefill steps take {}: steps overlap, or \
+         most tokens were generated while nothing was recorded",
+        numbers::time(*.mean_ns),
+        numbers::time(*.steps_ns)
+    )]
+    StepsAreLonger { mean_ns: Ns, steps_ns: Ns },
+}
+
+/// Splits the latency of the requests by what the engine did meanwhile. The time per token is left to [`token_time`].
 pub(super) fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, NotJoined> {
     if requests.each.is_empty() {
         return Err(NotJoined::NoTimes);
@@ -75,7 +92,7 @@ pub(super) fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLate
             part("prefill, GPU idle", |ttft| ttft.gpu_idle),
             part("after its step", |ttft| ttft.after),
         ],
-        token_time: token_time(steps, requests),
+        token_time: Vec::new(),
     })
 }
 
@@ -165,7 +182,7 @@ impl EngineTime {
 }
 
 /// Splits the mean time per token after the first: in steps that generate, waiting for prefill steps, and the rest.
-fn token_time(steps: &[Step], requests: &RequestStats) -> Vec<LatencyPart> {
+pub(super) fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<LatencyPart>, NotSplit> {
     let (mut time, mut tokens) = (0i128, 0i128);
     for each in &requests.each {
         let count = i128::from(each.output_tokens.unwrap_or(0));
@@ -189,23 +206,32 @@ fn token_time(steps: &[Step], requests: &RequestStats) -> Vec<LatencyPart> {
         in_steps += i128::from(step.time().1 - step.time().0) * count;
         generated += count;
     }
-    if tokens == 0 || generated == 0 {
-        return Vec::new();
+    if tokens == 0 {
+        return Err(NotSplit::NoTokens);
+    }
+    if generated == 0 {
+        return Err(NotSplit::NoSteps);
     }
     let stalled = i128::from(stalls::find(&inside).request_ns) / generated;
     let (mean, own) = (time / tokens, in_steps / generated);
+    if own + stalled > mean {
+        return Err(NotSplit::StepsAreLonger {
+            mean_ns: mean as Ns,
+            steps_ns: (own + stalled) as Ns,
+        });
+    }
     let part = |name: &str, mean_ns: i128| LatencyPart {
         part: name.to_owned(),
         mean_ns: mean_ns as i64,
         p50_ns: None,
         p90_ns: None,
     };
-    vec![
+    Ok(vec![
         part("time per token after the first", mean),
         part("in steps that generate", own),
         part("waiting for prefill steps", stalled),
         part("outside of steps", mean - own - stalled),
-    ]
+    ])
 }
 
 #[cfg(test)]
@@ -269,8 +295,24 @@ mod tests {
         assert_eq!((found.requests, found.joined), (1, 1));
         // 8 ms behind a decode step, 5 ms in no step, 10 ms busy, 10 ms idle, 5 ms until the token arrives.
         assert_eq!(means(&found.ttft), [38, 8, 5, 10, 10, 5]);
-        // Tokens arrive every 10 ms; a step takes (2 x 10 + 3 x 10 + 3 x 20) / 8 ms, and two requests wait for 20 ms of prefill.
-        assert_eq!(means(&found.token_time), [10, 13, 5, -8]);
+    }
+
+    #[test]
+    fn the_parts_add_up_to_the_time_per_token() {
+        // Tokens arrive every 25 ms; a step takes (2 x 10 + 3 x 10 + 3 x 20) / 8 ms, and two requests wait for 20 ms of prefill.
+        let mut sent = requests(12, 50, 100);
+        sent.each[0].last_ns = 125_000_000;
+        let parts = token_time(&steps(), &sent).unwrap();
+        let ns: Vec<i64> = parts.iter().map(|part| part.mean_ns).collect();
+        assert_eq!(ns, [25_000_000, 13_750_000, 5_000_000, 6_250_000]);
+        // Every 10 ms is more often than the steps allow.
+        let error = token_time(&steps(), &requests(12, 50, 100)).unwrap_err();
+        let (mean_ns, steps_ns) = (10_000_000, 18_750_000);
+        assert_eq!(error, NotSplit::StepsAreLonger { mean_ns, steps_ns });
+        assert!(error.to_string().contains("every 10.0 ms on average"), "{error}");
+        sent.each[0].output_tokens = Some(1);
+        assert_eq!(token_time(&steps(), &sent), Err(NotSplit::NoTokens));
+        assert_eq!(token_time(&[], &requests(12, 50, 100)), Err(NotSplit::NoSteps));
     }
 
     #[test]
@@ -301,6 +343,7 @@ mod tests {
         unknown[1].scheduled = EngineStep::parse("step[MIXED bs=3]").unwrap();
         unknown[3].scheduled = unknown[1].scheduled;
         assert_eq!(join(&unknown, &sent).unwrap().joined, 2);
+        assert!(token_time(&unknown, &sent).is_err());
         sent.start_unix_ns = i64::MAX;
         assert_eq!(join(&unknown, &sent), Err(NotJoined::OtherTime));
         sent.clock_change_ns = Some(i64::MIN);

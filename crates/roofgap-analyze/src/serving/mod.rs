@@ -47,10 +47,17 @@ pub(crate) fn measure(
             Some(_) => return Err(latency::NotJoined::SeveralReplicas),
             None => return Err(latency::NotJoined::ReplicasUnknown),
         }
-        latency::join(&main, requests)
+        let latency = latency::join(&main, requests)?;
+        Ok((latency, latency::token_time(&main, requests)))
     });
     let latency = match latency {
-        Some(Ok(latency)) => Some(latency),
+        Some(Ok((mut latency, token_time))) => {
+            match token_time {
+                Ok(parts) => latency.token_time = parts,
+                Err(why) => missing("serving.latency.token_time", why.to_string()),
+            }
+            Some(latency)
+        }
         Some(Err(why)) => {
             missing("serving.latency", why.to_string());
             None

@@ -6,8 +6,7 @@ use roofgap_analyze::{About, Analysis, BatchRow, JoinedLatency, LatencyPart, Ser
 
 /// Meaning of the tables of latency.
 pub(crate) const LATENCY: &str = "A request is joined with the last recorded step that read prompts and ended before its first token; a prompt \
-     longer than the tokens of that step also with steps before it. Requests and steps have the wall clock of one host. Where steps \
-     overlap, the time outside of them can be negative.";
+     longer than the tokens of that step also with steps before it. Requests and steps have the wall clock of one host.";
 
 /// Returns the steps of an engine together, where there is more than one.
 pub(crate) fn of(analysis: &Analysis) -> Option<&Serving> {
@@ -45,6 +44,8 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     }
     let why = analysis.reason(&About::Other("serving.latency".into()));
     lines.extend(why.map(|why| format!("the latency of requests is not split: {why}")));
+    let why = analysis.reason(&About::Other("serving.latency.token_time".into()));
+    lines.extend(why.map(|why| format!("the time per token is not split: {why}")));
     lines
 }
 
@@ -172,6 +173,12 @@ mod tests {
         assert_eq!(
             sentences(&analysis)[1],
             "tokens per second of all steps are not known: two processes ran steps"
+        );
+        let about = About::Other("serving.latency.token_time".into());
+        analysis.reasons.push(Reason::new(about, "steps overlap"));
+        assert_eq!(
+            sentences(&analysis).last().map(String::as_str),
+            Some("the time per token is not split: steps overlap")
         );
         let serving = analysis.serving.as_ref().unwrap();
         let [ttft, token_time] = latency(serving.latency.as_ref().unwrap());
