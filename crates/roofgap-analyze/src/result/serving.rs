@@ -69,7 +69,7 @@ pub struct Stalls {
     pub steps: u64,
     /// Time of those steps, ns.
     pub total_ns: i64,
-    /// Longest time without a step that generates, ns.
+    /// Longest time around such prefill steps from the end of a step that generates to the start of the next, ns.
     pub longest_ns: i64,
     /// Sum over these steps of time multiplied by waiting requests, ns.
     pub request_ns: i64,

@@ -358,6 +358,8 @@ mod tests {
             (found.steps, found.total_ns, found.request_ns),
             (1, 20_000_000, 40_000_000)
         );
+        // From the end of the decode step before it to the start of the one after it.
+        assert_eq!(found.longest_ns, 26_000_000);
         let mut all_new = steps();
         all_new[1].scheduled = EngineStep::parse("execute_context_3(300)_generation_0(0)").unwrap();
         assert_eq!(stalls::find(&all_new).steps, 0);

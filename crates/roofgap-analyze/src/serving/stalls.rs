@@ -7,8 +7,8 @@ use crate::result::{StageKind, Stalls};
 /// prompt in between have waited.
 pub(super) fn find(steps: &[Step]) -> Stalls {
     let mut stalls = Stalls::default();
-    // Requests of the last step that generated, and the prefill steps since.
-    let mut before = 0;
+    // Requests and end of the last step that generated, and the prefill steps since.
+    let (mut before, mut ended) = (0, None);
     let mut between: Vec<&Step> = Vec::new();
     for step in steps {
         if step.kind == StageKind::Prefill {
@@ -16,7 +16,7 @@ pub(super) fn find(steps: &[Step]) -> Stalls {
             continue;
         }
         let now = step.generating().unwrap_or(0);
-        if let (Some(first), Some(last)) = (between.first(), between.last()) {
+        if !between.is_empty() {
             let new: Option<u64> = between.iter().map(|step| step.scheduled.context.requests).sum();
             let waiting = new.map_or(0, |new| now.saturating_sub(new).min(before));
             if waiting > 0 {
@@ -27,11 +27,12 @@ pub(super) fn find(steps: &[Step]) -> Stalls {
                 stalls.request_ns = stalls
                     .request_ns
                     .saturating_add(total.saturating_mul(waiting as i64));
-                stalls.longest_ns = stalls.longest_ns.max(last.time().1 - first.time().0);
+                let pause = ended.map_or(0, |ended| step.time().0 - ended);
+                stalls.longest_ns = stalls.longest_ns.max(pause);
             }
             between.clear();
         }
-        before = now;
+        (before, ended) = (now, Some(step.time().1));
     }
     stalls
 }

@@ -25,7 +25,7 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     let stalls = serving.stalls;
     if stalls.steps > 0 {
         lines.push(format!(
-            "requests that generate waited for {} of prompts of others: {} in all, {} at most between two tokens",
+            "requests that generate waited for {} of prompts of others: {} in all, {} at most without a step that generates",
             plural(stalls.steps, "prefill step"),
             time(stalls.total_ns),
             time(stalls.longest_ns)
@@ -142,7 +142,7 @@ mod tests {
             stalls: Stalls {
                 steps: 1,
                 total_ns: 20_000_000,
-                longest_ns: 20_000_000,
+                longest_ns: 26_000_000,
                 request_ns: 40_000_000,
             },
             latency: Some(JoinedLatency {
@@ -161,8 +161,8 @@ mod tests {
             [
                 "the steps span 380.0 ms, time between them included: 5,305 generated tokens/s; the first token of each request \
                  counts as prompt work",
-                "requests that generate waited for 1 prefill step of prompts of others: 20.0 ms in all, 20.0 ms at most between two \
-                 tokens",
+                "requests that generate waited for 1 prefill step of prompts of others: 20.0 ms in all, 26.0 ms at most without a \
+                 step that generates",
                 "2 of 3 requests are joined with recorded steps",
             ]
         );
