@@ -46,16 +46,15 @@ impl Estimate {
     /// groups of values that are alike because they follow each other; `group` has the group of each value.
     pub fn after(known: &[i64], group: &[usize], leading: u64, all: u64) -> Option<Self> {
         let (first, sample) = known.split_at(known.len().min(leading as usize));
-        let mean = |values: &[i64]| values.iter().sum::<i64>() / values.len().max(1) as i64;
-        let mut groups: Vec<i64> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         let mut rest = sample;
         for same in group.get(first.len()..)?.chunk_by(|a, b| a == b) {
             let (values, others) = rest.split_at(rest.len().min(same.len()));
-            groups.push(mean(values));
+            groups.push(Group::of(values));
             rest = others;
         }
         let sum: i64 = first.iter().sum();
-        match Self::of_sum(&groups, all.saturating_sub(first.len() as u64)) {
+        match Self::of_groups(&groups, all.saturating_sub(first.len() as u64)) {
             Some(rest) => Some(Self {
                 value: sum + rest.value,
                 low: rest.low.map(|low| sum + low),
@@ -63,7 +62,7 @@ impl Estimate {
             }),
             // Nothing is known of the spread of the others.
             None if first.is_empty() => None,
-            None => Self::of_sum(&[mean(first)], all),
+            None => Self::of_groups(&[Group::of(first)], all),
         }
     }
 
@@ -71,23 +70,48 @@ impl Estimate {
     ///
     /// The interval is that of Student's distribution, and narrower the larger the known part is.
     pub fn of_sum(sample: &[i64], all: u64) -> Option<Self> {
-        let (count, all) = (sample.len() as f64, (all as f64).max(sample.len() as f64));
-        if sample.is_empty() {
+        let groups: Vec<Group> = sample.iter().map(|&value| Group::of(&[value])).collect();
+        Self::of_groups(&groups, all)
+    }
+
+    /// Estimates the sum of `all` values from groups of known ones. Every value counts alike; the spread is that of the groups.
+    fn of_groups(groups: &[Group], all: u64) -> Option<Self> {
+        let known: f64 = groups.iter().map(|group| group.count).sum();
+        if known <= 0.0 {
             return None;
         }
-        let mean = sample.iter().map(|&value| value as f64).sum::<f64>() / count;
+        let all = (all as f64).max(known);
+        let mean = groups.iter().map(|group| group.sum).sum::<f64>() / known;
         let value = mean * all;
-        let margin = (sample.len() > 1).then(|| {
-            let squares: f64 = sample.iter().map(|&value| (value as f64 - mean).powi(2)).sum();
-            let deviation = (squares / (count - 1.0)).sqrt();
-            let unknown = (1.0 - count / all).max(0.0);
-            student(sample.len() - 1) * all * deviation / count.sqrt() * unknown.sqrt()
+        let margin = (groups.len() > 1).then(|| {
+            let distance = |group: &Group| (group.sum - mean * group.count).powi(2);
+            let squares: f64 = groups.iter().map(distance).sum();
+            let count = groups.len() as f64;
+            let deviation = (squares * count / (count - 1.0)).sqrt() / known;
+            let unknown = (1.0 - known / all).max(0.0);
+            student(groups.len() - 1) * all * deviation * unknown.sqrt()
         });
         Some(Self {
             value: value.round() as i64,
             low: margin.map(|margin| (value - margin).max(0.0).round() as i64),
             high: margin.map(|margin| (value + margin).round() as i64),
         })
+    }
+}
+
+/// Known values that are alike because they follow each other.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    sum: f64,
+    count: f64,
+}
+
+impl Group {
+    fn of(values: &[i64]) -> Self {
+        Self {
+            sum: values.iter().map(|&value| value as f64).sum(),
+            count: values.len() as f64,
+        }
     }
 }
 
@@ -130,6 +154,17 @@ mod tests {
             Estimate::of_sum(&[7, 8], 10)
         );
         assert_eq!(Estimate::after(&[], &[], 0, 10), None);
+    }
+
+    #[test]
+    fn a_long_group_counts_more_than_a_short_one() {
+        // Nine values of 10 and one of 110: 20 on average.
+        let known = [10, 10, 10, 10, 10, 10, 10, 10, 10, 110];
+        let group = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        let estimate = Estimate::after(&known, &group, 0, 1_000).unwrap();
+        assert_eq!(estimate.value, 20_000);
+        // Sums of the groups are 90 away from the mean: 12.71 * 1000 * sqrt(2 * 2 * 90^2) / 10 * sqrt(0.99).
+        assert_eq!((estimate.low, estimate.high), (Some(0), Some(247_633)));
     }
 
     #[test]
