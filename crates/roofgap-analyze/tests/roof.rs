@@ -66,6 +66,19 @@ fn a_product_of_one_row_is_bound_by_its_bytes() {
 }
 
 #[test]
+fn a_fast_launch_does_not_make_up_for_a_slow_one() {
+    let dims = "[[1, 4096], [4096, 4096]]";
+    let launches = [
+        operator("aten::mm", dims, BF16, 100, &[20]),
+        operator("aten::mm", dims, BF16, 200, &[50]),
+    ];
+    let roof = analysis(&launches).kernels[0].roof;
+    // The first is faster than its roof of 33,571 ns.
+    assert_eq!(roof.roof_covered_ns, Some(70_000));
+    assert_eq!(roof.above_roof_ns, Some(50_000 - 33_571));
+}
+
+#[test]
 fn what_the_shapes_do_not_tell_has_no_roof() {
     let dims = "[[1024, 4096], [4096, 4096]]";
     let float = r#"["float","float"]"#;

@@ -36,7 +36,8 @@ impl fmt::Display for RoofSource {
 ///
 /// The roof of a launch is the greater of its floating-point operations at the dense peak of their type and its DRAM bytes at the
 /// bandwidth of the device. A launch that is faster than that counts as one at the roof: ncu empties the caches, so that it may
-/// count more bytes than the launch moves in the program.
+/// count more bytes than the launch moves in the program. Launches whose work was measured count together by launch shape, by
+/// their mean.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct RoofDistance {
     /// Time at the roof, % of the time of the launches whose work is known; `None` where none is.

@@ -15,25 +15,28 @@ use std::cmp::Reverse;
 pub(crate) fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu: &GpuFacts) {
     let mut shaped: Vec<&ShapedOperator> = trace.shaped.iter().collect();
     shaped.sort_by_key(|op| (op.thread, op.start, Reverse(op.end)));
-    // Time and launches of a kernel in a stage, by the operator and its shapes.
+    // Launches of a kernel in a stage, by the operator and its shapes; `None` where those do not give the work.
     type Key = (Option<usize>, NameId, (NameId, NameId, NameId));
-    let mut groups: FxHashMap<Key, (u64, i64)> = FxHashMap::default();
+    let text = |id| trace.names.get(id);
+    let mut groups: FxHashMap<Key, Option<Launches>> = FxHashMap::default();
     for (operator, row) in single_kernels(trace, &shaped, index) {
         let Some(op) = shaped.get(operator) else { continue };
         let stage = index.stage_of_op(row);
         let key = (stage, trace.ops.name[row], (op.name, op.dims, op.types));
-        let sum = groups.entry(key).or_default();
-        sum.0 += 1;
-        sum.1 += trace.ops.duration(row);
+        let launches = groups.entry(key).or_insert_with(|| {
+            let work = OperatorWork::of(text(op.name), text(op.dims), text(op.types))?;
+            Some(Launches::at(roof_ns(&work, gpu)?))
+        });
+        if let Some(launches) = launches {
+            launches.add(trace.ops.duration(row));
+        }
     }
     let mut modelled: Vec<(Option<&str>, &str, RoofTime)> = Vec::new();
-    for ((stage, kernel, (name, dims, types)), (calls, total_ns)) in groups {
-        let text = |id| trace.names.get(id);
-        let roof = OperatorWork::of(text(name), text(dims), text(types)).and_then(|work| roof_ns(&work, gpu));
-        if let Some(roof) = roof {
+    for ((stage, kernel, _), launches) in groups {
+        if let Some(launches) = launches {
             let took = RoofTime {
-                total_ns,
-                roof_ns: roof * calls as f64,
+                total_ns: launches.total_ns,
+                roof_ns: launches.roof_ns,
                 source: RoofSource::Modelled,
             };
             modelled.push((stage.map(|stage| index.name(stage)), text(kernel), took));
@@ -42,6 +45,30 @@ pub(crate) fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageInde
     modelled.retain(|(stage, kernel, _)| !sums.has(*stage, kernel));
     for (stage, kernel, took) in modelled {
         sums.add(stage, kernel, took);
+    }
+}
+
+/// Launches with the same work.
+struct Launches {
+    /// Roof of one launch, ns.
+    each_ns: f64,
+    total_ns: i64,
+    roof_ns: f64,
+}
+
+impl Launches {
+    fn at(each_ns: f64) -> Self {
+        Self {
+            each_ns,
+            total_ns: 0,
+            roof_ns: 0.0,
+        }
+    }
+
+    /// Adds a launch. One that is faster than its roof is at the roof.
+    fn add(&mut self, took_ns: i64) {
+        self.total_ns += took_ns;
+        self.roof_ns += self.each_ns.min(took_ns as f64);
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct RoofSum {
 }
 
 impl RoofSum {
-    /// Adds launches with the time that they took.
+    /// Adds launches with the time that they took. Together they are not faster than the roof.
     fn add(&mut self, took: RoofTime) {
         self.covered_ns += took.total_ns;
         self.above_ns += (took.total_ns as f64 - took.roof_ns).max(0.0);
