@@ -7,8 +7,8 @@ use crate::names::{ModuleName, layer_kind, module_name};
 use crate::numbers;
 use crate::result::{About, LayerRow, LayerSpread, Reason};
 use crate::stages::StageIndex;
-use crate::timeline::NO_CALL;
 use crate::timeline::kernels::median;
+use crate::timeline::{NO_CALL, Scope, innermost};
 use roofgap_trace::{NameId, Ns, OpKind, Range, RangeStyle, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
@@ -18,6 +18,9 @@ const NO_LAYER: u32 = u32::MAX;
 
 /// Instances around a module that are a part of its name. More would say little and fill a line.
 const AROUND: usize = 2;
+
+/// Most modules around each other. Deeper ones belong to the module at this depth.
+const DEEPEST: usize = 128;
 
 /// Names of layers by number.
 #[derive(Default)]
@@ -169,7 +172,7 @@ fn reason(unknown: u64, outside: u64) -> Option<Reason> {
     (!parts.is_empty()).then(|| Reason::new(About::Other("layers".into()), parts.join("; ")))
 }
 
-/// Returns the ranges that stand for modules, by thread and start.
+/// Returns the ranges that stand for modules.
 fn modules(trace: &Trace) -> Vec<&Range> {
     let is_module: Vec<bool> = trace
         .names
@@ -177,19 +180,25 @@ fn modules(trace: &Trace) -> Vec<&Range> {
         .map(|(_, name)| module_name(name).is_some())
         .collect();
     let ranges = trace.ranges.rows.iter();
-    let mut modules: Vec<&Range> = ranges
+    ranges
         .filter(|range| range.style == RangeStyle::PushPop)
         // A frame that delimits steps is among the modules too, with its number.
         .filter(|range| trace.names.get(range.domain) != roofgap_trace::frames::FRAME_DOMAIN)
         .chain(&trace.modules)
         .filter(|range| is_module.get(range.name.index()) == Some(&true))
-        .collect();
-    modules.sort_by_key(|range| (range.thread, range.start, Reverse(range.end)));
-    modules
+        .collect()
 }
 
-/// Returns the place of each call: the innermost module around its start, on its thread.
-fn places(trace: &Trace, index: &StageIndex, modules: &[&Range], layers: &mut Layers) -> Vec<Place> {
+/// A module around a call.
+#[derive(Clone, Copy)]
+struct Inside<'a> {
+    place: Place,
+    /// Names of the innermost instances, outermost first.
+    instances: [Option<&'a str>; AROUND],
+}
+
+/// Returns the place of each call: the innermost module around it, on its thread.
+fn places<'t>(trace: &'t Trace, index: &StageIndex, modules: &[&Range], layers: &mut Layers) -> Vec<Place> {
     let calls = &trace.calls;
     if modules.is_empty() {
         return Vec::new();
@@ -199,42 +208,41 @@ fn places(trace: &Trace, index: &StageIndex, modules: &[&Range], layers: &mut La
     launching.retain(|call| (*call as usize) < calls.len());
     launching.sort_unstable_by_key(|&call| (calls.thread[call as usize], calls.start[call as usize]));
     launching.dedup();
-    let mut next = modules.iter().zip(0u32..).peekable();
-    let mut open: Vec<(&Range, Place)> = Vec::new();
-    for call in launching {
-        let (thread, at) = (calls.thread[call as usize], calls.start[call as usize]);
-        while let Some((range, run)) = next.next_if(|(range, _)| (range.thread, range.start) <= (thread, at))
-        {
-            close(&mut open, range.thread, range.start);
-            let names: Vec<&str> = open
-                .iter()
-                .filter_map(|(around, _)| match module_name(trace.names.get(around.name)) {
-                    Some(ModuleName::Instance(name)) => Some(name),
-                    _ => None,
-                })
-                .collect();
-            if let Some(module) = module_name(trace.names.get(range.name)) {
-                let layer = layers.inside(module, &names);
-                let run = Run::Module(run);
-                open.push((range, Place { layer, run }));
-            }
+    let items = modules.iter().zip(0u32..).map(|(range, run)| Scope {
+        thread: range.thread,
+        start: range.start,
+        end: range.end,
+        key: (range.name, run),
+    });
+    let around = launching.iter().map(|&call| {
+        let call = call as usize;
+        (calls.thread[call], calls.start[call], calls.end[call])
+    });
+    let root = Inside {
+        place: NOWHERE,
+        instances: [None; AROUND],
+    };
+    let child = |outer: Inside<'t>, (name, run): (NameId, u32)| -> Inside<'t> {
+        let Some(module) = module_name(trace.names.get(name)) else {
+            return outer;
+        };
+        let names: Vec<&str> = outer.instances.into_iter().flatten().collect();
+        let place = Place {
+            layer: layers.inside(module, &names),
+            run: Run::Module(run),
+        };
+        let mut instances = outer.instances;
+        if let ModuleName::Instance(name) = module {
+            instances.rotate_left(1);
+            instances[AROUND - 1] = Some(name);
         }
-        close(&mut open, thread, at);
-        if let Some((_, place)) = open.last() {
-            places[call as usize] = *place;
-        }
+        Inside { place, instances }
+    };
+    let inside = innermost(items.collect(), around, DEEPEST, root, child);
+    for (call, inside) in launching.iter().zip(inside) {
+        places[*call as usize] = inside.place;
     }
     places
-}
-
-/// Closes the ranges of other threads and those that ended before a moment.
-fn close(open: &mut Vec<(&Range, Place)>, thread: roofgap_trace::ThreadId, at: Ns) {
-    while open
-        .last()
-        .is_some_and(|(range, _)| range.thread != thread || range.end < at)
-    {
-        open.pop();
-    }
 }
 
 /// Stage and kind of layers; `None` for what has no layer.

@@ -62,7 +62,7 @@ pub use stages::{
     StageIndex, StageRule, StageSet, StageSpans,
 };
 pub use timeline::{
-    CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, LaunchCount, Launches, NO_CALL,
-    call_tree, idle_parts, launch_counts,
+    CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, LaunchCount, Launches, NO_CALL, Scope,
+    call_tree, idle_parts, innermost, launch_counts,
 };
 pub use verdict::{StageLimit, Verdict, verdict};

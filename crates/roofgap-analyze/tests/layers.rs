@@ -135,6 +135,29 @@ fn kernels_belong_to_the_innermost_module_around_their_launch() {
 }
 
 #[test]
+fn a_module_that_ended_has_no_later_kernels() {
+    let mut program = Program::new();
+    program.range("decode", 0, 10_000);
+    program.range("layer:model.a", 100, 1_000);
+    program.range("layer:model.b", 500, 800);
+    program.range("layer:model.c", 700, 2_000);
+    // In `c` inside all three, after `b`, and after `a`.
+    program.launch(750, &[(0, 1)]);
+    program.launch(900, &[(0, 2)]);
+    program.launch(1_500, &[(0, 4)]);
+    // The call outlasts `c`.
+    program.launch(2_000, &[(0, 8)]);
+    let analysis = program.analysis();
+    assert_eq!(
+        rows(&analysis),
+        [
+            ("decode", Some("model.c"), Some(1), 7, 3, Some(1)),
+            ("decode", None, None, 8, 1, None),
+        ]
+    );
+}
+
+#[test]
 fn kernels_of_a_replay_belong_to_the_module_of_their_capture() {
     let mut program = Program::new();
     program.node(1, &["warmup", "layer:model", "layer:model.layers.0.attn"]);

@@ -2,9 +2,8 @@
 
 use crate::bundle::Bundle;
 use crate::export::{self, ExportError};
-use roofgap_analyze::NO_CALL;
+use roofgap_analyze::{NO_CALL, Scope, innermost};
 use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace, range_name};
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -119,14 +118,6 @@ enum Key {
     NotRecorded,
 }
 
-/// A range or an operator on its thread.
-struct Item {
-    thread: ThreadId,
-    start: Ns,
-    end: Ns,
-    key: Key,
-}
-
 struct Builder<'a> {
     bundle: Bundle<'a>,
     trace: &'a Trace,
@@ -159,28 +150,17 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Walks the threads in the order of time, with the open ranges and operators on a stack.
+    /// Adds up the operations below the ranges and operators around their launches.
     fn fill(&mut self) {
         let items = self.items();
         let launches = self.launches();
-        let mut items = items.iter().peekable();
-        // End of each open item, and its node.
-        let mut open: Vec<(Ns, u32)> = Vec::new();
-        let mut thread = None;
-        for (launched_by, at, row) in launches {
-            while let Some(item) = items.next_if(|item| (item.thread, item.start) <= (launched_by, at)) {
-                enter(&mut open, &mut thread, item.thread, item.start);
-                let parent = open.last().map_or(ROOT, |&(_, node)| node);
-                let node = if open.len() < DEEPEST {
-                    self.node(parent, item.key)
-                } else {
-                    parent
-                };
-                open.push((item.end, node));
-            }
-            enter(&mut open, &mut thread, launched_by, at);
-            let parent = open.last().map_or(ROOT, |&(_, node)| node);
-            self.add(parent, row);
+        let calls = launches
+            .iter()
+            .map(|&(thread, start, end, _)| (thread, start, end));
+        let child = |parent: u32, key: Key| self.node(parent, key);
+        let parents = innermost(items, calls, DEEPEST, ROOT, child);
+        for ((.., row), parent) in launches.iter().zip(parents) {
+            self.add(parent, *row);
         }
         for row in 0..self.trace.ops.len() {
             if self.call_of(row).is_none() {
@@ -190,10 +170,10 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Collects ranges and operators by thread, start and, outer ones first, end.
-    fn items(&self) -> Vec<Item> {
+    /// Collects ranges and operators.
+    fn items(&self) -> Vec<Scope<Key>> {
         let ops = &self.trace.cpu_ops;
-        let operators = (0..ops.len()).map(|i| Item {
+        let operators = (0..ops.len()).map(|i| Scope {
             thread: ops.thread[i],
             start: ops.start[i],
             end: ops.end[i],
@@ -201,7 +181,7 @@ impl<'a> Builder<'a> {
         });
         let ranges = self.trace.ranges.rows.iter();
         let ranges = ranges.filter(|range| range.style == RangeStyle::PushPop);
-        let ranges = ranges.map(|range| Item {
+        let ranges = ranges.map(|range| Scope {
             thread: range.thread,
             start: range.start,
             end: range.end,
@@ -210,17 +190,16 @@ impl<'a> Builder<'a> {
                 name: range.name,
             },
         });
-        let mut items: Vec<Item> = ranges.chain(operators).collect();
-        items.sort_by_key(|item| (item.thread, item.start, Reverse(item.end)));
-        items
+        ranges.chain(operators).collect()
     }
 
-    /// Collects the operations with a known launch: its thread and start, and the row of the operation.
-    fn launches(&self) -> Vec<(ThreadId, Ns, usize)> {
+    /// Collects the operations with a known launch: its thread, start and end, and the row of the operation.
+    fn launches(&self) -> Vec<(ThreadId, Ns, Ns, usize)> {
         let calls = &self.trace.calls;
         let launch = |row: usize| {
             let call = self.call_of(row)?;
-            Some((*calls.thread.get(call)?, *calls.start.get(call)?, row))
+            let (thread, start) = (*calls.thread.get(call)?, *calls.start.get(call)?);
+            Some((thread, start, *calls.end.get(call)?, row))
         };
         let mut launches: Vec<_> = (0..self.trace.ops.len()).filter_map(launch).collect();
         launches.sort_unstable();
@@ -272,16 +251,5 @@ impl<'a> Builder<'a> {
         self.frames.push(name);
         self.frame_of_key.insert(key, frame);
         frame
-    }
-}
-
-/// Closes what has ended by a time, and everything if the thread is another one.
-fn enter(open: &mut Vec<(Ns, u32)>, thread: &mut Option<ThreadId>, now_on: ThreadId, at: Ns) {
-    if *thread != Some(now_on) {
-        open.clear();
-        *thread = Some(now_on);
-    }
-    while open.last().is_some_and(|&(end, _)| end <= at) {
-        open.pop();
     }
 }

@@ -1,11 +1,11 @@
 //! GPU time by the ranges and operators around the launches, as a tree.
 
 use super::launches::NO_CALL;
+use super::nesting::{Scope, innermost};
 use crate::names::{Family, family, operator_name};
 use crate::stages::StageIndex;
-use roofgap_trace::{NameId, Ns, OpKind, RangeStyle, ThreadId, Trace, range_name};
+use roofgap_trace::{NameId, Ns, OpKind, RangeStyle, Trace, range_name};
 use rustc_hash::FxHashMap;
-use std::cmp::Reverse;
 
 /// The deepest level of ranges and operators; deeper ones belong to their ancestor on it.
 const DEEPEST: usize = 48;
@@ -131,48 +131,26 @@ fn nodes_of_calls(trace: &Trace, call_of_op: &[u32], arena: &mut Arena) -> Vec<u
     let ranges = trace.ranges.rows.iter();
     let ranges = ranges
         .filter(|range| range.style == RangeStyle::PushPop)
-        .map(|range| {
-            (
-                range.thread,
-                range.start,
-                range.end,
-                Key::Range(range.domain, range.name),
-            )
+        .map(|range| Scope {
+            thread: range.thread,
+            start: range.start,
+            end: range.end,
+            key: Key::Range(range.domain, range.name),
         });
-    let operators = (0..cpu.len()).map(|row| {
-        (
-            cpu.thread[row],
-            cpu.start[row],
-            cpu.end[row],
-            Key::Operator(cpu.name[row]),
-        )
+    let operators = (0..cpu.len()).map(|row| Scope {
+        thread: cpu.thread[row],
+        start: cpu.start[row],
+        end: cpu.end[row],
+        key: Key::Operator(cpu.name[row]),
     });
-    let mut items: Vec<(ThreadId, Ns, Ns, Key)> = ranges.chain(operators).collect();
-    items.sort_by_key(|(thread, start, end, _)| (*thread, *start, Reverse(*end)));
-    let mut stack: Vec<(ThreadId, Ns, usize)> = Vec::new();
-    let leave = |stack: &mut Vec<(ThreadId, Ns, usize)>, thread: ThreadId, at: Ns| {
-        while stack
-            .last()
-            .is_some_and(|(own, end, _)| *own != thread || *end <= at)
-        {
-            stack.pop();
-        }
-    };
-    let mut items = items.into_iter().peekable();
-    for call in launches {
-        let (thread, at) = (calls.thread[call as usize], calls.start[call as usize]);
-        while let Some((own, start, end, key)) =
-            items.next_if(|(own, start, ..)| (*own, *start) <= (thread, at))
-        {
-            leave(&mut stack, own, start);
-            if stack.len() < DEEPEST {
-                let parent = stack.last().map_or(0, |(_, _, node)| *node);
-                let node = arena.child(parent, key);
-                stack.push((own, end, node));
-            }
-        }
-        leave(&mut stack, thread, at);
-        node_of_call[call as usize] = stack.last().map_or(0, |(_, _, node)| *node) as u32;
+    let around = launches.iter().map(|&call| {
+        let call = call as usize;
+        (calls.thread[call], calls.start[call], calls.end[call])
+    });
+    let child = |parent: u32, key: Key| arena.child(parent as usize, key) as u32;
+    let nodes = innermost(ranges.chain(operators).collect(), around, DEEPEST, 0, child);
+    for (call, node) in launches.iter().zip(nodes) {
+        node_of_call[*call as usize] = node;
     }
     node_of_call
 }
@@ -221,6 +199,7 @@ fn build(trace: &Trace, arena: Arena) -> Vec<CallNode> {
 mod tests {
     use super::*;
     use crate::{Options, analyze};
+    use std::cmp::Reverse;
 
     fn find<'a>(nodes: &'a [CallNode], name: &str) -> Option<&'a CallNode> {
         nodes.iter().find(|node| node.name == name)
@@ -257,6 +236,33 @@ mod tests {
         let sum: Ns = kernels.chain(others).map(|node| node.gpu_ns).sum();
         assert_eq!(sum, step.gpu_ns);
         assert!(step.children.is_sorted_by_key(|node| Reverse(node.gpu_ns)));
+    }
+
+    #[test]
+    fn a_range_that_ended_has_no_later_work() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/h200/llama4.sqlite.gz"
+        );
+        let mut trace = roofgap_trace::read(&[path.into()]).unwrap().trace;
+        let launched = analyze(&trace, &Options::default()).stages;
+        let calls = launched.launches().call_of_op.iter();
+        let mut starts: Vec<Ns> = calls
+            .filter_map(|call| trace.calls.start.get(*call as usize).copied())
+            .collect();
+        starts.sort_unstable();
+        let (first, middle) = (starts[0], starts[starts.len() / 2]);
+        let mut ranges = std::mem::take(&mut trace.ranges.rows);
+        ranges.retain(|range| range.style == RangeStyle::PushPop);
+        ranges.truncate(2);
+        // The first of two domains ends while work is launched, the second goes on.
+        (ranges[0].start, ranges[0].end) = (first, middle);
+        (ranges[1].start, ranges[1].end) = (first + 1, Ns::MAX);
+        (ranges[0].name, ranges[1].name) = (trace.names.intern("first"), trace.names.intern("second"));
+        trace.ranges.rows = ranges;
+        let index = analyze(&trace, &Options::default()).stages;
+        let tree = call_tree(&trace, &index);
+        assert!(tree.iter().any(|node| node.name.ends_with("second")), "{tree:?}");
     }
 
     #[test]
