@@ -85,6 +85,11 @@ impl<'t> Kernels<'t> {
         own.or_else(|| self.by_range.get(&op).copied())
     }
 
+    /// Returns the description of a kernel by the range around its launch.
+    pub(super) fn described_by_range(&self, op: usize) -> Option<&'t Collective> {
+        self.by_range.get(&(op as u32)).copied()
+    }
+
     /// Returns the collective of a kernel, by the framework or by its name.
     pub(super) fn performed(&self, op: usize) -> Performed {
         match self.described(op) {

@@ -15,7 +15,8 @@ pub(crate) struct RankTransfer {
     pub sends: bool,
     /// Process group.
     pub group: NameId,
-    /// Number among the transfers of the two ranks in the group, where the capture has it.
+    /// Number among the transfers from one of the two ranks to the other in the group, where the capture has it. Ranges of this project
+    /// count like that; PyTorch counts all transfers of a rank, so that its numbers differ between the two ranks.
     pub sequence: Option<u64>,
     /// First moment, in the clock of the rank.
     pub start: Ns,
@@ -59,7 +60,11 @@ pub(crate) fn transfers(trace: &Trace, index: &StageIndex) -> Vec<RankTransfer> 
                 return None;
             };
             let span = (trace.ops.start[op], trace.ops.end[op]);
-            transfer(kind, kernels.described(op)?, span, kernels.exposed_ns(op))
+            let transfer = transfer(kind, kernels.described(op)?, span, kernels.exposed_ns(op))?;
+            Some(RankTransfer {
+                sequence: kernels.described_by_range(op).and_then(|range| range.sequence),
+                ..transfer
+            })
         }));
     }
     if let Some(on_host) = HostCollectives::of(trace) {

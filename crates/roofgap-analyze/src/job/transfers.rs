@@ -20,6 +20,12 @@ struct Pair<'r> {
     receives: Vec<&'r RankTransfer>,
 }
 
+/// Sends with their receives.
+struct Matched<'r> {
+    pairs: Vec<(&'r RankTransfer, &'r RankTransfer)>,
+    by_sequence: bool,
+}
+
 /// Matches the transfers of the ranks. The records are in the order of their ranks.
 pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
     let mut pairs: BTreeMap<(u32, u32, &str), Pair<'_>> = BTreeMap::new();
@@ -46,14 +52,22 @@ pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfer
         if position(from).is_none() || position(to).is_none() {
             continue;
         }
-        let Some((matched, by_sequence)) = pair.matched() else {
-            found.unmatched.push(format!(
-                "rank {from} sends {} times to rank {to}, which receives {} times, without sequence numbers to tell which belong together",
-                pair.sends.len(),
-                pair.receives.len()
-            ));
+        let Matched {
+            pairs: matched,
+            by_sequence,
+        } = pair.matched();
+        let (sends, receives) = (pair.sends.len(), pair.receives.len());
+        if matched.len() < sends.max(receives) {
+            let counts =
+                format!("rank {from} sends {sends} times to rank {to}, which receives {receives} times");
+            found.unmatched.push(match by_sequence {
+                true => format!("{counts}; sequence numbers in common: {}", matched.len()),
+                false => format!("{counts}, without sequence numbers to tell which belong together"),
+            });
+        }
+        if matched.is_empty() {
             continue;
-        };
+        }
         let known = clock(from)
             .zip(clock(to))
             .filter(|(a, b)| a.reference == b.reference);
@@ -96,8 +110,9 @@ pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfer
 }
 
 impl<'r> Pair<'r> {
-    /// Puts sends and receives together; true if by their numbers. `None` where neither numbers nor counts tell.
-    fn matched(&self) -> Option<(Vec<(&'r RankTransfer, &'r RankTransfer)>, bool)> {
+    /// Puts sends and receives together: by their numbers where all have one, else by their order where there are as many sends as
+    /// receives.
+    fn matched(&self) -> Matched<'r> {
         let numbered = |rows: &[&'r RankTransfer]| {
             let mut numbered = BTreeMap::new();
             for row in rows {
@@ -109,14 +124,17 @@ impl<'r> Pair<'r> {
         };
         if let Some((sends, receives)) = numbered(&self.sends).zip(numbered(&self.receives)) {
             let both = |(number, send): (&u64, &&'r RankTransfer)| Some((*send, *receives.get(number)?));
-            let matched: Vec<_> = sends.iter().filter_map(both).collect();
-            return (!matched.is_empty()).then_some((matched, true));
+            return Matched {
+                pairs: sends.iter().filter_map(both).collect(),
+                by_sequence: true,
+            };
         }
+        let pairs = self.sends.iter().copied().zip(self.receives.iter().copied());
         let same = self.sends.len() == self.receives.len();
-        same.then(|| {
-            let pairs = self.sends.iter().copied().zip(self.receives.iter().copied());
-            (pairs.collect(), false)
-        })
+        Matched {
+            pairs: pairs.filter(|_| same).collect(),
+            by_sequence: false,
+        }
     }
 }
 
@@ -184,6 +202,28 @@ mod tests {
         assert_eq!(
             (row.receiver_waited_ns, row.sender_waited_ns),
             (Some(60), Some(90))
+        );
+    }
+
+    #[test]
+    fn numbers_without_a_partner_are_said() {
+        let sender = || rank(0, &[(1, true, Some(4), 0, 10), (1, true, Some(5), 20, 30)]);
+        let receives = |numbers: [u64; 2]| {
+            let [a, b] = numbers.map(Some);
+            rank(1, &[(0, false, a, 5, 10), (0, false, b, 25, 30)])
+        };
+        let found = find(&[sender(), receives([5, 6])], &[None, None]);
+        assert_eq!((found.rows[0].count, found.rows[0].receive_ns), (1, 5));
+        let counts = "rank 0 sends 2 times to rank 1, which receives 2 times";
+        assert_eq!(
+            found.unmatched,
+            [format!("{counts}; sequence numbers in common: 1")]
+        );
+        let found = find(&[sender(), receives([8, 9])], &[None, None]);
+        assert!(found.rows.is_empty());
+        assert_eq!(
+            found.unmatched,
+            [format!("{counts}; sequence numbers in common: 0")]
         );
     }
 
