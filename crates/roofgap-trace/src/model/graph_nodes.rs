@@ -12,6 +12,9 @@ pub struct GraphNodes {
 }
 
 impl GraphNodes {
+    /// Most ranges around a node. Ranges inside that many are left out, so that ranges that stay open do not make the cost quadratic.
+    pub(crate) const DEEPEST: usize = 128;
+
     /// Adds a node with the names of the ranges around its creation, outermost first.
     pub fn insert(&mut self, process: ProcessId, node: u64, ranges: &[NameId]) {
         let id = match self.ids.get(ranges) {

@@ -1,7 +1,7 @@
 //! Joins the NVTX events of threads into ranges and marks.
 
 use super::identity::Identity;
-use crate::{LossKind, Mark, NameId, Ns, ProcessId, Range, RangeStyle, Trace};
+use crate::{GraphNodes, LossKind, Mark, NameId, Ns, ProcessId, Range, RangeStyle, Trace};
 use roofgap_wire::{EventKind, Message, NvtxEnd, NvtxEvent, NvtxPop};
 use rustc_hash::FxHashMap;
 
@@ -105,11 +105,13 @@ impl Annotations {
         self.edges
     }
 
-    /// Returns the open push/pop ranges of a thread, outermost first, by their number.
+    /// Returns the open push/pop ranges of a thread, outermost first, by their number; at most [`GraphNodes::DEEPEST`].
     pub(super) fn open_on(&self, tid: u32) -> Vec<usize> {
         let stacks = self.stacks.iter().filter(|((thread, _), _)| *thread == tid);
-        let mut open: Vec<usize> = stacks.flat_map(|(_, rows)| rows.iter().copied()).collect();
+        let outer = stacks.flat_map(|(_, rows)| rows.iter().copied().take(GraphNodes::DEEPEST));
+        let mut open: Vec<usize> = outer.collect();
         open.sort_unstable();
+        open.truncate(GraphNodes::DEEPEST);
         open
     }
 

@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use crate::sqlite::Database;
-use crate::{NameId, Ns, ProcessId, Range, RangeStyle, ReadError, ThreadId, Trace};
+use crate::{GraphNodes, NameId, Ns, ProcessId, Range, RangeStyle, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
@@ -49,29 +49,60 @@ pub(super) fn graph_nodes(
         .collect();
     ranges.retain(|range| range.style == RangeStyle::PushPop);
     ranges.sort_by_key(|range| (range.thread, range.start, Reverse(range.end)));
-    let mut stacks: FxHashMap<(ProcessId, u64), Vec<NameId>> = FxHashMap::default();
+    // Nodes between two edges of ranges share a stack.
+    let mut stacks: Vec<Vec<NameId>> = Vec::new();
+    let mut stack_of: FxHashMap<(ProcessId, u64), usize> = FxHashMap::default();
     let mut next = ranges.into_iter().peekable();
-    let mut open: Vec<&Range> = Vec::new();
+    let mut open = OpenRanges::default();
     for node in nodes.iter().filter(|node| node.original.is_none()) {
         while let Some(range) = next.next_if(|range| (range.thread, range.start) <= (node.thread, node.start))
         {
-            open.retain(|before| before.thread == range.thread && before.end >= range.start);
             open.push(range);
         }
-        open.retain(|range| range.thread == node.thread && range.end >= node.start);
-        let names = open.iter().map(|range| range.name).collect();
-        stacks.insert((node.process, node.id), names);
+        open.close(node.thread, node.start);
+        if std::mem::take(&mut open.changed) || stacks.is_empty() {
+            stacks.push(open.ranges.iter().map(|range| range.name).collect());
+        }
+        stack_of.insert((node.process, node.id), stacks.len() - 1);
     }
     let originals: FxHashMap<(ProcessId, u64), u64> = nodes
         .iter()
         .filter_map(|node| Some(((node.process, node.id), node.original?)))
         .collect();
     for node in &nodes {
-        if let Some(names) = stacks.get(&root(&originals, node.process, node.id)) {
+        let stack = stack_of.get(&root(&originals, node.process, node.id));
+        if let Some(names) = stack.and_then(|stack| stacks.get(*stack)) {
             trace.graph_nodes.insert(node.process, node.id, names);
         }
     }
     Ok(())
+}
+
+/// The open ranges of a thread, outermost first.
+#[derive(Default)]
+struct OpenRanges<'t> {
+    ranges: Vec<&'t Range>,
+    /// A range was added or dropped.
+    changed: bool,
+}
+
+impl<'t> OpenRanges<'t> {
+    /// Adds a range unless it is too deep.
+    fn push(&mut self, range: &'t Range) {
+        self.close(range.thread, range.start);
+        if self.ranges.len() < GraphNodes::DEEPEST {
+            self.ranges.push(range);
+            self.changed = true;
+        }
+    }
+
+    /// Drops the ranges of other threads and those that ended before a moment.
+    fn close(&mut self, thread: ThreadId, at: Ns) {
+        let before = self.ranges.len();
+        self.ranges
+            .retain(|range| range.thread == thread && range.end >= at);
+        self.changed |= self.ranges.len() < before;
+    }
 }
 
 /// Longest chain of clones that is followed. A broken export may have a circle.

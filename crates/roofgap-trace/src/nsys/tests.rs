@@ -362,3 +362,24 @@ fn graph_nodes_have_the_ranges_of_their_creation_and_so_have_their_clones() {
     assert_eq!(ranges(8), None, "the original was not recorded");
     assert_eq!(ranges(102), Some(vec![]), "created outside of every range");
 }
+
+#[test]
+fn graph_nodes_have_a_limited_number_of_ranges() {
+    let trace = after(
+        "CREATE TABLE first AS SELECT start, globalTid FROM NVTX_EVENTS WHERE eventType = 59 AND end > start + 2000 ORDER BY start LIMIT 1;
+         INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid)
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)
+             SELECT start + i, start + 1000 - i, 59, 'deep', globalTid FROM n, first;
+         CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INTEGER, end INTEGER, globalTid INTEGER, graphNodeId INTEGER, originalGraphNodeId INTEGER);
+         INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT start + 400, start + 400, globalTid, 101, NULL FROM first;
+         INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT start + 401, start + 401, globalTid, 102, NULL FROM first;
+         INSERT INTO CUDA_GRAPH_NODE_EVENTS SELECT start + 1001, start + 1001, globalTid, 103, NULL FROM first;",
+    );
+    let process = trace.ranges.rows[0].process;
+    let depth = |node| {
+        let stack = trace.graph_nodes.stack_of(process, node).unwrap();
+        trace.graph_nodes.stacks()[stack].len()
+    };
+    assert_eq!((depth(101), depth(102)), (128, 128));
+    assert_eq!(depth(103), 1, "the deep ranges ended");
+}
