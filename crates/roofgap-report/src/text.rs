@@ -208,7 +208,8 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
             say(&format!("  {line}"), options, out);
         }
     }
-    if let Some(line) = stages::outside(analysis) {
+    // Stages that are not shown are not outside.
+    if let Some(line) = stages::outside(analysis).filter(|_| !options.stages_only) {
         say(&line, options, out);
     }
     if analysis.stages.iter().all(|stage| stage.kind == StageKind::Whole) {
