@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(
             sentences(&analysis),
             [
-                "the steps span 380.0 ms, time between them included: 5,305 generated tokens/s; the first token of each request \
+                "the steps span 380 ms, time between them included: 5,305 generated tokens/s; the first token of each request \
                  counts as prompt work",
                 "requests that generate waited for 1 prefill step of prompts of others: 20.0 ms in all, 20.0 ms at most between two \
                  tokens",
