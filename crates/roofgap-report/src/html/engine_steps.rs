@@ -104,10 +104,10 @@ mod tests {
                 },
             })
             .collect();
-        steps[2].step.generation = scheduled(7);
+        steps[3].step.generation = scheduled(7);
         let drawn = chart(&steps, "requests", |phase| phase.requests).into_string();
         assert!(
-            drawn.contains("step 3, decode: 0 context, 7 generation requests"),
+            drawn.contains("step 4, decode: 0 context, 7 generation requests"),
             "{drawn}"
         );
         assert!(drawn.contains("A bar is the largest of 2 steps."));
