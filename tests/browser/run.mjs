@@ -184,12 +184,16 @@ const tests = {
     await page.keyboard.press("0");
     await page.keyboard.press("s");
     const head = await page.locator(".span-head").textContent();
-    assert.match(head, /3,5\d\d GPU operations, .+ idle for .+ms/);
+    assert.match(head, /3,5\d\d GPU operations, .+ idle for [\d,.]+ m?s /);
+    // Three significant digits, as in the text of the report; moments have the unit of the axis.
+    assert.match(head, /^(\d\.\d\d|\d\d\.\d|[\d,]{3,}) (µs|ms|s) selected, from [\d,]+\.\d{3} ms: /);
     // The whole run has the totals of the kernel table.
     const kernel = page.locator("#timeline-span table").nth(0).locator("tbody tr").first();
     const row = page.locator("#kernel-table tbody tr").first();
     assert.equal(await kernel.locator("th").textContent(), await row.locator("th").textContent());
-    assert.equal(await kernel.locator("td").first().textContent(), (await row.locator("td").nth(2).textContent()) + " ms");
+    const [shown, total] = [await kernel.locator("td").first().textContent(), await row.locator("td").nth(2).textContent()];
+    const [value, unit] = shown.replaceAll(",", "").split(" "), ms = { ns: 1e-6, "µs": 1e-3, ms: 1, s: 1e3 };
+    assert.equal((value * ms[unit]).toPrecision(3), Number(total.replaceAll(",", "")).toPrecision(3), shown);
     assert.match(await page.locator("#timeline-span table").nth(1).textContent(), /gemm/);
     assert.match(await page.locator("#timeline-span table").nth(2).textContent(), /idle: launch/);
     await page.keyboard.press("Escape");
@@ -242,6 +246,7 @@ const tests = {
     await page.locator("#kernel-table tbody button").first().click();
     await page.locator("#kernel-table tr.full button").click();
     const detail = await page.locator("#timeline-detail").textContent();
+    assert.match(detail, /Duration(\d\.\d\d|\d\d\.\d|[\d,]{3,}) (µs|ms|s) \([\d,]+ ns\)/);
     for (const part of ["Duration", "Grid", "Block", "Registers", "Launch", "Ranges", "decode_step", "Counters"]) assert.ok(detail.includes(part), `${part}: ${detail}`);
     await page.keyboard.press("?");
     assert.ok(await page.locator("#timeline-keys").isVisible());

@@ -57,6 +57,7 @@ pub use analyze::{Analyzed, Options, analyze};
 pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, is_communication, short_name};
 pub use result::*;
+pub use serving::ServerGauges;
 pub use stages::{
     AllOfStage, Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError,
     StageIndex, StageRule, StageSet, StageSpans,

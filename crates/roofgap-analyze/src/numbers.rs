@@ -12,14 +12,15 @@ pub fn time(ns: i64) -> String {
     format!("{} {name}", significant(ns as f64 / unit))
 }
 
-/// Formats a number with three significant digits, or as a whole number from 100 on.
+/// The most decimals of a small number.
+const DECIMALS: i32 = 8;
+
+/// Formats a number with three significant digits and at most eight decimals, or as a whole number from 100 on.
 pub fn significant(value: f64) -> String {
-    let decimals = match value.abs() {
-        size if size >= 99.95 => 0,
-        size if size >= 9.995 => 1,
-        _ => 2,
-    };
-    decimal(value, decimals)
+    // The exponent after rounding, so that 9.996 is 10.0.
+    let rounded = format!("{value:.2e}");
+    let exponent = rounded.split_once('e').and_then(|(_, e)| e.parse::<i32>().ok());
+    decimal(value, (2 - exponent.unwrap_or(0)).clamp(0, DECIMALS) as usize)
 }
 
 /// Formats a number with a fixed number of decimals and commas between thousands.
@@ -103,8 +104,13 @@ mod tests {
         let decimals = [7_039.815, 999.9995, -1_234.5, 0.0].map(|value| decimal(value, 3));
         assert_eq!(decimals, ["7,039.815", "1,000.000", "-1,234.500", "0.000"]);
         assert_eq!([decimal(f64::NAN, 1), decimal(f64::INFINITY, 1)], ["NaN", "inf"]);
-        let digits = [0.004, 9.996, 17.04, 99.96, 1_234.0].map(significant);
-        assert_eq!(digits, ["0.00", "10.0", "17.0", "100", "1,234"]);
+        let digits = [9.996, 17.04, 99.96, 1_234.0, f64::NAN].map(significant);
+        assert_eq!(digits, ["10.0", "17.0", "100", "1,234", "NaN"]);
+        let small = [0.0, 1e-9, 0.004, -0.0996, 0.099_96, 0.5].map(significant);
+        assert_eq!(
+            small,
+            ["0.00", "0.00000000", "0.00400", "-0.0996", "0.100", "0.500"]
+        );
     }
 
     #[test]

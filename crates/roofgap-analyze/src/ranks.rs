@@ -53,6 +53,7 @@ pub(crate) fn add_times(rank: &mut RankInfo, analysis: &Analysis) {
     rank.kernel_ns = analysis.totals.kernel_ns;
     rank.busy_ns = analysis.totals.busy_ns;
     rank.communication_ns = analysis.communication.iter().map(|row| row.total_ns).sum();
+    rank.untimed_calls = analysis.communication.iter().map(|row| row.untimed_calls).sum();
     rank.exposed_ns = analysis.communication.iter().map(|row| row.exposed_ns).sum();
     let idle = analysis.stages.iter().filter_map(|stage| stage.idle);
     rank.idle = idle.reduce(|a, b| Idle {

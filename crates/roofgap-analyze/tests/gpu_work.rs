@@ -103,6 +103,34 @@ fn communication_by_collective_with_its_hidden_part() {
     );
 }
 
+/// A call that returns before its collective ends has no time, and NCCL beside a collective on the CPU does not hide it.
+#[test]
+fn communication_on_the_cpu_is_timed_where_its_calls_wait() {
+    let call = |collective: &str, wait: u8, span: (u32, u32)| {
+        let name =
+            format!("roofgap.collective {collective} group=0 size=2 in=4000 out=4000 on=host wait={wait}");
+        event("user_annotation", &name, 1, span, "")
+    };
+    let events = [
+        call("all_reduce", 1, (0, 100)),
+        call("broadcast", 0, (200, 50)),
+        call("all_reduce", 0, (300, 50)),
+        event("kernel", NCCL, 20, (20, 30), ""),
+        event("kernel", "gemm", 7, (60, 10), ""),
+    ];
+    let header = r#""distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 2},"#;
+    let analysis = kineto(&events, header, &Options::default());
+    let row = |collective: &str| {
+        let mut rows = analysis.communication.iter().filter(|row| row.on == "cpu");
+        rows.find(|row| row.collective == collective).unwrap()
+    };
+    let (reduce, broadcast) = (row("all_reduce"), row("broadcast"));
+    assert_eq!((reduce.calls, reduce.untimed_calls), (2, 1));
+    assert!(reduce.is_timed() && !broadcast.is_timed());
+    assert_eq!((reduce.total_ns, reduce.exposed_ns), (100_000, 90_000));
+    assert_eq!((broadcast.calls, broadcast.untimed_calls), (1, 1));
+}
+
 #[test]
 fn copies_by_direction_and_memory() {
     let copy = |kind: &str, time, bytes: u64| {

@@ -109,7 +109,7 @@ pub(crate) fn timeline<'a>(bundle: Bundle<'a>, path: &Path) -> Result<&'a Trace,
     })
 }
 
-/// What a frame stands for.
+/// Identity of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Range { domain: NameId, name: NameId },

@@ -208,7 +208,8 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
             say(&format!("  {line}"), options, out);
         }
     }
-    if let Some(line) = stages::outside(analysis) {
+    // Stages that are not shown are not outside.
+    if let Some(line) = stages::outside(analysis).filter(|_| !options.stages_only) {
         say(&line, options, out);
     }
     if analysis.stages.iter().all(|stage| stage.kind == StageKind::Whole) {
@@ -384,7 +385,7 @@ fn roof_note(analysis: &Analysis, options: TextOptions, out: &mut String) {
     }
 }
 
-/// Writes a table of the whole trace with its heading, or nothing for an empty one.
+/// Writes a table of the whole trace with its heading; nothing for an empty one, or where only stages are shown.
 fn work(
     title: &str,
     table: &Table,
@@ -393,7 +394,7 @@ fn work(
     options: TextOptions,
     out: &mut String,
 ) {
-    if table.is_empty() {
+    if table.is_empty() || options.stages_only {
         return;
     }
     heading(title, options, out);

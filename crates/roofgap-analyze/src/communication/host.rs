@@ -1,6 +1,7 @@
 //! Collectives that run on the CPU, without a kernel: the ranges of their calls.
 
 use super::collective::CollectiveKind;
+use super::kernels::performed_by_name;
 use crate::stages::StageIndex;
 use crate::timeline::{CoveredTime, IntervalSet};
 use roofgap_trace::{Collective, Ns, OpKind, Range, RangeCollective, Trace};
@@ -32,7 +33,12 @@ impl<'t> HostCollectives<'t> {
             .iter()
             .find(|collective| collective.on_host)?;
         let ops = &trace.ops;
-        let computes = |op: &usize| matches!(ops.kind[*op], OpKind::Kernel | OpKind::Graph);
+        let communicate = performed_by_name(trace);
+        let computes = |op: &usize| match ops.kind[*op] {
+            OpKind::Kernel => !communicate.contains_key(&ops.name[*op]),
+            OpKind::Graph => true,
+            OpKind::Copy | OpKind::Set => false,
+        };
         let spans = (0..ops.len()).filter(computes);
         let spans = spans.map(|op| (ops.start[op], ops.end[op])).collect();
         Some(Self {

@@ -109,7 +109,7 @@ impl<'t> Kernels<'t> {
 }
 
 /// Finds the names of communication kernels, and the collective that each name tells.
-fn performed_by_name(trace: &Trace) -> FxHashMap<NameId, Performed> {
+pub(super) fn performed_by_name(trace: &Trace) -> FxHashMap<NameId, Performed> {
     let ops = &trace.ops;
     let mut seen = vec![false; trace.names.len()];
     let mut found = FxHashMap::default();

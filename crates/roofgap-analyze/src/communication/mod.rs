@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 #[derive(Default)]
 struct Sum {
     calls: u64,
+    untimed_calls: u64,
     total_ns: i64,
     exposed_ns: i64,
     /// Size of the messages, bytes.
@@ -32,6 +33,7 @@ impl Sum {
     /// Adds a collective with its message size and its time, where they are known.
     fn add(&mut self, bytes: Option<u64>, length: Option<Ns>, exposed_ns: Ns) {
         self.calls += 1;
+        self.untimed_calls += u64::from(length.is_none());
         self.total_ns += length.unwrap_or(0);
         self.exposed_ns += exposed_ns;
         self.bytes = self.bytes.saturating_add(bytes.unwrap_or(0));
@@ -169,6 +171,7 @@ pub(crate) fn table(trace: &Trace, index: &StageIndex) -> Vec<CommunicationRow> 
                 group: Some(trace.names.get(group).to_owned()).filter(|name| described && !name.is_empty()),
                 group_size: Some(size).filter(|size| *size > 0),
                 calls: sum.calls,
+                untimed_calls: sum.untimed_calls,
                 bytes: Some(sum.bytes).filter(|bytes| *bytes > 0),
                 total_ns: sum.total_ns,
                 exposed_ns: sum.exposed_ns,

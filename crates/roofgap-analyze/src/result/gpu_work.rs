@@ -111,11 +111,14 @@ pub struct CommunicationRow {
     pub group_size: Option<u32>,
     /// Number of kernels; on the CPU, of calls.
     pub calls: u64,
+    /// Number of calls without a time: on the CPU, those that return before the collective ends.
+    #[serde(default)]
+    pub untimed_calls: u64,
     /// Recorded message sizes as nccl-tests counts them (the larger of input and output of the rank), summed, bytes; `None` without any.
     pub bytes: Option<u64>,
     /// Total kernel time, ns; on the CPU, time of the calls that return at its end.
     pub total_ns: i64,
-    /// Part of `total_ns` in which the device ran no kernel but communication, ns; on the CPU, in which no device ran a kernel.
+    /// Part of `total_ns` in which the device ran no kernel but communication, ns; on the CPU, in which no device computed.
     pub exposed_ns: i64,
     /// Bus bandwidth by the formulas of nccl-tests, bytes per second; time that a rank waits for another counts.
     pub bus_bandwidth_bytes_per_s: Option<f64>,
@@ -127,6 +130,11 @@ fn on_gpu() -> String {
 }
 
 impl CommunicationRow {
+    /// Tells whether the time of at least one call was measured.
+    pub fn is_timed(&self) -> bool {
+        self.untimed_calls < self.calls
+    }
+
     /// Returns the time hidden behind computation, ns.
     pub fn hidden_ns(&self) -> i64 {
         self.total_ns - self.exposed_ns
@@ -159,9 +167,12 @@ pub struct RankInfo {
     /// Time with at least one GPU operation, summed over devices, ns; `None` where only totals are known.
     #[serde(default)]
     pub busy_ns: Option<i64>,
-    /// Total time of communication kernels, and of calls that communicate on the CPU, ns.
+    /// Total time of communication kernels, and of calls that communicate on the CPU and return at its end, ns.
     #[serde(default)]
     pub communication_ns: i64,
+    /// Number of calls that communicate on the CPU and have no time, because they return before the end.
+    #[serde(default)]
+    pub untimed_calls: u64,
     /// Part of `communication_ns` in which the device ran no kernel but communication, ns.
     #[serde(default)]
     pub exposed_ns: i64,
@@ -208,8 +219,13 @@ pub struct RankActivity {
 }
 
 impl RankInfo {
-    /// Returns the communication time hidden behind computation, ns.
-    pub fn hidden_ns(&self) -> i64 {
-        self.communication_ns - self.exposed_ns
+    /// Returns the communication time hidden behind computation, ns; `None` where no communication was timed.
+    pub fn hidden_ns(&self) -> Option<i64> {
+        Some(self.communication_ns - self.measured_exposed_ns()?)
+    }
+
+    /// Returns the communication time that no computation hides, ns; `None` where no communication was timed.
+    pub fn measured_exposed_ns(&self) -> Option<i64> {
+        (self.communication_ns > 0 || self.untimed_calls == 0).then_some(self.exposed_ns)
     }
 }

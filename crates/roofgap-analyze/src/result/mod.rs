@@ -126,4 +126,17 @@ impl Analysis {
         let reason = self.reasons.iter().find(|reason| reason.about == *about);
         reason.map(|reason| reason.why.as_str())
     }
+
+    /// Returns the overhead of the profiler that recorded the timeline. Other profilers run separately, so that their overhead is
+    /// not in the times shown.
+    pub fn timeline_overhead(&self) -> impl Iterator<Item = &Overhead> {
+        let mut recorders = self
+            .sources
+            .iter()
+            .filter_map(|source| Profiler::of_timeline(&source.format));
+        let recorder = recorders.next();
+        self.overhead
+            .iter()
+            .filter(move |overhead| Some(overhead.tool) == recorder)
+    }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum RoofSource {
     /// FLOPs and DRAM bytes that ncu measured.
     Counters,
-    /// FLOPs and bytes of the recorded shapes of operators.
+    /// FLOPs and bytes of the recorded shapes of operators. Every operand counts as DRAM traffic, also one that is in a cache.
     Modelled,
     /// Both.
     Mixed,

@@ -2,6 +2,7 @@
 
 use super::RoofDistance;
 use crate::names::Family;
+use roofgap_trace::SourceFormat;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -193,9 +194,17 @@ pub enum Profiler {
 }
 
 impl Profiler {
-    /// Tells whether the profiler records the timeline whose times are shown. The others run separately.
-    pub fn records_timeline(self) -> bool {
-        matches!(self, Self::Nsys | Self::Native)
+    /// Returns the profiler that writes timelines of a format; `None` for a file that is no timeline.
+    pub(super) fn of_timeline(format: &str) -> Option<Self> {
+        const FORMATS: [(SourceFormat, Profiler); 4] = [
+            (SourceFormat::NsysSqlite, Profiler::Nsys),
+            (SourceFormat::KernelSummary, Profiler::Nsys),
+            (SourceFormat::Native, Profiler::Native),
+            (SourceFormat::Kineto, Profiler::Torch),
+        ];
+        let mut known = FORMATS.iter();
+        let found = known.find(|(known, _)| known.as_str() == format);
+        found.map(|(_, profiler)| *profiler)
     }
 
     /// Returns the name in the JSON.

@@ -68,12 +68,15 @@ pub struct RankPlace {
     pub begin: Ns,
 }
 
+/// Writes the trace of one rank.
+type WriteRank<'a> = dyn FnMut(Bundle<'_>) -> io::Result<()> + 'a;
+
 /// Writes the traces of several ranks to a file, each rank as a group of processes, in one clock. `load` passes a rank to the function
 /// that it is given, so that only one is in memory.
 pub fn save_ranks(
     path: &Path,
     ranks: &[RankPlace],
-    mut load: impl FnMut(u32, &mut dyn FnMut(Bundle<'_>) -> io::Result<()>) -> io::Result<()>,
+    mut load: impl FnMut(u32, &mut WriteRank<'_>) -> io::Result<()>,
 ) -> Result<(), ExportError> {
     export::write_whole(path, |out| {
         if path.extension().is_some_and(|e| e == "gz") {
@@ -88,7 +91,7 @@ pub fn save_ranks(
 
 fn write_ranks(
     ranks: &[RankPlace],
-    load: &mut dyn FnMut(u32, &mut dyn FnMut(Bundle<'_>) -> io::Result<()>) -> io::Result<()>,
+    load: &mut dyn FnMut(u32, &mut WriteRank<'_>) -> io::Result<()>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut writer = Writer::new(out, 0)?;

@@ -110,13 +110,23 @@ function decodeTimeline() {
   return { meta, lanes, calls };
 }
 
+// A number with commas between thousands, as the tables without scripts have it.
+const grouped = (value, decimals) => value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+
+// Formats a duration as the text of the report does: three significant digits in a fitting unit.
 function formatTime(ns) {
-  const size = Math.abs(ns);
-  if (size < 1e3) return ns.toFixed(0) + " ns";
-  if (size < 1e6) return (ns / 1e3).toFixed(2) + " µs";
-  if (size < 1e10) return (ns / 1e6).toFixed(3) + " ms";
-  return (ns / 1e9).toFixed(3) + " s";
+  if (Math.abs(ns) < 1e3) return ns.toFixed(0) + " ns";
+  const units = [[1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
+  const [unit, name] = units.find(([unit]) => Math.abs(ns / unit) < 999.5) ?? units[2];
+  const value = ns / unit, size = Math.abs(value);
+  return grouped(value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2) + " " + name;
 }
+
+// Formats a duration with all its digits beside the rounded ones.
+function formatDuration(ns) { return formatTime(ns) + (ns < 1e3 ? "" : ` (${grouped(ns, 0)} ns)`); }
+
+// Formats a moment in the unit of the axis.
+function formatMoment(ns) { return grouped(ns / 1e6, 3) + " ms"; }
 
 function formatBytes(n) {
   for (const unit of ["B", "kB", "MB", "GB"]) {

@@ -32,7 +32,7 @@ class Detail {
     if (lane.group === "steps") lines[0] = `step ${lane.text[i]} of ${meta.stages[lane.items[i].stage].name}`;
     const place = lane.section >= 0 && lane.group !== "streams" && lane.group !== "idle" ? meta.sections[lane.section].label : lane.section >= 0 && lane.group === "streams" ? lane.label : "";
     const kind = this.kind(item).replace("idle-", "idle: ");
-    lines.push((place ? place + " · " : "") + kind + " · " + formatTime(lane.length[i]) + " from " + formatTime(lane.start[i]));
+    lines.push((place ? place + " · " : "") + kind + " · " + formatTime(lane.length[i]) + " from " + formatMoment(lane.start[i]));
     if (lane.count && lane.count[i] > 1) lines.push(formatCount(lane.count[i]) + " items, " + formatTime(lane.taken[i + 1] - lane.taken[i]) + " occupied");
     if (lane.group === "idle" && CAUSES[this.kind(item)]) lines.push(CAUSES[this.kind(item)]);
     const call = this.timeline.callOf(lane, i);
@@ -56,7 +56,7 @@ class Detail {
 
   // Facts as pairs of a name and a text or a button.
   facts(item) {
-    const { lane, i } = item, { meta } = this.data, facts = [["Duration", formatTime(lane.length[i])], ["Start", formatTime(lane.start[i])]];
+    const { lane, i } = item, { meta } = this.data, facts = [["Duration", formatDuration(lane.length[i])], ["Start", formatMoment(lane.start[i])]];
     const add = (name, value) => { if (value) facts.push([name, value]); };
     if (lane.section >= 0) add("Lane", lane.group === "streams" ? lane.label : meta.sections[lane.section].label);
     add("Kind", this.kind(item).replace("idle-", "idle: "));

@@ -61,12 +61,12 @@ fn chart(steps: &[Step<'_>], name: &str, value: fn(&Scheduled) -> Option<u64>) -
             span.axis { (count(most)) " " (name) }
             svg viewBox={ "0 0 " (bars.len()) " " (HEIGHT) } preserveAspectRatio="none" {
                 @for (i, part) in bars.iter().enumerate() {
-                    @if let Some(step) = part.iter().max_by_key(|step| total(step)) {
+                    @if let Some((at, step)) = part.iter().enumerate().max_by_key(|(_, step)| total(step)) {
                         @let (context, generation) = known(step).unwrap_or_default();
                         @let x = format!("{:.2}", i as f64 + 0.075);
                         g {
                             title {
-                                "step " (i * group + 1) ", " (cut(step.stage, 60)) ": "
+                                "step " (count((i * group + at + 1) as u64)) ", " (cut(step.stage, 60)) ": "
                                 (or_none(value(&step.step.context), count)) " context, " (or_none(value(&step.step.generation), count)) " generation " (name)
                                 @if known(step).is_none() { " (" (NONE) ": not in the name of the step)" }
                             }
@@ -78,5 +78,38 @@ fn chart(steps: &[Step<'_>], name: &str, value: fn(&Scheduled) -> Option<u64>) -
             }
         }
         @if group > 1 { p.hint { "A bar is the largest of " (group) " steps." } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::Engine;
+
+    /// The title of a bar names the step whose numbers it has.
+    #[test]
+    fn a_bar_of_several_steps_names_the_largest() {
+        let scheduled = |requests| Scheduled {
+            requests: Some(requests),
+            ..Scheduled::default()
+        };
+        let mut steps: Vec<Step<'_>> = (0..800)
+            .map(|start| Step {
+                start,
+                stage: "decode",
+                step: EngineStep {
+                    engine: Engine::Vllm,
+                    context: scheduled(0),
+                    generation: scheduled(1),
+                },
+            })
+            .collect();
+        steps[3].step.generation = scheduled(7);
+        let drawn = chart(&steps, "requests", |phase| phase.requests).into_string();
+        assert!(
+            drawn.contains("step 4, decode: 0 context, 7 generation requests"),
+            "{drawn}"
+        );
+        assert!(drawn.contains("A bar is the largest of 2 steps."));
     }
 }

@@ -33,8 +33,8 @@ pub(super) fn flame(tree: &[CallNode]) -> Option<Markup> {
 
 fn nodes(list: &[CallNode], parent: Ns, all: Ns, depth: usize, hidden: &mut u64) -> Markup {
     let drawn = |node: &&CallNode| 100.0 * node.gpu_ns as f64 >= LEAST * all as f64 && depth < DEEPEST;
-    let shown: Vec<&CallNode> = list.iter().filter(drawn).collect();
-    *hidden += (list.len() - shown.len()) as u64;
+    let (shown, left_out): (Vec<&CallNode>, Vec<&CallNode>) = list.iter().partition(drawn);
+    *hidden += boxes(left_out);
     let items: Vec<Markup> = shown
         .iter()
         .map(|node| {
@@ -53,6 +53,16 @@ fn nodes(list: &[CallNode], parent: Ns, all: Ns, depth: usize, hidden: &mut u64)
         })
         .collect();
     html! { @if !items.is_empty() { ul { @for item in items { (item) } } } }
+}
+
+/// Counts nodes and all that is below them.
+fn boxes(mut open: Vec<&CallNode>) -> u64 {
+    let mut found = 0;
+    while let Some(node) = open.pop() {
+        found += 1;
+        open.extend(&node.children);
+    }
+    found
 }
 
 fn color(kind: CallKind) -> &'static str {
@@ -90,14 +100,15 @@ mod tests {
                 Vec::new(),
             )
         };
-        let step = node("step", CallKind::Range, 600, vec![leaf(150), leaf(1)]);
+        let small = node("small", CallKind::Operator, 2, vec![leaf(1), leaf(1)]);
+        let step = node("step", CallKind::Range, 600, vec![leaf(150), small]);
         let tree = [step, node("<b>", CallKind::Other(OpKind::Copy), 400, Vec::new())];
         let shown = flame(&tree).unwrap().into_string();
         assert!(
             shown.contains("width:60.000%") && shown.contains("width:25.000%"),
             "{shown}"
         );
-        assert!(shown.contains("1 boxes below 0.25 %") && shown.contains("&lt;b&gt;"));
+        assert!(shown.contains("3 boxes below 0.25 %") && shown.contains("&lt;b&gt;"));
         assert!(flame(&[leaf(5)]).is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! The map of ranks by time: compute and exposed communication of every rank, in one clock where it is known.
 
-use crate::view::numbers::time;
+use crate::view::numbers::{or_none, time};
 use maud::{Markup, html};
 use roofgap_analyze::{Analysis, RankActivity, RankInfo};
 use std::fmt::Write as _;
@@ -81,7 +81,7 @@ fn describe(rank: &RankInfo) -> String {
         "rank {}{host}: kernels {}, exposed communication {}",
         rank.rank,
         time(rank.kernel_ns),
-        time(rank.exposed_ns)
+        or_none(rank.measured_exposed_ns(), time)
     )
 }
 

@@ -43,7 +43,7 @@ class SpanTotals {
     const label = (row) => (row.name < 0 ? "merged, not named in this page" : names[row.name][0]);
     const resting = idle.reduce((sum, row) => sum + row.ns, 0);
     const head = element("p", null, { className: "span-head" },
-      element("b", formatTime(length)), ` selected, from ${formatTime(from)}: ${formatCount(ops)} GPU operations, ${formatTime(all)} in sum; `
+      element("b", formatTime(length)), ` selected, from ${formatMoment(from)}: ${formatCount(ops)} GPU operations, ${formatTime(all)} in sum; `
       + `${gpus > 1 ? `${gpus} GPUs` : "the GPU"} idle for ${formatTime(resting)} (${formatPercent(resting, length * gpus)}${gpus > 1 ? " on average" : ""}). `);
     const button = (text, act) => {
       const made = element("button", text, { type: "button" });

@@ -1,7 +1,5 @@
 // The kernel table: sorted, searched and filtered. Names are only ever set as text.
 const NONE = "–", MANY = 40;
-// A number with commas between thousands, as the tables without scripts have it.
-const grouped = (value, decimals) => value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 
 class KernelTable {
   constructor(table, data, timeline) {

@@ -102,7 +102,7 @@ fn stage_gauges(stages: &[Stage]) -> Vec<Gauge> {
             &["stage", "launches"],
             Unit::Count,
             "Number of calls that launched GPU work.",
-            |stage| Some(stage.launch_count as f64),
+            |stage| stage.busy_ns.map(|_| stage.launch_count as f64),
         ),
         of(
             &["stage", "step"],
@@ -160,18 +160,20 @@ fn run_gauges(analysis: &Analysis) -> Vec<Gauge> {
         ],
         value: seconds(finding.bound_ns),
     });
+    let totals = &analysis.totals;
+    let recorded = |value: f64| one((totals.kernel_count > 0).then_some(value));
     vec![
         Gauge {
             name: &["kernel"],
             unit: Unit::Seconds,
             help: "Kernel time of the whole trace.",
-            points: one((analysis.totals.kernel_count > 0).then(|| seconds(analysis.totals.kernel_ns))),
+            points: recorded(seconds(totals.kernel_ns)),
         },
         Gauge {
             name: &["kernels"],
             unit: Unit::Count,
             help: "Number of kernels in the whole trace.",
-            points: one(Some(analysis.totals.kernel_count as f64)),
+            points: recorded(totals.kernel_count as f64),
         },
         Gauge {
             name: &["time", "to", "first", "token"],

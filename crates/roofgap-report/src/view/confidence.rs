@@ -88,23 +88,26 @@ fn repeats(stage: &Stage) -> Fact {
     }
 }
 
-/// Judges the overhead of the profiler that recorded the times.
+/// Judges the overhead of the profiler that recorded the times, as far as it is sure.
 fn overhead(analysis: &Analysis, stage: &Stage) -> Fact {
-    let own = analysis
-        .overhead
-        .iter()
-        .filter(|o| o.stage == stage.name && o.tool.records_timeline());
-    let Some(worst) = own.max_by(|a, b| a.ratio.total_cmp(&b.ratio)) else {
+    let own = analysis.timeline_overhead().filter(|o| o.stage == stage.name);
+    let Some(worst) = own.max_by(|a, b| a.sure_ratio().total_cmp(&b.sure_ratio())) else {
         return Fact::new("the profiler overhead is unknown".to_owned(), None);
     };
-    let speaks = match worst.ratio {
-        ratio if ratio <= CLOSE => Some(true),
-        ratio if ratio > DISTORTED => Some(false),
-        _ => None,
+    let highest = worst.interval.map_or(worst.ratio, |(_, high)| high);
+    let speaks = if highest <= CLOSE {
+        Some(true)
+    } else {
+        (worst.sure_ratio() > DISTORTED).then_some(false)
     };
+    let interval = worst
+        .interval
+        .map(|(low, high)| format!(" (95 %: {low:.2} to {high:.2})"));
     let text = format!(
-        "it takes {:.2} times as long under {} as without",
-        worst.ratio, worst.tool
+        "it takes {:.2} times as long{} under {} as without",
+        worst.ratio,
+        interval.unwrap_or_default(),
+        worst.tool
     );
     Fact::new(text, speaks)
 }
@@ -134,13 +137,17 @@ fn losses(analysis: &Analysis) -> Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::{LossInfo, Overhead, Profiler};
+    use roofgap_analyze::{LossInfo, Overhead, Profiler, SourceInfo};
 
     fn analysis(ratio: f64) -> Analysis {
         let mut stage = Stage::default();
         (stage.name, stage.instances, stage.wall_ns) = ("decode".to_owned(), 3, 300);
         (stage.mean_ns, stage.std_ns) = (Some(100), Some(2));
         let mut analysis = Analysis::default();
+        analysis.sources = vec![SourceInfo {
+            format: "nsys-sqlite".to_owned(),
+            ..SourceInfo::default()
+        }];
         analysis.stages = vec![stage];
         analysis.overhead = vec![Overhead {
             tool: Profiler::Nsys,
@@ -150,6 +157,36 @@ mod tests {
             pairs: None,
         }];
         analysis
+    }
+
+    fn level(analysis: &Analysis) -> String {
+        let line = line(analysis).expect("a line");
+        line.split(": ").nth(1).expect("a level").to_owned()
+    }
+
+    /// Only the profiler that recorded the times distorts them, and only as far as the interval is sure.
+    #[test]
+    fn the_overhead_is_that_of_the_recording() {
+        let mut both = analysis(1.5);
+        both.overhead.push(Overhead {
+            tool: Profiler::Native,
+            stage: "decode".to_owned(),
+            ratio: 1.02,
+            interval: Some((0.97, 1.07)),
+            pairs: Some(9),
+        });
+        assert_eq!(level(&both), "low");
+        both.sources[0].format = "native".to_owned();
+        let text = line(&both).expect("a line");
+        let own = "it takes 1.02 times as long (95 %: 0.97 to 1.07) under native as without";
+        assert!(
+            text.starts_with("Confidence: high: ") && text.contains(own),
+            "{text}"
+        );
+        (both.overhead[1].ratio, both.overhead[1].interval) = (1.4, Some((0.9, 1.9)));
+        assert_eq!(level(&both), "medium");
+        both.overhead[1].interval = Some((1.3, 1.5));
+        assert_eq!(level(&both), "low");
     }
 
     #[test]
@@ -162,10 +199,6 @@ mod tests {
                  under nsys as without; nothing that matters was lost."
             )
         );
-        let level = |analysis: &Analysis| {
-            let line = line(analysis).expect("a line");
-            line.split(": ").nth(1).expect("a level").to_owned()
-        };
         assert_eq!(level(&analysis(1.2)), "medium");
         assert_eq!(level(&analysis(1.5)), "low");
         let mut once = analysis(1.04);

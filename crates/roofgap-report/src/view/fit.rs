@@ -150,8 +150,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let mut word = word.to_owned();
-        loop {
-            let Some(line) = lines.last_mut() else { break };
+        while let Some(line) = lines.last_mut() {
             let used = length(line) + usize::from(!line.is_empty());
             if used + length(&word) <= width {
                 if !line.is_empty() {

@@ -6,7 +6,7 @@ use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, S
 
 /// Explains the columns of the table of communication.
 pub(crate) const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
-     computation. Communication on the CPU is timed by its calls, as far as they wait for its end. Bus bandwidth is that of \
+     computation. Communication on the CPU is timed by its calls; one that returns before the end has no time. Bus bandwidth is that of \
      nccl-tests, and time spent waiting for a slower rank counts as communication.";
 
 /// Explains the columns of the table of copies.
@@ -52,6 +52,7 @@ pub(crate) fn graphs(analysis: &Analysis) -> Table {
 
 /// Builds the table of communication; empty without any.
 pub(crate) fn communication(analysis: &Analysis) -> Table {
+    let timed = |row: &CommunicationRow, ns: i64| row.is_timed().then_some(ns);
     Table::of(&analysis.communication)
         .text("collective", |row: &CommunicationRow| row.collective.clone())
         .text("group", |row| row.group.clone().unwrap_or_else(|| NONE.into()))
@@ -62,9 +63,9 @@ pub(crate) fn communication(analysis: &Analysis) -> Table {
         })
         .count("calls", |row| row.calls)
         .number("bytes", |row| or_none(row.bytes, size))
-        .ms("total", |row| row.total_ns)
-        .ms("hidden", CommunicationRow::hidden_ns)
-        .ms("exposed", |row| row.exposed_ns)
+        .ms("total", |row| timed(row, row.total_ns))
+        .ms("hidden", |row| timed(row, row.hidden_ns()))
+        .ms("exposed", |row| timed(row, row.exposed_ns))
         .number("bus GB/s", |row| or_none(row.bus_bandwidth_bytes_per_s, gbs))
         .build()
 }

@@ -58,7 +58,7 @@ pub(crate) fn ranks(analysis: &Analysis) -> Table {
         .ms("kernel", |row| row.kernel_ns)
         .ms("busy", |row| row.busy_ns)
         .ms("hidden", RankInfo::hidden_ns)
-        .ms("exposed", |row| row.exposed_ns)
+        .ms("exposed", RankInfo::measured_exposed_ns)
         .ms("idle: launch", |row| row.idle.map(|idle| idle.launch_ns))
         .ms("sync", |row| row.idle.map(|idle| idle.sync_ns))
         .ms("copy", |row| row.idle.map(|idle| idle.copy_ns))

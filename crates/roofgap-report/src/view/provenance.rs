@@ -227,10 +227,7 @@ pub(crate) fn high_overhead(analysis: &Analysis) -> Vec<String> {
 
 /// Builds the table of one instance of each stage: unprofiled wall time beside what the profiled run attributes to it.
 pub(crate) fn unprofiled(analysis: &Analysis) -> Table {
-    let timed = analysis
-        .overhead
-        .iter()
-        .filter(|o| o.tool.records_timeline() && o.ratio > 0.0);
+    let timed = analysis.timeline_overhead().filter(|o| o.ratio > 0.0);
     let rows: Vec<(&Stage, f64)> = timed
         .filter_map(|o| Some((analysis.stages.iter().find(|s| s.name == o.stage)?, o.ratio)))
         .collect();

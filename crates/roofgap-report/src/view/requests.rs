@@ -3,7 +3,7 @@
 use super::numbers::{count, or_none, plural, significant, time};
 use super::screen::Screen;
 use super::table::{Table, plain};
-use roofgap_analyze::{Analysis, RequestStats, Stage, StageKind, Steps};
+use roofgap_analyze::{Analysis, GaugeStats, RequestStats, ServerGauges, Stage, StageKind, Steps};
 
 /// Builds the table of latencies.
 pub(crate) fn table(requests: &RequestStats) -> Table {
@@ -71,14 +71,8 @@ pub(crate) fn sentences(requests: &RequestStats) -> Vec<String> {
 
 /// States the use of the KV cache and the queue, as the server exported them.
 fn gauges(requests: &RequestStats) -> Option<String> {
-    let gauge = |names: [&str; 3]| names.iter().find_map(|name| requests.gauges.get(*name));
-    let cache = gauge([
-        "vllm:kv_cache_usage_perc",
-        "vllm:gpu_cache_usage_perc",
-        "sglang:token_usage",
-    ]);
-    let queue = |names: [&str; 2], what: &str| {
-        let found = names.iter().find_map(|name| requests.gauges.get(*name));
+    let gauges = ServerGauges::of(requests);
+    let queue = |found: Option<&GaugeStats>, what: &str| {
         found.map(|found| {
             format!(
                 "{:.1} requests {what} on average, {:.0} at most",
@@ -86,12 +80,10 @@ fn gauges(requests: &RequestStats) -> Option<String> {
             )
         })
     };
-    let cache = cache.map(|cache| format!("{:.1} % of the KV cache in use at most", 100.0 * cache.max));
-    let parts = [
-        cache,
-        queue(["vllm:num_requests_running", "sglang:num_running_reqs"], "run"),
-        queue(["vllm:num_requests_waiting", "sglang:num_queue_reqs"], "wait"),
-    ];
+    let cache = gauges
+        .cache_usage
+        .map(|cache| format!("{:.1} % of the KV cache in use at most", 100.0 * cache.max));
+    let parts = [cache, queue(gauges.running, "run"), queue(gauges.waiting, "wait")];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("as the server exports: {}", parts.join("; ")))
 }

@@ -11,7 +11,8 @@ const NOTE: &str = "The roof is the time of the same work at the peaks of the GP
      their type and its DRAM bytes at the memory bandwidth.";
 
 /// Explains the mark of a modelled value.
-const MODELLED: &str = "* modelled from the shapes of operators: every input and output moves once.";
+const MODELLED: &str = "* modelled from the shapes of operators: every input and output moves once between DRAM and the GPU. Data \
+     that is in a cache makes a kernel faster than this roof; it then shows as 100 %.";
 
 /// Returns columns, with those of the distance to the roof where a row has one.
 pub(crate) fn columns<'a>(names: &[&'a str], rows: &[RoofDistance]) -> Vec<&'a str> {
@@ -97,6 +98,18 @@ mod tests {
             ..known
         };
         assert_eq!(pct(&modelled), "43.2*");
+        let mut analysis = Analysis::default();
+        assert_eq!(note(&analysis), None);
+        let mut kernel = Kernel {
+            roof: known,
+            ..Kernel::default()
+        };
+        analysis.kernels = vec![kernel.clone()];
+        assert_eq!(note(&analysis).as_deref(), Some(NOTE));
+        kernel.roof = modelled;
+        analysis.kernels.push(kernel);
+        let note = note(&analysis).expect("a note");
+        assert!(note.ends_with("it then shows as 100 %."), "{note}");
         let mut stage = Stage::default();
         assert_eq!(of_stage(&stage), None);
         (stage.roof, stage.kernel_ns) = (known, Some(4_000_000_000));

@@ -33,7 +33,7 @@ mod tests {
         let mut finding = Finding::default();
         (finding.stage, finding.bound_ns) = (Some("decode".into()), 60_000);
         let shown = per_token(&analysis, &finding);
-        assert_eq!(shown.as_deref(), Some("at most 7.5 µs of the 10.0 µs per token"));
+        assert_eq!(shown.as_deref(), Some("at most 7.50 µs of the 10.0 µs per token"));
         analysis.stages[0].token_ns = None;
         assert_eq!(per_token(&analysis, &finding), None);
     }

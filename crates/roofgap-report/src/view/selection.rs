@@ -42,6 +42,14 @@ impl Selection {
             part.findings
                 .retain(|finding| finding.stage.as_ref() == Some(stage));
             part.counters.retain(|row| row.stage.as_ref() == Some(stage));
+            part.layers.retain(|row| row.stage == *stage);
+            for rank in &mut part.ranks {
+                rank.utilisation.retain(|row| row.stage == *stage);
+            }
+            if let Some(job) = &mut part.job {
+                job.utilisation.retain(|row| row.stage == *stage);
+                job.stragglers.retain(|row| row.stage.as_ref() == Some(stage));
+            }
         }
         if let Some(matches) = &self.kernel {
             let accepted = |kernel: &Kernel| matches(&kernel.name) || matches(&kernel.short_name);
@@ -72,7 +80,7 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::Stage;
+    use roofgap_analyze::{Job, LayerRow, RankInfo, Stage, StageUtilisation, Straggler};
 
     fn kernel(name: &str, calls: u64, mean_ns: i64) -> Kernel {
         Kernel {
@@ -121,6 +129,47 @@ mod tests {
         };
         assert_eq!(names(&only.of(&analysis()).kernels), ["norm"]);
         assert_eq!(only.of(&analysis()).stages.len(), 2);
+    }
+
+    #[test]
+    fn parts_of_other_stages_are_left_out() {
+        let mut all = analysis();
+        let stages = ["prefill", "decode"].map(str::to_owned);
+        all.layers = stages
+            .clone()
+            .map(|stage| LayerRow {
+                stage,
+                ..LayerRow::default()
+            })
+            .into();
+        let utilisation = stages.clone().map(|stage| StageUtilisation {
+            stage,
+            ..StageUtilisation::default()
+        });
+        all.ranks = vec![RankInfo {
+            utilisation: utilisation.clone().into(),
+            ..RankInfo::default()
+        }];
+        let stragglers = stages.map(|stage| Straggler {
+            stage: Some(stage),
+            ..Straggler::default()
+        });
+        all.job = Some(Job {
+            utilisation: utilisation.into(),
+            stragglers: stragglers.into(),
+            ..Job::default()
+        });
+        let selection = Selection {
+            stage: Some("decode".to_owned()),
+            ..Selection::default()
+        };
+        let part = selection.of(&all);
+        let job = part.job.as_ref().unwrap();
+        let left = [&part.layers[0].stage, &part.ranks[0].utilisation[0].stage];
+        assert_eq!(left, ["decode"; 2]);
+        assert_eq!((part.layers.len(), part.ranks[0].utilisation.len()), (1, 1));
+        assert_eq!((job.utilisation.len(), job.stragglers.len()), (1, 1));
+        assert_eq!(job.stragglers[0].stage.as_deref(), Some("decode"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ fn distributed() -> Case {
         group: Some("7 (mesh_tp)".into()),
         group_size: Some(8),
         calls: 1_200,
+        untimed_calls: 0,
         bytes: Some(4_000_000),
         total_ns: 200_000,
         exposed_ns: 160_000,
@@ -94,6 +95,39 @@ fn the_page_has_a_section_for_each_table_with_rows() {
     }
     let plain = html::page(made(PLAIN).bundle());
     assert!(!plain.contains("id=\"communication\"") && !plain.contains("id=\"graphs\""));
+}
+
+/// Time that was not measured is a dash in tables and no bar.
+#[test]
+fn communication_without_a_time_has_dashes() {
+    let mut case = distributed();
+    case.analysis.communication.push(CommunicationRow {
+        on: "cpu".into(),
+        collective: "broadcast".into(),
+        calls: 4,
+        untimed_calls: 4,
+        ..CommunicationRow::default()
+    });
+    let text = text::render(&case.analysis, text::TextOptions::default());
+    let row = cells(&text, "broadcast");
+    assert_eq!(row[row.len() - 4..], ["–"; 4], "{row:?}");
+    let page = html::page(case.bundle());
+    assert!(page.contains("all_reduce, GPU 0: 80.0 % exposed"));
+    assert!(page.contains("broadcast") && !page.contains("broadcast, CPU: "));
+    case.analysis.communication[1].untimed_calls = 3;
+    case.analysis.communication[1].total_ns = 7_000;
+    let page = html::page(case.bundle());
+    assert!(page.contains("broadcast, CPU: 0.0 % exposed"));
+    let unknown = RankInfo {
+        untimed_calls: 4,
+        ..RankInfo::default()
+    };
+    assert_eq!((unknown.hidden_ns(), unknown.measured_exposed_ns()), (None, None));
+    assert_eq!(
+        RankInfo::default().hidden_ns(),
+        Some(0),
+        "a rank that talks to no other"
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod measured;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod schema;
+mod selection;
 mod snapshots;
 mod stacks;
 mod telemetry;

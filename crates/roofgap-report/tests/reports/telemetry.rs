@@ -1,6 +1,7 @@
 //! Metrics for Prometheus and OpenTelemetry.
 
-use crate::fixtures::{fixture, fixture_with_model};
+use crate::fixtures::{PLAIN, fixture, fixture_with_model, made};
+use roofgap_analyze::Totals;
 use roofgap_report::telemetry::{otlp, prometheus};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -33,6 +34,27 @@ fn series_are_distinct_and_values_are_numbers() {
         }
         assert!(!series.is_empty(), "{name}");
     }
+}
+
+/// A stage without GPU work has no launches to count, and a run without a recording no kernels.
+#[test]
+fn counts_that_were_not_measured_have_no_points() {
+    let mut case = made(PLAIN);
+    let text = prometheus::render(case.bundle());
+    assert!(
+        text.contains("stage_launches") && text.contains("roofgap_kernels"),
+        "{text}"
+    );
+    case.analysis.totals = Totals::default();
+    for stage in &mut case.analysis.stages {
+        (stage.busy_ns, stage.launch_count) = (None, 0);
+    }
+    let text = prometheus::render(case.bundle());
+    assert!(
+        !text.contains("stage_launches") && !text.contains("roofgap_kernel"),
+        "{text}"
+    );
+    assert!(text.contains("roofgap_stage_time"), "{text}");
 }
 
 #[test]

@@ -440,7 +440,7 @@ fn a_secret_of_the_recording_shell_is_scrubbed_in_another() {
     };
     let planned = scrub(&["--dry-run"]);
     assert_eq!(planned.status, Some(0), "{}", planned.stderr);
-    let line = "baseline/program.out.log: the variable DB_PASSWORD, 1 times";
+    let line = "baseline/program.out.log: the variable DB_PASSWORD, once";
     assert!(planned.stdout.contains(line), "{}", planned.stdout);
     assert_eq!(log(), format!("using {secret}\n"), "a dry run changes nothing");
     assert_eq!(scrub(&[]).status, Some(0));

@@ -20,9 +20,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
     let worst = view
         .inputs
         .analysis
-        .overhead
-        .iter()
-        .filter(|o| o.tool.records_timeline())
+        .timeline_overhead()
         .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.sure_ratio() > DOUBTFUL)
         .max_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let Some(overhead) = worst else { return };

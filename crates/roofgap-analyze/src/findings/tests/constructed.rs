@@ -475,7 +475,18 @@ fn watching_that_costs_too_much() {
         interval: None,
         pairs: None,
     };
+    let source = |format: &str| SourceInfo {
+        format: format.into(),
+        ..SourceInfo::default()
+    };
     analysis.overhead = vec![nsys(1.6)];
+    analysis.sources = vec![source("native")];
+    assert_eq!(
+        ids(&findings(&analysis, std::slice::from_ref(&evidence))),
+        ["step-tail"],
+        "the times are those of the native collector"
+    );
+    analysis.sources = vec![source("nsys-sqlite")];
     let all = findings(&analysis, std::slice::from_ref(&evidence));
     assert_eq!(one(&all, "profiler-overhead").bound_ns, 37_500_000);
     assert_eq!(

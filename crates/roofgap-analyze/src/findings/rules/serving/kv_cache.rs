@@ -5,23 +5,13 @@ use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::count;
 use crate::result::{Finding, RequestStats, StageKind};
-
-/// Gauges of the used share of the KV cache, 0 to 1 (vLLM before and since 0.10, SGLang).
-const USAGE: [&str; 3] = [
-    "vllm:kv_cache_usage_perc",
-    "vllm:gpu_cache_usage_perc",
-    "sglang:token_usage",
-];
+use crate::serving::ServerGauges;
 
 /// Counters of requests that lost their cache and are computed again.
 const EVICTED: [&str; 2] = [
     "vllm:num_preemptions_total",
     "sglang:num_retracted_requests_total",
 ];
-
-/// Gauges of requests that run and that wait.
-const RUNNING: [&str; 2] = ["vllm:num_requests_running", "sglang:num_running_reqs"];
-const WAITING: [&str; 2] = ["vllm:num_requests_waiting", "sglang:num_queue_reqs"];
 
 /// Used share from which on the cache is full.
 const FULL: f64 = 0.95;
@@ -34,15 +24,15 @@ pub(in crate::findings) fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Fin
         return;
     };
     let requests = served.requests;
-    let gauge = |names: &[&str]| names.iter().find_map(|name| requests.gauges.get(*name));
-    let peak = gauge(&USAGE).map(|usage| usage.max);
+    let gauges = ServerGauges::of(requests);
+    let peak = gauges.cache_usage.map(|usage| usage.max);
     let evicted = evicted(requests);
-    let waiting = gauge(&WAITING).map_or(0.0, |waiting| waiting.mean);
+    let waiting = gauges.waiting.map_or(0.0, |waiting| waiting.mean);
     let is_full = peak.is_some_and(|peak| peak >= FULL);
     if !is_full && evicted == 0.0 {
         return;
     }
-    let running = gauge(&RUNNING).map_or(0.0, |running| running.mean);
+    let running = gauges.running.map_or(0.0, |running| running.mean);
     let held_back = if is_full && running > 0.0 {
         waiting / (waiting + running)
     } else {
