@@ -18,6 +18,7 @@ mod view;
 pub use bundle::{Bundle, Context, PhaseLine};
 pub use export::ExportError;
 pub use files::{ReportFile, files};
+pub use view::headline::headline;
 pub use view::numbers::{size, time};
 pub use view::requests::requests_text;
 pub use view::table::columns;

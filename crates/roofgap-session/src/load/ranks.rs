@@ -64,16 +64,25 @@ pub(super) fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
     files
 }
 
+/// Names the format of a capture that is found in a folder; `None` for other files.
+pub fn capture_format(path: &Path) -> Option<&'static str> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let known = CAPTURES.iter().any(|extension| name.ends_with(extension));
+    if !known || !path.is_file() {
+        return None;
+    }
+    if is_report(path) {
+        return Some("nsys-rep");
+    }
+    detect(path).ok().map(SourceFormat::as_str)
+}
+
 /// Lists the captures in a folder by name.
 fn captures_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };
-    let is_capture = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let known = CAPTURES.iter().any(|extension| name.ends_with(extension));
-        known && path.is_file() && (is_report(path) || detect(path).is_ok())
-    };
+    let is_capture = |path: &PathBuf| capture_format(path).is_some();
     let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(is_capture)
