@@ -64,6 +64,18 @@ pub(crate) enum Failure {
     /// A program cannot be watched or captured.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// The tools for agents cannot be served.
+    #[cfg(feature = "mcp")]
+    #[error(transparent)]
+    Mcp(#[from] roofgap_mcp::McpError),
+    /// The HTTP server cannot run.
+    #[cfg(feature = "serve")]
+    #[error(transparent)]
+    Serve(#[from] roofgap_serve::ServeError),
+    /// No folder for the token is known.
+    #[cfg(feature = "serve")]
+    #[error("neither XDG_STATE_HOME nor HOME is set; name a file with --token-file")]
+    NoStateFolder,
     /// `--rate` is not a rate.
     #[error("{rate} requests per second is not a rate; give a number above 0")]
     Rate { rate: f64 },

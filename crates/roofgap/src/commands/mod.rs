@@ -6,10 +6,14 @@ mod compare;
 mod config;
 mod doctor;
 mod load;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod meta;
 mod profile;
 mod report;
 mod runs;
+#[cfg(feature = "serve")]
+mod serve;
 mod signals;
 mod watch;
 #[cfg(feature = "embedded")]
@@ -47,6 +51,10 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         Command::Load(args) => load::run(args, printer),
         Command::Watch(args) => watch::run(args, printer),
         Command::Capture(args) => capture::run(args, printer),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(args) => mcp::run(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Man => meta::man(printer),
         Command::Schema => meta::schema(printer),
