@@ -85,6 +85,12 @@ pub(crate) enum Command {
     Watch(Watch),
     /// Record a window of a watched program, which runs on; without a process, list what is watched
     Capture(Capture),
+    /// Serve read-only tools for agents over the Model Context Protocol, on standard input and output
+    #[cfg(feature = "mcp")]
+    Mcp(Mcp),
+    /// Serve the runs over HTTP: list, reports, files, comparisons; with --allow-run, start and follow sessions
+    #[cfg(feature = "serve")]
+    Serve(Serve),
     /// Print a completion script for a shell
     Completions {
         /// Shell
@@ -536,6 +542,56 @@ pub(crate) enum Config {
         #[arg(long, value_name = "DIR")]
         config_dir: Option<PathBuf>,
     },
+}
+
+#[cfg(feature = "mcp")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Mcp {
+    /// Folders whose captures may be read, beside the runs; no other file is (default: the current folder)
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    pub(crate) folders: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) base: Base,
+    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nsys: Option<PathBuf>,
+}
+
+#[cfg(feature = "serve")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// Address and port to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8791")]
+    pub(crate) listen: std::net::SocketAddr,
+    #[command(flatten)]
+    pub(crate) base: Base,
+    /// File of the token that every request must carry; made if it is missing (default: roofgap/serve-token in the state folder)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Name under which clients reach the server, beside its address; can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+    /// A proxy in front encrypts the connections; needed for an address that other machines can reach
+    #[arg(long)]
+    pub(crate) behind_tls_proxy: bool,
+    /// Let clients start sessions of configured presets
+    #[arg(long)]
+    pub(crate) allow_run: bool,
+    /// Let clients start sessions of any command line, and so any program on this machine
+    #[arg(long, requires = "allow_run")]
+    pub(crate) allow_command: bool,
+    /// Folder of presets that override the built-in ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) config_dir: Option<PathBuf>,
+    /// Connections at a time; further ones wait
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) max_connections: usize,
+    /// Sessions that may wait for their turn; one runs at a time
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) max_queue: usize,
+    /// Seconds for a client to send a request, and to take a part of an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub(crate) client_timeout: u64,
 }
 
 #[cfg(feature = "embedded")]

@@ -79,6 +79,18 @@ pub(crate) enum Failure {
     /// `man` names a command that does not exist.
     #[error("no command {command:?}; `roofgap --help` lists all")]
     NoCommand { command: String },
+    /// The tools for agents cannot be served.
+    #[cfg(feature = "mcp")]
+    #[error(transparent)]
+    Mcp(#[from] roofgap_mcp::McpError),
+    /// The HTTP server cannot run.
+    #[cfg(feature = "serve")]
+    #[error(transparent)]
+    Serve(#[from] roofgap_serve::ServeError),
+    /// No folder for the token is known.
+    #[cfg(feature = "serve")]
+    #[error("neither XDG_STATE_HOME nor HOME is set; name a file with --token-file")]
+    NoStateFolder,
     /// `--rate` is not a rate.
     #[error("{rate} requests per second is not a rate; give a number above 0")]
     Rate { rate: f64 },

@@ -13,6 +13,7 @@ mod view;
 
 pub use html::html;
 pub use markdown::markdown;
+pub use sentences::headline;
 pub use text::text;
 
 #[cfg(test)]

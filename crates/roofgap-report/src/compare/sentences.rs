@@ -7,7 +7,7 @@ use roofgap_analyze::compare::{
 };
 
 /// States the conclusion; before it, that the two are not comparable as a whole.
-pub(super) fn headline(comparison: &Comparison) -> String {
+pub fn headline(comparison: &Comparison) -> String {
     let by = match comparison.basis {
         Basis::Whole => return conclusion(comparison),
         Basis::Instance => "by instance",

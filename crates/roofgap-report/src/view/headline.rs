@@ -11,7 +11,7 @@ use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
 const FACTS: [&str; 4] = ["driver", "torch", "vllm", "transformers"];
 
 /// States in one sentence how fast the main stage is, what limits it, and what could be gained.
-pub(crate) fn headline(analysis: &Analysis) -> Option<String> {
+pub fn headline(analysis: &Analysis) -> Option<String> {
     if measured::alone(analysis) && analysis.stages.is_empty() {
         return Some(format!("{}.", capitalized(&measured::summary(analysis))));
     }

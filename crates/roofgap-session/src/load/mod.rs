@@ -28,9 +28,10 @@ pub use error::LoadError;
 pub use loaded::Loaded;
 pub use nsys_report::{Exporter, is_report};
 pub use overrides::Overrides;
+pub use ranks::capture_format;
 pub use side::{LoadedSide, load_side};
 
-use crate::run_dir::locate::is_run;
+pub use crate::run_dir::locate::is_run;
 
 /// Loads the inputs a user names: captures, joined into one analysis, or one run directory. Writes nothing beside the inputs.
 pub fn load(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) -> Result<Loaded, LoadError> {

@@ -72,36 +72,46 @@ pub(super) fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
     files
 }
 
+/// Names the format of a capture that is found in a folder; `None` for other files.
+pub fn capture_format(path: &Path) -> Option<&'static str> {
+    let format = found_format(path)?;
+    Some(if is_report(path) {
+        "nsys-rep"
+    } else {
+        format.as_str()
+    })
+}
+
+/// Returns the format of a file in a folder, as its export has it; `None` where the name or the content is not that of a capture.
+fn found_format(path: &Path) -> Option<SourceFormat> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if !CAPTURES.iter().any(|extension| name.ends_with(extension)) || !path.is_file() {
+        return None;
+    }
+    if is_report(path) {
+        return Some(SourceFormat::NsysSqlite);
+    }
+    detect(path).ok()
+}
+
 /// Lists the captures in a folder by name.
 fn captures_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };
-    let has_known_name = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        CAPTURES.iter().any(|extension| name.ends_with(extension))
-    };
-    let format = |path: PathBuf| {
-        let format = if is_report(&path) {
-            SourceFormat::NsysSqlite
-        } else {
-            detect(&path).ok()?
-        };
-        Some((path, format))
-    };
-    let mut found: Vec<(PathBuf, SourceFormat)> = entries
+    let format = |path: PathBuf| Some((found_format(&path)?, path));
+    let mut found: Vec<(SourceFormat, PathBuf)> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| has_known_name(path) && path.is_file())
         .filter_map(format)
         // Totals say less than a timeline and cannot be joined with one.
-        .filter(|(_, format)| *format != SourceFormat::KernelSummary)
+        .filter(|(format, _)| *format != SourceFormat::KernelSummary)
         .collect();
     // The pages of an ncu report may be beside it.
-    if found.iter().any(|(_, format)| *format == SourceFormat::NcuReport) {
+    if found.iter().any(|(format, _)| *format == SourceFormat::NcuReport) {
         let is_page = |format| matches!(format, SourceFormat::NcuRawPage | SourceFormat::NcuDetailsPage);
-        found.retain(|(_, format)| !is_page(*format));
+        found.retain(|(format, _)| !is_page(*format));
     }
-    let mut files: Vec<PathBuf> = found.into_iter().map(|(path, _)| path).collect();
+    let mut files: Vec<PathBuf> = found.into_iter().map(|(_, path)| path).collect();
     // The export of a report may be beside it.
     let all = files.clone();
     files.retain(|path| {

@@ -83,6 +83,7 @@ losses! {
     KindNotRecorded, "activity_not_recorded", Warning, "kinds of activity that CUPTI would not record";
     ForkNotRecorded, "forked_child", Info, "children made by fork; what they did is not in their parent's capture";
     PartlyRecorded, "recorded_in_windows", Warning, "times in which GPU work was not recorded, as requested; sums over the trace leave it out";
+    WindowEdge, "graph_at_window_edge", Info, "kernels of CUDA graphs that ran while recording began or ended; CUPTI mixes their times with those of another launch, so they are left out";
     CaptureCut, "capture_cut", Error, "the capture ends in the middle; what came after is not there";
     EndMissing, "capture_without_end", Warning, "captures without an end: the program was killed or skipped its exit handlers (_exit, exec); what it did after the last flush is not there";
     UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";

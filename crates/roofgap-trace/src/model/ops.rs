@@ -206,6 +206,12 @@ impl GpuOps {
         self.take(&order);
     }
 
+    /// Keeps the given rows, in the given order.
+    #[cfg(feature = "native")]
+    pub(crate) fn keep_rows(&mut self, rows: Vec<u32>) {
+        self.take(&Order::All(rows));
+    }
+
     /// Keeps the rows of `order`, in that order.
     pub(super) fn take(&mut self, order: &Order) {
         order.apply(&mut self.start);

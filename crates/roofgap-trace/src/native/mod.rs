@@ -8,6 +8,7 @@ mod identity;
 mod place;
 mod rank;
 mod reader;
+mod window_edges;
 
 pub(crate) use demangle::demangle;
 pub use host::{host, write_without_host};

@@ -5,6 +5,7 @@ use super::demangle::demangle;
 use super::graph_nodes::NodeRanges;
 use super::identity::Identity;
 use super::place::Place;
+use super::window_edges;
 use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
     ReadError, RecordedWindows, ShapeId, Source, SourceFormat, ThreadId, Trace,
@@ -422,7 +423,8 @@ impl<'t> Capture<'t> {
         }
         trace.host = trace.host.take().or(self.place.take_host());
         if !self.edges.is_empty() {
-            let recorded = RecordedWindows::from_edges(self.process, &self.edges, self.last);
+            let mut recorded = RecordedWindows::from_edges(self.process, &self.edges, self.last);
+            window_edges::settle(self.first, &mut recorded, trace);
             trace.losses.add(LossKind::PartlyRecorded, recorded.gaps());
             trace.recorded.push(recorded);
         }

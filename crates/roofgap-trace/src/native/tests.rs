@@ -729,6 +729,46 @@ fn windows_are_read_with_their_gaps() {
 }
 
 #[test]
+fn graph_kernels_at_the_edges_of_a_window_are_left_out() {
+    let replay = |correlation, at, start, end| {
+        let [call, _] = launch(correlation, 900, at);
+        let kernel = |start, end, node| wire::Kernel {
+            shape: 0,
+            stream_id: 0,
+            correlation,
+            graph: 7,
+            start,
+            end,
+            node,
+        };
+        let kernels = [kernel(start, start + 5, 1), kernel(start + 5, end, 2)];
+        [call, Record::Kernel(kernels[0]), Record::Kernel(kernels[1])]
+    };
+    let mut records = basics();
+    records.push(edge(0, 50));
+    records.push(edge(1, 100));
+    records.extend(replay(1, 110, 115, 130));
+    // Runs while recording ends: its last kernel has the end of a later launch.
+    records.extend(replay(2, 180, 190, 300));
+    // Launched one by one, it has its own times.
+    records.extend(launch(3, 900, 195));
+    records.push(edge(0, 200));
+    records.push(edge(1, 400));
+    // Launched before recording began again.
+    records.extend(replay(4, 390, 395, 410).into_iter().skip(1));
+    records.extend(replay(5, 420, 425, 440));
+    let (trace, _) = read_whole(&records);
+    let kept: Vec<u32> = trace.ops.correlation.clone();
+    assert_eq!(kept, [1, 1, 2, 3, 5, 5]);
+    assert_eq!(trace.losses.count(LossKind::WindowEdge), 3);
+    assert_eq!(
+        trace.recorded[0].windows[0],
+        (100, 179),
+        "the cut launch is not in the window"
+    );
+}
+
+#[test]
 fn the_older_segment_is_read_first() {
     let folder = tempfile::tempdir().unwrap();
     let mut records = basics();

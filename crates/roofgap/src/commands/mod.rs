@@ -8,12 +8,16 @@ mod demo;
 mod doctor;
 mod explain;
 mod load;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod meta;
 mod open;
 mod profile;
 mod progress;
 mod report;
 mod runs;
+#[cfg(feature = "serve")]
+mod serve;
 mod signals;
 mod watch;
 #[cfg(feature = "embedded")]
@@ -53,6 +57,10 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         Command::Load(args) => load::run(args, printer),
         Command::Watch(args) => watch::run(args, printer),
         Command::Capture(args) => capture::run(args, printer),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(args) => mcp::run(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Explain { finding, format } => explain::run(finding.as_deref(), format, printer),
         Command::Man { command, dir } => meta::man(&command, dir.as_deref(), printer),

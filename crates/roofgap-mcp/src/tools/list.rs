@@ -1,0 +1,180 @@
+//! `list`: the runs and captures that the other tools can read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use roofgap_session::load::{capture_format, is_run};
+use roofgap_session::runs;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::request::Page;
+use crate::error::McpError;
+use crate::quantity::{Column, columns, cut};
+use crate::roots::Roots;
+
+/// Depth to which the folders are searched for captures.
+const DEPTH: usize = 4;
+/// Files and folders that a search looks at.
+const MOST_ENTRIES: usize = 20_000;
+
+/// Request for a list.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub(crate) struct ListRequest {
+    /// Text that the name of a run or capture must contain.
+    pub(crate) filter: Option<String>,
+    #[serde(flatten)]
+    pub(crate) page: Page,
+}
+
+/// Runs and captures.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct ListAnswer {
+    /// Runs, newest first.
+    pub(crate) runs: Vec<RunRow>,
+    /// Number of runs that match.
+    pub(crate) run_count: usize,
+    /// Captures by path.
+    pub(crate) captures: Vec<CaptureRow>,
+    /// Number of captures that match.
+    pub(crate) capture_count: usize,
+    /// Folders that were searched.
+    pub(crate) folders: Vec<String>,
+    /// True if the search ended early because the folders have too many files.
+    pub(crate) search_cut_short: bool,
+    /// Units of the rows.
+    pub(crate) columns: Vec<Column>,
+}
+
+/// A run.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct RunRow {
+    /// Name for the parameter `input`.
+    pub(crate) input: String,
+    /// `done`, `partial`, `failed`, `interrupted`, `under_way`, `abandoned` or `unreadable`.
+    pub(crate) status: String,
+    /// Start time (RFC 3339, UTC).
+    pub(crate) started: Option<String>,
+    /// Workload kind.
+    pub(crate) workload: Option<String>,
+    /// Model, as named by the program.
+    pub(crate) model: Option<String>,
+    /// GPUs, or the processor of the program.
+    pub(crate) devices: Vec<String>,
+    /// Mean wall time of an instance of each stage, ns.
+    pub(crate) stages: Vec<StageTime>,
+    /// Disk usage, bytes.
+    pub(crate) bytes: u64,
+}
+
+/// Time of a stage.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct StageTime {
+    /// Stage name.
+    pub(crate) name: String,
+    /// Mean wall time of an instance, ns.
+    pub(crate) wall_ns: i64,
+}
+
+/// A capture.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct CaptureRow {
+    /// Name for the parameter `input`.
+    pub(crate) input: String,
+    /// Format, detected from content.
+    pub(crate) format: String,
+    /// Size, bytes.
+    pub(crate) bytes: u64,
+}
+
+/// Lists the runs and captures of the folders.
+pub(crate) fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer, McpError> {
+    let filter = request.filter.as_deref().unwrap_or_default();
+    let mut runs = runs::list(roots.runs())?;
+    runs.reverse();
+    runs.retain(|run| run.run_id.contains(filter));
+    let mut search = Search::default();
+    for folder in roots.folders() {
+        search.add(folder, DEPTH);
+    }
+    search.found.sort();
+    search.found.dedup();
+    search
+        .found
+        .retain(|path| path.to_string_lossy().contains(filter));
+    Ok(ListAnswer {
+        run_count: runs.len(),
+        runs: request.page.of(&runs).iter().map(row).collect(),
+        capture_count: search.found.len(),
+        captures: request
+            .page
+            .of(&search.found)
+            .iter()
+            .map(|path| CaptureRow {
+                input: roots.name_of(path),
+                format: capture_format(path).unwrap_or("unknown").to_owned(),
+                bytes: fs::metadata(path).map_or(0, |facts| facts.len()),
+            })
+            .collect(),
+        folders: roots.folders().iter().map(|f| f.display().to_string()).collect(),
+        search_cut_short: search.cut_short,
+        columns: columns([
+            ("bytes", "bytes", "size on disk"),
+            (
+                "stages.wall_ns",
+                "ns",
+                "mean wall time of one instance, from the run's metrics.json",
+            ),
+        ]),
+    })
+}
+
+fn row(run: &runs::RunSummary) -> RunRow {
+    RunRow {
+        input: run.run_id.clone(),
+        status: run.status.clone(),
+        started: run.started.clone(),
+        workload: run.workload.clone(),
+        model: run.model.as_deref().map(cut),
+        devices: run.devices.iter().take(8).map(|name| cut(name)).collect(),
+        stages: run
+            .stages
+            .iter()
+            .take(8)
+            .map(|stage| StageTime {
+                name: cut(&stage.name),
+                wall_ns: stage.wall_ns,
+            })
+            .collect(),
+        bytes: run.bytes,
+    }
+}
+
+/// Search for captures. Runs, hidden folders and links are left out.
+#[derive(Debug, Default)]
+struct Search {
+    found: Vec<PathBuf>,
+    entries: usize,
+    cut_short: bool,
+}
+
+impl Search {
+    fn add(&mut self, folder: &Path, depth: usize) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            self.entries += 1;
+            if self.entries > MOST_ENTRIES {
+                self.cut_short = true;
+                return;
+            }
+            let path = entry.path();
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && !hidden && depth > 0 && !is_run(&path) => {
+                    self.add(&path, depth - 1);
+                }
+                Ok(kind) if kind.is_file() && capture_format(&path).is_some() => self.found.push(path),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Parameters that several tools share.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Rows of an answer, unless the client sets a number.
+const ROWS: usize = 10;
+/// Rows of an answer at most.
+const MOST_ROWS: usize = 100;
+
+/// The input of a tool.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub(crate) struct InputRequest {
+    /// A run (id, unique prefix or `latest`), or the path of a capture or of a folder of captures, as the tool `list` names them.
+    pub(crate) input: String,
+    /// Further captures to analyse together with `input`: counters of ncu, or other ranks of the job.
+    #[serde(default)]
+    pub(crate) with: Vec<String>,
+}
+
+/// Bounds of a list.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+pub(crate) struct Page {
+    /// Number of rows, 1 to 100; 10 by default.
+    pub(crate) limit: Option<usize>,
+    /// Number of rows to skip.
+    #[serde(default)]
+    pub(crate) offset: usize,
+}
+
+impl Page {
+    /// Returns the rows of a list that belong to the page.
+    pub(crate) fn of<'a, T>(&self, rows: &'a [T]) -> &'a [T] {
+        let start = self.offset.min(rows.len());
+        let end = start.saturating_add(self.rows()).min(rows.len());
+        rows.get(start..end).unwrap_or_default()
+    }
+
+    /// Returns the number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.limit.unwrap_or(ROWS).clamp(1, MOST_ROWS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_never_exceeds_its_bounds() {
+        let rows: Vec<usize> = (0..250).collect();
+        let page = |limit, offset| Page { limit, offset };
+        assert_eq!(page(None, 0).of(&rows).len(), 10);
+        assert_eq!(page(Some(1000), 0).of(&rows).len(), 100);
+        assert_eq!(page(Some(0), 0).of(&rows), [0]);
+        assert_eq!(page(Some(5), 248).of(&rows), [248, 249]);
+        assert!(page(None, usize::MAX).of(&rows).is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! `steps`: the steps of a stage, and the slowest of them.
+
+use roofgap_analyze::{Analysis, Stage};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::request::{InputRequest, Page};
+use super::stage;
+use crate::error::McpError;
+use crate::quantity::{Column, InputRef, Quantity, columns};
+
+/// Slowest steps that an answer names.
+const SLOWEST: usize = 5;
+
+/// Request for steps.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub(crate) struct StepsRequest {
+    #[serde(flatten)]
+    pub(crate) input: InputRequest,
+    /// Stage; the first with steps by default, decode before others.
+    pub(crate) stage: Option<String>,
+    #[serde(flatten)]
+    pub(crate) page: Page,
+}
+
+/// Steps of a stage.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct StepsAnswer {
+    #[serde(flatten)]
+    pub(crate) input: InputRef,
+    /// Stage; null where no stage has steps.
+    pub(crate) stage: Option<String>,
+    /// Number of steps.
+    pub(crate) count: Quantity,
+    /// Mean time.
+    pub(crate) mean: Quantity,
+    /// Median.
+    pub(crate) p50: Quantity,
+    /// 90th percentile.
+    pub(crate) p90: Quantity,
+    /// 99th percentile.
+    pub(crate) p99: Quantity,
+    /// Mean number of launches of a step.
+    pub(crate) launches_per_step: Quantity,
+    /// Mean time of a step on the CPU, where it differs.
+    pub(crate) cpu_mean: Quantity,
+    /// Steps in order.
+    pub(crate) steps: Vec<StepRow>,
+    /// Slowest steps, slowest first.
+    pub(crate) slowest: Vec<StepRow>,
+    /// Units and meaning of the rows.
+    pub(crate) columns: Vec<Column>,
+}
+
+/// A step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct StepRow {
+    /// Position among the steps of the stage, from 0.
+    pub(crate) step: usize,
+    /// Time, ns.
+    pub(crate) time_ns: i64,
+}
+
+/// Lists the steps of a stage.
+pub(crate) fn answer(
+    input: &str,
+    analysis: &Analysis,
+    request: &StepsRequest,
+) -> Result<StepsAnswer, McpError> {
+    let stage = match &request.stage {
+        Some(name) => Some(stage::find(analysis, name)?.1),
+        None => main_stage(analysis),
+    };
+    let steps = stage.and_then(|stage| stage.steps.as_ref());
+    let why = match stage {
+        Some(stage) if steps.is_none() => format!("no ranges mark the steps of {}", stage.name),
+        _ => "no stage of this input has steps".to_owned(),
+    };
+    let rows: Vec<StepRow> = steps
+        .iter()
+        .flat_map(|steps| &steps.each_ns)
+        .enumerate()
+        .map(|(step, &time_ns)| StepRow { step, time_ns })
+        .collect();
+    let mut slowest = rows.clone();
+    slowest.sort_by_key(|row| (std::cmp::Reverse(row.time_ns), row.step));
+    slowest.truncate(SLOWEST);
+    let time = |value| Quantity::whole(value, "ns", "timeline", &why);
+    let same = if steps.is_some() {
+        "the times of the steps are those of the CPU already"
+    } else {
+        why.as_str()
+    };
+    Ok(StepsAnswer {
+        input: InputRef::of(input, analysis),
+        stage: stage.map(|stage| stage.name.clone()),
+        count: Quantity::whole(
+            steps.and_then(|steps| i64::try_from(steps.count).ok()),
+            "count",
+            "timeline",
+            &why,
+        ),
+        mean: time(steps.map(|steps| steps.mean_ns)),
+        p50: time(steps.map(|steps| steps.p50_ns)),
+        p90: time(steps.map(|steps| steps.p90_ns)),
+        p99: time(steps.map(|steps| steps.p99_ns)),
+        launches_per_step: Quantity::real(
+            steps.and_then(|steps| steps.launches_per_step),
+            "count",
+            "timeline",
+            if steps.is_some() {
+                "no launches were recorded"
+            } else {
+                &why
+            },
+        ),
+        cpu_mean: Quantity::whole(
+            steps.and_then(|steps| steps.cpu.as_ref()).map(|cpu| cpu.mean_ns),
+            "ns",
+            "timeline",
+            same,
+        ),
+        steps: request.page.of(&rows).to_vec(),
+        slowest,
+        columns: columns([(
+            "time_ns",
+            "ns",
+            "from the first GPU operation of a step to that of the next; the CPU time of its range without GPU work",
+        )]),
+    })
+}
+
+/// Returns the stage with steps that a reader asks about first.
+fn main_stage(analysis: &Analysis) -> Option<&Stage> {
+    let with_steps = || analysis.stages.iter().filter(|stage| stage.steps.is_some());
+    let decode = with_steps().find(|stage| stage.kind == roofgap_analyze::StageKind::Decode);
+    decode.or_else(|| with_steps().next())
+}

@@ -1,0 +1,200 @@
+//! `timeline`: the GPU operations of a time window.
+
+use roofgap_analyze::short_name;
+use roofgap_session::load::Loaded;
+use roofgap_trace::{OpKind, Trace};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::request::{InputRequest, Page};
+use crate::error::McpError;
+use crate::quantity::{Column, InputRef, Quantity, columns, cut};
+
+/// Request for a window of the timeline.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub(crate) struct TimelineRequest {
+    #[serde(flatten)]
+    pub(crate) input: InputRequest,
+    /// Start of the window, ns since the first event of the trace; 0 by default.
+    pub(crate) start_ns: Option<i64>,
+    /// End of the window, ns since the first event; the end of the trace by default.
+    pub(crate) end_ns: Option<i64>,
+    /// Device number; all devices by default.
+    pub(crate) device: Option<u32>,
+    #[serde(flatten)]
+    pub(crate) page: Page,
+}
+
+/// GPU operations of a window.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct TimelineAnswer {
+    #[serde(flatten)]
+    pub(crate) input: InputRef,
+    /// Length of the trace.
+    pub(crate) trace_time: Quantity,
+    /// Start of the window since the first event.
+    pub(crate) start: Quantity,
+    /// End of the window since the first event.
+    pub(crate) end: Quantity,
+    /// Busy time of each device in the window.
+    pub(crate) devices: Vec<DeviceBusy>,
+    /// Operations in the order of their start.
+    pub(crate) operations: Vec<OperationRow>,
+    /// Number of operations in the window.
+    pub(crate) count: usize,
+    /// Units and meaning of the rows.
+    pub(crate) columns: Vec<Column>,
+}
+
+/// Busy time of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct DeviceBusy {
+    /// Device number.
+    pub(crate) device: u32,
+    /// Time in the window with at least one operation, ns.
+    pub(crate) busy_ns: i64,
+    /// Time in the window without any, ns.
+    pub(crate) idle_ns: i64,
+}
+
+/// A GPU operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct OperationRow {
+    /// `kernel`, `copy`, `set` or `graph`.
+    pub(crate) kind: &'static str,
+    /// Short name.
+    pub(crate) name: String,
+    /// Start since the first event, ns.
+    pub(crate) start_ns: i64,
+    /// Duration, ns.
+    pub(crate) duration_ns: i64,
+    /// Device number.
+    pub(crate) device: u32,
+    /// Stream, as the tool numbers it.
+    pub(crate) stream: u32,
+    /// Stage; null outside of every stage.
+    pub(crate) stage: Option<String>,
+}
+
+/// Lists the operations of a window.
+pub(crate) fn answer(
+    input: &str,
+    loaded: &Loaded,
+    request: &TimelineRequest,
+) -> Result<TimelineAnswer, McpError> {
+    let trace = &loaded.trace;
+    let Some((first, last)) = trace.span().filter(|_| !trace.ops.is_empty()) else {
+        return Err(McpError::NoTimeline {
+            why: "this input has no GPU operations with times".to_owned(),
+        });
+    };
+    let length = last - first;
+    let start_ns = request.start_ns.unwrap_or(0).clamp(0, length);
+    let end_ns = request.end_ns.unwrap_or(length).clamp(0, length);
+    if end_ns <= start_ns {
+        return Err(McpError::EmptyWindow {
+            start_ns: request.start_ns.unwrap_or(0),
+            end_ns: request.end_ns.unwrap_or(length),
+        });
+    }
+    let window = (first + start_ns, first + end_ns);
+    let ops = &trace.ops;
+    // In the order of start, so nothing after the window is looked at.
+    let before_end = ops.start.partition_point(|&start| start < window.1);
+    let rows: Vec<usize> = (0..before_end)
+        .filter(|&row| ops.end[row] > window.0)
+        .filter(|&row| request.device.is_none_or(|device| number(trace, row) == device))
+        .collect();
+    let from = "timeline";
+    Ok(TimelineAnswer {
+        input: InputRef::of(input, &loaded.analysis),
+        trace_time: Quantity::whole(Some(length), "ns", from, ""),
+        start: Quantity::whole(Some(start_ns), "ns", from, ""),
+        end: Quantity::whole(Some(end_ns), "ns", from, ""),
+        devices: busy(trace, &rows, window),
+        count: rows.len(),
+        operations: request
+            .page
+            .of(&rows)
+            .iter()
+            .map(|&row| operation(loaded, row, first))
+            .collect(),
+        columns: columns([
+            (
+                "start_ns",
+                "ns",
+                "since the first event of the trace, from the timeline",
+            ),
+            ("duration_ns", "ns", "on the GPU, from the timeline"),
+            (
+                "busy_ns",
+                "ns",
+                "union of the operations of a device, cut to the window",
+            ),
+            ("idle_ns", "ns", "the rest of the window"),
+        ]),
+    })
+}
+
+fn operation(loaded: &Loaded, row: usize, first: i64) -> OperationRow {
+    let ops = &loaded.trace.ops;
+    let name = loaded.trace.names.get(ops.name[row]);
+    OperationRow {
+        kind: match ops.kind[row] {
+            OpKind::Kernel => "kernel",
+            OpKind::Copy => "copy",
+            OpKind::Set => "set",
+            OpKind::Graph => "graph",
+        },
+        name: cut(&if ops.kind[row] == OpKind::Kernel {
+            short_name(name).to_string()
+        } else {
+            name.to_owned()
+        }),
+        start_ns: ops.start[row] - first,
+        duration_ns: ops.duration(row),
+        device: number(&loaded.trace, row),
+        stream: ops.stream[row],
+        stage: loaded
+            .stages
+            .stage_of_op(row)
+            .map(|stage| loaded.stages.name(stage).to_owned()),
+    }
+}
+
+/// Returns the device number of an operation, as in the analysis.
+fn number(trace: &Trace, row: usize) -> u32 {
+    let device = trace.ops.device[row];
+    trace
+        .devices
+        .get(device.index())
+        .map_or(u32::from(device.0), |device| device.number)
+}
+
+/// Sums the busy time of each device. Rows are in the order of start.
+fn busy(trace: &Trace, rows: &[usize], window: (i64, i64)) -> Vec<DeviceBusy> {
+    // Device, busy time so far, end of the last operation.
+    let mut devices: Vec<(u32, i64, i64)> = Vec::new();
+    for &row in rows {
+        let number = number(trace, row);
+        let end = trace.ops.end[row].min(window.1);
+        let position = devices.iter().position(|(known, ..)| *known == number);
+        let position = position.unwrap_or_else(|| {
+            devices.push((number, 0, window.0));
+            devices.len() - 1
+        });
+        if let Some((_, busy, until)) = devices.get_mut(position) {
+            *busy += (end - trace.ops.start[row].max(*until)).max(0);
+            *until = (*until).max(end);
+        }
+    }
+    devices.sort_unstable();
+    devices
+        .into_iter()
+        .map(|(device, busy_ns, _)| DeviceBusy {
+            device,
+            busy_ns,
+            idle_ns: window.1 - window.0 - busy_ns,
+        })
+        .collect()
+}

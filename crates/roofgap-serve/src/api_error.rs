@@ -1,0 +1,131 @@
+//! Errors of a request, each with its HTTP status.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use roofgap_session::config::ConfigError;
+use roofgap_session::load::LoadError;
+use roofgap_session::run_dir::LocateError;
+use roofgap_session::runs::RunsError;
+use serde_json::json;
+
+/// Error of a request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    /// The token is missing or wrong.
+    #[error("the request needs the header `Authorization: Bearer TOKEN`")]
+    Unauthorized,
+    /// The host is not one of this server.
+    #[error("this server has another name than {0:?}; start it with --host to add one")]
+    WrongHost(String),
+    /// The request comes from a page of another site.
+    #[error("requests from pages of other sites are refused")]
+    WrongOrigin,
+    /// No run or job has this id.
+    #[error("no run {0:?}")]
+    NoRun(String),
+    /// The run has no such file.
+    #[error("the run {run} has no file {path:?}")]
+    NoFile { run: String, path: String },
+    /// No operation has this path.
+    #[error("no such operation; GET /openapi.json lists them")]
+    NoOperation,
+    /// The server was started without `--allow-run`.
+    #[error("this server starts no runs; start it with --allow-run")]
+    RunsOff,
+    /// The server was started without `--allow-command`.
+    #[error("this server runs no command lines; start it with --allow-command")]
+    CommandsOff,
+    /// A preset is unknown.
+    #[error("{0:?} is not a preset; `roofgap config list` lists them as group=option")]
+    NoPreset(String),
+    /// The configuration is invalid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The body is not a request.
+    #[error("cannot read the request: {0}")]
+    Body(String),
+    /// The body is too large.
+    #[error("the request has more than {0} bytes")]
+    TooLarge(usize),
+    /// The body did not arrive in time.
+    #[error("the request did not arrive in time")]
+    TooSlow,
+    /// The queue is full.
+    #[error("{0} sessions wait already; try again later")]
+    QueueFull(usize),
+    /// The run was not started by this server, or has ended.
+    #[error("{0} cannot be cancelled here: it has ended, or was not started by this server")]
+    NotCancellable(String),
+    /// The range lies outside of the file.
+    #[error("the range is outside of the file, which has {0} bytes")]
+    Range(u64),
+    /// A side of a comparison cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The runs cannot be read.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
+    /// The state of the queue cannot be written.
+    #[error("cannot write the queue: {0}")]
+    Queue(std::io::Error),
+    /// A file cannot be read.
+    #[error("cannot read the file: {0}")]
+    Read(std::io::Error),
+    /// The server is ending.
+    #[error("the server is ending")]
+    Ending,
+    /// A handler panicked.
+    #[error("the request failed; this is a bug")]
+    Panic,
+}
+
+impl ApiError {
+    /// Returns the HTTP status.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::WrongHost(_) => StatusCode::MISDIRECTED_REQUEST,
+            Self::WrongOrigin | Self::RunsOff | Self::CommandsOff => StatusCode::FORBIDDEN,
+            Self::NoRun(_) | Self::NoFile { .. } | Self::NoOperation => StatusCode::NOT_FOUND,
+            Self::Runs(RunsError::Locate(_)) | Self::Load(LoadError::Locate(_)) => StatusCode::NOT_FOUND,
+            Self::NoPreset(_) | Self::Config(_) | Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotCancellable(_) | Self::Load(_) => StatusCode::CONFLICT,
+            Self::Range(_) => StatusCode::RANGE_NOT_SATISFIABLE,
+            Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Runs(_) | Self::Queue(_) | Self::Read(_) | Self::Panic => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<LocateError> for ApiError {
+    fn from(error: LocateError) -> Self {
+        Self::Runs(error.into())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), Json(json!({ "error": self.to_string() }))).into_response();
+        let headers = response.headers_mut();
+        match self {
+            Self::Unauthorized => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Self::Range(bytes) => {
+                if let Ok(range) = HeaderValue::from_str(&format!("bytes */{bytes}")) {
+                    headers.insert(header::CONTENT_RANGE, range);
+                }
+            }
+            // The rest of the body is not read.
+            Self::TooLarge(_) | Self::TooSlow => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

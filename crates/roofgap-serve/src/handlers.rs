@@ -1,0 +1,321 @@
+//! The handlers of the operations.
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{Html, IntoResponse, Response};
+use http_body_util::LengthLimitError;
+use roofgap_analyze::compare::{CompareOptions, Side, compare};
+use roofgap_collect::child::Cancel;
+use roofgap_collect::file::read_document;
+use roofgap_collect::tool::Search;
+use roofgap_report::compare as render;
+use roofgap_session::load::{Exporter, LoadedSide, Overrides, load_side};
+use roofgap_session::runs::{artifacts, list, show};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::api_error::ApiError;
+use crate::download::Download;
+use crate::follow;
+use crate::guard::COOKIE;
+use crate::job::JobRecord;
+use crate::page;
+use crate::request::RunRequest;
+use crate::routes::OPENAPI;
+use crate::state::{AppState, Shared};
+
+/// Policy of our own pages.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'";
+/// Policy of a report: it may run its script, but as a site of its own that can load and send nothing.
+const REPORT_POLICY: &str = "sandbox allow-scripts allow-downloads; default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'";
+
+/// Interval between checks of a session that a client waits for.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Runs blocking work on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    shared: Shared,
+    work: impl FnOnce(&AppState) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(move || work(&shared)).await;
+    done.unwrap_or(Err(ApiError::Panic))
+}
+
+fn document(value: &impl Serialize) -> Result<Response, ApiError> {
+    Ok(Json(serde_json::to_value(value).map_err(|_| ApiError::Panic)?).into_response())
+}
+
+fn html(text: String, policy: &'static str) -> Response {
+    ([(header::CONTENT_SECURITY_POLICY, policy)], Html(text)).into_response()
+}
+
+/// Answers any other path.
+pub(crate) async fn unknown() -> ApiError {
+    ApiError::NoOperation
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Login {
+    token: String,
+}
+
+/// Exchanges the token for a cookie, for a browser.
+pub(crate) async fn login(
+    State(shared): State<Shared>,
+    Query(login): Query<Login>,
+) -> Result<Response, ApiError> {
+    if !shared.token.matches(&login.token) {
+        return Err(ApiError::Unauthorized);
+    }
+    let secure = if shared.props.behind_tls_proxy {
+        "; Secure"
+    } else {
+        ""
+    };
+    let cookie = format!(
+        "{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}",
+        login.token
+    );
+    let headers = [(header::SET_COOKIE, cookie), (header::LOCATION, "/".to_owned())];
+    Ok((StatusCode::SEE_OTHER, headers).into_response())
+}
+
+/// Describes the operations.
+pub(crate) async fn openapi(State(shared): State<Shared>) -> Result<Response, ApiError> {
+    let mut document: Value = serde_json::from_str(OPENAPI).map_err(|_| ApiError::Panic)?;
+    document["info"]["version"] = json!(shared.props.version);
+    Ok(Json(document).into_response())
+}
+
+/// Shows the list of runs.
+pub(crate) async fn front(State(shared): State<Shared>) -> Result<Response, ApiError> {
+    blocking(shared, |state| {
+        let runs = list(&state.props.runs)?;
+        Ok(html(page::runs(&runs, &state.queue.open_jobs()), PAGE_POLICY))
+    })
+    .await
+}
+
+/// Lists the runs and the queue.
+pub(crate) async fn runs(State(shared): State<Shared>) -> Result<Response, ApiError> {
+    blocking(shared, |state| {
+        let runs = list(&state.props.runs)?;
+        document(&json!({ "runs": runs, "queue": state.queue.open_jobs() }))
+    })
+    .await
+}
+
+/// Shows one run.
+pub(crate) async fn run(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    blocking(shared, move |state| document(&show(&state.run(&id)?)?)).await
+}
+
+/// Shows the report of a run, or its progress.
+pub(crate) async fn run_page(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    blocking(shared, move |state| {
+        let run = state.run(&id)?;
+        let file = run.path.join("report.html");
+        let is_file = std::fs::symlink_metadata(&file).is_ok_and(|facts| facts.is_file());
+        match is_file.then(|| read_document(&file)) {
+            Some(Ok(report)) => Ok(html(String::from_utf8_lossy(&report).into_owned(), REPORT_POLICY)),
+            _ => Ok(html(page::progress(&show(&run)?), PAGE_POLICY)),
+        }
+    })
+    .await
+}
+
+/// Lists the files of a run with their hashes.
+pub(crate) async fn artifact_list(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    blocking(shared, move |state| document(&artifacts(&state.run(&id)?)?)).await
+}
+
+/// Gives a file of a run, whole or in part.
+pub(crate) async fn artifact(
+    State(shared): State<Shared>,
+    Path((id, path)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Download, ApiError> {
+    blocking(shared, move |state| {
+        Download::open(state, &state.run(&id)?, &path, &headers)
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct CompareQuery {
+    base: String,
+    head: String,
+    #[serde(default)]
+    format: CompareFormat,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CompareFormat {
+    #[default]
+    Json,
+    Html,
+    Markdown,
+}
+
+/// Compares two runs.
+pub(crate) async fn compare_runs(
+    State(shared): State<Shared>,
+    Query(query): Query<CompareQuery>,
+) -> Result<Response, ApiError> {
+    blocking(shared, move |state| {
+        let exporter = Exporter {
+            search: Search::from_env(None),
+            cancel: Cancel::new(),
+        };
+        let side = |id: &str| -> Result<LoadedSide, ApiError> {
+            let run = state.run(id)?;
+            let overrides = Overrides::default();
+            Ok(load_side(&state.props.runs, &run.id, &overrides, &exporter)?)
+        };
+        let (base, head) = (side(&query.base)?, side(&query.head)?);
+        let [before, after] = [&base, &head].map(|side| Side {
+            analysis: &side.analysis,
+            facts: &side.facts,
+        });
+        let comparison = compare(before, after, &CompareOptions::default());
+        match query.format {
+            CompareFormat::Json => document(&comparison),
+            CompareFormat::Html => Ok(html(render::html(&comparison), REPORT_POLICY)),
+            CompareFormat::Markdown => {
+                let kind = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];
+                Ok((kind, render::markdown(&comparison)).into_response())
+            }
+        }
+    })
+    .await
+}
+
+/// Requests a session.
+pub(crate) async fn start(State(shared): State<Shared>, request: Request) -> Result<Response, ApiError> {
+    let limits = shared.props.limits;
+    let body = read_body(request.into_body(), limits.body_bytes);
+    let body = tokio::time::timeout(limits.client, body)
+        .await
+        .map_err(|_| ApiError::TooSlow)??;
+    let request: RunRequest =
+        serde_json::from_slice(&body).map_err(|error| ApiError::Body(error.to_string()))?;
+    let wait = request.wait;
+    let job = blocking(shared.clone(), move |state| {
+        request.check(state.props.permissions, state.props.config_dir.as_deref())?;
+        state.queue.add(request)
+    })
+    .await?;
+    if !wait {
+        let status = shared.queue.find(&job.job).unwrap_or(job);
+        return Ok((StatusCode::ACCEPTED, described(&shared, &status)).into_response());
+    }
+    loop {
+        match shared.queue.find(&job.job) {
+            Some(job) if job.is_over() => return blocking(shared, move |state| result(state, &job)).await,
+            Some(_) => tokio::time::sleep(LOOK).await,
+            None => return Err(ApiError::NoRun(job.job)),
+        }
+    }
+}
+
+async fn read_body(body: Body, most: usize) -> Result<axum::body::Bytes, ApiError> {
+    let too_large = |error: axum::Error| {
+        let error = error.into_inner();
+        if error.is::<LengthLimitError>() {
+            ApiError::TooLarge(most)
+        } else {
+            ApiError::Body(error.to_string())
+        }
+    };
+    to_bytes(body, most).await.map_err(too_large)
+}
+
+/// Returns the answer of an ended session with the HTTP status of its exit status.
+fn result(state: &AppState, job: &JobRecord) -> Result<Response, ApiError> {
+    let status = match job.exit_status {
+        Some(0 | 3) => 200,
+        Some(2) => 400,
+        Some(4) => 422,
+        Some(130) => 499,
+        None if job.run_id.is_none() && job.error.is_none() => 499,
+        _ => 500,
+    };
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let answer = read_document(&state.queue.folder().answer(&job.job)).unwrap_or_default();
+    match serde_json::from_slice::<Value>(&answer) {
+        Ok(answer) => Ok((status, Json(answer)).into_response()),
+        Err(_) => {
+            let error = job.error.clone().unwrap_or_else(|| "cancelled".to_owned());
+            Ok((status, Json(json!({ "error": error, "job": job.job }))).into_response())
+        }
+    }
+}
+
+/// Describes a job: its record, its place in the queue, and the state of its run.
+fn described(shared: &AppState, job: &JobRecord) -> Json<Value> {
+    let mut value = serde_json::to_value(job).unwrap_or_default();
+    value["sessions_before"] = json!(shared.queue.position(&job.job));
+    value["run_state"] = json!(
+        job.run_id
+            .as_deref()
+            .and_then(|run| show(&shared.run(run).ok()?).ok())
+            .map(|details| details.summary.status)
+    );
+    Json(value)
+}
+
+/// Gives the state of a job.
+pub(crate) async fn job(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    blocking(shared, move |state| {
+        let job = state
+            .queue
+            .find(&id)
+            .ok_or_else(|| ApiError::NoRun(id.chars().take(100).collect()))?;
+        Ok(described(state, &job))
+    })
+    .await
+}
+
+/// Follows a session.
+pub(crate) async fn events(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    if shared.queue.find(&id).is_none() {
+        shared.run(&id)?;
+    }
+    Ok(Sse::new(follow::events(shared, id))
+        .keep_alive(KeepAlive::default())
+        .into_response())
+}
+
+/// Cancels a session.
+pub(crate) async fn cancel(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    if shared.queue.find(&id).is_none() {
+        shared.run(&id)?;
+    }
+    blocking(shared, move |state| {
+        if !state.props.permissions.run {
+            return Err(ApiError::RunsOff);
+        }
+        let job = state.queue.cancel(&id)?;
+        Ok((StatusCode::ACCEPTED, described(state, &job)).into_response())
+    })
+    .await
+}

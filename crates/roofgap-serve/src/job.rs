@@ -1,0 +1,136 @@
+//! A requested session, as it is kept on disk.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use roofgap_collect::clock;
+use roofgap_collect::file::{read_document, write_atomic};
+use serde::{Deserialize, Serialize};
+
+use crate::request::RunRequest;
+
+/// Schema of the document.
+const SCHEMA: &str = "roofgap.job/1";
+/// Ended jobs that are kept on disk.
+const KEPT: usize = 1000;
+
+/// State of a requested session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JobState {
+    /// Waits for its turn.
+    Queued,
+    /// Runs.
+    UnderWay,
+    /// Ended; the state of the run says how.
+    Ended,
+    /// Cancelled before its turn.
+    Cancelled,
+}
+
+/// A requested session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobRecord {
+    /// Always [`SCHEMA`].
+    pub(crate) schema: String,
+    /// Id: `job-` and the time of the request.
+    pub(crate) job: String,
+    /// State.
+    pub(crate) state: JobState,
+    /// Time of the request (RFC 3339, UTC).
+    pub(crate) created: String,
+    /// Request.
+    pub(crate) request: RunRequest,
+    /// Run; null until the session has made its folder.
+    pub(crate) run_id: Option<String>,
+    /// Exit status of the session; null until it has ended, and if it was killed.
+    pub(crate) exit_status: Option<i32>,
+    /// Error, if the session ended without a run or was killed.
+    pub(crate) error: Option<String>,
+}
+
+impl JobRecord {
+    /// Makes the record of a new request. `unique` tells apart requests of the same moment.
+    pub(crate) fn new(request: RunRequest, unique: u64) -> Self {
+        let now = clock::now();
+        let id = now.to_string().replace(|c: char| !c.is_ascii_digit(), "");
+        JobRecord {
+            schema: SCHEMA.to_owned(),
+            job: format!("job-{id}-{unique}"),
+            state: JobState::Queued,
+            created: now.to_string(),
+            request,
+            run_id: None,
+            exit_status: None,
+            error: None,
+        }
+    }
+
+    /// Returns true once nothing will change any more.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, JobState::Ended | JobState::Cancelled)
+    }
+}
+
+/// The folder of the jobs: a record, the answer and the messages of each.
+#[derive(Debug, Clone)]
+pub(crate) struct JobFolder(PathBuf);
+
+impl JobFolder {
+    /// Opens the folder below that of the runs, and makes it if it is missing.
+    pub(crate) fn open(runs: &Path) -> io::Result<Self> {
+        let folder = runs.join(".serve");
+        fs::create_dir_all(&folder)?;
+        Ok(JobFolder(folder))
+    }
+
+    /// Writes a record.
+    pub(crate) fn write(&self, record: &JobRecord) -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(record)?;
+        write_atomic(&self.file(&record.job, "json"), &bytes)
+    }
+
+    /// Reads all records, oldest first. Files of other kinds are left alone; the oldest of too many are removed.
+    pub(crate) fn read(&self) -> io::Result<Vec<JobRecord>> {
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json")
+                && let Ok(bytes) = read_document(&path)
+                && let Ok(record) = serde_json::from_slice::<JobRecord>(&bytes)
+                && path == self.file(&record.job, "json")
+            {
+                records.push(record);
+            }
+        }
+        records.sort_by(|a, b| (&a.created, &a.job).cmp(&(&b.created, &b.job)));
+        let over = records.iter().filter(|record| record.is_over()).count();
+        let mut surplus = over.saturating_sub(KEPT);
+        records.retain(|record| {
+            let drop = surplus > 0 && record.is_over();
+            if drop {
+                surplus -= 1;
+                for extension in ["json", "out", "log"] {
+                    let _ = fs::remove_file(self.file(&record.job, extension));
+                }
+            }
+            !drop
+        });
+        Ok(records)
+    }
+
+    /// Returns the path of the answer of a session, `roofgap.profile/1`.
+    pub(crate) fn answer(&self, job: &str) -> PathBuf {
+        self.file(job, "out")
+    }
+
+    /// Returns the path of the messages of a session.
+    pub(crate) fn messages(&self, job: &str) -> PathBuf {
+        self.file(job, "log")
+    }
+
+    fn file(&self, job: &str, extension: &str) -> PathBuf {
+        self.0.join(format!("{job}.{extension}"))
+    }
+}

@@ -1,0 +1,237 @@
+//! Connections and their limits.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use roofgap_collect::child::Cancel;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep};
+
+use crate::error::ServeError;
+use crate::guard::Hosts;
+use crate::props::{Limits, ServeProps};
+use crate::queue::Queue;
+use crate::routes::router;
+use crate::state::AppState;
+
+/// Interval between checks of the cancellation flag.
+const TICK: Duration = Duration::from_millis(100);
+/// Time for open connections to end when the server does.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// Connections that the system keeps until there is a place for them.
+const BACKLOG: i32 = 1024;
+/// Threads for files and analyses.
+const BLOCKING_THREADS: usize = 16;
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    props: ServeProps,
+    hosts: Hosts,
+}
+
+impl Server {
+    /// Listens on the address of the settings.
+    ///
+    /// # Errors
+    /// Fails for an address that is taken, or that other machines can reach without encryption.
+    pub fn bind(props: ServeProps) -> Result<Self, ServeError> {
+        let listen = props.listen;
+        if !listen.ip().is_loopback() && !props.behind_tls_proxy {
+            return Err(ServeError::NotEncrypted { listen });
+        }
+        if listen.ip().is_unspecified() && props.hosts.is_empty() {
+            return Err(ServeError::NoHost { listen });
+        }
+        let failed = |source| ServeError::Listen { listen, source };
+        let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
+        // Connections that wait for a place. The default is too short for a burst.
+        socket2::SockRef::from(&listener)
+            .listen(BACKLOG)
+            .map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Server {
+            hosts: Hosts(hosts(&props, address.ip())),
+            listener,
+            address,
+            props,
+        })
+    }
+
+    /// Returns the address, with the port that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Lists the names under which the server is reached.
+fn hosts(props: &ServeProps, ip: IpAddr) -> Vec<String> {
+    let mut hosts = props.hosts.clone();
+    if ip.is_loopback() {
+        hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
+    }
+    if !ip.is_unspecified() {
+        hosts.push(match ip {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        });
+    }
+    hosts
+}
+
+/// Serves until the settings are cancelled; then interrupts the running session and waits for it.
+///
+/// # Errors
+/// Fails if the folder of the runs is not writable.
+pub fn serve(server: Server) -> Result<(), ServeError> {
+    let props = server.props;
+    let queue = Queue::open(&props).map_err(|source| ServeError::Runs {
+        path: props.runs.clone(),
+        source,
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all()
+        .build()
+        .map_err(ServeError::Runtime)?;
+    let worker = {
+        let queue = queue.clone();
+        std::thread::spawn(move || queue.work())
+    };
+    let (cancel, limits) = (props.cancel.clone(), props.limits);
+    let router = router(AppState::new(props, server.hosts, queue.clone()));
+    let served = runtime.block_on(async {
+        let listener = TcpListener::from_std(server.listener).map_err(ServeError::Runtime)?;
+        accept(&listener, &router, limits, &cancel).await;
+        Ok(())
+    });
+    queue.end();
+    // A session that was interrupted writes its reports first; a second signal kills it.
+    while !worker.is_finished() {
+        if cancel.is_forced() {
+            queue.end();
+        }
+        std::thread::sleep(TICK);
+    }
+    runtime.shutdown_timeout(GOODBYE);
+    served
+}
+
+/// Accepts connections until the cancellation. One over the limit waits in the queue of the system.
+async fn accept(listener: &TcpListener, router: &Router, limits: Limits, cancel: &Cancel) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    loop {
+        let accepted = tokio::select! {
+            accepted = next(listener, &places) => accepted,
+            () = cancelled(cancel) => return,
+        };
+        let Some((stream, place)) = accepted else {
+            // Out of file descriptors, or a connection that is gone already.
+            tokio::time::sleep(TICK).await;
+            continue;
+        };
+        let router = router.clone();
+        tokio::spawn(async move {
+            let service = TowerToHyperService::new(router);
+            let stream = TokioIo::new(Unstalled::new(stream, limits.client));
+            let mut builder = http1::Builder::new();
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(limits.client);
+            // An error is the client's: it left, or it was too slow.
+            let _ = builder.serve_connection(stream, service).await;
+            drop(place);
+        });
+    }
+}
+
+async fn next(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.ok()?;
+    let (stream, _) = listener.accept().await.ok()?;
+    Some((stream, place))
+}
+
+async fn cancelled(cancel: &Cancel) {
+    while !cancel.is_requested() {
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// A connection that fails if the client takes nothing of an answer for too long.
+#[derive(Debug)]
+struct Unstalled<S> {
+    stream: S,
+    limit: Duration,
+    /// Runs while a write waits for the client.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Unstalled<S> {
+    fn new(stream: S, limit: Duration) -> Self {
+        Unstalled {
+            stream,
+            limit,
+            deadline: None,
+        }
+    }
+
+    /// Passes the result of a write on; a pending one fails after the limit.
+    fn within<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.deadline = None;
+            return result;
+        }
+        let limit = self.limit;
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
+        match deadline.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.within(cx, result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        self.within(cx, result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.within(cx, result)
+    }
+}

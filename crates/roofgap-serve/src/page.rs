@@ -1,0 +1,141 @@
+//! Pages for a browser: the list of runs, and the progress of a run without a report.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use roofgap_report::{size, time};
+use roofgap_session::runs::{RunDetails, RunSummary};
+
+use crate::job::{JobRecord, JobState};
+
+/// Style of the pages.
+const STYLE: &str = "
+body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #1c2230; background: #fff }
+h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
+table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid #e3e6ec; vertical-align: top }
+th { font-weight: 600; color: #5a6376 } td.number { text-align: right; font-variant-numeric: tabular-nums }
+a { color: #1559b7 } .muted { color: #6b7386 } select, button { font: inherit; padding: .2rem .5rem }
+@media (prefers-color-scheme: dark) { body { color: #e4e7ee; background: #14171d } th, td { border-color: #2c313c } th, .muted { color: #98a1b3 } a { color: #7fb2ff } }
+";
+
+/// Seconds after which a page with something in progress is loaded again.
+const REFRESH: &str = "3";
+
+fn page(title: &str, refresh: bool, content: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                @if refresh { meta http-equiv="refresh" content=(REFRESH); }
+                title { (title) }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body { (content) }
+        }
+    };
+    page.into_string()
+}
+
+/// Renders the list of runs, newest first, with the queue before it.
+pub(crate) fn runs(runs: &[RunSummary], jobs: &[JobRecord]) -> String {
+    let busy = !jobs.is_empty() || runs.iter().any(|run| run.status == "under_way");
+    let content = html! {
+        h1 { "Runs" }
+        @if !jobs.is_empty() { (queue(jobs)) }
+        @if runs.is_empty() {
+            p { "No runs yet. " code { "roofgap profile" } " or " code { "POST /profile/run" } " makes one." }
+        } @else {
+            table {
+                thead { tr {
+                    th { "run" } th { "status" } th { "started" } th { "workload" } th { "model" } th { "device" }
+                    th { "stages" } th { "size" } th {}
+                } }
+                tbody { @for run in runs.iter().rev() { (row(run)) } }
+            }
+        }
+        @if runs.len() > 1 { (compare_form(runs)) }
+        p class="muted" { "The operations are described in " a href="/openapi.json" { "openapi.json" } "." }
+    };
+    page("roofgap: runs", busy, &content)
+}
+
+fn queue(jobs: &[JobRecord]) -> Markup {
+    html! {
+        h2 { "In progress" }
+        table {
+            thead { tr { th { "job" } th { "state" } th { "requested" } th { "run" } } }
+            tbody { @for job in jobs {
+                tr {
+                    td { (job.job) }
+                    td { (if job.state == JobState::UnderWay { "under way" } else { "queued" }) }
+                    td { (job.created) }
+                    td { @if let Some(run) = &job.run_id { a href={ "/runs/" (run) "/page" } { (run) } } }
+                }
+            } }
+        }
+        h2 { "All" }
+    }
+}
+
+fn row(run: &RunSummary) -> Markup {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    html! {
+        tr {
+            td { a href={ "/runs/" (run.run_id) "/page" } { (run.run_id) } }
+            td { (run.status.replace('_', " ")) }
+            td { (text(&run.started)) }
+            td { (text(&run.workload)) }
+            td { (text(&run.model)) }
+            td { (run.devices.join(", ")) }
+            td { @for stage in &run.stages { div { (stage.name) " " (time(stage.wall_ns)) } } }
+            td class="number" { (size(run.bytes)) }
+            td { a href={ "/profile/" (run.run_id) "/artifacts" } { "files" } }
+        }
+    }
+}
+
+fn compare_form(runs: &[RunSummary]) -> Markup {
+    let choice = |name: &str, chosen: usize| {
+        html! {
+            select name=(name) {
+                @for (position, run) in runs.iter().rev().enumerate() {
+                    option value=(run.run_id) selected[position == chosen] { (run.run_id) }
+                }
+            }
+        }
+    };
+    html! {
+        h2 { "Compare" }
+        form action="/compare" method="get" {
+            (choice("base", 1)) " with " (choice("head", 0)) " "
+            input type="hidden" name="format" value="html";
+            button { "Compare" }
+        }
+    }
+}
+
+/// Renders a run that has no report, or none yet.
+pub(crate) fn progress(run: &RunDetails) -> String {
+    let summary = &run.summary;
+    let under_way = summary.status == "under_way";
+    let content = html! {
+        p { a href="/" { "All runs" } }
+        h1 { (summary.run_id) ": " (summary.status.replace('_', " ")) }
+        @if let Some(problem) = &summary.problem { p { (problem) } }
+        @for missing in &run.missing { p { "Missing: " (missing) } }
+        table {
+            thead { tr { th { "phase" } th { "status" } th { "time" } th {} } }
+            tbody { @for phase in &run.phases {
+                tr {
+                    td { (phase.name) }
+                    td { (phase.status) }
+                    td class="number" { @if let Some(wall) = phase.wall_ns { (time(i64::try_from(wall).unwrap_or(i64::MAX))) } }
+                    td { (phase.why.as_deref().unwrap_or_default()) }
+                }
+            } }
+        }
+        p { a href={ "/profile/" (summary.run_id) "/artifacts" } { "Files" } }
+    };
+    page(&format!("roofgap: {}", summary.run_id), under_way, &content)
+}

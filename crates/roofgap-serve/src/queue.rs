@@ -1,0 +1,285 @@
+//! The queue: sessions in the order of their requests, one at a time, because two on one GPU disturb each other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use roofgap_collect::child::{Cancel, Job, OutputTarget, StopPlan, Watch, run};
+use roofgap_collect::file::read_document;
+use roofgap_collect::rundir::{RunId, RunState, run_state};
+use serde_json::Value;
+
+use crate::api_error::ApiError;
+use crate::job::{JobFolder, JobRecord, JobState};
+use crate::props::ServeProps;
+use crate::request::RunRequest;
+
+/// Interval between looks at a session of an earlier server.
+const LOOK: Duration = Duration::from_millis(200);
+/// Characters of an error that a record keeps.
+const MOST_ERROR: usize = 4000;
+
+/// Requested sessions.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+    folder: JobFolder,
+    props: ServeProps,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    records: BTreeMap<String, JobRecord>,
+    waiting: VecDeque<String>,
+    running: Option<(String, Cancel)>,
+    made: u64,
+    ending: bool,
+}
+
+impl Queue {
+    /// Opens the queue as an earlier server left it: what waited waits again.
+    pub(crate) fn open(props: &ServeProps) -> std::io::Result<Arc<Self>> {
+        let folder = JobFolder::open(&props.runs)?;
+        let mut jobs = Jobs::default();
+        for record in folder.read()? {
+            if record.state == JobState::Queued {
+                jobs.waiting.push_back(record.job.clone());
+            }
+            jobs.records.insert(record.job.clone(), record);
+        }
+        jobs.made = jobs.records.len() as u64;
+        Ok(Arc::new(Queue {
+            jobs: Mutex::new(jobs),
+            changed: Condvar::new(),
+            folder,
+            props: props.clone(),
+        }))
+    }
+
+    /// Adds a request.
+    pub(crate) fn add(&self, request: RunRequest) -> Result<JobRecord, ApiError> {
+        let mut jobs = self.lock();
+        if jobs.ending {
+            return Err(ApiError::Ending);
+        }
+        if jobs.waiting.len() >= self.props.limits.queue {
+            return Err(ApiError::QueueFull(jobs.waiting.len()));
+        }
+        jobs.made += 1;
+        let record = JobRecord::new(request, jobs.made);
+        self.folder.write(&record).map_err(ApiError::Queue)?;
+        jobs.waiting.push_back(record.job.clone());
+        jobs.records.insert(record.job.clone(), record.clone());
+        self.changed.notify_all();
+        Ok(record)
+    }
+
+    /// Finds a job by its id or that of its run.
+    pub(crate) fn find(&self, id: &str) -> Option<JobRecord> {
+        let jobs = self.lock();
+        let by_run = || {
+            jobs.records
+                .values()
+                .find(|record| record.run_id.as_deref() == Some(id))
+        };
+        jobs.records.get(id).or_else(by_run).cloned()
+    }
+
+    /// Lists the jobs that are not over, in their order.
+    pub(crate) fn open_jobs(&self) -> Vec<JobRecord> {
+        let jobs = self.lock();
+        let running = jobs
+            .records
+            .values()
+            .filter(|record| record.state == JobState::UnderWay);
+        let waiting = jobs.waiting.iter().filter_map(|job| jobs.records.get(job));
+        running.chain(waiting).cloned().collect()
+    }
+
+    /// Returns the number of sessions before a waiting one.
+    pub(crate) fn position(&self, job: &str) -> Option<usize> {
+        let jobs = self.lock();
+        let before = jobs.waiting.iter().position(|waiting| waiting == job)?;
+        Some(before + usize::from(jobs.running.is_some()))
+    }
+
+    /// Returns the folder of the jobs.
+    pub(crate) fn folder(&self) -> &JobFolder {
+        &self.folder
+    }
+
+    /// Cancels a session: one that waits is removed, one that runs is interrupted; a second request kills it.
+    pub(crate) fn cancel(&self, id: &str) -> Result<JobRecord, ApiError> {
+        let found = self
+            .find(id)
+            .ok_or_else(|| ApiError::NotCancellable(id.to_owned()))?;
+        let mut jobs = self.lock();
+        if let Some((job, cancel)) = &jobs.running
+            && *job == found.job
+        {
+            cancel.request();
+            return Ok(found);
+        }
+        let Some(position) = jobs.waiting.iter().position(|job| *job == found.job) else {
+            return Err(ApiError::NotCancellable(id.to_owned()));
+        };
+        jobs.waiting.remove(position);
+        self.change(&mut jobs, &found.job, |record| record.state = JobState::Cancelled)
+            .ok_or_else(|| ApiError::NotCancellable(id.to_owned()))
+    }
+
+    /// Ends the queue: interrupts the running session and starts no other. What waits stays on disk.
+    pub(crate) fn end(&self) {
+        let mut jobs = self.lock();
+        jobs.ending = true;
+        if let Some((_, cancel)) = &jobs.running {
+            cancel.request();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Runs the sessions until the queue ends.
+    pub(crate) fn work(self: &Arc<Self>) {
+        self.adopt();
+        loop {
+            let mut jobs = self.lock();
+            while jobs.waiting.is_empty() && !jobs.ending {
+                jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+            }
+            if jobs.ending {
+                return;
+            }
+            let Some(job) = jobs.waiting.pop_front() else {
+                continue;
+            };
+            let cancel = Cancel::new();
+            jobs.running = Some((job.clone(), cancel.clone()));
+            let started = self.change(&mut jobs, &job, |record| record.state = JobState::UnderWay);
+            drop(jobs);
+            if let Some(record) = started {
+                self.run(&record, cancel);
+            }
+            self.lock().running = None;
+        }
+    }
+
+    /// Waits for the sessions of an earlier server, which die with it, and records their end.
+    fn adopt(&self) {
+        let left: Vec<JobRecord> = self
+            .lock()
+            .records
+            .values()
+            .filter(|record| record.state == JobState::UnderWay)
+            .cloned()
+            .collect();
+        for record in left {
+            let folder = record.run_id.as_ref().map(|run| self.props.runs.join(run));
+            while folder.as_deref().map(run_state) == Some(RunState::UnderWay) {
+                if self.lock().ending {
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
+            self.finish(&record.job, |record| {
+                record.error = Some("the server ended while the session ran".to_owned());
+            });
+        }
+    }
+
+    fn run(self: &Arc<Self>, record: &JobRecord, cancel: Cancel) {
+        let command = record.request.command_line(&self.props);
+        let (answer, messages) = (self.folder.answer(&record.job), self.folder.messages(&record.job));
+        let (queue, job) = (self.clone(), record.job.clone());
+        let outcome = run(
+            Job {
+                cancel,
+                // A session writes its reports after an interrupt, and profilers theirs before.
+                stop: StopPlan {
+                    interrupt: Duration::from_secs(180),
+                    ..StopPlan::default()
+                },
+                watch: Some(Box::new(move |line| {
+                    if let Some(run) = started_run(line) {
+                        let mut jobs = queue.lock();
+                        queue.change(&mut jobs, &job, |record| {
+                            record.run_id = Some(run.as_str().to_owned())
+                        });
+                    }
+                    Watch::Continue
+                })),
+                ..Job::new(
+                    &command,
+                    OutputTarget::file(&answer),
+                    OutputTarget::file(messages),
+                )
+            },
+            &mut |_| {},
+        );
+        let run_id = || {
+            let answer: Value = serde_json::from_slice(&read_document(&answer).ok()?).ok()?;
+            let run = RunId::parse(answer.get("run_id")?.as_str()?)?;
+            Some(run.as_str().to_owned())
+        };
+        self.finish(&record.job, |record| {
+            record.run_id = record.run_id.take().or_else(run_id);
+            match outcome {
+                Ok(outcome) => {
+                    record.exit_status = outcome.code;
+                    if record.run_id.is_none() || outcome.code.is_none() {
+                        let tail = outcome.output_tail().trim_end();
+                        let skipped = tail.chars().count().saturating_sub(MOST_ERROR);
+                        record.error = Some(tail.chars().skip(skipped).collect());
+                    }
+                }
+                Err(error) => record.error = Some(error.to_string()),
+            }
+        });
+    }
+
+    fn finish(&self, job: &str, change: impl FnOnce(&mut JobRecord)) {
+        let mut jobs = self.lock();
+        self.change(&mut jobs, job, |record| {
+            record.state = JobState::Ended;
+            change(record);
+        });
+    }
+
+    /// Changes a record in memory and on disk.
+    fn change(&self, jobs: &mut Jobs, job: &str, change: impl FnOnce(&mut JobRecord)) -> Option<JobRecord> {
+        let record = jobs.records.get_mut(job)?;
+        change(record);
+        // On a full disk the state in memory still holds.
+        let _ = self.folder.write(record);
+        Some(record.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the id of the run from the line with which `roofgap profile` announces it.
+fn started_run(line: &str) -> Option<RunId> {
+    let (id, _) = line.strip_prefix("run ")?.split_once(" in ")?;
+    RunId::parse(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_announced_run_is_read_and_nothing_else() {
+        let run = started_run("run 20260304-050607-2 in /data/runs/20260304-050607-2").unwrap();
+        assert_eq!(run.as_str(), "20260304-050607-2");
+        for line in [
+            "run ../../etc in /x",
+            "run 20260304-050607",
+            "warning: run x in y",
+            "",
+        ] {
+            assert!(started_run(line).is_none(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! State that all requests share.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use roofgap_collect::file::hash_file;
+use roofgap_collect::rundir::RunId;
+use roofgap_session::runs::RunRef;
+
+use crate::api_error::ApiError;
+use crate::guard::Hosts;
+use crate::props::ServeProps;
+use crate::queue::Queue;
+use crate::token::Token;
+
+/// Hashes that are remembered.
+const MOST_HASHES: usize = 10_000;
+
+/// State that all requests share.
+pub(crate) type Shared = Arc<AppState>;
+
+/// Settings, queue and remembered hashes.
+#[derive(Debug)]
+pub(crate) struct AppState {
+    pub(crate) props: ServeProps,
+    pub(crate) token: Token,
+    pub(crate) hosts: Hosts,
+    pub(crate) queue: Arc<Queue>,
+    /// SHA-256 of files by path, size and time.
+    hashes: Mutex<HashMap<(PathBuf, u64, Option<SystemTime>), String>>,
+}
+
+impl AppState {
+    /// Makes the state of a server that is reached under `hosts`.
+    pub(crate) fn new(props: ServeProps, hosts: Hosts, queue: Arc<Queue>) -> Shared {
+        Arc::new(AppState {
+            token: props.token.clone(),
+            props,
+            hosts,
+            queue,
+            hashes: Mutex::default(),
+        })
+    }
+
+    /// Finds a run by its id, or by that of the job that started it. Links are no runs.
+    pub(crate) fn run(&self, id: &str) -> Result<RunRef, ApiError> {
+        let unknown = || ApiError::NoRun(id.chars().take(100).collect());
+        let job = || self.queue.find(id).and_then(|job| job.run_id);
+        let run = RunId::parse(id)
+            .or_else(|| RunId::parse(&job()?))
+            .ok_or_else(unknown)?;
+        let path = self.props.runs.join(run.as_str());
+        if !fs::symlink_metadata(&path).is_ok_and(|facts| facts.is_dir()) {
+            return Err(unknown());
+        }
+        Ok(RunRef {
+            id: run.as_str().to_owned(),
+            path,
+        })
+    }
+
+    /// Hashes a file, unless it is unchanged since the last time.
+    pub(crate) fn hash(
+        &self,
+        path: PathBuf,
+        bytes: u64,
+        modified: Option<SystemTime>,
+    ) -> std::io::Result<String> {
+        let key = (path, bytes, modified);
+        let known = || self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hash) = known().get(&key) {
+            return Ok(hash.clone());
+        }
+        let hash = hash_file(&key.0)?.sha256;
+        let mut hashes = known();
+        if hashes.len() >= MOST_HASHES {
+            hashes.clear();
+        }
+        hashes.insert(key, hash.clone());
+        Ok(hash)
+    }
+}

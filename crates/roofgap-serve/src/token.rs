@@ -1,0 +1,132 @@
+//! The bearer token: 256 random bits in a file that only its owner can read.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::ServeError;
+
+/// Characters of a token at least.
+const SHORTEST: usize = 32;
+
+/// The secret that every request carries.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Reads the token from a file, or makes one and writes it there. Returns true for a new one.
+    ///
+    /// # Errors
+    /// Fails for a file that others can read, that holds no token, or that cannot be written.
+    pub fn open(path: &Path) -> Result<(Self, bool), ServeError> {
+        let failed = |action| {
+            move |source| ServeError::TokenFile {
+                action,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        match fs::read_to_string(path) {
+            Ok(text) => {
+                let facts = fs::metadata(path).map_err(failed("read"))?;
+                if facts.mode() & 0o077 != 0 {
+                    return Err(ServeError::TokenExposed {
+                        path: path.to_owned(),
+                    });
+                }
+                let text = text.trim();
+                if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    return Err(ServeError::TokenMalformed {
+                        path: path.to_owned(),
+                    });
+                }
+                Ok((Token(text.to_owned()), false))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let token = Self::random()?;
+                if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                    let mut builder = fs::DirBuilder::new();
+                    builder.recursive(true).mode(0o700);
+                    builder.create(folder).map_err(failed("write"))?;
+                }
+                let file = OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .open(path);
+                file.and_then(|mut file| writeln!(file, "{}", token.0))
+                    .map_err(failed("write"))?;
+                Ok((token, true))
+            }
+            Err(error) => Err(failed("read")(error)),
+        }
+    }
+
+    /// Returns the text, for the one time that it is shown.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Compares a token of a client in a time that does not depend on its characters.
+    pub(crate) fn matches(&self, given: &str) -> bool {
+        // The hashes of two texts tell nothing about how far they agree.
+        Sha256::digest(self.0.as_bytes()) == Sha256::digest(given.as_bytes())
+    }
+
+    fn random() -> Result<Self, ServeError> {
+        let mut bytes = [0_u8; 32];
+        getrandom::fill(&mut bytes).map_err(|error| ServeError::Random(error.to_string()))?;
+        Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_token_is_made_once_and_readable_by_its_owner_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/token");
+        let (made, new) = Token::open(&path).unwrap();
+        assert!(new);
+        assert_eq!(made.text().len(), 64);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let (read, new) = Token::open(&path).unwrap();
+        assert!(!new);
+        assert_eq!(read, made);
+        assert!(made.matches(read.text()));
+        assert!(!made.matches(""));
+        assert!(!made.matches(&made.text()[1..]));
+        assert!(!format!("{made:?}").contains(made.text()));
+    }
+
+    #[test]
+    fn a_file_that_others_read_or_without_a_token_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "0123456789012345678901234567890123456789").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(Token::open(&path), Err(ServeError::TokenExposed { .. })));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(Token::open(&path).is_ok());
+        for text in ["", "short", "0123456789 0123456789 0123456789 0123456789"] {
+            fs::write(&path, text).unwrap();
+            assert!(
+                matches!(Token::open(&path), Err(ServeError::TokenMalformed { .. })),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! `roofgap mcp`: serves tools for agents.
+
+use crate::args::Mcp;
+use crate::failure::Failure;
+use roofgap_collect::child::Cancel;
+use roofgap_collect::tool::Search;
+use roofgap_mcp::{McpProps, Roots};
+use roofgap_session::exit::Exit;
+use roofgap_session::load::Exporter;
+
+/// Serves until the client closes standard input. Standard output belongs to the protocol.
+pub(super) fn run(args: Mcp) -> Result<Exit, Failure> {
+    roofgap_mcp::run(McpProps {
+        roots: Roots::new(&args.base.dir, &args.folders)?,
+        exporter: Exporter {
+            search: Search::from_env(args.nsys),
+            cancel: Cancel::new(),
+        },
+        version: env!("CARGO_PKG_VERSION").into(),
+    })?;
+    Ok(Exit::Done)
+}

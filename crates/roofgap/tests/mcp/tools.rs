@@ -1,0 +1,228 @@
+//! Answers of the tools: their schemas, bounds, ids and errors.
+
+use super::client::{Client, ROOFGAP, fixtures};
+use serde_json::{Value, json};
+use std::process::Command;
+
+const LLAMA: &str = "h200/llama4.sqlite.gz";
+
+fn connect() -> (Client, tempfile::TempDir) {
+    let runs = tempfile::tempdir().unwrap();
+    (Client::connect(&[&fixtures()], runs.path()), runs)
+}
+
+/// A call of every tool.
+fn calls() -> [(&'static str, Value); 8] {
+    [
+        ("list", json!({})),
+        ("summary", json!({ "input": LLAMA })),
+        ("findings", json!({ "input": LLAMA })),
+        ("kernels", json!({ "input": LLAMA, "stage": "decode" })),
+        ("steps", json!({ "input": LLAMA })),
+        ("timeline", json!({ "input": LLAMA })),
+        ("compare", json!({ "base": LLAMA, "head": LLAMA })),
+        ("explain", json!({ "input": LLAMA, "finding": "launch-bound" })),
+    ]
+}
+
+#[test]
+fn every_tool_is_read_only_and_its_answer_follows_its_schema() {
+    let (mut client, _runs) = connect();
+    let listed = client.ask("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let calls = calls();
+    assert_eq!(tools.len(), calls.len());
+    for (name, arguments) in calls {
+        let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();
+        assert_eq!(tool["annotations"]["readOnlyHint"], true, "{name}");
+        assert!(tool["description"].as_str().unwrap().len() > 20, "{name}");
+        let input = jsonschema::validator_for(&tool["inputSchema"]).unwrap();
+        assert!(input.is_valid(&arguments), "{name}");
+        let answer = client.call(name, arguments).unwrap();
+        let output = jsonschema::validator_for(&tool["outputSchema"]).unwrap();
+        let errors: Vec<String> = output
+            .iter_errors(&answer)
+            .map(|error| error.to_string())
+            .collect();
+        assert!(errors.is_empty(), "{name}: {errors:?}");
+    }
+}
+
+#[test]
+fn answers_are_bounded() {
+    let (mut client, _runs) = connect();
+    for (name, mut arguments) in calls() {
+        arguments["limit"] = json!(1_000_000);
+        let answer = client.call(name, arguments).unwrap();
+        let size = answer.to_string().len();
+        assert!(size < 100_000, "{name}: {size} bytes");
+    }
+    let kernels = json!({ "input": "h200/dsocr2.sqlite.gz", "limit": 100_000 });
+    let answer = client.call("kernels", kernels).unwrap();
+    assert!(answer["kernels"].as_array().unwrap().len() <= 100);
+    let next = json!({ "input": LLAMA, "limit": 2, "offset": 2 });
+    let next = client.call("kernels", next).unwrap();
+    assert_eq!(next["kernels"][0]["id"], "/kernels/2");
+}
+
+#[test]
+fn ids_are_pointers_into_the_analysis() {
+    let (mut client, _runs) = connect();
+    let output = Command::new(ROOFGAP)
+        .args(["analyze", "--format", "json"])
+        .arg(fixtures().join(LLAMA))
+        .output()
+        .unwrap();
+    let analysis: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = client.call("findings", json!({ "input": LLAMA })).unwrap();
+    let mut checked = 0;
+    for finding in findings["findings"].as_array().unwrap() {
+        let own = analysis.pointer(finding["id"].as_str().unwrap()).unwrap();
+        assert_eq!(own["title"], finding["title"]);
+        assert_eq!(own["bound_ns"], finding["saves_at_most"]["value"]);
+        for evidence in finding["evidence"].as_array().unwrap() {
+            let own = analysis.pointer(evidence["id"].as_str().unwrap());
+            assert_eq!(own, Some(&evidence["value"]), "{evidence}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "{checked}");
+    let kernels = client
+        .call("kernels", json!({ "input": LLAMA, "stage": "decode" }))
+        .unwrap();
+    for kernel in kernels["kernels"].as_array().unwrap() {
+        let own = analysis.pointer(kernel["id"].as_str().unwrap()).unwrap();
+        assert_eq!(own["total_ns"], kernel["total_ns"]);
+    }
+}
+
+#[test]
+fn a_value_that_was_not_measured_has_a_reason() {
+    let (mut client, _runs) = connect();
+    let summary = client.call("summary", json!({ "input": LLAMA })).unwrap();
+    let decode = &summary["stages"][1];
+    assert_eq!(decode["mfu"]["value"], Value::Null);
+    let why = decode["mfu"]["not_measured"].as_str().unwrap();
+    assert!(why.contains("model is unknown"), "{why}");
+    let steps = client
+        .call("steps", json!({ "input": LLAMA, "stage": "prefill" }))
+        .unwrap();
+    assert_eq!(steps["count"]["value"], Value::Null);
+    assert!(
+        steps["count"]["not_measured"]
+            .as_str()
+            .unwrap()
+            .contains("prefill")
+    );
+    // A capture without a GPU has no window.
+    let error = client.call(
+        "timeline",
+        json!({ "input": "nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz" }),
+    );
+    assert!(
+        error.as_ref().unwrap_err().starts_with("not measured"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_window_of_the_timeline_adds_up() {
+    let (mut client, _runs) = connect();
+    let whole = client
+        .call("timeline", json!({ "input": LLAMA, "limit": 1 }))
+        .unwrap();
+    let summary = client.call("summary", json!({ "input": LLAMA })).unwrap();
+    assert_eq!(whole["devices"][0]["busy_ns"], summary["busy_time"]["value"]);
+    // The window of the first operation alone.
+    let first = &whole["operations"][0];
+    let (start, length) = (
+        first["start_ns"].as_i64().unwrap(),
+        first["duration_ns"].as_i64().unwrap(),
+    );
+    let request = json!({ "input": LLAMA, "start_ns": start, "end_ns": start + length });
+    let window = client.call("timeline", request).unwrap();
+    assert_eq!(window["count"], 1);
+    assert_eq!(window["devices"][0]["busy_ns"], length);
+    assert_eq!(window["devices"][0]["idle_ns"], 0);
+    let half = json!({ "input": LLAMA, "start_ns": start - 100, "end_ns": start + length / 2 });
+    let half = client.call("timeline", half).unwrap();
+    assert_eq!(half["devices"][0]["busy_ns"], length / 2);
+    assert_eq!(half["devices"][0]["idle_ns"], 100);
+    let empty = client.call("timeline", json!({ "input": LLAMA, "start_ns": 5, "end_ns": 5 }));
+    assert!(empty.unwrap_err().contains("is empty"));
+}
+
+#[test]
+fn wrong_requests_name_what_there_is_and_paths_outside_are_refused() {
+    let (mut client, _runs) = connect();
+    let error = client
+        .call("kernels", json!({ "input": LLAMA, "stage": "encode" }))
+        .unwrap_err();
+    assert!(error.contains("prefill, decode"), "{error}");
+    let error = client
+        .call("explain", json!({ "input": LLAMA, "finding": "magic" }))
+        .unwrap_err();
+    assert!(error.contains("launch-bound (decode)"), "{error}");
+    let error = client
+        .call("summary", json!({ "input": "h200/none.sqlite" }))
+        .unwrap_err();
+    assert!(error.contains("no run and no file"), "{error}");
+    for input in [
+        "../Cargo.toml",
+        "/etc/passwd",
+        "/etc/no-such-file",
+        "h200/../../Cargo.toml",
+    ] {
+        let error = client.call("summary", json!({ "input": input })).unwrap_err();
+        assert!(error.contains("outside"), "{input}: {error}");
+        let error = client
+            .call("compare", json!({ "base": LLAMA, "head": input }))
+            .unwrap_err();
+        assert!(error.contains("outside"), "{input}: {error}");
+        let error = client
+            .call("summary", json!({ "input": LLAMA, "with": [input] }))
+            .unwrap_err();
+        assert!(error.contains("outside"), "{input}: {error}");
+    }
+    let error = client
+        .call("summary", json!({ "input": "h200/README.md" }))
+        .unwrap_err();
+    assert!(error.contains("README.md"), "{error}");
+    // The server goes on after every error.
+    assert!(client.call("summary", json!({ "input": LLAMA })).is_ok());
+    let unknown = client.ask("tools/call", json!({ "name": "delete", "arguments": {} }));
+    assert!(
+        unknown["error"].is_object() || unknown["result"]["isError"] == true,
+        "{unknown}"
+    );
+}
+
+#[cfg(feature = "embedded")]
+#[test]
+fn runs_are_listed_and_read_by_id() {
+    let runs = tempfile::tempdir().unwrap();
+    let profiled = Command::new(ROOFGAP)
+        .args(["profile", "--format", "json", "workload.size=nano"])
+        .arg(format!("artifacts.stage2_dir={}", runs.path().display()))
+        .output()
+        .unwrap();
+    let profiled: Value = serde_json::from_slice(&profiled.stdout).unwrap();
+    let mut client = Client::connect(&[], runs.path());
+    let listed = client.call("list", json!({})).unwrap();
+    assert_eq!(listed["run_count"], 1, "{listed}");
+    assert_eq!(listed["runs"][0]["input"], profiled["run_id"]);
+    let summary = client.call("summary", json!({ "input": "latest" })).unwrap();
+    assert_eq!(summary["input"], profiled["run_id"]);
+    let stages: Vec<&str> = summary["stages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(stages, ["prefill", "decode"]);
+    assert_eq!(summary["stages"][0]["wall_time"]["from"], "workload account");
+    let same = client
+        .call("compare", json!({ "base": "latest", "head": profiled["run_id"] }))
+        .unwrap();
+    assert_eq!(same["comparable"], true);
+}
