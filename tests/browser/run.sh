@@ -29,8 +29,8 @@ fi
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
 cd "$root"
-cargo build --quiet --package roofgap-report --examples
-cargo build --quiet --package roofgap-synth --example synth
+# The features of the tests, so that nothing is built twice.
+cargo build --quiet --workspace --features roofgap/mcp,roofgap/serve --examples
 target=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 node "$here/hostile.mjs" > "$pages/hostile.json"
 "$target/synth" nsys 250000 "$pages/large.sqlite"

@@ -207,8 +207,11 @@ pub(crate) async fn start(State(shared): State<Shared>, request: Request) -> Res
     let body = tokio::time::timeout(limits.client, body)
         .await
         .map_err(|_| ApiError::TooSlow)??;
-    let request: RunRequest =
+    // A list would be taken for the fields of the request in order.
+    let document: serde_json::Map<String, Value> =
         serde_json::from_slice(&body).map_err(|error| ApiError::Body(error.to_string()))?;
+    let request: RunRequest =
+        serde_json::from_value(Value::Object(document)).map_err(|error| ApiError::Body(error.to_string()))?;
     let wait = request.wait;
     let job = blocking(shared.clone(), move |state| {
         request.check(state.props.permissions, state.props.config_dir.as_deref())?;

@@ -22,6 +22,9 @@ const MOST_HASHES: usize = 10_000;
 /// State that all requests share.
 pub(crate) type Shared = Arc<AppState>;
 
+/// Path, size and time of the last change of a file.
+type FileVersion = (PathBuf, u64, Option<SystemTime>);
+
 /// Settings, queue and remembered hashes.
 #[derive(Debug)]
 pub(crate) struct AppState {
@@ -30,7 +33,7 @@ pub(crate) struct AppState {
     pub(crate) hosts: Hosts,
     pub(crate) queue: Arc<Queue>,
     /// SHA-256 of files by path, size and time.
-    hashes: Mutex<HashMap<(PathBuf, u64, Option<SystemTime>), String>>,
+    hashes: Mutex<HashMap<FileVersion, String>>,
 }
 
 impl AppState {
