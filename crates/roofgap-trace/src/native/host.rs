@@ -2,7 +2,7 @@
 
 use super::reader::{failed, open};
 use crate::ReadError;
-use roofgap_wire::{FrameBuilder, HEADER_LEN, Record};
+use roofgap_wire::{FrameBuilder, HEADER_LEN, Host, Record, Text};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub fn host(path: &Path) -> Result<Option<String>, ReadError> {
     let mut reader = open(path)?;
     let first = reader.next_frame().map_err(|error| failed(path, error))?;
     let host = |record: Record<'_>| match record {
-        Record::Host(host) => Some(host.name.to_str().into_owned()),
+        Record::Host(host) => Some(host.name.to_str().into_owned()).filter(|name| !name.is_empty()),
         _ => None,
     };
     Ok(first.into_iter().flatten().find_map(host))
@@ -30,9 +30,10 @@ pub fn write_without_host(path: &Path, to: &mut dyn Write) -> Result<(), ReadErr
     let mut frame = FrameBuilder::new();
     let first = reader.next_frame().map_err(|error| failed(path, error))?;
     for record in first.into_iter().flatten() {
-        if !matches!(record, Record::Host(_)) {
-            frame.put(&record);
-        }
+        // An empty name keeps the frame: a frame without records would be missing from the sequence.
+        let nameless = Record::Host(Host { name: Text(b"") });
+        let is_host = matches!(record, Record::Host(_));
+        frame.put(if is_host { &nameless } else { &record });
     }
     let rest = reader.offset();
     let mut copied = || -> io::Result<()> {

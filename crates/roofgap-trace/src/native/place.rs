@@ -20,7 +20,9 @@ impl Place {
                 self.variables
                     .insert(variable.name.to_str().into_owned(), variable.value);
             }
-            Record::Host(host) => self.host = Some(host.name.to_str().into_owned()),
+            Record::Host(host) => {
+                self.host = Some(host.name.to_str().into_owned()).filter(|name| !name.is_empty());
+            }
             _ => {}
         }
     }
