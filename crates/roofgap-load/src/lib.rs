@@ -22,7 +22,6 @@ mod stats;
 
 pub use account::{server_account_path, write_account};
 pub use error::LoadError;
-pub use pairs::PairProps;
-pub use props::{Arrivals, LengthError, Lengths, LoadProps};
+pub use props::{Arrivals, LengthError, Lengths, LoadProps, PairProps};
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, ServerRun, serve_and_load};

@@ -4,6 +4,7 @@
 
 use crate::client::Client;
 use crate::prompts::Prompt;
+use crate::props::PairProps;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::watch::{ControlError, ask, status};
 use roofgap_wire::account::PairedOverhead;
@@ -14,19 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Pairs of windows to measure.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PairProps {
-    /// Number of pairs.
-    pub pairs: u32,
-    /// Length of a window.
-    pub window: Duration,
-    /// Shortest measured load after which pairs are worth their time.
-    pub after: Duration,
-    /// Private folder of the control sockets of the server's processes.
-    pub control: PathBuf,
-}
 
 /// Fewest pairs with a confidence interval worth stating.
 const FEWEST_PAIRS: u32 = 3;

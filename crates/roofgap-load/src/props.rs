@@ -1,6 +1,5 @@
 //! The load: lengths, arrivals and limits.
 
-use crate::pairs::PairProps;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -164,6 +163,19 @@ impl Default for LoadProps {
             pairs: None,
         }
     }
+}
+
+/// Pairs of windows to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PairProps {
+    /// Number of pairs.
+    pub pairs: u32,
+    /// Length of a window.
+    pub window: Duration,
+    /// Shortest measured load after which pairs are worth their time.
+    pub after: Duration,
+    /// Private folder of the control sockets of the server's processes.
+    pub control: PathBuf,
 }
 
 #[cfg(test)]

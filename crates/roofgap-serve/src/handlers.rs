@@ -22,9 +22,9 @@ use crate::download::Download;
 use crate::follow;
 use crate::guard::COOKIE;
 use crate::job::JobRecord;
+use crate::openapi::OPENAPI;
 use crate::page;
 use crate::request::RunRequest;
-use crate::routes::OPENAPI;
 use crate::state::{AppState, Shared};
 
 /// Policy of our own pages.

@@ -23,8 +23,10 @@ mod error;
 mod follow;
 mod guard;
 mod handlers;
+mod hosts;
 mod job;
 mod listen;
+mod openapi;
 mod page;
 mod queue;
 mod request;
@@ -33,6 +35,6 @@ mod state;
 
 pub use error::ServeError;
 pub use listen::{Server, serve};
+pub use openapi::OPENAPI;
 pub use props::{Limits, Permissions, ServeProps};
-pub use routes::OPENAPI;
 pub use token::Token;

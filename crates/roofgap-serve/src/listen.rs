@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 
 use crate::error::ServeError;
-use crate::guard::Hosts;
+use crate::hosts::Hosts;
 use crate::props::{Limits, ServeProps};
 use crate::queue::Queue;
 use crate::routes::router;

@@ -11,7 +11,7 @@ use roofgap_collect::rundir::RunId;
 use roofgap_session::runs::RunRef;
 
 use crate::api_error::ApiError;
-use crate::guard::Hosts;
+use crate::hosts::Hosts;
 use crate::props::ServeProps;
 use crate::queue::Queue;
 use crate::token::Token;

@@ -1,6 +1,6 @@
 //! Fits a table into the width of a terminal: columns of little value give way, names shrink from the middle, prose wraps.
 
-use super::table::Heading;
+use super::heading::Heading;
 
 /// Columns in the order in which they give way.
 const GIVE_WAY: [&str; 30] = [

@@ -12,6 +12,7 @@
 //! - `screen`: the width and the colours of a terminal; `fit`: tables in that width
 //! - `selection`: the part of an analysis that a user asks for
 //! - `stage1`: figures of a Stage 1 runner beside those of the profiled run
+//! - `heading`, `fit`: headings of columns, and columns that fit the screen
 //! - `stages`: the table of stages, and the sentences on each
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
@@ -25,6 +26,7 @@ pub(crate) mod confidence;
 pub(crate) mod findings;
 mod fit;
 pub(crate) mod gpu_work;
+pub(crate) mod heading;
 pub(crate) mod headline;
 pub(crate) mod job;
 pub(crate) mod kernels;

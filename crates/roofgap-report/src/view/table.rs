@@ -1,6 +1,7 @@
 //! A table of text cells and its text, Markdown and HTML forms.
 
 use super::fit::fit;
+use super::heading::Heading;
 use super::numbers::{NONE, count, ms, or_none};
 use super::screen::Screen;
 use maud::{Markup, html};
@@ -10,22 +11,6 @@ const MARKDOWN_CELL: usize = 100;
 
 /// The longest cell of an HTML table, in characters.
 const HTML_CELL: usize = 1000;
-
-/// The heading of a column, with its unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Heading {
-    /// Name and unit.
-    pub(crate) name: String,
-    /// Numbers are aligned to the right.
-    pub(crate) numeric: bool,
-}
-
-impl Heading {
-    /// Returns the class of its cells in a style sheet.
-    pub(crate) fn class(&self) -> Option<&'static str> {
-        self.numeric.then_some("n")
-    }
-}
 
 /// A table of text cells.
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,17 @@
+//! Headings of columns.
+
+/// The heading of a column, with its unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Heading {
+    /// Name and unit.
+    pub(crate) name: String,
+    /// Numbers are aligned to the right.
+    pub(crate) numeric: bool,
+}
+
+impl Heading {
+    /// Returns the class of its cells in a style sheet.
+    pub(crate) fn class(&self) -> Option<&'static str> {
+        self.numeric.then_some("n")
+    }
+}
