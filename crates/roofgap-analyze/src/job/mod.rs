@@ -86,7 +86,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
     let utilisation = match utilisation::of_job(&records, world_size) {
         Ok(rows) => rows,
         Err(why) => {
-            reasons.push(why);
+            reasons.push(why.to_string());
             Vec::new()
         }
     };

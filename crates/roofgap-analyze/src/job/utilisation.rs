@@ -2,6 +2,28 @@
 
 use super::record::{RankRecord, Spent, StageCost};
 use crate::result::StageUtilisation;
+use std::fmt;
+
+/// Why MFU and MBU of a job are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// Not every rank of the job was given.
+    RankMissing,
+    /// Those of a rank are not known.
+    OfRank(u32),
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RankMissing => f.write_str("MFU and MBU of the job need every rank of it"),
+            Self::OfRank(rank) => write!(
+                f,
+                "MFU and MBU of the job are not known, because those of rank {rank} are not"
+            ),
+        }
+    }
+}
 
 /// Computes MFU and MBU of each stage: the work of all ranks, divided by what their devices can do in the time of the slowest.
 ///
@@ -10,7 +32,7 @@ use crate::result::StageUtilisation;
 pub(super) fn of_job(
     records: &[RankRecord],
     world_size: Option<u32>,
-) -> Result<Vec<StageUtilisation>, String> {
+) -> Result<Vec<StageUtilisation>, Unknown> {
     let Some(first) = records.first() else {
         return Ok(Vec::new());
     };
@@ -19,13 +41,10 @@ pub(super) fn of_job(
         return Ok(Vec::new());
     }
     if world_size.is_none_or(|size| size as usize != records.len()) {
-        return Err("MFU and MBU of the job need every rank of it".to_owned());
+        return Err(Unknown::RankMissing);
     }
     if let Some(without) = records.iter().find(|record| !known(record)) {
-        return Err(format!(
-            "MFU and MBU of the job are not known, because those of rank {} are not",
-            without.rank()
-        ));
+        return Err(Unknown::OfRank(without.rank()));
     }
     let rows = first.stages.iter().filter_map(|stage| {
         let row = StageUtilisation {

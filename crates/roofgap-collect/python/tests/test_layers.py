@@ -4,6 +4,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from tests import engines  # noqa: E402
 from tests.fakes import write_packages  # noqa: E402
 from tests.program import FOLDER, ProgramCase  # noqa: E402
 
@@ -23,14 +24,7 @@ TORCH = {
         def current_device(): return 0
         def get_device_name(device): return "Fake GPU"
     """,
-    "torch/cuda/nvtx.py": """
-        import os
-        def _log(text):
-            with open(os.environ["FAKE_NVTX_LOG"], "a") as file:
-                file.write(text + "\\n")
-        def range_push(name): _log(name)
-        def range_pop(): _log("/")
-    """,
+    "torch/cuda/nvtx.py": engines.TORCH["torch/cuda/nvtx.py"],
     "torch/cuda/graphs.py": """
         class graph:
             def __enter__(self): pass
