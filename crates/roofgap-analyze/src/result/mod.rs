@@ -6,6 +6,7 @@ mod capture;
 mod coverage;
 mod gpu_work;
 mod job;
+mod knob;
 mod layers;
 mod per_run;
 mod reason;
@@ -21,6 +22,7 @@ pub use capture::{
 pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankActivity, RankInfo};
 pub use job::{Job, MatchedCollectives, MatchedTransfers, OtherProcess, StageUtilisation, Straggler};
+pub use knob::{Knob, KnobChange, OutputEffect};
 pub use layers::{LayerRow, LayerSpread};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};

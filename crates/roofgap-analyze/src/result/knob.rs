@@ -1,0 +1,77 @@
+//! Changes of a workload that carry out the action of a finding.
+
+use serde::{Deserialize, Serialize};
+
+/// A change of the workload that the action of a finding asks for. The workload stays as it is without it: leaving the change
+/// out undoes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Knob {
+    /// Stable id: the workload or the engine, and the setting, e.g. `hf.cuda_graphs`, `vllm.cuda_graphs`.
+    pub id: String,
+    /// Sentence for people.
+    pub title: String,
+    /// Changes to make, all of them together.
+    pub changes: Vec<KnobChange>,
+    /// Effect on the output of the program.
+    pub output: OutputEffect,
+    /// Condition under which the knob applies, for people.
+    pub applies: String,
+}
+
+/// One change of a workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum KnobChange {
+    /// A setting of roofgap's configuration: `workload.cuda_graphs=true`.
+    Setting {
+        /// Key, e.g. `workload.cuda_graphs`.
+        key: String,
+        /// Value, as on the command line.
+        value: String,
+    },
+    /// A flag of the program after `--`. It replaces the same flag, with its value, where the program has it.
+    AddFlag {
+        /// Flag with its dashes.
+        flag: String,
+        /// Value; `None` for a switch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<String>,
+    },
+    /// A flag of the program after `--` to leave out.
+    RemoveFlag {
+        /// Flag with its dashes.
+        flag: String,
+        /// The word after the flag is its value, to leave out too.
+        takes_value: bool,
+    },
+    /// An environment variable of the program.
+    Environment {
+        /// Name.
+        name: String,
+        /// Value.
+        value: String,
+    },
+}
+
+/// Effect of a knob on the output of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputEffect {
+    /// The same output.
+    None,
+    /// The same computation in another order: tokens may differ in rare ties.
+    Rounding,
+    /// Another output.
+    Changes,
+}
+
+impl OutputEffect {
+    /// Returns the name in the JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Rounding => "rounding",
+            Self::Changes => "changes",
+        }
+    }
+}
