@@ -14,6 +14,7 @@ mod roof;
 mod serving;
 mod stage;
 mod tables;
+mod trial;
 mod utilisation;
 
 pub use capture::{
@@ -33,6 +34,10 @@ pub use stage::{
     StageOrigin, Steps,
 };
 pub use tables::{CacheRates, CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
+pub use trial::{
+    BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, TRY_SCHEMA, TimeChange, Trial, TrialRow,
+    TrialState, TrialVerdict, Trials, Winner,
+};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
 pub use roofgap_trace::account::{GaugeStats, Percentiles, RequestFailure, RequestStats};
