@@ -621,6 +621,12 @@ pub(crate) struct Workload {
     /// Threads (default: all processors)
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+    /// Decode without a KV cache: a deliberately slow path, to try the tool on
+    #[arg(long)]
+    pub(crate) no_kv_cache: bool,
+    /// With --no-kv-cache: read only the last N positions again, which changes the output
+    #[arg(long, value_name = "N", requires = "no_kv_cache")]
+    pub(crate) context_limit: Option<usize>,
     /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
     #[arg(long, value_name = "FILE")]
     pub(crate) account: Option<PathBuf>,
@@ -643,6 +649,8 @@ impl Workload {
             warmup: self.warmup,
             image_size: self.image_size,
             threads: self.threads,
+            kv_cache: !self.no_kv_cache,
+            context_limit: self.context_limit,
             account: self.account.or_else(from_environment),
         }
     }

@@ -435,6 +435,10 @@ pub struct Workload {
     pub size: String,
     /// Threads of the embedded model.
     pub threads: Option<u32>,
+    /// KV cache of the embedded model.
+    pub kv_cache: bool,
+    /// Most positions that the embedded model reads again without a KV cache.
+    pub context_limit: Option<u32>,
     /// Python interpreter.
     pub python: String,
     /// Hydra module.
