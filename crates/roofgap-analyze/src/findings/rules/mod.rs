@@ -9,6 +9,7 @@ mod launch;
 mod memory;
 mod occupancy;
 mod overhead;
+mod recompute;
 mod serving;
 mod small;
 mod steps;
@@ -39,7 +40,7 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
 pub(super) const OF_JOB: [Rule; 1] = [stragglers::late_ranks];
 
 /// Every rule about a single capture.
-pub(super) const ALL: [Rule; 23] = [
+pub(super) const ALL: [Rule; 24] = [
     launch::launch_bound,
     waits::synchronisation,
     waits::host_copies,
@@ -55,6 +56,7 @@ pub(super) const ALL: [Rule; 23] = [
     devices::uneven,
     devices::take_turns,
     steps::long_tail,
+    recompute::context_again,
     serving::starved_decode,
     serving::outside_steps,
     serving::small_batch,
@@ -66,7 +68,7 @@ pub(super) const ALL: [Rule; 23] = [
 ];
 
 /// The explanation of every finding.
-pub(super) const EXPLANATIONS: [&Explanation; 24] = [
+pub(super) const EXPLANATIONS: [&Explanation; 25] = [
     &launch::LAUNCH_BOUND,
     &waits::SYNC_IN_STEP,
     &waits::HOST_COPIES,
@@ -82,6 +84,7 @@ pub(super) const EXPLANATIONS: [&Explanation; 24] = [
     &devices::UNEVEN,
     &devices::TAKE_TURNS,
     &steps::STEP_TAIL,
+    &recompute::CONTEXT_AGAIN,
     &serving::DECODE_STARVED,
     &serving::LATENCY_OUTSIDE_STEPS,
     &serving::BATCH_TOO_SMALL,
