@@ -3,6 +3,7 @@
 use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Timeline};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
+use crate::knobs::{self, WorkloadFacts};
 use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
 use crate::names::Naming;
 use crate::numbers::count;
@@ -41,6 +42,8 @@ pub struct Options {
     pub overhead: Vec<Overhead>,
     /// Requests that were sent while the timeline was recorded; without them, those of the account.
     pub recorded_requests: Option<RequestStats>,
+    /// Settings of the workload, for the knobs of findings; `None` for a capture alone.
+    pub workload: Option<WorkloadFacts>,
 }
 
 /// An analysis together with the index of its stages.
@@ -224,6 +227,9 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         found.extend(findings::find_alone(inputs, &alone.stage));
     }
     analysis.findings = found;
+    if let Some(workload) = &options.workload {
+        knobs::attach(&mut analysis, workload, model.as_ref());
+    }
     analysis.losses = loss_rows(&losses);
     Analyzed {
         analysis,

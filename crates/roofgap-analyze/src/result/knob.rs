@@ -1,5 +1,7 @@
 //! Changes of a workload that carry out the action of a finding.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// A change of the workload that the action of a finding asks for. The workload stays as it is without it: leaving the change
@@ -73,5 +75,28 @@ impl OutputEffect {
             Self::Rounding => "rounding",
             Self::Changes => "changes",
         }
+    }
+}
+
+impl fmt::Display for KnobChange {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setting { key, value } => write!(out, "{key}={value}"),
+            Self::AddFlag { flag, value: None } => out.write_str(flag),
+            Self::AddFlag {
+                flag,
+                value: Some(value),
+            } => write!(out, "{flag} {value}"),
+            Self::RemoveFlag { flag, .. } => write!(out, "without {flag}"),
+            Self::Environment { name, value } => write!(out, "{name}={value}"),
+        }
+    }
+}
+
+impl Knob {
+    /// Returns all changes in one line.
+    pub fn spoken(&self) -> String {
+        let changes: Vec<String> = self.changes.iter().map(KnobChange::to_string).collect();
+        changes.join(", ")
     }
 }
