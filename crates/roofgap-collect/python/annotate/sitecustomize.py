@@ -63,6 +63,7 @@ _AFTER = {
     "transformers.generation.utils": _after_generation,
     "transformers.generation.continuous_batching.continuous_api": _adapter("transformers_batching"),
     "vllm.v1.worker.gpu_worker": _adapter("vllm"),
+    "vllm.entrypoints.llm": _adapter("vllm_offline"),
     "sglang.srt.managers.scheduler": _adapter("sglang"),
     "tensorrt_llm._torch.pyexecutor.py_executor": _adapter("tensorrt_llm"),
     "torch.distributed.distributed_c10d": _adapter("torch_distributed"),

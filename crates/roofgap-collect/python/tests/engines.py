@@ -35,6 +35,15 @@ TORCH = {
 
 VLLM = {
     "vllm/__init__.py": "__version__ = '0.26.0'\n",
+    "vllm/entrypoints/__init__.py": "",
+    "vllm/entrypoints/llm.py": """
+        from types import SimpleNamespace
+        class LLM:
+            def generate(self, prompts, sampling=None):
+                if prompts is None: raise ValueError("no prompts")
+                answer = lambda prompt: SimpleNamespace(outputs=[SimpleNamespace(token_ids=[prompt, prompt + 1])])
+                return [answer(prompt) for prompt in prompts]
+    """,
     "vllm/v1/__init__.py": "",
     "vllm/v1/worker/__init__.py": "",
     "vllm/v1/worker/gpu_worker.py": """

@@ -34,6 +34,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     ("adapters/vllm.py", include_str!("../../python/adapters/vllm.py")),
     (
+        "adapters/vllm_offline.py",
+        include_str!("../../python/adapters/vllm_offline.py"),
+    ),
+    (
         "adapters/vllm_layers.py",
         include_str!("../../python/adapters/vllm_layers.py"),
     ),
