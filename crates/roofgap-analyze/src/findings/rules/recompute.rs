@@ -7,9 +7,11 @@ use crate::result::{Finding, Stage};
 
 /// Fewer steps of an instance show no trend.
 const LEAST_STEPS: usize = 12;
-/// Share of a step's time that is proportional to the context, from which on the context is read again. The attention to cached
-/// keys and values is far below it.
+/// Median share over instances of a step's time that is proportional to the context, from which on the context is read again. The
+/// attention to cached keys and values is far below it.
 const LEAST_SHARE: f64 = 0.5;
+/// The same of each instance, whose times vary.
+const LEAST_SHARE_EACH: f64 = 0.25;
 /// A step that reads the context again takes at least this share of the prefill, which reads the prompt once.
 const LEAST_PREFILL_SHARE: f64 = 0.5;
 
@@ -46,13 +48,16 @@ pub(in crate::findings) fn context_again(view: &View<'_>, findings: &mut Vec<Fin
         .map(|each| Trend::of(&each[..compared], prompt as f64))
         .collect();
     let is_again = |trend: &Trend| {
-        trend.share >= LEAST_SHARE && trend.median_ns as f64 >= LEAST_PREFILL_SHARE * text_ns(prefill) as f64
+        trend.share >= LEAST_SHARE_EACH
+            && trend.median_ns as f64 >= LEAST_PREFILL_SHARE * text_ns(prefill) as f64
     };
-    if !trends.iter().all(is_again) {
+    let mut shares: Vec<f64> = trends.iter().map(|trend| trend.share).collect();
+    shares.sort_by(f64::total_cmp);
+    let share = shares.get(shares.len() / 2).copied().unwrap_or_default();
+    if share < LEAST_SHARE || !trends.iter().all(is_again) {
         return;
     }
-    let share = trends.iter().map(|trend| trend.share).fold(f64::MAX, f64::min);
-    let median_ns = trends[trends.len() / 2].median_ns;
+    let median_ns = median(&steps.each_ns);
     let context = prompt as f64 + (of_instance as f64 - 1.0) / 2.0;
     let floor_ns = stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns).unwrap_or(0);
     let least_ns = (stage.elapsed_ns() as f64 / context).max(floor_ns as f64 * steps.count as f64);
@@ -134,7 +139,7 @@ pub(in crate::findings) const CONTEXT_AGAIN: Explanation = Explanation {
     meaning: "Each decode step computes all earlier positions again, as if it were a prefill, where a step with a cache of \
               keys and values computes one.",
     computed: "A step takes at least half of the prefill without its vision parts, and at least half of its time is \
-              proportional to the context: the slope over the steps of every instance, times the context. Only steps \
+              proportional to the context: the slope over the steps, times the context, at the median of the instances. Only steps \
               whose context is at most twice the prompt count. The bound leaves each step the share of one position, and \
               at least the model's bytes at the memory bandwidth.",
     fix: "Keep keys and values: use_cache=True in transformers, and pass past_key_values from step to step. A static \
