@@ -265,7 +265,8 @@ fn findings(analysis: &Analysis, options: TextOptions, out: &mut String) {
         let screen = options.screen();
         let title = screen.wrapped(&format!("{}. {}", i + 1, plain(&finding.title)), 3);
         let _ = writeln!(out, "{title}");
-        for line in [findings::saving(finding), finding.action.clone()] {
+        let lines = [findings::saving(finding), finding.action.clone()];
+        for line in lines.into_iter().chain(findings::to_try(finding, "RUN")) {
             let _ = writeln!(out, "{}", screen.wrapped(&format!("   {}", plain(&line)), 0));
         }
     }

@@ -108,7 +108,9 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (head::head(bundle))
         }
         nav aria-label="Parts of this page" {
-            @for name in ["Findings", "Stages", "Timeline", "Roofline", "Kernels"] { (link(name)) }
+            (link("Findings"))
+            @if bundle.context.trials.is_some() { (link("Tried")) }
+            @for name in ["Stages", "Timeline", "Roofline", "Kernels"] { (link(name)) }
             @for (name, ..) in &work { (link(name)) }
             @if flame.is_some() { (link("Flame")) }
             @for name in ["Operators", "Provenance"] { (link(name)) }
@@ -116,6 +118,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         }
         main {
             (section("findings", "What to do first", findings::findings(bundle, &idle)))
+            @if let Some(content) = tried(bundle) { (section("tried", "Tried", content)) }
             (section("stages", "Where the time goes", stages::stages(bundle)))
             @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(analysis, requests))) }
             @if let Some(serving) = view::serving::of(analysis) { (section("serving", "Steps of the engine", serving_view(analysis, serving))) }
@@ -195,6 +198,25 @@ fn serving_view(analysis: &Analysis, serving: &Serving) -> Markup {
             p.hint { (view::serving::LATENCY) }
         }
     }
+}
+
+/// Renders the changes that were tried, if any were.
+fn tried(bundle: Bundle<'_>) -> Option<Markup> {
+    let trials = bundle.context.trials.as_ref()?;
+    let trial = trials.latest()?;
+    Some(html! {
+        @if let Some(line) = view::trial::headline(trials) { p { b { (line) } } }
+        p.hint { (view::trial::MEANING) }
+        (view::trial::table(trial).measured().html())
+        @if let Some(times) = view::trial::times(trial) {
+            p.hint { (view::trial::TIMES) }
+            (times.measured().html())
+        }
+        ul {
+            @for line in view::trial::sentences(trial) { li { (line) } }
+            li { (view::trial::cost(trial)) }
+        }
+    })
 }
 
 /// Renders the figures of a Stage 1 runner, if one ran the model.

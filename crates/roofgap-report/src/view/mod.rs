@@ -17,6 +17,7 @@
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
 //! - `savings`: savings of findings by token
+//! - `trial`: changes of the workload that were measured
 //! - `roof`: the distance to the roof
 //! - `serving`: steps of a serving engine together
 //! - `requests`: latency and throughput of a server under load
@@ -43,4 +44,5 @@ pub(crate) mod serving;
 pub(crate) mod stage1;
 pub(crate) mod stages;
 pub(crate) mod table;
+pub(crate) mod trial;
 pub(crate) mod utilisation;

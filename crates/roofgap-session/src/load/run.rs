@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::Tokens;
-use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, StageSet, analyze};
+use roofgap_analyze::{
+    About, Analysis, Options, Profiler, Reason, StageError, StageSet, TRY_SCHEMA, Trials, analyze,
+};
+use roofgap_collect::file::read_document;
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::Account;
 
@@ -13,7 +16,7 @@ use super::error::LoadError;
 use super::input::read_each;
 use super::loaded::Loaded;
 use super::overrides::Overrides;
-use super::ranks;
+use super::{ranks, workload};
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
@@ -117,6 +120,7 @@ pub(crate) fn load(
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
+        workload: workload::facts(config),
         account,
     };
     let read = |paths: &[PathBuf]| Ok(roofgap_trace::read(paths)?);
@@ -281,6 +285,13 @@ pub(crate) fn overhead_warnings(analysis: &Analysis, limit_pct: f64) -> Vec<Stri
     analysis.overhead.iter().filter_map(warning).collect()
 }
 
+/// Reads the changes that were tried; `None` where none were, or where the file is not such a document.
+fn trials(layout: &Layout) -> Option<Trials> {
+    let text = read_document(&layout.root().join("try.json")).ok()?;
+    let trials: Trials = serde_json::from_slice(&text).ok()?;
+    (trials.schema == TRY_SCHEMA).then_some(trials)
+}
+
 /// Builds the title, environment and phases for a report.
 pub(crate) fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Context {
     let line = |phase: &PhaseRecord| PhaseLine {
@@ -310,5 +321,6 @@ pub(crate) fn context(record: &SessionRecord, layout: &Layout, config: &Config) 
         environment,
         phases: record.phases.iter().map(line).collect(),
         repeat: Some(record.repeat_command.clone()),
+        trials: trials(layout),
     }
 }

@@ -11,7 +11,7 @@ use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
 use roofgap_report::chrome::{self, RankPlace};
 use roofgap_report::parquet::{self, Partition};
-use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text};
+use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text, trial_text};
 use roofgap_session::exit::Exit;
 use roofgap_session::load::{Exporter, LoadError, Loaded, Overrides, is_report, load};
 use roofgap_session::run_dir::Layout;
@@ -53,6 +53,9 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     match args.format {
         AnalysisFormat::Text => {
             printer.text(&text::render(&analysis, look))?;
+            if let Some(trials) = &loaded.context.trials {
+                printer.text(&format!("\n{}", trial_text(trials, printer.screen())))?;
+            }
             if let Some(page) = &page {
                 printer.page(page)?;
             }
