@@ -13,7 +13,7 @@ use super::error::LoadError;
 use super::input::read_each;
 use super::loaded::Loaded;
 use super::overrides::Overrides;
-use super::ranks;
+use super::{ranks, workload};
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
@@ -117,6 +117,7 @@ pub(crate) fn load(
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
+        workload: workload::facts(config),
         account,
     };
     let read = |paths: &[PathBuf]| Ok(roofgap_trace::read(paths)?);
