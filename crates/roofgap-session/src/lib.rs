@@ -6,6 +6,7 @@
 //! - [`run_dir`]: the files of a run and the record in `session.json`;
 //! - [`load`]: the one loader of captures and runs;
 //! - [`runs`]: commands on finished runs (list, show, artifacts, prune, scrub);
+//! - [`trial`]: the actions of findings, tried and measured;
 //! - [`exit`]: the exit statuses.
 
 pub mod config;
@@ -15,3 +16,4 @@ pub mod run;
 pub mod run_dir;
 pub mod runs;
 pub mod select;
+pub mod trial;

@@ -25,6 +25,8 @@ files! {
     environment => "env.json";
     /// Analysis.
     metrics => "metrics.json";
+    /// Trials of the findings.
+    trials => "try.json";
     /// Page with all results.
     page => "report.html";
     /// Folder of the baseline run.

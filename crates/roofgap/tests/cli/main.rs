@@ -21,5 +21,6 @@ mod server;
 mod support;
 mod terminal;
 mod trust;
+mod try_finding;
 #[cfg(target_os = "linux")]
 mod watch;
