@@ -304,6 +304,8 @@ pub struct Ncu {
     pub target_processes: TargetProcesses,
     /// Stages to measure, as a pattern for their names or ranges, `[domain@]name`; by default all.
     pub nvtx_include: Option<String>,
+    /// Rank whose kernels are measured in a job of several; `None` for every rank that ncu reaches.
+    pub rank: Option<u32>,
     /// Launches measured per launch group.
     pub launch_count: u32,
     /// Estimated time of one measured launch, s.
