@@ -18,6 +18,8 @@ TORCH = {
                 file.write(text + "\\n")
         def range_push(name): _log(name)
         def range_pop(): _log("/")
+        def range_start(name): _log("[ " + name); return name
+        def range_end(name): _log("] " + name)
         def mark(text): _log("! " + text)
     """,
     "fake_model.py": """

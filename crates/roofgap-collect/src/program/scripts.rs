@@ -58,6 +58,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("../../python/adapters/transformers_batching.py"),
     ),
     (
+        "adapters/counters_rank.py",
+        include_str!("../../python/adapters/counters_rank.py"),
+    ),
+    (
         "adapters/torch_distributed.py",
         include_str!("../../python/adapters/torch_distributed.py"),
     ),
