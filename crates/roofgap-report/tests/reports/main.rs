@@ -16,3 +16,4 @@ mod selection;
 mod snapshots;
 mod stacks;
 mod telemetry;
+mod window;
