@@ -262,6 +262,10 @@ fn runs_are_listed_and_read_by_id() {
         .collect();
     assert_eq!(stages, ["prefill", "decode"]);
     assert_eq!(summary["stages"][0]["wall_time"]["from"], "workload account");
+    // No kernel was counted, which is not the same as none.
+    let kernels = &summary["stages"][0]["kernel_count"];
+    assert_eq!(kernels["value"], Value::Null);
+    assert!(kernels["not_measured"].is_string(), "{kernels}");
     let same = client
         .call("compare", json!({ "base": "latest", "head": profiled["run_id"] }))
         .unwrap();
