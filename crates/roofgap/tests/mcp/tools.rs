@@ -201,7 +201,6 @@ fn wrong_requests_name_what_there_is_and_paths_outside_are_refused() {
 #[test]
 fn captures_of_every_kind_are_listed_and_their_names_can_be_read() {
     let (mut client, _runs) = connect();
-    let mut read = 0;
     for name in [
         "kernel-summary/seconds.csv.gz",
         "ncu/llama4_light_raw.csv.gz",
@@ -214,9 +213,7 @@ fn captures_of_every_kind_are_listed_and_their_names_can_be_read() {
             client.call("summary", json!({ "input": input })).is_ok(),
             "{name}"
         );
-        read += 1;
     }
-    assert_eq!(read, 3);
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("counters.csv");
     let packed = std::fs::File::open(fixtures().join("ncu/llama4_light_raw.csv.gz")).unwrap();
