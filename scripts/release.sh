@@ -6,7 +6,8 @@
 #
 # Needs cargo, python3 with venv, readelf, sha256sum and a network: maturin and zig, which links against an old glibc, go into
 # a virtual environment. A target other than that of this machine needs its standard library (`rustup target add TARGET`); without
-# it the target is left out, unless it is named. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
+# it the target is left out, unless it is named. With LAKE=1 the archives also have roofgap-lake, which takes longer to build than the
+# rest. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -53,6 +54,7 @@ mkdir -p "$dest" "$scratch/common/completions"
 tools=$output/release-tools
 python3 -m venv "$tools"
 "$tools/bin/pip" install --quiet 'maturin>=1.9,<2' 'ziglang>=0.13'
+if [ "${LAKE:-}" = 1 ]; then "$tools/bin/pip" install --quiet 'cargo-zigbuild>=0.20'; fi
 
 for target in "${targets[@]}"; do
     echo "==> $target"
@@ -70,6 +72,11 @@ wheel = zipfile.ZipFile(sys.argv[1])
 name = next(name for name in wheel.namelist() if name.endswith(".data/scripts/roofgap"))
 open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roofgap"
     chmod 755 "$scratch/$folder/roofgap"
+    if [ "${LAKE:-}" = 1 ]; then
+        PATH=$tools/bin:$PATH cargo zigbuild --release --locked --manifest-path lake/Cargo.toml --target "$target.$glibc" --target-dir "$output/lake"
+        install -m 755 "$output/lake/$target/release/roofgap-lake" "$scratch/$folder/roofgap-lake"
+        python3 scripts/glibc.py --newest "$glibc" "$scratch/$folder/roofgap-lake"
+    fi
 
     if [ "$target" = "$host" ]; then
         # In an environment of its own, as a user installs it.
