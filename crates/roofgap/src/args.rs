@@ -644,7 +644,13 @@ pub(crate) struct Serve {
     /// Name under which clients reach the server, beside its address; can be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// A proxy in front encrypts the connections; needed for an address that other machines can reach
+    /// Certificate of the server in PEM form, followed by those that signed it; an address that other machines can reach needs it, or a proxy
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of the certificate, which not everyone may be able to read
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// A proxy in front encrypts the connections
     #[arg(long)]
     pub(crate) behind_tls_proxy: bool,
     /// Let clients start sessions of configured presets

@@ -11,6 +11,7 @@
 //! - `timeline`: the data of the timeline; `timeline_view`: its frame, tools and keys
 //! - `ranks`: the map of ranks by time
 //! - `class`, `markup`, `pack`: colours, text and columns for the script
+//! - `script`: the script and its policy, also for a page that a server gives
 
 mod cache_roofs;
 mod class;
@@ -27,6 +28,7 @@ mod provenance;
 mod ranks;
 mod roofline;
 mod roofline_scale;
+mod script;
 mod stages;
 mod timeline;
 mod timeline_view;
@@ -37,29 +39,15 @@ use crate::view::provenance::missing;
 use crate::view::table::cut;
 use crate::view::{gpu_work, job, layers};
 pub(crate) use pack::base64;
+pub use script::{ServedPage, served};
+pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use roofgap_analyze::{About, Analysis, RequestStats, Serving, call_tree, idle_parts};
-use sha2::{Digest, Sha256};
 
 /// Styles of the report, which the page of a comparison shares.
 pub(crate) const STYLE: &str = include_str!("style.css");
-/// The scripts, in the order in which they run; each is a part of one strict function.
-const SCRIPTS: [&str; 11] = [
-    include_str!("columns.js"),
-    include_str!("sections.js"),
-    include_str!("canvas.js"),
-    include_str!("detail.js"),
-    include_str!("span.js"),
-    include_str!("search.js"),
-    include_str!("gestures.js"),
-    include_str!("timeline.js"),
-    include_str!("table.js"),
-    include_str!("ranks.js"),
-    include_str!("app.js"),
-];
-
 /// The most operators listed.
 const OPERATORS: usize = 30;
 
@@ -73,10 +61,8 @@ pub fn page(bundle: Bundle<'_>) -> String {
     let flame = bundle
         .trace
         .and_then(|trace| flame::flame(&call_tree(trace, bundle.stages)));
-    let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat());
-    let hash = pack::base64(&Sha256::digest(script.as_bytes()));
-    let policy =
-        format!("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash}'");
+    let script = script::script();
+    let policy = script::policy(&script);
     let (meta, columns, names) = match &timeline {
         Ok(t) => (script_json(&t.meta), t.columns.as_str(), Some(&t.kernel_names)),
         Err(_) => ("null".into(), "", None),

@@ -17,3 +17,4 @@ mod snapshots;
 mod stacks;
 mod telemetry;
 mod tried;
+mod window;
