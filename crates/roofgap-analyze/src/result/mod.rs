@@ -16,7 +16,7 @@ mod tables;
 mod utilisation;
 
 pub use capture::{
-    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo,
+    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, LossMessage, RangeInfo, SourceInfo, Totals, WorkloadInfo,
 };
 pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankActivity, RankInfo};
