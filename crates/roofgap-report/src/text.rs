@@ -1,12 +1,14 @@
 //! The analysis for a terminal: stages, findings, kernels, counters and losses.
 
 use crate::view;
-use crate::view::numbers::{count, time};
+use crate::view::numbers::{count, counted, time};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::{against_steps, requests_text};
 use crate::view::screen::Screen;
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, headline, job, kernels, layers, measured, roof, stage1, stages};
+use crate::view::{
+    findings, gpu_work, headline, job, kernels, layers, measured, ranges, roof, stage1, stages,
+};
 use roofgap_analyze::{About, Analysis, Kernel, Stage, StageKind, verdict};
 use std::fmt::Write;
 
@@ -141,8 +143,8 @@ fn head(analysis: &Analysis, options: TextOptions, out: &mut String) {
         _ => format!(", {} launches of whole graphs", count(launches)),
     };
     let totals = format!(
-        "whole trace: {} kernels, {} of kernel time{graphs}{}",
-        count(totals.kernel_count),
+        "whole trace: {}, {} of kernel time{graphs}{}",
+        counted(totals.kernel_count, "kernel"),
         time(totals.kernel_ns),
         busy.unwrap_or_default()
     );
@@ -246,10 +248,11 @@ fn serving(analysis: &Analysis, options: TextOptions, out: &mut String) {
 /// Says why no stage was found and lists the ranges that are there.
 fn no_stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
     say(&missing(analysis, &About::Stages), options, out);
-    if !analysis.ranges.is_empty() {
-        let ranges = provenance::ranges(analysis, RANGES).text(options.screen());
-        let _ = write!(out, "ranges in the input:\n{ranges}");
-        more(analysis.ranges.len(), RANGES, out);
+    let rows = ranges::rows(analysis);
+    if !rows.is_empty() {
+        let table = ranges::table(&rows, RANGES).text(options.screen());
+        let _ = write!(out, "ranges in the input:\n{table}");
+        more(rows.len(), RANGES, out);
     }
 }
 
@@ -519,5 +522,8 @@ fn losses(analysis: &Analysis, options: TextOptions, out: &mut String) {
             loss.meaning
         );
         say(&line, options, out);
+        for text in provenance::messages(loss) {
+            let _ = writeln!(out, "{}", options.screen().wrapped(&format!("  {text}"), 2));
+        }
     }
 }

@@ -74,13 +74,30 @@ impl Lane {
     }
 }
 
+/// Sums over the launches of a kernel in one shape.
+#[derive(Clone, Copy, Default)]
+struct ShapeSum {
+    calls: u64,
+    ns: Ns,
+    /// Time in which another kernel ran on the device too.
+    shared_ns: Ns,
+}
+
+/// Share of kernel time, in %, from which on it matters that kernels run at the same time.
+const LEAST_SHARED_PCT: Ns = 1;
+
 /// Times taken, by device.
 type Times = FxHashMap<u16, IntervalSet>;
 
 pub(super) struct Collector<'t, 'k> {
     trace: &'t Trace,
     kinds: &'k mut Kinds,
-    shapes: FxHashMap<(NameId, ShapeId, u16), (u64, Ns)>,
+    shapes: FxHashMap<(NameId, ShapeId, u16), ShapeSum>,
+    /// Last end of a kernel, by device.
+    last_end: FxHashMap<u16, Ns>,
+    /// Times in which several kernels ran on a device.
+    shared: Times,
+    kernel_ns: Ns,
     lanes: Vec<Lane>,
     /// Position in `lanes` by device and stream.
     lane_of: FxHashMap<(u16, u32), usize>,
@@ -98,6 +115,9 @@ impl<'t, 'k> Collector<'t, 'k> {
             trace,
             kinds,
             shapes: FxHashMap::default(),
+            last_end: FxHashMap::default(),
+            shared: Times::default(),
+            kernel_ns: 0,
             lanes: Vec::new(),
             lane_of: FxHashMap::default(),
             last_lane: 0,
@@ -127,7 +147,18 @@ impl<'t, 'k> Collector<'t, 'k> {
                 let kind = self.kinds.of(self.trace, name);
                 let shape = ops.shape.get(op).copied().unwrap_or_default();
                 let sum = self.shapes.entry((name, shape, device.0)).or_default();
-                *sum = (sum.0 + 1, sum.1 + (end - start));
+                sum.calls += 1;
+                sum.ns += end - start;
+                self.kernel_ns += end - start;
+                // The kernel that ends last began before this one, so both run until the first of them ends.
+                let last_end = self.last_end.entry(device.0).or_insert(Ns::MIN);
+                if start < (*last_end).min(end) {
+                    self.shared
+                        .entry(device.0)
+                        .or_default()
+                        .add(start, end.min(*last_end));
+                }
+                *last_end = end.max(*last_end);
                 if kind.communication {
                     self.talks += 1;
                     self.talk.entry(device.0).or_default().add(start, end);
@@ -157,6 +188,33 @@ impl<'t, 'k> Collector<'t, 'k> {
                 self.lane(device.0, stream);
             }
             OpKind::Graph => self.chain(device.0, stream, None),
+        }
+    }
+
+    /// Tells whether kernels run at the same time often enough to matter.
+    pub(super) fn needs_shared(&self) -> bool {
+        let shared: Ns = self.shared.values().map(IntervalSet::length).sum();
+        shared > 0 && shared >= self.kernel_ns / 100 * LEAST_SHARED_PCT
+    }
+
+    /// Notes how long a kernel ran beside others.
+    pub(super) fn add_shared(&mut self, op: usize) {
+        let ops = &self.trace.ops;
+        let (Some(OpKind::Kernel), Some(&start), Some(&end), Some(&device), Some(&name)) = (
+            ops.kind.get(op),
+            ops.start.get(op),
+            ops.end.get(op),
+            ops.device.get(op),
+            ops.name.get(op),
+        ) else {
+            return;
+        };
+        let shape = ops.shape.get(op).copied().unwrap_or_default();
+        if let (Some(sum), Some(shared)) = (
+            self.shapes.get_mut(&(name, shape, device.0)),
+            self.shared.get(&device.0),
+        ) {
+            sum.shared_ns += shared.overlap(start, end);
         }
     }
 
@@ -278,7 +336,7 @@ impl<'t, 'k> Collector<'t, 'k> {
         let mut shapes: Vec<ShapeUse> = self
             .shapes
             .iter()
-            .map(|(&(name, shape, device), &(calls, total_ns))| {
+            .map(|(&(name, shape, device), sum)| {
                 let shape = trace.ops.shapes.get(shape.index()).copied().unwrap_or_default();
                 let device = trace.devices.get(usize::from(device));
                 ShapeUse {
@@ -290,8 +348,9 @@ impl<'t, 'k> Collector<'t, 'k> {
                     threads: threads_of(shape.block),
                     registers: shape.registers,
                     shared_bytes: shape.static_shared.saturating_add(shape.dynamic_shared),
-                    calls,
-                    total_ns,
+                    calls: sum.calls,
+                    total_ns: sum.ns,
+                    shared_ns: sum.shared_ns,
                 }
             })
             .collect();
@@ -329,6 +388,9 @@ pub(crate) fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> 
             // Rare, so a second pass is cheaper than keeping the times of every kernel.
             if collector.needs_compute() {
                 members().for_each(|op| collector.add_compute(op));
+            }
+            if collector.needs_shared() {
+                members().for_each(|op| collector.add_shared(op));
             }
             let mut found = collector.finish();
             found.stage = index.name(stage).to_owned();

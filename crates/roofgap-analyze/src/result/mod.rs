@@ -18,7 +18,7 @@ mod trial;
 mod utilisation;
 
 pub use capture::{
-    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo,
+    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, LossMessage, RangeInfo, SourceInfo, Totals, WorkloadInfo,
 };
 pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankActivity, RankInfo};

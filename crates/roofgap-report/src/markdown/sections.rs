@@ -6,8 +6,8 @@ use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{
-    findings as findings_view, headline, measured, roof, stage1 as stage1_view, stages as stages_view,
-    trial as trial_view, utilisation as utilisation_view,
+    findings as findings_view, headline, measured, ranges, roof, stage1 as stage1_view,
+    stages as stages_view, trial as trial_view, utilisation as utilisation_view,
 };
 use roofgap_analyze::{About, Analysis, RequestStats, Serving, verdict};
 use std::fmt::Write;
@@ -48,8 +48,9 @@ pub(super) fn environment(bundle: Bundle<'_>) -> String {
 pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
     if analysis.stages.is_empty() {
         let mut out = format!("{}\n", escape_line(&missing(analysis, &About::Stages)));
-        if !analysis.ranges.is_empty() {
-            let table = provenance::ranges(analysis, RANGES).markdown();
+        let rows = ranges::rows(analysis);
+        if !rows.is_empty() {
+            let table = ranges::table(&rows, RANGES).markdown();
             let _ = write!(out, "\nRanges in the input:\n\n{table}");
         }
         return out;

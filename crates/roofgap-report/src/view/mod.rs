@@ -21,6 +21,7 @@
 //! - `roof`: the distance to the roof
 //! - `serving`: steps of a serving engine together
 //! - `requests`: latency and throughput of a server under load
+//! - `ranges`: the ranges of a capture in which no stage was found
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
 
 pub(crate) mod confidence;
@@ -35,6 +36,7 @@ pub(crate) mod layers;
 pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
+pub(crate) mod ranges;
 pub(crate) mod requests;
 pub(crate) mod roof;
 pub(crate) mod savings;
