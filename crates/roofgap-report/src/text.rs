@@ -158,6 +158,7 @@ fn ranks(analysis: &Analysis, options: TextOptions, out: &mut String) {
         ("Ranks", job::ranks(analysis)),
         ("Collectives across ranks", job::collectives(analysis)),
         ("Ranks that others wait for", job::stragglers(analysis)),
+        ("Balance of experts", job::experts(analysis)),
         ("Transfers between ranks", job::transfers(analysis)),
         ("Utilisation of ranks", job::utilisation(analysis)),
     ] {

@@ -4,6 +4,7 @@ mod advice;
 mod chains;
 mod communication;
 mod devices;
+mod expert_balance;
 mod experts;
 mod launch;
 mod memory;
@@ -36,7 +37,7 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
 ];
 
 /// The rules that compare the ranks of a job.
-pub(super) const OF_JOB: [Rule; 1] = [stragglers::late_ranks];
+pub(super) const OF_JOB: [Rule; 2] = [stragglers::late_ranks, expert_balance::uneven];
 
 /// Every rule about a single capture.
 pub(super) const ALL: [Rule; 23] = [
@@ -66,7 +67,7 @@ pub(super) const ALL: [Rule; 23] = [
 ];
 
 /// The explanation of every finding.
-pub(super) const EXPLANATIONS: [&Explanation; 24] = [
+pub(super) const EXPLANATIONS: [&Explanation; 25] = [
     &launch::LAUNCH_BOUND,
     &waits::SYNC_IN_STEP,
     &waits::HOST_COPIES,
@@ -91,4 +92,5 @@ pub(super) const EXPLANATIONS: [&Explanation; 24] = [
     &overhead::WATCHING,
     &advice::NCU_RULES,
     &stragglers::LATE_RANKS,
+    &expert_balance::UNEVEN,
 ];
