@@ -475,6 +475,8 @@ fn communication(analysis: &Analysis, options: TextOptions, out: &mut String) {
         "hidden ms",
         "exposed ms",
         "bus GB/s",
+        "of peak %",
+        "link",
     ];
     let one = analysis.devices.len() < 2;
     let table = gpu_work::communication(analysis);
