@@ -92,7 +92,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
                     operator_table(trace, &index, options),
                     range_table(trace, &index),
                     evidence,
-                    communication::table(trace, &index),
+                    communication::table(trace, &index, options.limits),
                     layers::table(trace, &index),
                 )
             },

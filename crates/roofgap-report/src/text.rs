@@ -160,6 +160,7 @@ fn ranks(analysis: &Analysis, options: TextOptions, out: &mut String) {
         ("Ranks", job::ranks(analysis)),
         ("Collectives across ranks", job::collectives(analysis)),
         ("Ranks that others wait for", job::stragglers(analysis)),
+        ("Balance of experts", job::experts(analysis)),
         ("Transfers between ranks", job::transfers(analysis)),
         ("Utilisation of ranks", job::utilisation(analysis)),
     ] {
@@ -478,6 +479,8 @@ fn communication(analysis: &Analysis, options: TextOptions, out: &mut String) {
         "hidden ms",
         "exposed ms",
         "bus GB/s",
+        "of peak %",
+        "link",
     ];
     let one = analysis.devices.len() < 2;
     let table = gpu_work::communication(analysis);

@@ -22,7 +22,10 @@ pub use capture::{
 };
 pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankActivity, RankInfo};
-pub use job::{Job, MatchedCollectives, MatchedTransfers, OtherProcess, StageUtilisation, Straggler};
+pub use job::{
+    ExpertBalance, ExpertTime, Job, MatchedCollectives, MatchedTransfers, OtherProcess, StageUtilisation,
+    Straggler,
+};
 pub use knob::{Knob, KnobChange, OutputEffect};
 pub use layers::{LayerRow, LayerSpread};
 pub use per_run::PerRun;

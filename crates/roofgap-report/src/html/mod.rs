@@ -74,6 +74,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         ("Ranks", job::ranks(analysis), job::RANKS),
         ("Collectives", job::collectives(analysis), job::COLLECTIVES),
         ("Stragglers", job::stragglers(analysis), job::STRAGGLERS),
+        ("Experts", job::experts(analysis), job::EXPERTS),
         ("Transfers", job::transfers(analysis), job::TRANSFERS),
         ("Utilisation", job::utilisation(analysis), job::UTILISATION),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),

@@ -76,6 +76,7 @@ pub fn report(bundle: Bundle<'_>) -> String {
             job::stragglers(analysis),
             job::STRAGGLERS,
         ),
+        ("Balance of experts", job::experts(analysis), job::EXPERTS),
         (
             "Transfers between ranks",
             job::transfers(analysis),

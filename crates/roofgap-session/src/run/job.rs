@@ -33,9 +33,14 @@ impl Job {
         })
     }
 
+    /// Returns the folder of the sessions.
+    pub(super) fn nodes(&self) -> PathBuf {
+        nodes_in(&self.folder)
+    }
+
     /// Creates the folder of the sessions, which only its owner may read.
     pub(super) fn create_nodes(&self) -> Result<PathBuf, RunDirError> {
-        let nodes = nodes_in(&self.folder);
+        let nodes = self.nodes();
         let base = self.folder.parent().unwrap_or(&self.folder);
         let created = std::fs::create_dir_all(base).and_then(|()| {
             let mut builder = std::fs::DirBuilder::new();
@@ -60,7 +65,7 @@ impl Job {
     }
 
     fn write(&self, outcome: &mut JobOutcome) -> Result<(), SessionError> {
-        let runs = locate::all(&nodes_in(&self.folder)).map_err(RunsError::from)?;
+        let runs = locate::all(&self.nodes()).map_err(RunsError::from)?;
         outcome.nodes = runs.len();
         let under_way = runs.iter().filter(|run| is_under_way(&run.path));
         outcome.under_way = under_way.map(|run| run.id.clone()).collect();

@@ -86,7 +86,7 @@ fn job_line(job: &JobOutcome) -> String {
     }
     let waiting = job.under_way.join(", ");
     format!(
-        "job: {path}, not written yet: {waiting} of its {} sessions are in progress; the last to end writes it, or `roofgap report {path}`",
+        "job: {path} is not written yet; in progress of its {} sessions: {waiting}. The last to end writes it, or `roofgap report {path}`",
         job.nodes
     )
 }

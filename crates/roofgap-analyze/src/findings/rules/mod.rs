@@ -4,6 +4,7 @@ mod advice;
 mod chains;
 mod communication;
 mod devices;
+mod expert_balance;
 mod experts;
 mod launch;
 mod memory;
@@ -37,7 +38,7 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
 ];
 
 /// The rules that compare the ranks of a job.
-pub(super) const OF_JOB: [Rule; 1] = [stragglers::late_ranks];
+pub(super) const OF_JOB: [Rule; 2] = [stragglers::late_ranks, expert_balance::uneven];
 
 /// Every rule about a single capture.
 pub(super) const ALL: [Rule; 24] = [
@@ -94,4 +95,5 @@ pub(super) const EXPLANATIONS: [&Explanation; 25] = [
     &overhead::WATCHING,
     &advice::NCU_RULES,
     &stragglers::LATE_RANKS,
+    &expert_balance::UNEVEN,
 ];
