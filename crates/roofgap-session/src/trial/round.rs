@@ -199,11 +199,13 @@ fn candidates<'a>(context: &TrialContext<'a>, variant: &Variant) -> Vec<&'a Cand
     context.plan.candidates.iter().filter(has).collect()
 }
 
-/// Tells whether a contender has enough pairs.
+/// Tells whether a contender has enough pairs. More than the fewest are run only in the first half of the budget: the second is
+/// for combinations and the winner.
 fn is_decided(context: &TrialContext<'_>, contender: &Contender) -> bool {
     let row = context.trial.rows.get(contender.row);
     row.and_then(|row| row.deciding()).is_some_and(|change| {
-        change.after_ns.len() as u64 >= u64::from(context.props.repeats) && is_narrow(change)
+        let enough = change.after_ns.len() as u64 >= u64::from(context.props.repeats);
+        enough && (is_narrow(change) || context.left() < context.props.budget / 2)
     })
 }
 

@@ -1,6 +1,7 @@
 //! The plan, the result and the history of trials for people.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use roofgap_analyze::numbers::{decimal, significant};
 use roofgap_analyze::{OutputCheck, TimeChange, Trial, TrialRow, TrialState};
@@ -8,6 +9,7 @@ use roofgap_report::{Screen, columns, count, size, time};
 
 use super::history::History;
 use super::plan::{Candidate, TrialPlan};
+use crate::config::Span;
 
 /// Placeholder for an unknown value.
 const NONE: &str = "–";
@@ -57,7 +59,7 @@ pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
         out,
         "\nat least {} runs without a profiler{cost}; combinations and a profiled run of the winner follow within the budget of {}",
         count(plan.first_runs),
-        ns(plan.budget_ns)
+        Span(Duration::from_nanos(plan.budget_ns))
     );
     if plan.first_ns.is_some_and(|all| all > plan.budget_ns) {
         let _ = writeln!(
