@@ -165,11 +165,10 @@ fn rows(row: &TrialRow) -> Vec<[String; 10]> {
 /// Says what is kept and how.
 fn ending(trial: &Trial) -> String {
     let mut out = String::new();
-    let state = match trial.state {
-        TrialState::Done | TrialState::Running => None,
-        TrialState::Interrupted | TrialState::Failed => trial.reason.as_ref(),
-    };
-    if let Some(reason) = state {
+    if trial.state == TrialState::Running {
+        let _ = writeln!(out, "the trial is in progress, or was killed");
+    }
+    if let Some(reason) = &trial.reason {
         let _ = writeln!(out, "{reason}");
     }
     if let Some(tail) = &trial.log_tail {

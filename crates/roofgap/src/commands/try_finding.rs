@@ -76,6 +76,9 @@ pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
         args.format,
         printer,
     )?;
+    if let Some(reason) = &outcome.trial.reason {
+        printer.warning(reason);
+    }
     printer.progress(&format_args!("result: {}", outcome.path.display()));
     Ok(outcome.exit)
 }

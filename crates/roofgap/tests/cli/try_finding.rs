@@ -1,6 +1,6 @@
 //! `roofgap try` on a program whose times are fixed numbers.
 
-use crate::support::{ROOFGAP, Run, ok, roofgap, run};
+use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -340,6 +340,36 @@ fn nothing_runs_without_consent_or_a_change() {
 }
 
 #[test]
+fn a_terminal_is_asked() {
+    let python = Command::new("python3").arg("--version").output();
+    if !can_run(python.is_ok(), "python3 is not installed") {
+        return;
+    }
+    let tried = Tried::new(&[]);
+    let on_terminal = |answer: &str| -> Run {
+        let output = Command::new("python3")
+            .arg(root().join("crates/roofgap/tests/cli/on_terminal.py"))
+            .args([
+                ROOFGAP,
+                "try",
+                tried.run.to_str().unwrap(),
+                "--env=FAST=1",
+                "--repeats=2",
+            ])
+            .env("ANSWER", answer)
+            .output();
+        output.unwrap().into()
+    };
+    let no = on_terminal("n");
+    assert_eq!(no.status, Some(0), "{}", no.stdout);
+    assert!(no.stdout.contains("at least 4 runs"), "{}", no.stdout);
+    assert!(!tried.run.join("try.json").exists());
+    let yes = on_terminal("y");
+    assert_eq!(yes.status, Some(0), "{}", yes.stdout);
+    assert_eq!(tried.trials()[0]["rows"][0]["verdict"], "kept");
+}
+
+#[test]
 fn the_history_lists_predicted_and_measured_gains() {
     let folder = tempfile::tempdir().unwrap();
     let run_dir = folder.path().join("20260101-000000");
@@ -385,7 +415,7 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
         "workload.kv_cache=false",
     ])
     .args([
-        "workload.tokens=64",
+        "workload.tokens=48",
         "workload.prompt_tokens=4",
         "workload.repeats=1",
         "workload.warmup=0",
@@ -415,7 +445,7 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
     let plan: Run = tried.command(&["--dry-run"]).output().unwrap().into();
     assert_eq!(plan.status, Some(0), "{}", plan.stderr);
     assert!(plan.stdout.contains("context-recomputed"), "{}", plan.stdout);
-    let run = tried.attempt(&["context-recomputed", "--repeats=3"]);
+    let run = tried.attempt(&["context-recomputed", "--repeats=3", "--budget=4m"]);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let trial = &tried.trials()[0];
     let row = |id: &str| {
