@@ -66,11 +66,8 @@ impl Tried {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = roofgap(["try", self.run.to_str().unwrap()]);
+        let mut command = roofgap(["try", self.run.to_str().unwrap(), "--repeats=2"]);
         command.args(args);
-        if !args.iter().any(|arg| arg.starts_with("--repeats")) {
-            command.arg("--repeats=2");
-        }
         command
     }
 
@@ -415,8 +412,9 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
         "workload.kv_cache=false",
     ])
     .args([
-        "workload.tokens=48",
-        "workload.prompt_tokens=4",
+        "workload.tokens=16",
+        "workload.prompt_tokens=400",
+        "workload.threads=1",
         "workload.repeats=1",
         "workload.warmup=0",
     ])
@@ -429,8 +427,7 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
     let run_dir = std::fs::read_dir(runs).unwrap().next().unwrap().unwrap().path();
     let path = run_dir.join("baseline/workload.json");
     let mut account: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let prompt = 64;
-    account["tokens"]["prompt"] = prompt.into();
+    let prompt = account["tokens"]["prompt"].as_i64().unwrap();
     let stages = account["repeats"][0]["stages"].as_array_mut().unwrap();
     stages[0] = serde_json::json!({"name": "prefill", "wall_ns": prompt * 1_000_000});
     let count = stages[1]["steps_ns"].as_array().unwrap().len() as i64;
@@ -445,7 +442,7 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
     let plan: Run = tried.command(&["--dry-run"]).output().unwrap().into();
     assert_eq!(plan.status, Some(0), "{}", plan.stderr);
     assert!(plan.stdout.contains("context-recomputed"), "{}", plan.stdout);
-    let run = tried.attempt(&["context-recomputed", "--repeats=3", "--budget=4m"]);
+    let run = tried.attempt(&["context-recomputed", "--budget=4m"]);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let trial = &tried.trials()[0];
     let row = |id: &str| {
