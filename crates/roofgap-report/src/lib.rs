@@ -27,4 +27,3 @@ pub use view::requests::requests_text;
 pub use view::screen::{Screen, Tone};
 pub use view::selection::{KernelOrder, NameFilter, Selection};
 pub use view::table::columns;
-pub use view::trial::trial_text;

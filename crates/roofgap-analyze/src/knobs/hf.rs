@@ -7,6 +7,9 @@ use crate::result::{KnobChange, OutputEffect};
 /// Experts as batched products: the fastest for few tokens, and what a CUDA graph can hold.
 const BATCHED: &str = "batched_mm";
 
+/// Findings about kernels, which a graph alone does not change.
+const OF_KERNELS: [&str; 3] = ["small-kernels", "unfused-elementwise", "memory-below-roof"];
+
 /// Largest factor by which a batch grows in one trial.
 const MOST_GROWTH: f64 = 16.0;
 
@@ -19,12 +22,18 @@ pub(super) const KNOBS: [KnobRule; 6] = [
             "sync-in-step",
             "host-copies",
             "experts-one-by-one",
+            "small-kernels",
+            "unfused-elementwise",
+            "memory-below-roof",
         ],
         output: OutputEffect::Rounding,
         applies: "decode on a CUDA device, prompts of one length; uses a static cache, and batched experts in a mixture of experts",
         changes: |case| {
             let hf = case.hf_decode().filter(|hf| !hf.cuda_graphs)?;
             let experts = batched_experts(case, hf);
+            if experts.is_none() && OF_KERNELS.contains(&case.finding.id.as_str()) {
+                return None;
+            }
             Some(
                 std::iter::once(set("workload.cuda_graphs", true))
                     .chain(experts)
@@ -35,7 +44,12 @@ pub(super) const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "hf.compile",
         title: "compile the decode step with torch.compile",
-        findings: &["launch-bound", "unfused-elementwise", "small-kernels"],
+        findings: &[
+            "launch-bound",
+            "unfused-elementwise",
+            "small-kernels",
+            "memory-below-roof",
+        ],
         output: OutputEffect::Rounding,
         applies: "decode; compiling takes time in the warm-up, and uses a static cache",
         changes: |case| {
@@ -46,7 +60,13 @@ pub(super) const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "hf.experts",
         title: "run the experts of a layer as one batched product",
-        findings: &["experts-one-by-one", "launch-bound", "small-kernels"],
+        findings: &[
+            "experts-one-by-one",
+            "launch-bound",
+            "small-kernels",
+            "unfused-elementwise",
+            "memory-below-roof",
+        ],
         output: OutputEffect::Rounding,
         applies: "a mixture of experts in transformers 5 or later; each token gets a copy of its experts' weights, which takes memory",
         changes: |case| {

@@ -11,7 +11,12 @@ pub(super) const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "sglang.cuda_graphs",
         title: "let SGLang use CUDA graphs",
-        findings: &["launch-bound", "gaps-between-steps"],
+        findings: &[
+            "launch-bound",
+            "gaps-between-steps",
+            "sync-in-step",
+            "host-copies",
+        ],
         output: OutputEffect::Rounding,
         applies: "--disable-cuda-graph is set; starting takes longer, and graphs take memory",
         changes: |case| {

@@ -96,6 +96,20 @@ fn graphs_of_a_mixture_of_experts_need_batched_experts() {
 }
 
 #[test]
+fn a_graph_of_a_dense_model_changes_no_kernel() {
+    let small = || finding("small-kernels", "decode", json!({}));
+    let facts = WorkloadFacts::Hf(hf());
+    assert_eq!(ids(&knobs(small(), &facts, None)), ["hf.compile", "hf.batch"]);
+    let model = model::preset("deepseek_ocr2").unwrap();
+    let found = knobs(small(), &facts, Some(&model));
+    assert_eq!(
+        ids(&found),
+        ["hf.cuda_graphs", "hf.compile", "hf.experts", "hf.batch"]
+    );
+    assert!(found[3].adds_work() && !found[0].adds_work());
+}
+
+#[test]
 fn a_batch_fills_the_device_by_the_evidence() {
     let found = knobs(
         finding(

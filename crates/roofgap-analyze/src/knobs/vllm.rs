@@ -10,14 +10,19 @@ const GRAPH_SIZE_STEP: u64 = 8;
 /// Prompt tokens of a step from which on a smaller limit is worth a trial; vLLM serves with 2048 or more by default.
 const PROMPT_TOKENS: u64 = 2048;
 
-/// Findings that kernels launched one by one cause.
-const OF_EAGER: &[&str] = &["launch-bound", "gaps-between-steps", "unfused-elementwise"];
-
 pub(super) const KNOBS: [KnobRule; 8] = [
     KnobRule {
         id: "vllm.no_enforce_eager",
         title: "let vLLM compile the model and use CUDA graphs",
-        findings: OF_EAGER,
+        findings: &[
+            "launch-bound",
+            "gaps-between-steps",
+            "sync-in-step",
+            "host-copies",
+            "unfused-elementwise",
+            "small-kernels",
+            "memory-below-roof",
+        ],
         output: OutputEffect::Rounding,
         applies: "--enforce-eager is set; starting takes longer, and graphs take memory",
         changes: |case| Some(vec![without_switch(case.program_of(ENGINE)?, EAGER)?]),
@@ -25,7 +30,12 @@ pub(super) const KNOBS: [KnobRule; 8] = [
     KnobRule {
         id: "vllm.cuda_graphs",
         title: "use CUDA graphs of the whole model without compiling it",
-        findings: OF_EAGER,
+        findings: &[
+            "launch-bound",
+            "gaps-between-steps",
+            "sync-in-step",
+            "host-copies",
+        ],
         output: OutputEffect::Rounding,
         applies: "--enforce-eager is set; graphs take memory",
         changes: |case| {

@@ -94,6 +94,13 @@ impl fmt::Display for KnobChange {
 }
 
 impl Knob {
+    /// Tells whether a run with the changes does more work than before, so that the bounds of findings, which are about the work of one
+    /// run, say nothing of its gain.
+    pub fn adds_work(&self) -> bool {
+        let mut changes = self.changes.iter();
+        changes.any(|change| matches!(change, KnobChange::Setting { key, .. } if key == "workload.batch"))
+    }
+
     /// Returns all changes in one line.
     pub fn spoken(&self) -> String {
         let changes: Vec<String> = self.changes.iter().map(KnobChange::to_string).collect();

@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::Tokens;
-use roofgap_analyze::{
-    About, Analysis, Options, Profiler, Reason, StageError, StageSet, TRY_SCHEMA, Trials, analyze,
-};
-use roofgap_collect::file::read_document;
+use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, StageSet, analyze};
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::Account;
 
@@ -22,7 +19,7 @@ use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
 use crate::run_dir::environment::Environment;
 use crate::run_dir::layout::stored;
-use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord};
+use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, trials};
 
 /// A run directory with its record and configuration.
 #[derive(Debug)]
@@ -152,6 +149,10 @@ pub(crate) fn load(
         }
     };
     loaded.context = context(record, layout, config);
+    match trials::read(layout) {
+        Ok(found) => loaded.context.trials = found,
+        Err(error) => loaded.unreadable.push(error.to_string()),
+    }
     add_reasons(&mut loaded.analysis, layout, config, record, &loaded.unreadable);
     loaded
 }
@@ -285,13 +286,6 @@ pub(crate) fn overhead_warnings(analysis: &Analysis, limit_pct: f64) -> Vec<Stri
     analysis.overhead.iter().filter_map(warning).collect()
 }
 
-/// Reads the changes that were tried; `None` where none were, or where the file is not such a document.
-fn trials(layout: &Layout) -> Option<Trials> {
-    let text = read_document(&layout.root().join("try.json")).ok()?;
-    let trials: Trials = serde_json::from_slice(&text).ok()?;
-    (trials.schema == TRY_SCHEMA).then_some(trials)
-}
-
 /// Builds the title, environment and phases for a report.
 pub(crate) fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Context {
     let line = |phase: &PhaseRecord| PhaseLine {
@@ -321,6 +315,6 @@ pub(crate) fn context(record: &SessionRecord, layout: &Layout, config: &Config) 
         environment,
         phases: record.phases.iter().map(line).collect(),
         repeat: Some(record.repeat_command.clone()),
-        trials: trials(layout),
+        trials: None,
     }
 }

@@ -17,6 +17,9 @@ pub(super) fn bound_ratio(
     before: &[(MeasuredTime, f64)],
     closed_loop: bool,
 ) -> Option<f64> {
+    if changes.iter().any(|change| change.knob.adds_work()) {
+        return None;
+    }
     let share = match of {
         MeasuredTime::Stage(stage) => stage_share(stage, changes),
         // The steps of an engine follow one another, so that their sum is the time of all tokens.
@@ -72,7 +75,7 @@ fn stage_share(stage: &str, changes: &[&Candidate]) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::trial::plan::TriedFinding;
-    use roofgap_analyze::{Knob, OutputEffect};
+    use roofgap_analyze::{Knob, KnobChange, OutputEffect};
 
     fn candidate(findings: &[(&str, &str, f64)]) -> Candidate {
         let finding = |(id, stage, bound_pct): &(&str, &str, f64)| TriedFinding {
@@ -129,6 +132,18 @@ mod tests {
         let both = candidate(&[decode, ("b", "prefill", 50.0)]);
         assert_eq!(of(&both), Some(2.0));
         assert_eq!(of(&candidate(&[("a", "mixed", 50.0)])), None);
+    }
+
+    #[test]
+    fn more_work_has_no_bound() {
+        let mut change = candidate(&[("small-kernels", "decode", 50.0)]);
+        let of = |change: &Candidate| bound_ratio(&stage("decode"), &[change], &[], &[], false);
+        assert_eq!(of(&change), Some(2.0));
+        change.knob.changes = vec![KnobChange::Setting {
+            key: "workload.batch".to_owned(),
+            value: "4".to_owned(),
+        }];
+        assert_eq!(of(&change), None);
     }
 
     #[test]

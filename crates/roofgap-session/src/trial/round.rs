@@ -9,7 +9,7 @@ use roofgap_analyze::{MeasuredTime, OutputCheck, OutputEffect, TrialVerdict};
 
 use super::bounds::bound_ratio;
 use super::context::{Stop, TrialContext};
-use super::judge::{compare_output, compare_times, is_narrow, set_bound, verdict};
+use super::judge::{compare_output, compare_times, hindrance, is_narrow, set_bound, verdict};
 use super::plan::Candidate;
 use super::props::TrialEvent;
 use super::sample::{Failure, Sample};
@@ -199,12 +199,21 @@ fn candidates<'a>(context: &TrialContext<'a>, variant: &Variant) -> Vec<&'a Cand
     context.plan.candidates.iter().filter(has).collect()
 }
 
-/// Tells whether a contender has enough pairs.
+/// Tells whether a contender has enough pairs. More than the fewest are run only for a change that can be kept, and only in the
+/// first half of the budget: the second is for combinations and the winner.
 fn is_decided(context: &TrialContext<'_>, contender: &Contender) -> bool {
-    let row = context.trial.rows.get(contender.row);
-    row.and_then(|row| row.deciding()).is_some_and(|change| {
-        change.after_ns.len() as u64 >= u64::from(context.props.repeats) && is_narrow(change)
-    })
+    let props = context.props;
+    let Some((row, change)) = context
+        .trial
+        .rows
+        .get(contender.row)
+        .and_then(|row| Some((row, row.deciding()?)))
+    else {
+        return false;
+    };
+    let enough = change.after_ns.len() as u64 >= u64::from(props.repeats);
+    let hindered = hindrance(row, contender.effect, props.accept_changed_output).is_some();
+    enough && (is_narrow(change) || hindered || context.left() < props.budget / 2)
 }
 
 /// Ends a contender that failed.

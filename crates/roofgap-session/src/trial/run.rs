@@ -17,7 +17,7 @@ use super::plan::TrialPlan;
 use super::props::{TrialEvent, TrialOutcome, TrialProps};
 use super::round::{Contender, measure};
 use super::variant::{Variant, conflict, quoted};
-use crate::config::{ConfigProps, compose};
+use crate::config::{ConfigProps, Span, compose};
 use crate::exit::Exit;
 use crate::run::{ProfileProps, profile, write_reports};
 use crate::run_dir::Layout;
@@ -368,7 +368,7 @@ fn conclude(context: &mut TrialContext<'_>, end: Result<(), Stop>) -> Result<Exi
     let (state, reason, exit) = match end {
         Ok(()) => (TrialState::Done, None, Exit::Done),
         Err(Stop::Budget) => {
-            let reason = format!("the budget of {} was spent", time(context.trial.budget_ns));
+            let reason = format!("the budget of {} was spent", Span(context.props.budget));
             (TrialState::Done, Some(reason), Exit::Partial)
         }
         Err(Stop::Cancelled) => {

@@ -1,6 +1,7 @@
 //! The plan, the result and the history of trials for people.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use roofgap_analyze::numbers::{decimal, significant};
 use roofgap_analyze::{OutputCheck, TimeChange, Trial, TrialRow, TrialState};
@@ -8,6 +9,7 @@ use roofgap_report::{Screen, columns, count, size, time};
 
 use super::history::History;
 use super::plan::{Candidate, TrialPlan};
+use crate::config::Span;
 
 /// Placeholder for an unknown value.
 const NONE: &str = "–";
@@ -57,7 +59,7 @@ pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
         out,
         "\nat least {} runs without a profiler{cost}; combinations and a profiled run of the winner follow within the budget of {}",
         count(plan.first_runs),
-        ns(plan.budget_ns)
+        Span(Duration::from_nanos(plan.budget_ns))
     );
     if plan.first_ns.is_some_and(|all| all > plan.budget_ns) {
         let _ = writeln!(
@@ -163,11 +165,10 @@ fn rows(row: &TrialRow) -> Vec<[String; 10]> {
 /// Says what is kept and how.
 fn ending(trial: &Trial) -> String {
     let mut out = String::new();
-    let state = match trial.state {
-        TrialState::Done | TrialState::Running => None,
-        TrialState::Interrupted | TrialState::Failed => trial.reason.as_ref(),
-    };
-    if let Some(reason) = state {
+    if trial.state == TrialState::Running {
+        let _ = writeln!(out, "the trial is in progress, or was killed");
+    }
+    if let Some(reason) = &trial.reason {
         let _ = writeln!(out, "{reason}");
     }
     if let Some(tail) = &trial.log_tail {

@@ -5,16 +5,17 @@ use crate::args::{AnalysisFormat, Analyze};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::reading::with_bar;
-use roofgap_analyze::{About, RankInfo};
+use roofgap_analyze::{About, RankInfo, Trials};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
 use roofgap_report::chrome::{self, RankPlace};
 use roofgap_report::parquet::{self, Partition};
-use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text, trial_text};
+use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text};
 use roofgap_session::exit::Exit;
 use roofgap_session::load::{Exporter, LoadError, Loaded, Overrides, is_report, load};
 use roofgap_session::run_dir::Layout;
+use roofgap_session::trial;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -53,8 +54,11 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     match args.format {
         AnalysisFormat::Text => {
             printer.text(&text::render(&analysis, look))?;
-            if let Some(trials) = &loaded.context.trials {
-                printer.text(&format!("\n{}", trial_text(trials, printer.screen())))?;
+            let trials = loaded.context.trials.as_ref();
+            if let Some(trial) = trials.and_then(Trials::latest) {
+                let screen = printer.screen();
+                let result = trial::text::result(trial, screen);
+                printer.text(&format!("\n{}\n{result}", screen.bold("Tried")))?;
             }
             if let Some(page) = &page {
                 printer.page(page)?;

@@ -6,6 +6,7 @@ use super::signals::cancel_on_signal;
 use crate::args::Try;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_analyze::TrialVerdict;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
 use roofgap_report::time;
@@ -75,6 +76,9 @@ pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
         args.format,
         printer,
     )?;
+    if let Some(reason) = &outcome.trial.reason {
+        printer.warning(reason);
+    }
     printer.progress(&format_args!("result: {}", outcome.path.display()));
     Ok(outcome.exit)
 }
@@ -112,7 +116,12 @@ fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) 
             printer.progress(&format_args!("{label}: failed: {why}"));
         }
         TrialEvent::RowEnds(row) => {
-            printer.progress(&format_args!("{}: {}", row.knobs.join(" + "), row.verdict.word()));
+            let verdict = match row.verdict {
+                // What is kept is decided when all are measured.
+                TrialVerdict::Faster => "faster",
+                verdict => verdict.word(),
+            };
+            printer.progress(&format_args!("{}: {verdict}", row.knobs.join(" + ")));
         }
         TrialEvent::Watched(event) => watched.print(event, printer),
     }

@@ -1,6 +1,6 @@
 //! `roofgap try` on a program whose times are fixed numbers.
 
-use crate::support::{ROOFGAP, Run, ok, roofgap, run};
+use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -337,6 +337,36 @@ fn nothing_runs_without_consent_or_a_change() {
 }
 
 #[test]
+fn a_terminal_is_asked() {
+    let python = Command::new("python3").arg("--version").output();
+    if !can_run(python.is_ok(), "python3 is not installed") {
+        return;
+    }
+    let tried = Tried::new(&[]);
+    let on_terminal = |answer: &str| -> Run {
+        let output = Command::new("python3")
+            .arg(root().join("crates/roofgap/tests/cli/on_terminal.py"))
+            .args([
+                ROOFGAP,
+                "try",
+                tried.run.to_str().unwrap(),
+                "--env=FAST=1",
+                "--repeats=2",
+            ])
+            .env("ANSWER", answer)
+            .output();
+        output.unwrap().into()
+    };
+    let no = on_terminal("n");
+    assert_eq!(no.status, Some(0), "{}", no.stdout);
+    assert!(no.stdout.contains("at least 4 runs"), "{}", no.stdout);
+    assert!(!tried.run.join("try.json").exists());
+    let yes = on_terminal("y");
+    assert_eq!(yes.status, Some(0), "{}", yes.stdout);
+    assert_eq!(tried.trials()[0]["rows"][0]["verdict"], "kept");
+}
+
+#[test]
 fn the_history_lists_predicted_and_measured_gains() {
     let folder = tempfile::tempdir().unwrap();
     let run_dir = folder.path().join("20260101-000000");
@@ -366,4 +396,82 @@ fn the_history_lists_predicted_and_measured_gains() {
         text.stdout
     );
     assert!(text.stdout.contains("hf.cuda_graphs"), "{}", text.stdout);
+}
+
+/// The embedded model without its KV cache: the finding's change is faster with the same tokens; the other change reads
+/// less of the context, so that the tokens differ.
+#[cfg(feature = "embedded")]
+#[test]
+fn a_planted_slow_path_is_found_tried_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().to_str().unwrap();
+    let profile: Run = roofgap([
+        "profile",
+        "runner=unwatched",
+        "workload.size=nano",
+        "workload.kv_cache=false",
+    ])
+    .args([
+        "workload.tokens=16",
+        "workload.prompt_tokens=400",
+        "workload.threads=1",
+        "workload.repeats=1",
+        "workload.warmup=0",
+    ])
+    .arg(format!("artifacts.stage2_dir='{runs}'"))
+    .output()
+    .unwrap()
+    .into();
+    assert_eq!(profile.status, Some(0), "{}", profile.stderr);
+    // The finding needs steady times, which a busy machine does not give: each step takes 1 ms for each position before it.
+    let run_dir = std::fs::read_dir(runs).unwrap().next().unwrap().unwrap().path();
+    let path = run_dir.join("baseline/workload.json");
+    let mut account: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let prompt = account["tokens"]["prompt"].as_i64().unwrap();
+    let stages = account["repeats"][0]["stages"].as_array_mut().unwrap();
+    stages[0] = serde_json::json!({"name": "prefill", "wall_ns": prompt * 1_000_000});
+    let count = stages[1]["steps_ns"].as_array().unwrap().len() as i64;
+    let steps: Vec<i64> = (prompt..prompt + count)
+        .map(|position| position * 1_000_000)
+        .collect();
+    stages[1]["wall_ns"] = steps.iter().sum::<i64>().into();
+    stages[1]["steps_ns"] = steps.into();
+    std::fs::write(&path, account.to_string()).unwrap();
+
+    let tried = Tried { run: run_dir, folder };
+    let plan: Run = tried.command(&["--dry-run"]).output().unwrap().into();
+    assert_eq!(plan.status, Some(0), "{}", plan.stderr);
+    assert!(plan.stdout.contains("context-recomputed"), "{}", plan.stdout);
+    let run = tried.attempt(&["context-recomputed", "--budget=4m"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let trial = &tried.trials()[0];
+    let row = |id: &str| {
+        let rows = trial["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["knob"]["id"] == id).unwrap()
+    };
+    let cache = row("embedded.kv_cache");
+    assert_eq!(
+        (&cache["verdict"], &cache["output"]["tokens"]),
+        (&"kept".into(), &"identical".into()),
+        "{trial}"
+    );
+    let decode = time(cache, "stage", Some("decode"));
+    assert!(decode["bound_ratio"].as_f64().unwrap() > 10.0, "{decode}");
+    assert_eq!(decode["within_bound"], true, "{decode}");
+    let limit = row("embedded.context_limit");
+    assert_eq!(limit["output"]["tokens"], "different", "{trial}");
+    assert_ne!(limit["verdict"], "kept", "{trial}");
+    assert_eq!(trial["winner"]["knobs"], serde_json::json!(["embedded.kv_cache"]));
+    assert!(
+        trial["winner"]["command"]
+            .as_str()
+            .unwrap()
+            .ends_with(" workload.kv_cache=true"),
+        "{trial}"
+    );
+    assert!(
+        Path::new(trial["winner"]["watched_run"].as_str().unwrap())
+            .join("metrics.json")
+            .is_file()
+    );
 }

@@ -34,7 +34,7 @@ pub(in crate::findings) fn context_again(view: &View<'_>, findings: &mut Vec<Fin
         return;
     }
     let instances = usize::try_from(stage.instances).unwrap_or(usize::MAX).max(1);
-    if steps.each_ns.len() % instances != 0 {
+    if !steps.each_ns.len().is_multiple_of(instances) {
         return;
     }
     let of_instance = steps.each_ns.len() / instances;
