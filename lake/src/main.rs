@@ -1,0 +1,3 @@
+//! Tables of many profiling runs, and questions about them.
+
+fn main() {}
