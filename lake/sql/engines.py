@@ -172,12 +172,14 @@ class Spark:
         return frame.columns, [tuple(row) for row in frame.collect()]
 
 
-def local_spark():
-    """Starts Spark in this process, without its pages and messages."""
+def local_spark(settings=None):
+    """Starts Spark, or joins the session of spark-submit, without pages and messages."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("roofgap lake").config("spark.sql.session.timeZone", "UTC")
-    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    builder = SparkSession.builder.appName("roofgap lake")
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    for name, value in {"spark.sql.session.timeZone": "UTC", **quiet, **(settings or {})}.items():
+        builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -15,6 +15,7 @@ WITH compute AS (
     SELECT run_key, rank_host, rank, kernel_ns - communication_ns AS ns, communication_ns
     FROM ranks
     WHERE date >= {{since:1970-01-01}} AND kernel_ns IS NOT NULL AND communication_ns IS NOT NULL
+        AND run_key IN (SELECT run_key FROM runs)
 ),
 jobs AS (
     SELECT compute.*,

@@ -14,7 +14,7 @@
 WITH by_kernel AS (
     SELECT short_name, family, COUNT(DISTINCT run_key) AS runs, SUM(calls) AS calls, SUM(total_ns) AS total_ns
     FROM kernels
-    WHERE date >= {{since:1970-01-01}}
+    WHERE date >= {{since:1970-01-01}} AND run_key IN (SELECT run_key FROM runs)
     GROUP BY short_name, family
 ),
 shares AS (
