@@ -139,7 +139,7 @@ class DuckDB:
                 rows = f"SELECT * FROM read_parquet('{source}', hive_partitioning = true, hive_types = {cls.PARTITIONS}, union_by_name = true)"
             else:
                 rows = empty_select(columns)
-            yield f"CREATE VIEW {table} AS {rows}"
+            yield f"CREATE OR REPLACE VIEW {table} AS {rows}"
 
     def query(self, sql):
         """Runs a statement. Returns the names of its columns and its rows."""
@@ -224,11 +224,18 @@ def main(arguments=None):
     """Prints the rows of a saved query as CSV."""
     parser = argparse.ArgumentParser(description="Runs a saved query of a lake and prints its rows as CSV.")
     parser.add_argument("engine", choices=sorted(ENGINES))
-    parser.add_argument("query", help="name of a saved query, or a file that ends in .sql")
+    parser.add_argument("query", nargs="?", help="name of a saved query, or a file that ends in .sql")
+    parser.add_argument("--views", action="store_true", help="print the statements that define the tables in DuckDB")
     parser.add_argument("--lake", required=True, help="folder of the lake, or its address in an object store")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter of the query")
     parser.add_argument("--prices", help="CSV file with the columns gpu and price_per_hour")
     options = parser.parse_args(arguments)
+    if options.views:
+        for statement in DuckDB.views(options.lake):
+            print(f"{statement};")
+        return
+    if options.query is None:
+        parser.error("name a saved query")
     try:
         values = dict(item.split("=", 1) for item in options.param)
     except ValueError:
