@@ -44,7 +44,7 @@ def sizes(lake):
     """Prints the files, rows and bytes of each table."""
     connection = engines.DuckDB(lake)
     runs = connection.query("SELECT COUNT(*) FROM runs")[1][0][0]
-    print("| table | files | rows | bytes per run |")
+    print("\n| table | files | rows | bytes per run |")
     print("|---|---:|---:|---:|")
     total = 0
     for table in engines.SCHEMA:
@@ -89,9 +89,10 @@ def main():
     """Prints all tables."""
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     lake = str(folder / "lake")
+    # First, while this process has no threads that a fork would lose.
+    queries(program, lake)
     sizes(lake)
     rate(program, folder)
-    queries(program, lake)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ differences AS (
         a0 / n0 AS mean0,
         a1 / n1 AS mean1,
         ABS((1e0 + a1 / n1) / (1e0 + a0 / n0) - 1e0) AS size,
-        (q0 - a0 * a0 / n0 + q1 - a1 * a1 / n1) / (n0 + n1 - 2) AS variance
+        (q0 - a0 * a0 / n0 + q1 - a1 * a1 / n1) / NULLIF(n0 + n1 - 2, 0) AS variance
     FROM sides
     WHERE n0 >= {{min_runs:3}} AND n1 >= {{min_runs:3}}
 ),
