@@ -89,7 +89,8 @@ class DataFusion:
         self.lake, self.prices = lake, prices
 
     def saved(self, name, values):
-        command = [PROGRAM, "query", name, "--lake", self.lake, "--format", "json", "--prices", self.prices]
+        # The file, because the program may have been built before a query was changed.
+        command = [PROGRAM, "query", SQL / f"{name}.sql", "--lake", self.lake, "--format", "json", "--prices", self.prices]
         for item in values.items():
             command += ["--param", "=".join(item)]
         return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
