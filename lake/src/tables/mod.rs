@@ -34,7 +34,10 @@ pub const TABLES: [Table; 11] = [
 pub const PARTITIONS: [(&str, &str); 3] = [
     ("date", "Date of the run in UTC, as `YYYY-MM-DD`."),
     ("project", "Project given with `--project`; `default` without it."),
-    ("host", "Host given with `--host`, else that of the capture; `unknown` without either."),
+    (
+        "host",
+        "Host given with `--host`, else that of the capture; `unknown` without either.",
+    ),
 ];
 
 /// Returns the table of a name.

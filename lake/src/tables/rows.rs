@@ -31,9 +31,9 @@ records! {
         model: Option<Text>,
         /// Number format of the weights.
         dtype: Option<Text>,
-        /// GPU name; the first where they differ.
+        /// GPU name; the first where they differ; that of the machine where no GPU work was recorded.
         gpu: Option<Text>,
-        /// Number of GPUs with recorded work.
+        /// Number of GPUs in the capture, over all ranks given.
         gpus: i64,
         /// Version of the GPU driver.
         driver: Option<Text>,
@@ -129,6 +129,8 @@ records! {
         context_tokens: Option<i64>,
         /// Tokens that an engine scheduled to be generated.
         generation_tokens: Option<i64>,
+        /// Main limit of the stage, such as `GPU-bound` or `launch-bound`; null where no GPU work was recorded.
+        limited_by: Option<Text>,
     }
 
     /// The steps of a stage, summarised.

@@ -43,8 +43,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use roofgap_analyze::{About, Analysis, RequestStats, Serving, call_tree, idle_parts};
 use sha2::{Digest, Sha256};
 
-/// Styles of the report, which the page of a comparison shares.
-pub(crate) const STYLE: &str = include_str!("style.css");
+/// Styles of the report, which the other pages share.
+pub const STYLE: &str = include_str!("style.css");
 /// The scripts, in the order in which they run; each is a part of one strict function.
 const SCRIPTS: [&str; 11] = [
     include_str!("columns.js"),
