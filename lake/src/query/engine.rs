@@ -82,14 +82,13 @@ impl Engine {
 
 /// Describes the files of a table to the engine.
 fn listing_table(table: &Table) -> Result<ListingTable, DataFusionError> {
-    let kind = |name: &str| {
-        if name == "date" {
-            DataType::Date32
-        } else {
-            DataType::Utf8
-        }
-    };
-    let partitions = PARTITIONS.map(|(name, _)| (name.to_owned(), kind(name)));
+    let partitions = PARTITIONS.map(|(name, kind)| {
+        let kind = match kind {
+            "DATE" => DataType::Date32,
+            _ => DataType::Utf8,
+        };
+        (name.to_owned(), kind)
+    });
     let options = ListingOptions::new(Arc::new(ParquetFormat::default()))
         .with_file_extension(".parquet")
         .with_table_partition_cols(partitions.to_vec());

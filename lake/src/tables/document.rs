@@ -28,6 +28,7 @@ pub fn markdown() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::PARTITIONS;
 
     #[test]
     fn the_documentation_has_every_column() {
@@ -46,9 +47,10 @@ mod tests {
             serde_json::from_str(schema).unwrap();
         for table in TABLES {
             let known = table.columns.iter();
-            let known: Vec<(String, String)> = known
+            let mut known: Vec<(String, String)> = known
                 .map(|c| (c.name.to_owned(), c.kind.sql().to_owned()))
                 .collect();
+            known.extend(PARTITIONS.map(|(name, kind)| (name.to_owned(), kind.to_owned())));
             assert_eq!(schema.get(table.name), Some(&known), "{}", table.name);
         }
     }

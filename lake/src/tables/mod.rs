@@ -30,15 +30,8 @@ pub const TABLES: [Table; 11] = [
     rows::EventRow::TABLE,
 ];
 
-/// Partition columns, in the order of the folders.
-pub const PARTITIONS: [(&str, &str); 3] = [
-    ("date", "Date of the run in UTC, as `YYYY-MM-DD`."),
-    ("project", "Project given with `--project`; `default` without it."),
-    (
-        "host",
-        "Host given with `--host`, else that of the capture; `unknown` without either.",
-    ),
-];
+/// Partition columns and their types, in the order of the folders.
+pub const PARTITIONS: [(&str, &str); 3] = [("date", "DATE"), ("project", "VARCHAR"), ("host", "VARCHAR")];
 
 /// Returns the table of a name.
 pub fn table(name: &str) -> Option<Table> {

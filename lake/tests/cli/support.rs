@@ -1,5 +1,7 @@
 //! Support for tests: runs the binary, makes lakes, compares answers.
 
+use roofgap_lake::tables::TABLES;
+use roofgap_lake::tables::record::Table;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -80,6 +82,15 @@ impl TestLake {
     pub(crate) fn count(&self, table: &str) -> u64 {
         let rows = self.ask(&format!("select count(*) as n from {table}"));
         rows[0]["n"].as_u64().unwrap()
+    }
+
+    /// Returns the number of rows of every table, in the order of the tables.
+    pub(crate) fn counts(&self) -> Vec<u64> {
+        let count =
+            |(at, table): (usize, &Table)| format!("select {at} as at, count(*) as n from {}", table.name);
+        let counts: Vec<String> = TABLES.iter().enumerate().map(count).collect();
+        let rows = self.ask(&format!("{} order by at", counts.join(" union all ")));
+        rows.iter().map(|row| row["n"].as_u64().unwrap()).collect()
     }
 
     /// Lists the files below the lake by path, with their content.
