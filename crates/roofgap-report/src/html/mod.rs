@@ -46,8 +46,8 @@ use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use roofgap_analyze::{About, Analysis, RequestStats, Serving, call_tree, idle_parts};
 
-/// Styles of the report, which the page of a comparison shares.
-pub(crate) const STYLE: &str = include_str!("style.css");
+/// Styles of the report, which the other pages share.
+pub const STYLE: &str = include_str!("style.css");
 /// The most operators listed.
 const OPERATORS: usize = 30;
 

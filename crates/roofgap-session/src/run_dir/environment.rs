@@ -33,6 +33,24 @@ impl Environment {
             .collect()
     }
 
+    /// Returns the version of the GPU driver.
+    pub fn driver(&self) -> Option<String> {
+        self.text("/gpus/driver")
+    }
+
+    /// Returns the version of a Python package.
+    pub fn package(&self, name: &str) -> Option<String> {
+        let packages = self.0.pointer("/python/packages")?;
+        text(packages.get(name)?)
+    }
+
+    /// Returns the commit of the profiled program, and true where its files were modified since; `None` where that is unknown.
+    pub fn workload_revision(&self) -> Option<(String, Option<bool>)> {
+        let modified = self.0.pointer("/workload_revision/modified");
+        let commit = self.text("/workload_revision/commit")?;
+        Some((commit, modified.and_then(Value::as_bool)))
+    }
+
     /// Lists the environment for a report, as name and value.
     pub fn lines(&self) -> Vec<(String, String)> {
         let mut lines = Vec::new();

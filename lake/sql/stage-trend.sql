@@ -1,0 +1,51 @@
+-- Time of a stage by commit.
+-- One row for each series and commit, in the order in which the commits were first profiled. A series is one project, model, type, GPU,
+-- workload and number of ranks. Time is per token where the tokens are known, else per instance of the stage.
+-- Parameters:
+--   stage  name of the stage, default decode
+--   model  name of the model, default all
+--   since  first date, default all
+-- Columns:
+--   project, model, dtype, gpu, workload, world_size  the series
+--   per         token or instance
+--   git_commit  commit
+--   first_date  date of the first run of the commit
+--   runs        runs of the commit
+--   mean_ns     mean time, ns per token or instance
+--   min_ns      shortest time of a run, ns
+--   max_ns      longest time of a run, ns
+--   change_pct  change of the mean from the previous commit, %
+WITH samples AS (
+    SELECT r.project AS project, r.model, r.dtype, r.gpu, r.workload, r.world_size, r.git_commit, r.date AS date, r.started_at,
+        CASE WHEN s.token_ns > 0 THEN 'token' ELSE 'instance' END AS per,
+        CASE WHEN s.token_ns > 0 THEN CAST(s.token_ns AS DOUBLE) ELSE CAST(s.elapsed_ns AS DOUBLE) / s.instances END AS ns
+    FROM stages s
+    JOIN runs r ON r.run_key = s.run_key
+    WHERE s.stage = {{stage:decode}}
+        AND s.date >= {{since:1970-01-01}}
+        AND r.date >= {{since:1970-01-01}}
+        AND ({{model:}} = '' OR r.model = {{model:}})
+        AND r.git_commit IS NOT NULL
+        AND s.elapsed_ns > 0
+        AND s.instances > 0
+),
+commits AS (
+    SELECT project, model, dtype, gpu, workload, world_size, per, git_commit,
+        MIN(date) AS first_date, MIN(started_at) AS first_start, COUNT(*) AS runs,
+        AVG(ns) AS mean_ns, MIN(ns) AS min_ns, MAX(ns) AS max_ns
+    FROM samples
+    GROUP BY project, model, dtype, gpu, workload, world_size, per, git_commit
+),
+previous AS (
+    SELECT commits.*,
+        LAG(mean_ns) OVER (
+            PARTITION BY project, model, dtype, gpu, workload, world_size, per
+            ORDER BY first_date, first_start NULLS LAST, git_commit
+        ) AS previous_ns
+    FROM commits
+)
+SELECT project, model, dtype, gpu, workload, world_size, per, git_commit, first_date, runs, mean_ns, min_ns, max_ns,
+    100e0 * (mean_ns / previous_ns - 1e0) AS change_pct
+FROM previous
+ORDER BY project, model NULLS LAST, dtype NULLS LAST, gpu NULLS LAST, workload NULLS LAST, world_size NULLS LAST, per,
+    first_date, first_start NULLS LAST, git_commit

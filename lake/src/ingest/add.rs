@@ -1,0 +1,227 @@
+//! Adds many inputs, each atomically and at most once.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use roofgap_collect::child::Cancel;
+use roofgap_collect::tool::Search;
+use roofgap_session::load::{Exporter, Overrides, load};
+
+use super::facts::{Facts, Stated, partition};
+use super::find::inputs;
+use super::key::{key, key_of_path};
+use super::rows::{Given, Rows, rows};
+use crate::error::LakeError;
+use crate::layout::{self, Partition, key_mark, run_file};
+use crate::store::Store;
+use crate::tables::record::Record as _;
+use crate::tables::rows::{ErrorRow, RunRow};
+use crate::tables::{TABLES, batch};
+
+/// What to add, and what the user states about it.
+#[derive(Debug, Clone, Default)]
+pub struct AddProps {
+    /// Run directories, captures, and folders to search.
+    pub paths: Vec<PathBuf>,
+    /// Project.
+    pub project: String,
+    /// Host of all inputs.
+    pub host: Option<String>,
+    /// Date of all inputs.
+    pub date: Option<String>,
+    /// Labels by key.
+    pub labels: BTreeMap<String, String>,
+    /// Also add single events.
+    pub events: bool,
+    /// Read a folder as the ranks of one job.
+    pub join: bool,
+    /// Inputs to load at the same time.
+    pub jobs: usize,
+    /// nsys for reports that need an export.
+    pub nsys: Option<PathBuf>,
+}
+
+impl AddProps {
+    /// Parses labels, as `KEY=VALUE`.
+    pub fn labels(texts: &[String]) -> Result<BTreeMap<String, String>, LakeError> {
+        let label = |text: &String| {
+            let parts = text
+                .split_once('=')
+                .filter(|(key, _)| !key.is_empty() && !text.contains(','));
+            let (key, value) = parts.ok_or_else(|| LakeError::Label { value: text.clone() })?;
+            Ok((key.to_owned(), value.to_owned()))
+        };
+        texts.iter().map(label).collect()
+    }
+}
+
+/// The result of one input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    /// The input.
+    pub source: PathBuf,
+    /// Key.
+    pub key: String,
+    /// Outcome.
+    pub outcome: Outcome,
+}
+
+/// The outcome of one input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its rows were written.
+    Added,
+    /// Its key is in the lake.
+    Present,
+    /// It cannot be read; the error is in the table `errors`.
+    Unreadable(String),
+}
+
+/// Adds inputs to a lake. `each` is called after each of them, in the order in which they end.
+pub fn add(store: &Store, props: &AddProps, each: &(dyn Fn(&Added) + Sync)) -> Result<Vec<Added>, LakeError> {
+    layout::partition_value("--project", &props.project)?;
+    if let Some(host) = &props.host {
+        layout::partition_value("--host", host)?;
+    }
+    if let Some(date) = &props.date {
+        layout::date("--date", date)?;
+    }
+    let inputs = inputs(&props.paths, props.join);
+    if inputs.is_empty() {
+        let paths: Vec<String> = props
+            .paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        return Err(LakeError::NothingFound {
+            paths: paths.join(", "),
+        });
+    }
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<Added, LakeError>)>> = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((at, input)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            inputs.get(at).map(|input| (at, input))
+        } {
+            let added = add_one(store, input, props);
+            if let Ok(added) = &added {
+                each(added);
+            } else {
+                // The lake itself fails: no further input can be added.
+                next.store(inputs.len(), Ordering::Relaxed);
+            }
+            if let Ok(mut done) = done.lock() {
+                done.push((at, added));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..props.jobs.clamp(1, inputs.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut done = done.into_inner().unwrap_or_default();
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, added)| added).collect()
+}
+
+fn add_one(store: &Store, input: &Path, props: &AddProps) -> Result<Added, LakeError> {
+    let added = |key: &str, outcome| Added {
+        source: input.to_owned(),
+        key: key.to_owned(),
+        outcome,
+    };
+    let key = match key(input, &props.project, &props.labels) {
+        Ok(key) => key,
+        Err(error) => {
+            let key = key_of_path(input, &props.project);
+            let why = format!("cannot read {}: {error}", input.display());
+            record_error(store, input, props, &key, &why)?;
+            return Ok(added(&key, Outcome::Unreadable(why)));
+        }
+    };
+    if store.exists(&key_mark(&key))? {
+        return Ok(added(&key, Outcome::Present));
+    }
+    let exporter = Exporter {
+        search: Search::from_env(props.nsys.clone()),
+        cancel: Cancel::new(),
+    };
+    let loaded = match load(&[input.to_owned()], &Overrides::default(), &exporter) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let why = error.to_string();
+            record_error(store, input, props, &key, &why)?;
+            return Ok(added(&key, Outcome::Unreadable(why)));
+        }
+    };
+    let facts = Facts::of(input);
+    let (partition, date_from) = partition(input, &facts, Some(&loaded), &stated(props));
+    let rows = rows(
+        &loaded,
+        &facts,
+        &Given {
+            key: key.as_str().into(),
+            source: input.display().to_string(),
+            date_from,
+            labels: &props.labels,
+            events: props.events,
+        },
+    );
+    write(store, &partition, &key, rows)?;
+    store.put(&key_mark(&key), Vec::new())?;
+    Ok(added(&key, Outcome::Added))
+}
+
+fn stated(props: &AddProps) -> Stated<'_> {
+    Stated {
+        project: &props.project,
+        host: props.host.as_deref(),
+        date: props.date.as_deref(),
+    }
+}
+
+/// Writes the rows of a run, those of `runs` last: the run is in the lake from then on.
+fn write(store: &Store, partition: &Partition, key: &str, mut rows: Rows) -> Result<(), LakeError> {
+    let runs = RunRow::TABLE;
+    let others = TABLES.iter().filter(|table| table.name != runs.name);
+    for table in others.chain([&runs]) {
+        let Some(cells) = rows.0.remove(table.name) else {
+            continue;
+        };
+        let path = run_file(table, partition, key);
+        let built = batch::batch(table, cells).map_err(|source| LakeError::Rows {
+            table: table.name,
+            source,
+        })?;
+        let bytes = batch::parquet(table, &[built], None).map_err(|source| LakeError::Parquet {
+            path: path.clone(),
+            source,
+        })?;
+        store.put(&path, bytes)?;
+    }
+    Ok(())
+}
+
+/// Writes a row about an input that cannot be read.
+fn record_error(
+    store: &Store,
+    input: &Path,
+    props: &AddProps,
+    key: &str,
+    why: &str,
+) -> Result<(), LakeError> {
+    let (partition, _) = partition(input, &Facts::of(input), None, &stated(props));
+    let mut rows = Rows::default();
+    rows.push(ErrorRow {
+        run_key: key.into(),
+        source: input.display().to_string().into(),
+        error: why.into(),
+        roofgap_version: env!("CARGO_PKG_VERSION").into(),
+    });
+    write(store, &partition, key, rows)
+}

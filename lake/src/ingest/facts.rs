@@ -1,0 +1,119 @@
+//! The origin of a run: when, where and with which versions it ran.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use roofgap_session::load::{Loaded, is_run};
+use roofgap_session::run_dir::environment::Environment;
+use roofgap_session::run_dir::{Layout, SessionRecord};
+
+use crate::layout::{Partition, partition_value};
+use crate::tables::record::Micros;
+
+/// Facts about a run beside its analysis.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) kind: &'static str,
+    pub(super) run_id: Option<String>,
+    pub(super) started_at: Option<Micros>,
+    pub(super) commit: Option<String>,
+    pub(super) dirty: Option<bool>,
+    pub(super) driver: Option<String>,
+    /// GPUs of the machine.
+    pub(super) gpus: Vec<String>,
+    pub(super) cuda: Option<String>,
+    pub(super) workload: Option<String>,
+    pub(super) exit_status: Option<u8>,
+}
+
+impl Facts {
+    /// Reads the facts of a run directory; a capture has none.
+    pub(super) fn of(input: &Path) -> Self {
+        if !is_run(input) {
+            return Self {
+                kind: "capture",
+                ..Self::default()
+            };
+        }
+        let environment = Environment::read(&Layout::of(input));
+        let record = SessionRecord::read(input).ok();
+        let record = record.as_ref();
+        let (commit, dirty) = environment.workload_revision().unzip();
+        Self {
+            kind: "run",
+            run_id: record.map(|record| record.run_id.clone()),
+            started_at: record.and_then(|record| moment(&record.started)),
+            commit,
+            dirty: dirty.flatten(),
+            driver: environment.driver(),
+            gpus: environment.gpu_names(),
+            cuda: environment.package("nvidia-cuda-runtime"),
+            workload: record.map(|record| record.workload.clone()),
+            exit_status: record.and_then(|record| record.exit_status),
+        }
+    }
+}
+
+/// Values of partitions that the user states.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stated<'a> {
+    pub(super) project: &'a str,
+    pub(super) host: Option<&'a str>,
+    pub(super) date: Option<&'a str>,
+}
+
+/// Returns the partition of an input and the origin of its date. `loaded` is `None` for one that cannot be read.
+pub(super) fn partition(
+    input: &Path,
+    facts: &Facts,
+    loaded: Option<&Loaded>,
+    stated: &Stated<'_>,
+) -> (Partition, &'static str) {
+    let started = facts
+        .started_at
+        .and_then(|at| Timestamp::from_microsecond(at.0).ok());
+    let (date, from) = match (stated.date, started) {
+        (Some(date), _) => (date.to_owned(), "flag"),
+        (None, Some(started)) => (day(started), "run"),
+        (None, None) => (day(modified(input)), "file"),
+    };
+    let host = stated.host.map(str::to_owned).or_else(|| host(loaded?));
+    let partition = Partition {
+        date,
+        project: stated.project.to_owned(),
+        host: host.unwrap_or_else(|| "unknown".to_owned()),
+    };
+    (partition, from)
+}
+
+/// Returns the host of a capture, as part of a path; `None` where it tells none or several.
+fn host(loaded: &Loaded) -> Option<String> {
+    let ranks = &loaded.analysis.ranks;
+    let mut hosts: Vec<&str> = ranks.iter().filter_map(|rank| rank.host.as_deref()).collect();
+    hosts.extend(loaded.trace.host.as_deref());
+    hosts.sort_unstable();
+    hosts.dedup();
+    let [host] = hosts.as_slice() else {
+        return None;
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let clean: String = host.chars().map(|c| if allowed(c) { c } else { '-' }).collect();
+    partition_value("host", &clean).ok()
+}
+
+fn moment(text: &str) -> Option<Micros> {
+    let at: Timestamp = text.parse().ok()?;
+    Some(Micros(at.as_microsecond()))
+}
+
+fn modified(path: &Path) -> Timestamp {
+    let modified = std::fs::metadata(path).and_then(|facts| facts.modified());
+    let at = modified.unwrap_or(SystemTime::UNIX_EPOCH);
+    Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+fn day(at: Timestamp) -> String {
+    at.to_zoned(TimeZone::UTC).date().to_string()
+}

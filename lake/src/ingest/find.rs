@@ -1,0 +1,64 @@
+//! Finds inputs in folders.
+
+use std::path::{Path, PathBuf};
+
+use roofgap_session::load::{is_report, is_run};
+use roofgap_trace::detect;
+
+/// Extensions of files that are captures and nothing else. One that cannot be read is an error, not another kind of file.
+const ONLY_CAPTURES: [&str; 5] = [".rgcap", ".rgcap.gz", ".nsys-rep", ".sqlite", ".sqlite.gz"];
+
+/// Extensions of files that may be captures.
+const MAYBE_CAPTURES: [&str; 2] = [".json", ".json.gz"];
+
+/// Lists the inputs below the paths, without duplicates, in order. A path that is no folder is an input as it is. In folders, run
+/// directories and timelines are inputs. With `join`, a folder that was named is one input, whose captures are ranks of one job.
+pub(super) fn inputs(paths: &[PathBuf], join: bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() && !is_run(path) && !join {
+            search(path, &mut found);
+        } else {
+            found.push(path.clone());
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|path| seen.insert(path.clone()));
+    found
+}
+
+fn search(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        // Reading it as an input reports the error.
+        found.push(folder.to_owned());
+        return;
+    };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in &paths {
+        // A link to a folder may lead back up.
+        let is_folder = path.is_dir() && !path.is_symlink();
+        if path.is_dir() && is_run(path) {
+            found.push(path.clone());
+        } else if is_folder {
+            search(path, found);
+        } else if is_input(path) && !is_exported(path) {
+            found.push(path.clone());
+        }
+    }
+}
+
+fn is_input(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let ends = |extensions: &[&str]| extensions.iter().any(|extension| name.ends_with(extension));
+    if name.starts_with('.') || !path.is_file() {
+        return false;
+    }
+    ends(&ONLY_CAPTURES) || (ends(&MAYBE_CAPTURES) && detect(path).is_ok_and(|format| format.is_timeline()))
+}
+
+/// Tells whether the export of a report is beside it.
+fn is_exported(path: &Path) -> bool {
+    let export = path.with_extension("sqlite");
+    *path != export && export.is_file() && is_report(path)
+}

@@ -1,0 +1,87 @@
+//! The one place that writes to stdout and stderr, and the formats of answers.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write as _, stderr, stdout};
+use std::path::Path;
+
+use roofgap_collect::file::write_atomic;
+use roofgap_lake::error::LakeError;
+use roofgap_lake::page::answer_page;
+use roofgap_lake::query::chart::bars;
+use roofgap_lake::query::engine::Answer;
+use terminal_size::{Width, terminal_size};
+
+use crate::args::Format;
+
+/// Width of a chart that does not go to a terminal.
+const WIDTH: usize = 100;
+
+/// A message beside the answer.
+pub(crate) enum Message {
+    /// A failure.
+    Error,
+}
+
+impl Message {
+    /// Prints the message on stderr.
+    pub(crate) fn show(&self, text: &dyn Display) {
+        let Self::Error = self;
+        let _ = writeln!(stderr(), "error: {}", printable(&text.to_string()));
+    }
+}
+
+/// Prints an answer. A reader that closed the pipe has seen enough.
+pub(crate) fn print(text: &str) -> Result<(), LakeError> {
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<(), LakeError> {
+    let mut out = stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(LakeError::Stdout(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Replaces control characters, which may come from names in captures.
+pub(crate) fn printable(text: &str) -> String {
+    let replace = |c: char| {
+        if c.is_control() && c != '\n' {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
+    text.chars().map(replace).collect()
+}
+
+/// Writes a file.
+pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), LakeError> {
+    write_atomic(path, bytes).map_err(|source| LakeError::Store {
+        action: "write",
+        address: path.display().to_string(),
+        source,
+    })
+}
+
+/// Prints or saves an answer.
+pub(crate) fn deliver(
+    answer: &Answer,
+    format: Format,
+    output: Option<&Path>,
+    title: &str,
+) -> Result<(), LakeError> {
+    let width = terminal_size().map_or(WIDTH, |(Width(width), _)| width.into());
+    let bytes = match format {
+        Format::Table => printable(&answer.table()?).into_bytes(),
+        Format::Json => answer.json()?,
+        Format::Csv => answer.csv()?,
+        Format::Parquet => answer.parquet()?,
+        Format::Chart => printable(&bars(answer, width)?).into_bytes(),
+        Format::Html => answer_page(title, answer)?.into_bytes(),
+    };
+    match output {
+        Some(path) => save(path, &bytes),
+        None => print_bytes(&bytes),
+    }
+}

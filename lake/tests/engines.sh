@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Installs DuckDB, Polars, ClickHouse (chdb) and, where Java is there, Spark from PyPI in a virtual environment outside the clone, and compares
+# their answers with those of roofgap-lake. ROOFGAP_TEST_LAKE names the program; by default the debug build of lake/ is built.
+# ROOFGAP_TEST_NO_SKIP=1 turns an engine that cannot run here into a failure.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+missing=0
+not_run() {
+    echo "NOT RUN: $*"
+    missing=1
+}
+
+if [ -z "${ROOFGAP_TEST_LAKE:-}" ]; then
+    cargo build --quiet --manifest-path lake/Cargo.toml
+    export ROOFGAP_TEST_LAKE=$PWD/lake/target/debug/roofgap-lake
+fi
+
+env=${XDG_CACHE_HOME:-$HOME/.cache}/roofgap/lake/venv
+[ -x "$env/bin/python" ] || python3 -m venv "$env"
+install() { "$env/bin/pip" install --quiet --only-binary :all: "$@"; }
+install 'duckdb>=1.4' || not_run "the saved queries on DuckDB: it cannot be installed"
+install 'polars>=1.30' 'pyarrow>=20' || not_run "Polars: it cannot be installed"
+install 'chdb>=3.6' || not_run "the saved queries on ClickHouse: chdb cannot be installed"
+if command -v java >/dev/null; then
+    # pyspark has no wheel, only a source archive.
+    "$env/bin/pip" install --quiet 'pyspark>=4.0' || not_run "Spark: pyspark cannot be installed"
+else
+    not_run "Spark (the saved queries and the ingestion job): Java is not installed"
+fi
+
+"$env/bin/python" -m unittest discover --start-directory lake/tests --verbose
+if [ "$missing" = 1 ] && [ "${ROOFGAP_TEST_NO_SKIP:-}" = 1 ]; then exit 1; fi
