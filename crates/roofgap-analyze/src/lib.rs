@@ -66,6 +66,6 @@ pub use stages::{
 };
 pub use timeline::{
     CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, LaunchCount, Launches, NO_CALL, Scope,
-    call_tree, idle_parts, innermost, launch_counts,
+    call_tree, idle_parts, innermost, launch_counts, scopes,
 };
 pub use verdict::{StageLimit, Verdict, verdict};

@@ -54,20 +54,25 @@ const OPERATORS: usize = 30;
 /// Renders the page.
 pub fn page(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
-    let idle = bundle
-        .trace
-        .map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
-    let timeline = timeline::timeline(bundle, &idle);
+    // One after the other: each needs memory for all operations only while it is made.
     let flame = bundle
         .trace
         .and_then(|trace| flame::flame(&call_tree(trace, bundle.stages)));
+    let idle = bundle
+        .trace
+        .map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
+    let findings = findings::findings(bundle, &idle);
+    let timeline = timeline::timeline(bundle, &idle);
+    drop(idle);
     let script = script::script();
     let policy = script::policy(&script);
-    let (meta, columns, names) = match &timeline {
-        Ok(t) => (script_json(&t.meta), t.columns.as_str(), Some(&t.kernel_names)),
-        Err(_) => ("null".into(), "", None),
+    let (meta, columns, names, no_timeline) = match timeline {
+        Ok(t) => (script_json(&t.meta), t.columns, Some(t.kernel_names), None),
+        Err(why) => {
+            let why = format!("No timeline: {why}.");
+            ("null".into(), String::new(), None, Some(why))
+        }
     };
-    let no_timeline = timeline.as_ref().err().map(|why| format!("No timeline: {why}."));
     let title = cut(&bundle.context.title, 160);
     let mut work = vec![
         ("Layers", layers::table(analysis), layers::LAYERS),
@@ -104,7 +109,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
             @if analysis.stage1.is_some() { a href="#stage1" { "Stage 1" } }
         }
         main {
-            (section("findings", "What to do first", findings::findings(bundle, &idle)))
+            (section("findings", "What to do first", findings))
             @if let Some(content) = tried(bundle) { (section("tried", "Tried", content)) }
             (section("stages", "Where the time goes", stages::stages(bundle)))
             @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(analysis, requests))) }
@@ -130,10 +135,10 @@ pub fn page(bundle: Bundle<'_>) -> String {
         (
             "kernel-data",
             "application/json",
-            script_json(&kernels::data(analysis, names)),
+            script_json(&kernels::data(analysis, names.as_ref())),
         ),
         ("timeline-meta", "application/json", meta),
-        ("timeline-columns", "text/plain", columns.to_owned()),
+        ("timeline-columns", "text/plain", columns),
     ];
     html! {
         (DOCTYPE)
