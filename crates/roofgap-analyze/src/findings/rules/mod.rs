@@ -69,7 +69,7 @@ pub(super) const ALL: [Rule; 24] = [
 ];
 
 /// The explanation of every finding.
-pub(super) const EXPLANATIONS: [&Explanation; 25] = [
+pub(super) const EXPLANATIONS: [&Explanation; 26] = [
     &launch::LAUNCH_BOUND,
     &waits::SYNC_IN_STEP,
     &waits::HOST_COPIES,
