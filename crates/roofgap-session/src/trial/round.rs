@@ -195,7 +195,7 @@ fn update(
 
 /// Returns the planned changes of a variant.
 fn candidates<'a>(context: &TrialContext<'a>, variant: &Variant) -> Vec<&'a Candidate> {
-    let has = |candidate: &&Candidate| variant.knobs.iter().any(|knob| *knob == candidate.knob);
+    let has = |candidate: &&Candidate| variant.knobs.contains(&candidate.knob);
     context.plan.candidates.iter().filter(has).collect()
 }
 
