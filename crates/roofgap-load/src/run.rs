@@ -337,7 +337,7 @@ mod tests {
         assert!(hash.as_ref().is_some_and(|hash| hash.starts_with("sha256:")));
         assert_eq!(answers_hash(&[b.clone(), a.clone()], 2), hash);
         assert_ne!(answers_hash(&[answer(0, "b"), answer(1, "a")], 2), hash);
-        assert_eq!(answers_hash(&[a.clone()], 2), None);
+        assert_eq!(answers_hash(std::slice::from_ref(&a), 2), None);
         let failed = Outcome {
             error: Some(RequestError::Cut),
             ..b

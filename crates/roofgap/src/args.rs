@@ -463,7 +463,7 @@ pub(crate) struct Compare {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Try {
-    /// Run: an id, a unique prefix of one, a folder, or `latest`
+    /// Run: an id, a unique prefix of one, a folder, or `latest`; with --history, the folder that contains the runs
     #[arg(required_unless_present = "history")]
     pub(crate) run: Option<String>,
     /// Findings of the run, such as launch-bound; by default the first that has a change to try

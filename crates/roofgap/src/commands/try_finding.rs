@@ -31,7 +31,9 @@ pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
         )?;
         return Ok(Exit::Done);
     };
-    let run = resolve(&args.base.dir, wanted)?;
+    let mut run = resolve(&args.base.dir, wanted)?;
+    // The commands of the result work in any folder.
+    run.path = std::path::absolute(&run.path).unwrap_or(run.path);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let session = ProfileProps {
         composed: compose(&ConfigProps {
