@@ -27,6 +27,15 @@ PROGRAM = pathlib.Path(os.environ.get("ROOFGAP_TEST_LAKE", ROOT / "lake" / "targ
 PRICES = SQL / "prices.example.csv"
 # The synthetic lake has runs from March 2026 on.
 VALUES = {"changes-since": {"date": "2026-03-09"}, "new-values": {"date": "2026-03-03"}}
+# Spark without the parts that only pay off with much data.
+SMALL = {
+    "spark.master": "local[2]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+}
 
 
 def installed(package):
@@ -89,7 +98,8 @@ class DataFusion:
         self.lake, self.prices = lake, prices
 
     def saved(self, name, values):
-        command = [PROGRAM, "query", name, "--lake", self.lake, "--format", "json", "--prices", self.prices]
+        # The file, because the program may have been built before a query was changed.
+        command = [PROGRAM, "query", SQL / f"{name}.sql", "--lake", self.lake, "--format", "json", "--prices", self.prices]
         for item in values.items():
             command += ["--param", "=".join(item)]
         return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
@@ -220,7 +230,7 @@ class Answers(unittest.TestCase):
 
     @unittest.skipUnless(installed("pyspark") and shutil.which("java"), "pyspark or Java is not installed")
     def test_spark(self):
-        session = engines.local_spark({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.driver.host": "127.0.0.1"})
+        session = engines.local_spark(SMALL)
         self.addCleanup(session.stop)
         self.same(engines.Spark(self.lake, PRICES, session))
 
