@@ -22,6 +22,9 @@ const OWN_STYLE: &str = "td.bar-cell { min-width: 160px; } td.bar-cell svg { dis
     svg.chart { width: 100%; height: auto; } svg.chart text { fill: var(--soft); font-size: 11px; } \
     svg.chart path.axis { stroke: var(--line); fill: none; } svg.chart polyline { fill: none; stroke-width: 1.8; }";
 
+/// Cells of a row.
+type Row = Vec<Option<String>>;
+
 /// Colours of lines, by position.
 const COLOURS: [&str; LINES] = [
     "var(--c-gemm)",
@@ -121,31 +124,49 @@ fn page(title: &str, body: &Markup, links: &[(&str, &str)]) -> String {
 
 /// Renders a table; the column `bars` also has bars.
 fn table(answer: &Answer, bars: &str, most: usize) -> Result<Markup, LakeError> {
-    if answer.is_empty() {
-        return Ok(html! { p.absent { "No rows." } });
-    }
     let names = answer.names();
-    let rows = answer.rows(Some(6))?;
     let drawn = names.iter().position(|name| *name == bars);
     let values = drawn.map_or_else(|| Ok(Vec::new()), |column| answer.numbers(column))?;
-    let longest = values
+    let values = values.into_iter().chain(std::iter::repeat(None));
+    let utilisation: Vec<usize> = (0..names.len())
+        .filter(|at| {
+            names
+                .get(*at)
+                .is_some_and(|name| ["mfu_pct", "mbu_pct"].contains(name))
+        })
+        .collect();
+    // A stage without known work has no place in a table of utilisation.
+    let says = |row: &Row| {
+        let known = |at: &usize| row.get(*at).is_some_and(Option::is_some);
+        utilisation.is_empty() || utilisation.iter().any(known)
+    };
+    let rows: Vec<(Row, Option<f64>)> = answer
+        .rows(Some(6))?
+        .into_iter()
+        .zip(values)
+        .filter(|(row, _)| says(row))
+        .collect();
+    if rows.is_empty() {
+        return Ok(html! { p.absent { "No rows." } });
+    }
+    let longest = rows
         .iter()
-        .flatten()
+        .filter_map(|(_, value)| *value)
         .fold(0.0_f64, |most, value| most.max(value.abs()));
     let left_out = rows.len().saturating_sub(most);
     Ok(html! {
         div.scroll { table {
             thead { tr {
                 @for (at, name) in names.iter().enumerate() {
-                    th.num[answer.is_numeric(at)] { (name.replace('_', " ")) }
+                    th.n[answer.is_numeric(at)] { (name.replace('_', " ")) }
                 }
                 @if drawn.is_some() { th {} }
             } }
-            tbody { @for (at, row) in rows.iter().enumerate().take(most) { tr {
+            tbody { @for (row, value) in rows.iter().take(most) { tr {
                 @for (column, cell) in row.iter().enumerate() {
-                    td.num[answer.is_numeric(column)] { (cell.as_deref().unwrap_or(NONE)) }
+                    td.n[answer.is_numeric(column)] { (cell.as_deref().unwrap_or(NONE)) }
                 }
-                @if drawn.is_some() { td.bar-cell { (bar(values.get(at).copied().flatten(), longest)) } }
+                @if drawn.is_some() { td.bar-cell { (bar(*value, longest)) } }
             } } }
         } }
         @if left_out > 0 { p.hint { (left_out) " more rows" } }
@@ -227,8 +248,8 @@ fn trend_chart(engine: &Engine) -> Result<Markup, LakeError> {
                     (format!("{:.2}", most * part / 1e6))
                 }
             }
-            @for date in [dates.first(), dates.last()].into_iter().flatten() {
-                text x=(format!("{:.1}", x(date))) y=(format!("{:.1}", height - 8.0)) text-anchor="middle" { (date) }
+            @for (date, anchor) in dates.first().zip(Some("start")).into_iter().chain(dates.last().zip(Some("end"))) {
+                text x=(format!("{:.1}", x(date))) y=(format!("{:.1}", height - 8.0)) text-anchor=(anchor) { (date) }
             }
             @for (line, colour) in lines.values().zip(COLOURS) {
                 polyline points=(points(line)) stroke=(colour) {}

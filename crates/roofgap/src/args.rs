@@ -91,6 +91,13 @@ pub(crate) enum Command {
     /// Serve the runs over HTTP: list, reports, files, comparisons; with --allow-run, start and follow sessions
     #[cfg(feature = "serve")]
     Serve(Serve),
+    /// Collect many runs as Parquet tables and ask questions about them, with roofgap-lake
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Lake {
+        /// Arguments of roofgap-lake
+        #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Print a completion script for a shell
     Completions {
         /// Shell

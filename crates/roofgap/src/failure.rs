@@ -79,6 +79,12 @@ pub(crate) enum Failure {
     /// `man` names a command that does not exist.
     #[error("no command {command:?}; `roofgap --help` lists all")]
     NoCommand { command: String },
+    /// `roofgap-lake` is not installed.
+    #[error("roofgap-lake is neither beside this program nor on PATH")]
+    NoLake,
+    /// `roofgap-lake` cannot be started.
+    #[error("cannot start {}: {source}", path.display())]
+    Lake { path: PathBuf, source: std::io::Error },
     /// The tools for agents cannot be served.
     #[cfg(feature = "mcp")]
     #[error(transparent)]
@@ -146,6 +152,9 @@ impl Failure {
                 "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'",
             ),
             Self::Config(_) => Some("`roofgap config list` shows every group and option"),
+            Self::NoLake => Some(
+                "`cargo install --path lake` builds it from the sources of roofgap; the release archive has it beside roofgap",
+            ),
             Self::ModelFile { .. } => Some("give the config.json of a Hugging Face model"),
             Self::Signals(_) | Self::Json(_) | Self::Panic => {
                 Some("this is a bug; please report the command line and the output above")

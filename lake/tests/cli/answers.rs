@@ -1,6 +1,7 @@
 //! Saved queries find what is planted; formats, parameters, trend, regress and report.
 
-use crate::support::{TestLake, ok, run};
+use crate::support::{TestLake, answer, ok, run};
+use roofgap_lake::query::saved::Query;
 use serde_json::Value;
 
 const EXTENT: [&str; 6] = ["--runs", "288", "--days", "6", "--hosts", "4"];
@@ -13,9 +14,14 @@ fn close(value: &Value, expected: &Value, within: f64) -> bool {
 fn saved_queries_find_what_is_planted() {
     let (lake, planted) = TestLake::synthetic(&EXTENT);
     assert_eq!((lake.count("runs"), lake.count("stages")), (288, 2880));
+    let engine = lake.engine();
+    let ask = |name: &str| match answer(&engine, Query::named(name).unwrap()) {
+        Value::Array(rows) => rows,
+        other => panic!("{other}"),
+    };
 
     let slow = &planted["regression"];
-    let changes = lake.ask("regressions");
+    let changes = ask("regressions");
     // One series for each GPU.
     assert_eq!(changes.len(), 2, "{changes:#?}");
     for change in &changes {
@@ -25,7 +31,7 @@ fn saved_queries_find_what_is_planted() {
         assert!(close(&change["change_pct"], &slow["change_pct"], 3.0), "{change}");
     }
 
-    let hosts = lake.ask("slow-hosts");
+    let hosts = ask("slow-hosts");
     assert_eq!(hosts[0]["host"], planted["slow_host"]["host"]);
     assert!(
         close(
@@ -36,7 +42,7 @@ fn saved_queries_find_what_is_planted() {
         "{hosts:#?}"
     );
 
-    let kernels = lake.ask("driver-kernels");
+    let kernels = ask("driver-kernels");
     assert!(!kernels.is_empty());
     for kernel in &kernels {
         for column in ["driver", "previous_driver", "short_name"] {
@@ -48,7 +54,7 @@ fn saved_queries_find_what_is_planted() {
         );
     }
 
-    let ranks = lake.ask("slow-ranks");
+    let ranks = ask("slow-ranks");
     assert_eq!(ranks[0]["rank"], planted["slow_rank"]["rank"]);
     assert!(
         close(
@@ -60,7 +66,7 @@ fn saved_queries_find_what_is_planted() {
         ranks[0]
     );
 
-    let utilisation = lake.ask("utilisation");
+    let utilisation = ask("utilisation");
     for expected in planted["utilisation"].as_array().unwrap() {
         let of = |stage: &str| {
             let mut rows = utilisation.iter();
@@ -78,12 +84,12 @@ fn saved_queries_find_what_is_planted() {
     }
 
     // Every saved query has rows; nothing changed since the default date of `changes-since`, which is before the first run.
-    let names = ok(["queries"]);
-    assert!(names.lines().count() >= 15, "{names}");
-    let names = names.lines().filter_map(|line| line.split_whitespace().next());
-    for name in names.filter(|name| *name != "changes-since") {
-        assert!(!lake.ask(name).is_empty(), "{name} has no rows");
+    assert!(Query::all().count() >= 15);
+    for query in Query::all().filter(|query| query.name != "changes-since") {
+        assert!(!ask(query.name).is_empty(), "{} has no rows", query.name);
     }
+    let names = ok(["queries"]);
+    assert_eq!(names.lines().count(), Query::all().count(), "{names}");
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Support for tests: runs the binary, makes lakes, compares answers.
 
+use roofgap_lake::query::engine::Engine;
+use roofgap_lake::query::saved::{Query, fill};
+use roofgap_lake::store::Store;
 use roofgap_lake::tables::TABLES;
 use roofgap_lake::tables::record::Table;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -78,6 +82,11 @@ impl TestLake {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Opens the lake in this process, for many queries.
+    pub(crate) fn engine(&self) -> Engine {
+        Engine::open(&Store::open(self.path()).unwrap(), None).unwrap()
+    }
+
     /// Returns the number of rows of a table.
     pub(crate) fn count(&self, table: &str) -> u64 {
         let rows = self.ask(&format!("select count(*) as n from {table}"));
@@ -112,6 +121,13 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<(String, Vec<u8>)>) {
             found.push((name, std::fs::read(&path).unwrap()));
         }
     }
+}
+
+/// Answers a saved query in this process.
+pub(crate) fn answer(engine: &Engine, query: Query) -> Value {
+    let sql = fill(query.text, &BTreeMap::new()).unwrap();
+    let answer = engine.query(&sql).unwrap();
+    serde_json::from_slice(&answer.json().unwrap()).unwrap()
 }
 
 /// Copies a file into a lake.

@@ -7,6 +7,7 @@ mod config;
 mod demo;
 mod doctor;
 mod explain;
+mod lake;
 mod load;
 #[cfg(feature = "mcp")]
 mod mcp;
@@ -61,6 +62,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         Command::Mcp(args) => mcp::run(args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args, printer),
+        Command::Lake { args } => lake::run(&args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Explain { finding, format } => explain::run(finding.as_deref(), format, printer),
         Command::Man { command, dir } => meta::man(&command, dir.as_deref(), printer),

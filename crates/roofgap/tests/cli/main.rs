@@ -9,6 +9,7 @@ mod broken;
 mod examples;
 mod hostile;
 mod inputs;
+mod lake;
 mod meta;
 mod native_ranks;
 mod open;

@@ -1,0 +1,65 @@
+//! `roofgap lake`: hands over to `roofgap-lake`, a program of its own because its query engine is larger than roofgap.
+
+use crate::failure::Failure;
+use crate::printer::Printer;
+use roofgap_session::exit::Exit;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PROGRAM: &str = "roofgap-lake";
+
+/// Help without the program.
+const HELP: &str = "\
+Collect many runs as Parquet tables and ask questions about them.
+
+Usage: roofgap lake <COMMAND>
+
+Commands:
+  add      Add run directories and captures to a lake
+  query    Answer a saved query or SQL
+  queries  List the saved queries
+  trend    Show a metric of a stage over commits
+  regress  Find commits at which a stage became slower
+  report   Write a page about the fleet
+  compact  Merge small files
+  check    Check every file
+
+roofgap-lake does the work, and it is neither beside this program nor on PATH.
+`cargo install --path lake` builds it from the sources of roofgap; the release archive has it beside roofgap.
+";
+
+pub(super) fn run(args: &[OsString], printer: &Printer) -> Result<Exit, Failure> {
+    let Some(path) = find() else {
+        let asks_for_help = args
+            .first()
+            .is_none_or(|arg| ["--help", "-h", "help"].iter().any(|help| arg == help));
+        if asks_for_help {
+            printer.text(HELP)?;
+            return Ok(Exit::Done);
+        }
+        return Err(Failure::NoLake);
+    };
+    // It replaces this process, so that streams, signals and the exit status are its own. It returns only on failure.
+    let source = Command::new(&path).args(args).exec();
+    Err(Failure::Lake { path, source })
+}
+
+/// Finds the program beside this one, then on PATH.
+fn find() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok();
+    let beside = beside.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = beside.into_iter().chain(std::env::split_paths(&path));
+    folders
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(PROGRAM))
+        .find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
+}
