@@ -189,7 +189,11 @@ mod tests {
         let mut at = 0;
         let spans: Vec<(Ns, Ns)> = (0..40_000)
             .map(|row| {
-                at += if (row / SAMPLE).is_multiple_of(SAMPLE_OF) { 2 } else { 5_000 };
+                at += if (row / SAMPLE).is_multiple_of(SAMPLE_OF) {
+                    2
+                } else {
+                    5_000
+                };
                 (at, at + 1)
             })
             .collect();
