@@ -106,22 +106,27 @@ impl Layout {
             name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
         };
         let mut found = Vec::new();
-        for folder in std::iter::once(self.root.clone()).chain(self.nodes()) {
+        for folder in std::iter::once(self.root.clone()).chain(self.node_runs()) {
             found.extend(entries(&Layout::of(&folder).native()).filter(is_capture));
         }
         found.sort();
         found
     }
 
-    /// Lists the runs of the nodes of a job by name; none in any other run.
+    /// Lists all that lies among the nodes of a job by name, also what is no run; nothing in any other run.
     pub fn nodes(&self) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = entries(&nodes_in(&self.root)).collect();
+        found.sort();
+        found
+    }
+
+    /// Lists the runs of the nodes of a job by name; none in any other run.
+    pub fn node_runs(&self) -> Vec<PathBuf> {
         let is_run = |path: &PathBuf| {
             let name = path.file_name().map(std::ffi::OsStr::to_string_lossy);
             name.and_then(|name| RunId::parse(&name)).is_some()
         };
-        let mut found: Vec<PathBuf> = entries(&nodes_in(&self.root)).filter(is_run).collect();
-        found.sort();
-        found
+        self.nodes().into_iter().filter(is_run).collect()
     }
 
     /// Returns the path of the raw page of one stage.
@@ -208,7 +213,10 @@ mod tests {
             std::fs::create_dir_all(nodes.join(name)).unwrap();
         }
         let runs = ["20260101-000000", "20260101-000000-2"].map(|name| nodes.join(name));
-        assert_eq!(Layout::of(folder.path()).nodes(), runs);
+        let job = Layout::of(folder.path());
+        assert_eq!(job.node_runs(), runs);
+        // What is no run can hold private data all the same.
+        assert_eq!(job.nodes().len(), 4);
         assert_eq!(job_of_node(&runs[0]), Some(folder.path()));
         assert_eq!(job_of_node(folder.path()), None);
     }

@@ -125,8 +125,8 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, TrialError> {
 /// Counts the sessions of a job, given its folder or that of one of its nodes; 0 for any other run.
 fn sessions_of_job(run: &Path) -> usize {
     let full = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_owned());
-    let above = job_of_node(&full).map_or(0, |job| Layout::of(job).nodes().len());
-    above.max(Layout::of(&full).nodes().len())
+    let above = job_of_node(&full).map_or(0, |job| Layout::of(job).node_runs().len());
+    above.max(Layout::of(&full).node_runs().len())
 }
 
 /// Sums the wall times of phases; `None` where none ran.
