@@ -1,8 +1,11 @@
 //! Whole-file operations: bounded reads, atomic writes and SHA-256.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
+use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
@@ -43,28 +46,44 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_atomic_with(path, |file| file.write_all(bytes))
 }
 
-/// Writes `path` atomically with a callback: to a temporary file `.NAME.PID-COUNT.tmp` beside it, then a rename.
+/// Writes `path` atomically with a callback: to a temporary file `.NAME.PID-SALT-COUNT.tmp` beside it, then a rename.
 pub fn write_atomic_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
+    write_through(&temporary_beside(path)?, path, fill)
+}
+
+/// Returns the path of a temporary file beside `path` that no other process uses.
+fn temporary_beside(path: &Path) -> io::Result<PathBuf> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
+    // Containers that share a folder have the same process ids.
+    static SALT: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::other("the path has no file name"))?;
-    let temporary = path.with_file_name(format!(
-        ".{}.{}-{}.tmp",
+    Ok(path.with_file_name(format!(
+        ".{}.{}-{:016x}-{}.tmp",
         name.to_string_lossy(),
         std::process::id(),
+        *SALT,
         COUNT.fetch_add(1, Ordering::Relaxed)
-    ));
-    let written = File::create_new(&temporary).and_then(|mut file| {
-        let value = fill(&mut file)?;
+    )))
+}
+
+/// Fills a new file `temporary` and renames it to `path`. A file that was there before is left alone.
+fn write_through<T>(
+    temporary: &Path,
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut file = File::create_new(temporary)?;
+    let written = fill(&mut file).and_then(|value| {
         // Without a sync, a power cut can leave the new name on an empty file.
         file.sync_all()?;
-        fs::rename(&temporary, path)?;
+        fs::rename(temporary, path)?;
         Ok(value)
     });
     if written.is_err() {
         // The first error matters; a temporary file that cannot be removed adds nothing.
-        let _ = fs::remove_file(&temporary);
+        let _ = fs::remove_file(temporary);
     }
     written
 }
@@ -124,6 +143,24 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn processes_of_the_same_id_do_not_share_a_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        let temporary = temporary_beside(&path).unwrap();
+        let name = temporary.file_name().unwrap().to_str().unwrap();
+        let own = name
+            .strip_prefix(&format!(".a.json.{}-", std::process::id()))
+            .and_then(|rest| rest.strip_suffix(".tmp"));
+        let (salt, _) = own.unwrap().split_once('-').expect("a salt and a count");
+        assert_eq!(salt.len(), 16, "{name}");
+        // The file of another process stays.
+        fs::write(&temporary, "of another").unwrap();
+        let refused = write_through(&temporary, &path, |file| file.write_all(b"own"));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&temporary).unwrap(), b"of another");
     }
 
     #[test]

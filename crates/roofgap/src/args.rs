@@ -473,7 +473,7 @@ pub(crate) struct Try {
     /// Run: an id, a unique prefix of one, a folder, or `latest`; with --history, the folder that contains the runs
     #[arg(required_unless_present = "history")]
     pub(crate) run: Option<String>,
-    /// Findings of the run, such as launch-bound; by default the first that has a change to try
+    /// Findings of the run, such as launch-bound, or single changes, such as hf.cuda_graphs; by default the first finding with a change
     #[arg(value_name = "FINDING")]
     pub(crate) findings: Vec<String>,
     /// Try the changes of every finding

@@ -20,7 +20,9 @@ struct Sum {
     /// Mean of the ranks, ns.
     mean_ns: f64,
     waited_ns: Option<Ns>,
-    bound_ns: f64,
+    /// Time that balance saves, ns, by position of the rank. Groups of different ranks work at the same time, so that only the
+    /// savings of one rank add up.
+    bounds: BTreeMap<usize, f64>,
     /// Times of expert kernels and number of sections in which they were the slowest, by position of the rank.
     ranks: BTreeMap<usize, (Ns, u64)>,
 }
@@ -88,11 +90,14 @@ fn add(
             skew if skew > clock_error => skew.min(own(column).exposed_ns),
             _ => 0,
         };
-        let waits = columns.map(waited);
+        let waits = columns.clone().map(waited);
         *sum.waited_ns.get_or_insert(0) += waits.clone().sum::<Ns>();
         // Balance saves what the slowest takes above the mean, and no more than another rank was seen to wait.
         let longest = waits.max().unwrap_or(0);
-        sum.bound_ns += (experts(slowest) as f64 - mean).min(longest as f64);
+        let saved = (experts(slowest) as f64 - mean).min(longest as f64);
+        for column in columns {
+            *sum.bounds.entry(set.ranks[column]).or_default() += saved;
+        }
     }
 }
 
@@ -108,6 +113,7 @@ impl Sum {
             })
             .collect();
         ranks.sort_by_key(|row| row.rank);
+        let bound_ns = self.bounds.into_values().fold(0.0, f64::max);
         let most = ranks.iter().max_by_key(|row| (row.slowest_count, row.experts_ns));
         ExpertBalance {
             stage,
@@ -118,7 +124,7 @@ impl Sum {
             mean_ns: self.mean_ns.round() as Ns,
             imbalance: self.slowest_ns as f64 / self.mean_ns,
             waited_ns: self.waited_ns,
-            bound_ns: self.waited_ns.map(|_| self.bound_ns.round() as Ns),
+            bound_ns: self.waited_ns.map(|_| bound_ns.round() as Ns),
             ranks,
         }
     }

@@ -1,6 +1,7 @@
 //! Matching and clocks on records made by hand.
 
-use super::clocks::align;
+use super::clocks::{Clock, align};
+use super::experts::balance;
 use super::matching::match_collectives;
 use super::record::RankRecord;
 use super::{median, spans};
@@ -61,6 +62,36 @@ fn order_needs_the_same_collectives_on_every_rank() {
     assert!(why.contains("another order on rank 1"), "{why}");
     let why = unmatched(&[rank(0, &[all(0)]), rank(3, &[(2, "all_reduce", None, 0, 10)])]);
     assert!(why.contains("group g1 are on rank 0 alone"), "{why}");
+}
+
+/// Two groups of two ranks work at the same time: in each, the second rank computes 40 ns longer, and the first waits for it.
+#[test]
+fn groups_of_other_ranks_do_not_add_to_the_bound_of_experts() {
+    let records: Vec<RankRecord> = (0..4)
+        .map(|number| {
+            let late = i64::from(number % 2) * 40;
+            let group = 1 + number / 2;
+            let rows = [0, 1_000].map(|at| (group, "all_to_all", None, at + 100 + late, at + 200));
+            let mut record = rank(number, &rows);
+            for row in &mut record.collectives {
+                row.experts_ns = 60 + late;
+            }
+            record.has_experts = true;
+            record
+        })
+        .collect();
+    let matched = match_collectives(&records);
+    assert_eq!(matched.sets.len(), 2, "{matched:?}");
+    let clock = Clock {
+        offset_ns: 0,
+        error_ns: 0,
+        reference: 0,
+    };
+    let clocks = [Some(clock); 4];
+    let (rows, why) = balance(&records, &matched.sets, &clocks);
+    assert_eq!((rows.len(), rows[0].sections, why), (1, 4, None));
+    // The slowest is 20 ns above the mean, in two sections of each rank.
+    assert_eq!(rows[0].bound_ns, Some(40), "{rows:?}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub struct Trial {
     pub state: TrialState,
     /// Reason for a state other than `done`, or for work that was left out.
     pub reason: Option<String>,
-    /// Last lines of the log, where the unchanged workload failed.
+    /// Last lines of the log, where the workload to compare with failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_tail: Option<String>,
     /// Time budget, ns.
@@ -79,7 +79,7 @@ pub enum TrialState {
     Done,
     /// Interrupted by the user; the rows are what was measured until then.
     Interrupted,
-    /// The unchanged workload failed.
+    /// The workload that changes are compared with failed.
     Failed,
 }
 
@@ -92,7 +92,7 @@ pub struct BaseRuns {
     pub token_hash: Option<String>,
     /// True where two runs or more have the same output, false where outputs differ; `None` where it is not known.
     pub deterministic: Option<bool>,
-    /// Peak memory of the device, bytes.
+    /// Peak memory: of tensors on the device, or of the process where the device is the CPU, bytes.
     pub device_memory_bytes: Option<u64>,
     /// Mean times.
     pub times: Vec<MeanTime>,
@@ -170,7 +170,7 @@ pub struct TrialRow {
     pub times: Vec<TimeChange>,
     /// Output of the changed workload.
     pub output: OutputCheck,
-    /// Peak memory of the device, bytes.
+    /// Peak memory: of tensors on the device, or of the process where the device is the CPU, bytes.
     pub device_memory_bytes: Option<u64>,
     /// Command that runs the workload with all knobs of this row.
     pub command: String,
@@ -180,6 +180,12 @@ impl TrialRow {
     /// Returns the compared time that decides.
     pub fn deciding(&self) -> Option<&TimeChange> {
         self.times.first()
+    }
+
+    /// Returns true for a finished comparison with the unchanged workload.
+    pub fn is_comparison(&self) -> bool {
+        use TrialVerdict::{Failed, Refused, Unfinished};
+        self.on_top_of.is_empty() && !matches!(self.verdict, Unfinished | Refused | Failed)
     }
 }
 

@@ -193,7 +193,8 @@ class Calls:
         if os.path.exists(path) and os.path.getmtime(path) >= _STARTED - 1:
             with open(path, encoding="utf-8") as file:
                 account = json.load(file)
-        if account.get("repeats", []) != self._repeats:
+        # A second engine of the program starts another account.
+        if account.get("repeats", []) != self._repeats and account.get("repeats") != []:
             return
         for sequence in sequences:
             text = ",".join(str(int(token)) for token in sequence)

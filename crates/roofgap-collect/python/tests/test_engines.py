@@ -86,6 +86,12 @@ class EnginesTest(ProgramCase):
         self.assertEqual(self.account["token_hash"], probe.token_hash([[1, 2], [5, 6], [7, 8], [9, 10]]))
         self.assertEqual(self.account["engine"]["name"], "vLLM")
 
+    def test_calls_before_a_second_engine_stay(self):
+        again = "import json, os\njson.dump({'schema': 'roofgap.workload/1', 'repeats': []}, open(os.environ['ROOFGAP_WORKLOAD_JSON'], 'w'))\n"
+        self.run_program("from vllm.entrypoints.llm import LLM\nllm = LLM()\nllm.generate([1])\n" + again + "llm.generate([5])\n")
+        self.assertEqual([repeat["warmup"] for repeat in self.account["repeats"]], [True, False])
+        self.assertEqual(self.account["token_hash"], probe.token_hash([[1, 2], [5, 6]]))
+
     def test_a_program_that_writes_its_own_account_keeps_it(self):
         own = (
             "import json, os\n"

@@ -22,7 +22,7 @@ const WORDS: [&str; 11] = [
 /// Returns the line for a manager: what the kept changes gave together. `None` before anything was measured.
 pub(crate) fn headline(trials: &Trials) -> Option<String> {
     let trial = trials.latest()?;
-    let measured = trial.rows.iter().filter(|row| row.knob.is_some()).count();
+    let measured = trial.rows.iter().filter(|row| is_tried(row)).count();
     if measured == 0 {
         return None;
     }
@@ -41,6 +41,11 @@ pub(crate) fn headline(trials: &Trials) -> Option<String> {
             winner.knobs.len()
         ),
     })
+}
+
+/// Returns true for the row of a change by itself that ran.
+fn is_tried(row: &TrialRow) -> bool {
+    row.knob.is_some() && row.on_top_of.is_empty() && (row.runs > 0 || row.verdict == TrialVerdict::Failed)
 }
 
 /// Formats a number of changes with a word.
@@ -231,13 +236,23 @@ fn state(trial: &Trial) -> Option<String> {
         TrialState::Interrupted => Some(with_reason(
             "The trial was interrupted; the rows are what was measured until then",
         )),
-        TrialState::Failed => Some(with_reason("The unchanged workload failed")),
+        TrialState::Failed => Some(with_reason("The workload to compare with failed")),
     }
 }
 
 /// States the number of runs and the time of a trial.
 pub(crate) fn cost(trial: &Trial) -> String {
-    let runs = trial.base.runs + trial.rows.iter().map(|row| row.runs).sum::<u64>();
+    // The runs that a change on top of others is compared with are not those of the unchanged workload.
+    let reference = |row: &TrialRow| match row.deciding() {
+        Some(time) if !row.on_top_of.is_empty() => time.before_ns.len() as u64,
+        _ => 0,
+    };
+    let runs = trial
+        .rows
+        .iter()
+        .map(|row| row.runs + reference(row))
+        .sum::<u64>()
+        + trial.base.runs;
     format!(
         "{} in {}.",
         capitalized(&plural(runs, "run")),
@@ -339,8 +354,51 @@ mod tests {
             headline(&none).as_deref(),
             Some("Two changes tried: none is kept.")
         );
+        // A row without any run is not tried.
+        none.trials[0].rows[0].runs = 0;
+        assert_eq!(
+            headline(&none).as_deref(),
+            Some("One change tried: none is kept.")
+        );
         none.trials[0].rows.clear();
         assert_eq!(headline(&none), None);
+    }
+
+    #[test]
+    fn a_change_on_top_of_others_is_not_another_change() {
+        let mut trials = trials();
+        let trial = &mut trials.trials[0];
+        assert!(cost(trial).starts_with("16 runs"), "{}", cost(trial));
+        let mut on_top = row(
+            "hf.compile",
+            TrialVerdict::Kept,
+            vec![time(MeasuredTime::Run, 1.5)],
+        );
+        on_top.on_top_of = vec!["hf.cuda_graphs".to_owned()];
+        trial.rows.push(on_top);
+        // Five of its own, and two of what it is on top of.
+        assert!(cost(trial).starts_with("23 runs"), "{}", cost(trial));
+        if let Some(winner) = &mut trial.winner {
+            winner.knobs.push("hf.compile".to_owned());
+            winner.row = None;
+        }
+        assert_eq!(
+            headline(&trials).as_deref(),
+            Some("2 of 2 tried changes kept; together they were not measured.")
+        );
+    }
+
+    #[test]
+    fn a_reference_that_failed_need_not_be_the_unchanged_workload() {
+        let mut trials = trials();
+        let trial = &mut trials.trials[0];
+        trial.state = TrialState::Failed;
+        trial.reason = Some("hf.cuda_graphs failed: status 1".to_owned());
+        let lines = sentences(trial).join("\n");
+        assert!(
+            lines.contains("The workload to compare with failed: hf.cuda_graphs failed"),
+            "{lines}"
+        );
     }
 
     #[test]

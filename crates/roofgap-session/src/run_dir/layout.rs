@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use roofgap_collect::rundir::RunId;
+
 /// The files of a run directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -104,18 +106,27 @@ impl Layout {
             name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
         };
         let mut found = Vec::new();
-        for folder in std::iter::once(self.root.clone()).chain(self.nodes()) {
+        for folder in std::iter::once(self.root.clone()).chain(self.node_runs()) {
             found.extend(entries(&Layout::of(&folder).native()).filter(is_capture));
         }
         found.sort();
         found
     }
 
-    /// Lists the runs of the nodes of a job by name; none in any other run.
+    /// Lists all that lies among the nodes of a job by name, also what is no run; nothing in any other run.
     pub fn nodes(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = entries(&nodes_in(&self.root)).collect();
         found.sort();
         found
+    }
+
+    /// Lists the runs of the nodes of a job by name; none in any other run.
+    pub fn node_runs(&self) -> Vec<PathBuf> {
+        let is_run = |path: &PathBuf| {
+            let name = path.file_name().map(std::ffi::OsStr::to_string_lossy);
+            name.and_then(|name| RunId::parse(&name)).is_some()
+        };
+        self.nodes().into_iter().filter(is_run).collect()
     }
 
     /// Returns the path of the raw page of one stage.
@@ -132,6 +143,12 @@ impl Layout {
 /// Returns the folder of the runs of the nodes of a job.
 pub fn nodes_in(job: &Path) -> PathBuf {
     job.join("nodes")
+}
+
+/// Returns the folder of the job that has a run among its nodes; `None` for any other run.
+pub fn job_of_node(run: &Path) -> Option<&Path> {
+    let nodes = run.parent()?;
+    nodes.parent().filter(|job| nodes_in(job) == nodes)
 }
 
 /// Iterates over the files and folders in a folder; none where it is missing.
@@ -186,6 +203,22 @@ mod tests {
         assert_eq!(stored(path.clone()), Some(packed));
         std::fs::write(&path, "x").unwrap();
         assert_eq!(stored(path.clone()), Some(path));
+    }
+
+    #[test]
+    fn only_runs_are_nodes_of_a_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let nodes = nodes_in(folder.path());
+        for name in ["20260101-000000-2", "20260101-000000", ".nfs01", "copy"] {
+            std::fs::create_dir_all(nodes.join(name)).unwrap();
+        }
+        let runs = ["20260101-000000", "20260101-000000-2"].map(|name| nodes.join(name));
+        let job = Layout::of(folder.path());
+        assert_eq!(job.node_runs(), runs);
+        // What is no run can hold private data all the same.
+        assert_eq!(job.nodes().len(), 4);
+        assert_eq!(job_of_node(&runs[0]), Some(folder.path()));
+        assert_eq!(job_of_node(folder.path()), None);
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn recorded_twice(rank: u32, recorded: &[Recorded]) -> Option<String> {
     Some(format!("rank {rank} was recorded on {}", hosts.join(" and on ")))
 }
 
-/// Copies everything but captures, reports that depend on them, and hidden files.
+/// Copies everything but captures, reports that depend on them, trials, which the merged run has of its own, and hidden files.
 fn copy_base(base: &RunRef, out: &Path) -> Result<(), RunsError> {
     for file in files(&base.path)? {
         let name = file.name();
@@ -214,7 +214,7 @@ fn copy_base(base: &RunRef, out: &Path) -> Result<(), RunsError> {
             .components()
             .any(|part| part.as_os_str().to_string_lossy().starts_with('.'));
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        if hidden || plain.ends_with(".rgcap") || name == "session.json" {
+        if hidden || plain.ends_with(".rgcap") || ["session.json", "try.json"].contains(&name.as_ref()) {
             continue;
         }
         copy(&base.path.join(&file.path), &out.join(&file.path))?;

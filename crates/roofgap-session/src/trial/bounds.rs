@@ -1,6 +1,6 @@
 //! The gain that findings predict for a change.
 
-use roofgap_analyze::MeasuredTime;
+use roofgap_analyze::{Knob, MeasuredTime, OutputEffect};
 
 use super::plan::{Candidate, StageShare};
 use super::sample::DECODE;
@@ -17,7 +17,9 @@ pub(super) fn bound_ratio(
     before: &[(MeasuredTime, f64)],
     closed_loop: bool,
 ) -> Option<f64> {
-    if changes.iter().any(|change| change.knob.adds_work()) {
+    // The findings bound the work that was recorded.
+    let is_other_work = |knob: &Knob| knob.adds_work() || knob.output == OutputEffect::Changes;
+    if changes.iter().any(|change| is_other_work(&change.knob)) {
         return None;
     }
     let share = match of {
@@ -75,7 +77,7 @@ fn stage_share(stage: &str, changes: &[&Candidate]) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::trial::plan::TriedFinding;
-    use roofgap_analyze::{Knob, KnobChange, OutputEffect};
+    use roofgap_analyze::KnobChange;
 
     fn candidate(findings: &[(&str, &str, f64)]) -> Candidate {
         let finding = |(id, stage, bound_pct): &(&str, &str, f64)| TriedFinding {
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn more_work_has_no_bound() {
+    fn other_work_has_no_bound() {
         let mut change = candidate(&[("small-kernels", "decode", 50.0)]);
         let of = |change: &Candidate| bound_ratio(&stage("decode"), &[change], &[], &[], false);
         assert_eq!(of(&change), Some(2.0));
@@ -144,6 +146,11 @@ mod tests {
             value: "4".to_owned(),
         }];
         assert_eq!(of(&change), None);
+        let mut format = candidate(&[("memory-at-roof", "decode", 50.0)]);
+        format.knob.output = OutputEffect::Rounding;
+        assert_eq!(of(&format), Some(2.0));
+        format.knob.output = OutputEffect::Changes;
+        assert_eq!(of(&format), None);
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub enum TrialError {
     /// The run recorded a program that it did not start.
     #[error("the run does not say how its program was started, so it cannot be run again")]
     NoProgram,
+    /// The run has several sessions.
+    #[error("the program of the run needs several sessions, one on each node, and `try` starts one")]
+    SeveralNodes,
     /// The run is still recorded.
     #[error("{} is in progress; try its findings when it has ended", .0.display())]
     InProgress(PathBuf),

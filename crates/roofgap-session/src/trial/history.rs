@@ -77,7 +77,7 @@ fn collect(all: &[Trials]) -> History {
     let mut without_bound = 0;
     for trials in all {
         for trial in &trials.trials {
-            for row in &trial.rows {
+            for row in trial.rows.iter().filter(|row| row.is_comparison()) {
                 let is_stage = |of: &MeasuredTime| matches!(of, MeasuredTime::Stage(_));
                 let by_stage = row.times.iter().any(|change| is_stage(&change.of));
                 let before = rows.len();
@@ -180,6 +180,32 @@ mod tests {
         assert_eq!(history.without_bound, 1);
         assert!((history.within_pct.unwrap() - 66.666).abs() < 0.01);
         assert_eq!(collect(&[]).within_pct, None);
+    }
+
+    #[test]
+    fn only_finished_measurements_against_the_unchanged_workload_count() {
+        let kept = || row(vec![change(MeasuredTime::Run, Some(3.0), Some(true))]);
+        let with = |verdict| TrialRow { verdict, ..kept() };
+        let on_top = TrialRow {
+            on_top_of: vec!["other".to_owned()],
+            ..row(vec![change(MeasuredTime::Run, None, None)])
+        };
+        let trials = Trials {
+            trials: vec![Trial {
+                rows: vec![
+                    kept(),
+                    with(TrialVerdict::Slower),
+                    with(TrialVerdict::Unfinished),
+                    with(TrialVerdict::Refused),
+                    with(TrialVerdict::Failed),
+                    on_top,
+                ],
+                ..Trial::default()
+            }],
+            ..Trials::default()
+        };
+        let history = collect(&[trials]);
+        assert_eq!((history.rows.len(), history.without_bound), (2, 0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The changes to try, and what trying them costs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use roofgap_analyze::{Analysis, Finding, Knob, KnobChange, OutputEffect};
 use roofgap_collect::rundir::{RunState, run_state};
@@ -12,7 +12,8 @@ use crate::config::settings::WorkloadKind;
 use crate::load::Overrides;
 use crate::load::run::Run;
 use crate::run::phases::preflight;
-use crate::run_dir::{PhaseName, SessionRecord};
+use crate::run_dir::layout::job_of_node;
+use crate::run_dir::{Layout, PhaseName, SessionRecord};
 
 /// Schema of the plan.
 pub const SCHEMA: &str = "roofgap.try-plan/1";
@@ -84,6 +85,9 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, TrialError> {
     if run_state(path) == RunState::UnderWay {
         return Err(TrialError::InProgress(path.clone()));
     }
+    if sessions_of_job(path) > 1 {
+        return Err(TrialError::SeveralNodes);
+    }
     let run = Run::open(path)?;
     let workload = &run.config.workload;
     let started = !matches!(workload.kind, WorkloadKind::Command | WorkloadKind::Server);
@@ -118,13 +122,21 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, TrialError> {
     })
 }
 
+/// Counts the sessions of a job, given its folder or that of one of its nodes; 0 for any other run.
+fn sessions_of_job(run: &Path) -> usize {
+    let full = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_owned());
+    let above = job_of_node(&full).map_or(0, |job| Layout::of(job).node_runs().len());
+    above.max(Layout::of(&full).node_runs().len())
+}
+
 /// Sums the wall times of phases; `None` where none ran.
 fn wall_ns(record: &SessionRecord, phases: &[PhaseName]) -> Option<u64> {
     let wall = |name: &PhaseName| record.phase(*name)?.wall_ns;
     phases.iter().filter_map(wall).reduce(u64::saturating_add)
 }
 
-/// Collects the changes of the chosen findings. A change of several findings is tried once.
+/// Collects the chosen changes: those of the findings that are named, and those named themselves. A change of several findings is
+/// tried once.
 fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>, TrialError> {
     let with_knobs = || {
         let mut ids: Vec<String> = Vec::new();
@@ -139,7 +151,11 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
         }
         ids
     };
-    for wanted in &props.findings {
+    let is_knob = |wanted: &String| {
+        let mut knobs = analysis.findings.iter().flat_map(|finding| &finding.knobs);
+        knobs.any(|knob| knob.id == *wanted)
+    };
+    for wanted in props.findings.iter().filter(|wanted| !is_knob(wanted)) {
         let mut named = analysis.findings.iter().filter(|finding| finding.id == *wanted);
         let Some(first) = named.next() else {
             return Err(TrialError::NoFinding {
@@ -162,12 +178,10 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
         props.findings.clone()
     };
     let mut candidates: Vec<Candidate> = Vec::new();
-    for finding in analysis
-        .findings
-        .iter()
-        .filter(|finding| chosen.contains(&finding.id))
-    {
-        for knob in &finding.knobs {
+    for finding in &analysis.findings {
+        let of_finding = chosen.contains(&finding.id);
+        let is_chosen = |knob: &&Knob| of_finding || chosen.contains(&knob.id);
+        for knob in finding.knobs.iter().filter(is_chosen) {
             if !candidates.iter().any(|known| known.knob.changes == knob.changes) {
                 candidates.push(Candidate {
                     knob: knob.clone(),

@@ -16,7 +16,7 @@ pub struct TrialProps {
     pub run: RunRef,
     /// Session of the unchanged workload: the configuration of the run, and this program.
     pub session: ProfileProps,
-    /// Ids of the findings; empty for the first that has a change to try.
+    /// Ids of findings, or of single changes; empty for the first finding that has a change to try.
     pub findings: Vec<String>,
     /// Try every finding.
     pub all: bool,

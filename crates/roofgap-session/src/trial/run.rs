@@ -1,5 +1,6 @@
 //! The whole trial: each change alone, then the best together, then the winner under the profilers.
 
+use std::path::Path;
 use std::time::Duration;
 
 use roofgap_analyze::numbers::{decimal, time};
@@ -16,11 +17,12 @@ use super::judge::hindrance;
 use super::plan::TrialPlan;
 use super::props::{TrialEvent, TrialOutcome, TrialProps};
 use super::round::{Contender, measure};
-use super::variant::{Variant, conflict, quoted};
+use super::variant::{NO_JOB, Variant, conflict, quoted};
 use crate::config::{ConfigProps, Span, compose};
 use crate::exit::Exit;
 use crate::run::{ProfileProps, profile, write_reports};
 use crate::run_dir::Layout;
+use crate::run_dir::layout::job_of_node;
 
 /// Runs a trial and writes its result to `try.json` of the run.
 ///
@@ -76,7 +78,7 @@ fn steps(context: &mut TrialContext<'_>) -> Result<(), Stop> {
     for knob in others {
         on_top(context, &mut kept, &knob)?;
     }
-    together(context, &kept)?;
+    together(context, &mut kept)?;
     watch(context, &kept)
 }
 
@@ -126,11 +128,7 @@ fn alone(context: &mut TrialContext<'_>, kept: &mut Variant) -> Result<Vec<Knob>
 
 /// Measures a change on top of those kept so far, and keeps it if it helps.
 fn on_top(context: &mut TrialContext<'_>, kept: &mut Variant, knob: &Knob) -> Result<(), Stop> {
-    let alone = context
-        .trial
-        .rows
-        .iter()
-        .position(|row| row.on_top_of.is_empty() && row.knob.as_ref() == Some(knob));
+    let alone = alone_row(context, knob);
     let reason = if let Some(same) = kept.knobs.iter().find(|other| conflict(other, knob)) {
         Some(format!(
             "it changes the same setting as {}, which is kept",
@@ -165,8 +163,9 @@ fn on_top(context: &mut TrialContext<'_>, kept: &mut Variant, knob: &Knob) -> Re
     end
 }
 
-/// Measures all kept changes together against the unchanged workload.
-fn together(context: &mut TrialContext<'_>, kept: &Variant) -> Result<(), Stop> {
+/// Measures all kept changes together against the unchanged workload. Where that shows no gain that may be kept, the best change
+/// alone stays.
+fn together(context: &mut TrialContext<'_>, kept: &mut Variant) -> Result<(), Stop> {
     if kept.knobs.len() < 2 {
         return Ok(());
     }
@@ -188,18 +187,49 @@ fn together(context: &mut TrialContext<'_>, kept: &Variant) -> Result<(), Stop> 
         .iter()
         .fold(OutputEffect::None, |most, knob| larger(most, knob.output));
     let row = push_row(context, None, &Variant::default(), kept, findings);
-    let mut contenders = [Contender::new(kept.clone(), effect, row)];
-    let end = measure(context, &Variant::default(), &mut contenders);
-    if verdict_of(context, row) == Some(TrialVerdict::Faster) {
-        if let Some(row) = context.trial.rows.get_mut(row) {
-            row.verdict = TrialVerdict::Kept;
+    let mut contender = Contender::new(kept.clone(), effect, row);
+    let end = measure(context, &Variant::default(), std::slice::from_mut(&mut contender));
+    match verdict_of(context, row) {
+        Some(TrialVerdict::Faster) if may_keep(context, &contender) => {
+            if let Some(row) = context.trial.rows.get_mut(row) {
+                row.verdict = TrialVerdict::Kept;
+            }
+            if let Some(winner) = &mut context.trial.winner {
+                winner.row = Some(row);
+            }
         }
-        if let Some(winner) = &mut context.trial.winner {
-            winner.row = Some(row);
-        }
+        Some(TrialVerdict::Unfinished) | None => {}
+        Some(verdict) => keep_best_alone(context, kept, verdict),
     }
     context.save()?;
     end
+}
+
+/// Keeps the first of several changes, which was measured against the unchanged workload, and drops those on top of it.
+fn keep_best_alone(context: &mut TrialContext<'_>, kept: &mut Variant, verdict: TrialVerdict) {
+    let label = kept.label();
+    let mut knobs = std::mem::take(&mut kept.knobs).into_iter();
+    let Some(best) = knobs.next() else {
+        return;
+    };
+    let dropped: Vec<Knob> = knobs.collect();
+    for row in &mut context.trial.rows {
+        if row.knob.as_ref().is_some_and(|knob| dropped.contains(knob)) {
+            if row.verdict == TrialVerdict::Kept {
+                row.verdict = TrialVerdict::Faster;
+            }
+            row.reason = Some(format!("{label}, measured together: {}", verdict.word()));
+        }
+    }
+    if let Some(row) = alone_row(context, &best) {
+        keep(context, kept, &best, row);
+    }
+}
+
+/// Returns the row of a change that was measured alone.
+fn alone_row(context: &TrialContext<'_>, knob: &Knob) -> Option<usize> {
+    let is_alone = |row: &TrialRow| row.on_top_of.is_empty() && row.knob.as_ref() == Some(knob);
+    context.trial.rows.iter().position(is_alone)
 }
 
 /// Profiles the winner as the run was profiled.
@@ -222,9 +252,12 @@ fn watch(context: &mut TrialContext<'_>, kept: &Variant) -> Result<(), Stop> {
         ))
     } else {
         let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.clone());
-        let folder = folder.parent().unwrap_or(&folder).to_string_lossy().into_owned();
+        let folder = runs_around(&folder).to_string_lossy().into_owned();
         let mut overrides = kept.overrides(context.config());
-        overrides.push(format!("artifacts.stage2_dir={}", quoted(&folder)));
+        overrides.extend([
+            NO_JOB.to_owned(),
+            format!("artifacts.stage2_dir={}", quoted(&folder)),
+        ]);
         let composed = compose(&ConfigProps {
             config: Some(Layout::of(run).config()),
             overrides,
@@ -263,6 +296,12 @@ fn watch(context: &mut TrialContext<'_>, kept: &Variant) -> Result<(), Stop> {
         return Err(Stop::Cancelled);
     }
     Ok(())
+}
+
+/// Returns the folder for a new run beside a run: not among the nodes of a job.
+fn runs_around(run: &Path) -> &Path {
+    let outermost = job_of_node(run).unwrap_or(run);
+    outermost.parent().unwrap_or(outermost)
 }
 
 /// Adds the row of a change on top of others.
@@ -400,7 +439,7 @@ fn conclude(context: &mut TrialContext<'_>, end: Result<(), Stop>) -> Result<Exi
 /// Lists the gains above their predicted bounds, each with the command that packs the run for a report.
 fn above_bounds(trial: &Trial, props: &TrialProps) -> Vec<String> {
     let mut notes = Vec::new();
-    for row in &trial.rows {
+    for row in trial.rows.iter().filter(|row| row.is_comparison()) {
         for change in &row.times {
             let (Some(false), Some(bound), Some((low, high))) =
                 (change.within_bound, change.bound_ratio, change.interval)

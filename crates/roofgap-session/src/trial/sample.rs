@@ -7,7 +7,7 @@ use roofgap_analyze::MeasuredTime;
 use roofgap_collect::child::Cancel;
 use roofgap_trace::account::{self, Account, RequestStats};
 
-use super::variant::quoted;
+use super::variant::{NO_JOB, quoted};
 use crate::config::{Config, ConfigProps, compose};
 use crate::exit::Exit;
 use crate::run::{Event, Outcome, ProfileProps, profile};
@@ -68,6 +68,7 @@ pub(super) fn attempt(
     overrides.extend([
         "runner=unwatched".to_owned(),
         "stage1.run_dir=null".to_owned(),
+        NO_JOB.to_owned(),
         format!("artifacts.stage2_dir={}", quoted(&scratch.to_string_lossy())),
         format!("run.timeout={:.3}s", limit.as_secs_f64().max(SHORTEST)),
     ]);
@@ -124,7 +125,11 @@ fn result(outcome: &Outcome, config: &Config) -> Attempt {
         return Attempt::Failed(Failure::new("the program did not run"));
     };
     let wall = Duration::from_nanos(wall_ns);
-    let account = account::read(&Layout::of(&outcome.run_dir).baseline_account()).ok();
+    let path = Layout::of(&outcome.run_dir).baseline_account();
+    let account = match path.exists().then(|| account::read(&path)).transpose() {
+        Ok(account) => account,
+        Err(error) => return Attempt::Failed(Failure::new(error.to_string())),
+    };
     match times(account.as_ref(), wall, config.load.rate.is_some()) {
         Ok(times) => Attempt::Measured(Sample {
             times,

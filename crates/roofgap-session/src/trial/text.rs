@@ -246,7 +246,7 @@ pub fn history(history: &History, screen: Screen) -> String {
     if let Some(share) = history.within_pct {
         let _ = writeln!(
             out,
-            "\n{} of {} gains are within their bounds ({} %)",
+            "\n{} of {} measurements are within their bounds ({} %)",
             count(history.within),
             count(history.rows.len() as u64),
             decimal(share, 0)

@@ -8,6 +8,9 @@ use roofgap_collect::command::{CommandLine, word_of_text};
 use crate::config::Config;
 use crate::config::settings::WorkloadKind;
 
+/// Override that makes a session one of its own. With the id of a job, it would become another node of it.
+pub(super) const NO_JOB: &str = "run.id=null";
+
 /// A workload with changes. Without any it is the workload of the run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Variant {
@@ -83,6 +86,7 @@ impl Variant {
         let line = CommandLine::new("roofgap").args(["profile", "--config"]);
         line.arg(run.join("config.yaml"))
             .args(self.overrides(config))
+            .args(config.run.id.as_ref().map(|_| NO_JOB))
             .to_string()
     }
 
@@ -254,6 +258,11 @@ mod tests {
         assert_eq!(
             variant.command(Path::new("/runs/1"), &config(&[])),
             "roofgap profile --config /runs/1/config.yaml workload.cuda_graphs=true"
+        );
+        assert_eq!(
+            variant.command(Path::new("/runs/job7"), &config(&["run.id=job7"])),
+            "roofgap profile --config /runs/job7/config.yaml workload.cuda_graphs=true run.id=null",
+            "another run, not another node of the job"
         );
         assert_eq!(variant.label(), "hf.cuda_graphs");
         assert_eq!(Variant::default().label(), "base");

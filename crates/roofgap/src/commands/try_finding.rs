@@ -6,7 +6,7 @@ use super::signals::cancel_on_signal;
 use crate::args::Try;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_analyze::TrialVerdict;
+use roofgap_analyze::{TRY_SCHEMA, TrialVerdict, Trials};
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
 use roofgap_report::time;
@@ -72,13 +72,18 @@ pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
     let outcome = trial::run(&props, &plan, &cancel, &mut |event| {
         print(&event, &mut watched, printer);
     })?;
-    answer(
-        &outcome.trial,
-        |trial| text::result(trial, screen),
-        args.format,
-        printer,
-    )?;
-    if let Some(reason) = &outcome.trial.reason {
+    let reason = outcome.trial.reason.clone();
+    let trials = Trials {
+        schema: TRY_SCHEMA.to_owned(),
+        run_id: plan.run_id,
+        trials: vec![outcome.trial],
+    };
+    let results = |trials: &Trials| {
+        let results = trials.trials.iter().map(|trial| text::result(trial, screen));
+        results.collect()
+    };
+    answer(&trials, results, args.format, printer)?;
+    if let Some(reason) = &reason {
         printer.warning(reason);
     }
     printer.progress(&format_args!("result: {}", outcome.path.display()));

@@ -15,6 +15,8 @@ decode=1000000000 prefill=200000000 hash=sha256:aa
 [ -n "$MORE" ] && prefill=$(( prefill / 2 ))
 [ -n "$SLOW" ] && decode=$(( decode * 10 ))
 [ -n "$WRONG" ] && { hash=sha256:bb; decode=10; }
+[ -n "$FAST" ] && [ -n "$MORE" ] && [ "$count" -ge "${CLASH_AT:-100}" ] && { hash=$CLASH; decode=3000000000; }
+[ -n "$DAMAGED" ] && { echo '{' > "$ROOFGAP_WORKLOAD_JSON"; exit 0; }
 [ -n "$UNSTEADY" ] && hash=sha256:$count
 [ -n "$CRASH" ] && { echo "unknown option --fast" >&2; exit 3; }
 [ -n "$MEMORY" ] && { echo "CUDA out of memory. Tried to allocate 2.00 GiB" >&2; exit 1; }
@@ -35,6 +37,13 @@ struct Tried {
 impl Tried {
     /// Profiles the program with these overrides.
     fn new(overrides: &[&str]) -> Self {
+        let (tried, profile) = Self::profile(overrides);
+        assert_eq!(profile.status, Some(0), "{}", profile.stderr);
+        tried
+    }
+
+    /// Profiles the program with these overrides, and returns how that ended.
+    fn profile(overrides: &[&str]) -> (Self, Run) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("program.sh"), PROGRAM).unwrap();
         let profile: Run = roofgap([
@@ -59,10 +68,9 @@ impl Tried {
         .output()
         .unwrap()
         .into();
-        assert_eq!(profile.status, Some(0), "{}", profile.stderr);
         let runs = std::fs::read_dir(folder.path().join("runs")).unwrap();
         let run = runs.map(|entry| entry.unwrap().path()).next().unwrap();
-        Tried { folder, run }
+        (Tried { folder, run }, profile)
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -175,9 +183,90 @@ fn changes_that_help_are_kept_together() {
     let printed: Value = serde_json::from_str(&run.stdout).unwrap();
     let trials = tried.trials();
     assert_eq!(trials.len(), 2);
-    assert_eq!(trials[1], printed);
-    assert_eq!(printed["rows"][0]["verdict"], "slower");
-    assert_eq!(printed["winner"], Value::Null);
+    assert_eq!(printed["schema"], "roofgap.try/1");
+    assert_eq!(printed["trials"], serde_json::json!([trials[1]]));
+    assert_eq!(trials[1]["rows"][0]["verdict"], "slower");
+    assert_eq!(trials[1]["winner"], Value::Null);
+}
+
+/// The profiled run is the first; six measure each change alone, and four the second on top of the first.
+#[test]
+fn the_best_alone_is_kept_where_all_together_do_not_help() {
+    for (hash, verdict) in [("sha256:bb", "refused"), ("sha256:aa", "slower")] {
+        let clash = format!("++workload.env.CLASH='{hash}'");
+        let tried = Tried::new(&["++workload.env.CLASH_AT='12'", &clash]);
+        let run = tried.attempt(&["--env=FAST=1", "--env=MORE=1"]);
+        assert_eq!(run.status, Some(0), "{}\n{}", run.stderr, run.stdout);
+        let trial = &tried.trials()[0];
+        let rows = trial["rows"].as_array().unwrap();
+        let verdicts: Vec<&str> = rows.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
+        assert_eq!(verdicts, ["kept", "faster", "faster", verdict], "{trial}");
+        for row in &rows[1..3] {
+            let reason = row["reason"].as_str().unwrap();
+            assert_eq!(
+                reason,
+                format!("env.FAST + env.MORE, measured together: {verdict}")
+            );
+        }
+        let winner = &trial["winner"];
+        assert_eq!(
+            (&winner["knobs"], &winner["row"]),
+            (&serde_json::json!(["env.FAST"]), &0.into())
+        );
+        assert!(run.stdout.contains("kept: env.FAST: "), "{}", run.stdout);
+        let command = winner["command"].as_str().unwrap();
+        assert!(command.contains("FAST") && !command.contains("MORE"), "{command}");
+        let watched = Path::new(winner["watched_run"].as_str().unwrap());
+        let config = std::fs::read_to_string(watched.join("config.yaml")).unwrap();
+        assert!(config.contains("FAST") && !config.contains("MORE"), "{config}");
+    }
+}
+
+#[test]
+fn a_job_gets_no_node_by_a_trial() {
+    let (mut tried, profile) = Tried::profile(&["run.id=job7"]);
+    let job = tried.run.clone();
+    assert!(job.ends_with("job7"), "{}", profile.stderr);
+    let nodes = || -> Vec<PathBuf> {
+        let nodes = std::fs::read_dir(job.join("nodes")).unwrap();
+        nodes.map(|entry| entry.unwrap().path()).collect()
+    };
+    let (before, record) = (nodes(), std::fs::read(job.join("session.json")).unwrap());
+    assert_eq!(before.len(), 1);
+    // The job and its node.
+    for run in [job.clone(), before[0].clone()] {
+        tried.run = run;
+        let run = tried.attempt(&["--env=FAST=1"]);
+        assert_eq!(run.status, Some(0), "{}\n{}", run.stderr, run.stdout);
+        let winner = &tried.trials()[0]["winner"];
+        let watched = Path::new(winner["watched_run"].as_str().unwrap());
+        assert_eq!(watched.parent(), job.canonicalize().unwrap().parent(), "{winner}");
+        let command = winner["command"].as_str().unwrap();
+        assert!(command.ends_with(" run.id=null"), "{command}");
+        assert_eq!(nodes(), before);
+        assert_eq!(std::fs::read(job.join("session.json")).unwrap(), record);
+    }
+    // A second session of the job.
+    std::fs::create_dir(job.join("nodes/20260101-000000")).unwrap();
+    for run in [job.clone(), before[0].clone()] {
+        tried.run = run;
+        let refused = tried.attempt(&["--env=FAST=1"]);
+        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains("several sessions"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_damaged_account_is_a_failure() {
+    let tried = Tried::new(&[]);
+    let run = tried.attempt(&["--env=DAMAGED=1"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let row = &tried.trials()[0]["rows"][0];
+    assert_eq!(row["verdict"], "failed", "{row}");
+    assert!(
+        row["reason"].as_str().unwrap().contains("workload account"),
+        "{row}"
+    );
 }
 
 #[test]
@@ -391,7 +480,7 @@ fn the_history_lists_predicted_and_measured_gains() {
     assert_eq!(text.status, Some(0), "{}", text.stderr);
     assert!(
         text.stdout
-            .contains("1 of 2 gains are within their bounds (50 %)"),
+            .contains("1 of 2 measurements are within their bounds (50 %)"),
         "{}",
         text.stdout
     );
@@ -442,6 +531,18 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
     let plan: Run = tried.command(&["--dry-run"]).output().unwrap().into();
     assert_eq!(plan.status, Some(0), "{}", plan.stderr);
     assert!(plan.stdout.contains("context-recomputed"), "{}", plan.stdout);
+    // One change of a finding can be named by itself, and its findings are known.
+    let one: Run = tried
+        .command(&["embedded.context_limit", "--dry-run", "--format=json"])
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(one.status, Some(0), "{}", one.stderr);
+    let one: Value = serde_json::from_str(&one.stdout).unwrap();
+    let candidates = one["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 1, "{one}");
+    assert_eq!(candidates[0]["knob"]["id"], "embedded.context_limit");
+    assert_eq!(candidates[0]["findings"][0]["id"], "context-recomputed");
     let run = tried.attempt(&["context-recomputed", "--budget=4m"]);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let trial = &tried.trials()[0];

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use roofgap_collect::range::NvtxRange;
+use roofgap_trace::Trace;
 use roofgap_trace::native;
 use roofgap_trace::ncu::{LaunchCounters, NvtxKind};
 
@@ -47,7 +48,7 @@ impl MeasuredRank {
                     .filter_map(|path| Some(native::rank(&path).ok()??.rank))
                     .collect()
             }
-            Recorder::Nsys => timeline.input.trace.ranks().into_iter().collect(),
+            Recorder::Nsys => ranks_of(&timeline.input.trace),
         };
         Self::among(config.profiling.ncu.rank, here)
     }
@@ -72,6 +73,18 @@ impl MeasuredRank {
     pub(super) fn excluded(&self) -> Option<NvtxRange> {
         self.one().and_then(|_| NvtxRange::parse(OTHER))
     }
+}
+
+/// Returns the ranks in a trace: of its processes, or the one rank of a job that all of it belongs to.
+fn ranks_of(trace: &Trace) -> BTreeSet<u32> {
+    let job = trace.distributed.as_ref();
+    // A launcher also tells the only process of a program that it is rank 0.
+    let own = job.filter(|job| job.world_size.is_some_and(|size| size > 1));
+    trace
+        .ranks()
+        .into_iter()
+        .chain(own.and_then(|job| job.rank))
+        .collect()
 }
 
 /// Says which rank the counters belong to.
@@ -104,6 +117,7 @@ fn rank_of(launch: &LaunchCounters) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roofgap_trace::Distributed;
     use roofgap_trace::ncu::NvtxRange as LaunchRange;
 
     #[test]
@@ -121,6 +135,26 @@ mod tests {
         assert_eq!((elsewhere.one(), elsewhere.excluded()), (None, None));
         assert!(matches!(elsewhere, MeasuredRank::Elsewhere { rank: 0, .. }));
         assert_eq!(among(Some(1), &[0, 1]).excluded().unwrap().to_string(), OTHER);
+    }
+
+    #[test]
+    fn a_trace_of_one_rank_of_several_has_it() {
+        let trace = |rank, world_size| Trace {
+            distributed: Some(Distributed {
+                rank: Some(rank),
+                world_size: Some(world_size),
+                ..Distributed::default()
+            }),
+            ..Trace::default()
+        };
+        let ranks = ranks_of(&trace(1, 2));
+        assert_eq!(ranks, BTreeSet::from([1]));
+        assert!(matches!(
+            MeasuredRank::among(Some(0), ranks),
+            MeasuredRank::Elsewhere { rank: 0, .. }
+        ));
+        assert!(ranks_of(&trace(0, 1)).is_empty(), "a program of one process");
+        assert!(ranks_of(&Trace::default()).is_empty());
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! 6. `counters` measures that plan;
 //! 7. [`report`] analyses the recordings and writes the reports.
 //!
-//! `measured_rank` chooses one of several ranks for ncu. `requested` decides which of them a configuration asks for. A phase that runs commands describes them as values, which
-//! `--dry-run` prints.
+//! `requested` decides which of them a configuration asks for. `measured_rank` chooses one of several ranks for ncu. A phase that
+//! runs commands describes them as values, which `--dry-run` prints.
 
 pub mod report;
 
