@@ -39,17 +39,24 @@ for target in "${wanted[@]}"; do
     fi
 done
 
-# Only what an earlier run made is removed.
+# Only what an earlier run made is replaced: the files that its checksums name.
+earlier='^[0-9a-f]{64} [ *]roofgap-[^/]+$'
 if [ -e "$dest" ]; then
-    if [ -n "$(ls -A "$dest")" ] && [ ! -f "$dest/SHA256SUMS" ]; then
-        echo "$dest: not empty, and not a release" >&2
+    others=$(
+        cd "$dest"
+        shopt -s nullglob dotglob
+        if [ -f SHA256SUMS ] && ! grep -qvE "$earlier" SHA256SUMS; then sums=$(cut -c 67- SHA256SUMS && echo SHA256SUMS); else sums=; fi
+        for file in *; do grep -qxF -- "$file" <<<"$sums" || echo "$file"; done
+    )
+    if [ -n "$others" ]; then
+        echo "$dest: has files that are not of a release: $(head -n 3 <<<"$others" | paste -sd ' ')" >&2
         exit 1
     fi
-    rm -rf "$dest"
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$dest" "$scratch/common/completions"
+made=$scratch/dist
+mkdir -p "$made" "$scratch/common/completions"
 
 tools=$output/release-tools
 python3 -m venv "$tools"
@@ -98,18 +105,27 @@ open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roof
 
     cp -r "$scratch/common/." "$scratch/$folder/"
     # The same sources give the same archive.
-    tar --create --directory "$scratch" --sort=name --owner=0 --group=0 --numeric-owner \
-        --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}" "$folder" | gzip --no-name >"$dest/$folder.tar.gz"
+    tar --create --directory "$scratch" --format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mode='u+rwX,go+rX,go-w' \
+        --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}" "$folder" | gzip --no-name >"$made/$folder.tar.gz"
     cargo metadata --format-version 1 --locked --manifest-path crates/roofgap/Cargo.toml --features "$features" \
-        --filter-platform "$target" | python3 scripts/sbom.py >"$dest/$folder.cdx.json"
-    mv "$wheel" "$dest/"
+        --filter-platform "$target" | python3 scripts/sbom.py >"$made/$folder.cdx.json"
+    if [ "${LAKE:-}" = 1 ]; then
+        cargo metadata --format-version 1 --locked --manifest-path lake/Cargo.toml --filter-platform "$target" |
+            python3 scripts/sbom.py --root roofgap-lake --lock lake/Cargo.lock >"$made/roofgap-lake-$version-$target.cdx.json"
+    fi
+    mv "$wheel" "$made/"
 done
 
 # Last, over all other files.
 (
-    cd "$dest"
+    cd "$made"
     sums=$(find . -type f ! -name SHA256SUMS -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum)
     printf '%s\n' "$sums" >SHA256SUMS
-    sha256sum --check --quiet SHA256SUMS
 )
+mkdir -p "$dest"
+if [ -f "$dest/SHA256SUMS" ]; then (cd "$dest" && cut -c 67- SHA256SUMS | xargs -d '\n' rm -f --); fi
+# The checksums come first: if this is interrupted, the next run knows the files.
+mv -f "$made/SHA256SUMS" "$dest/"
+mv "$made"/* "$dest/"
+(cd "$dest" && sha256sum --check --quiet SHA256SUMS)
 echo "$dest: $("$program" --version), $(wc -l <"$dest/SHA256SUMS") files"

@@ -28,7 +28,7 @@ fi
 
 pages=$(mktemp -d)
 server=
-trap 'if [ -n "$server" ]; then kill "$server"; fi; rm -rf "$pages"' EXIT
+trap 'if [ -n "$server" ]; then kill "$server" 2>/dev/null || true; fi; rm -rf "$pages"' EXIT
 cd "$root"
 # The features of the tests, so that nothing is built twice.
 cargo build --quiet --workspace --features roofgap/mcp,roofgap/serve --examples --bins
@@ -58,4 +58,5 @@ mv "$pages/merged.sqlite" "$run/nsys/run.sqlite"
 "$roofgap" serve --quiet --listen 127.0.0.1:0 --dir "$pages/runs" --token-file "$pages/token" >"$pages/address" &
 server=$!
 for _ in $(seq 100); do [ -s "$pages/address" ] && break; sleep 0.1; done
+[ -s "$pages/address" ] || { echo "the server does not listen" >&2; exit 1; }
 CHROMIUM="$browser" node "$here/served.mjs" "$(cat "$pages/address")" "$(cat "$pages/token")" "$run" "${1:-}"

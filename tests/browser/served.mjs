@@ -75,7 +75,7 @@ await page.waitForSelector("#plot:not([data-piece])");
 assert.ok(start(await page.locator("#timeline-item").textContent()) <= chosen);
 await page.keyboard.press("f");
 await page.keyboard.press("-");
-await page.waitForTimeout(1000);
+await page.waitForSelector("#plot[data-piece=shown]");
 assert.equal(start(await page.locator("#timeline-item").textContent()), chosen);
 
 // A search concerns the whole run, not the piece.

@@ -10,7 +10,7 @@ use crate::numbers::count;
 use crate::rates::add_rates;
 use crate::result::*;
 use crate::roof::{self, RoofSums};
-use crate::stages::{StageIndex, StageSet};
+use crate::stages::{EngineStep, StageIndex, StageSet};
 use crate::timeline::{
     Activity, Contexts, CopyMeter, Launches, NO_CALL, StageMeter, graphs, kernels, operators, range_table,
 };
@@ -111,6 +111,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     if no_own_stages && stages.iter().all(|stage| stage.from == StageOrigin::Timeline) {
         reasons.push(Reason::new(About::Stages, no_stages(trace, from)));
     }
+    reasons.extend(phases_reason(&index));
     reasons.extend(operator_reason);
     let (by_layer, layer_reason) = by_layer;
     reasons.extend(layer_reason);
@@ -376,6 +377,18 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
         parallelism: own.and_then(|engine| engine.parallelism.clone()),
         told_by: told_by.to_owned(),
         phases_told_by: index.phases_told_by().map(str::to_owned),
+    })
+}
+
+/// Says that steps which read a prompt may be among those of decode.
+fn phases_reason(index: &StageIndex) -> Option<Reason> {
+    let is_unsure = |stage: usize| {
+        let mut steps = index.engine_steps(stage).iter();
+        index.kind(stage) == StageKind::Decode && steps.any(EngineStep::may_read_prompts)
+    };
+    (0..index.len()).any(is_unsure).then(|| {
+        let why = "the names of these vLLM steps have no tokens: the later parts of a prompt that is read in several steps count as decode";
+        Reason::new(About::Other("engine.phases_told_by".into()), why)
     })
 }
 

@@ -255,6 +255,22 @@ fn a_step_on_two_devices_is_busy_while_one_of_them_is() {
 }
 
 #[test]
+fn decode_steps_that_may_read_prompts_are_declared() {
+    let about = About::Other("engine.phases_told_by".into());
+    for (name, is_unsure) in [
+        ("execute_new_0_cached_1", true),
+        ("execute_new_1_cached_0", false),
+        ("execute_context_0(0)_generation_1(1)", false),
+        ("step[DECODE bs=32]", false),
+    ] {
+        let mut events = vec![event("user_annotation", name, 10, 100, 100, "")];
+        events.extend(launched(1, 10, 110, 112, 5));
+        let analysis = analyze(&kineto(&events), &Options::default()).analysis;
+        assert_eq!(analysis.reason(&about).is_some(), is_unsure, "{name}");
+    }
+}
+
+#[test]
 fn an_engine_that_writes_two_names_is_named_by_its_own() {
     let mut events = vec![
         event(

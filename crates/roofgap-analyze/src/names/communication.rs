@@ -3,7 +3,7 @@
 use super::triton;
 
 /// Lowercase text in the names of communication kernels.
-const MARKS: [&str; 25] = [
+const MARKS: [&str; 23] = [
     "nccl",
     "rccl",
     "msccl",
@@ -23,9 +23,6 @@ const MARKS: [&str; 25] = [
     "deepep",
     "deep_ep",
     "hybrid_ep",
-    // Namespaces and names of DeepEP and of what is made after it.
-    "internode",
-    "intranode",
     "a2a_dispatch",
     "a2a_combine",
     "symm_mem",
@@ -45,7 +42,15 @@ pub fn is_communication(kernel: &str) -> bool {
 
 pub(super) fn is_communication_lowercase(kernel: &str) -> bool {
     // A kernel of torch.compile that names a collective only computes with its result.
-    triton::family(kernel).is_none() && MARKS.iter().any(|mark| kernel.contains(mark))
+    triton::family(kernel).is_none()
+        && (MARKS.iter().any(|mark| kernel.contains(mark)) || is_of_nodes(kernel))
+}
+
+/// Tells whether a name is one of DeepEP or of what is made after it, by the text "internode" or "intranode", which is not that of a
+/// pointer to a node.
+fn is_of_nodes(kernel: &str) -> bool {
+    let mut between = kernel.match_indices("internode");
+    between.any(|(at, _)| !kernel[..at].ends_with("po")) || kernel.contains("intranode")
 }
 
 #[cfg(test)]
@@ -60,7 +65,9 @@ mod tests {
             "void tensorrt_llm::kernels::oneShotAllReduceKernel<float>()",
             "void deep_ep::internode::dispatch<false, 8>(int4*)",
             "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*)",
+            "void dpsk::ep::internode_ll::combine<3, 10, 7168, 9>(void*)",
             "mori::moe::EpDispatchIntraNodeKernel",
+            "EpDispatchInterNodeV1Kernel_bf16",
             "void hybrid_ep::dispatch_kernel<4>(int)",
             "a2a_combine_recv_kernel",
         ] {
@@ -69,6 +76,7 @@ mod tests {
         for name in [
             "void at::native::reduce_kernel<512, 1>()",
             "sm90_xmma_gemm_bf16bf16_bf16f32",
+            "void tree::updatePointerNodes<int>(int*)",
             "triton_poi_fused_add_all_reduce_0",
         ] {
             assert!(!is_communication(name), "{name}");

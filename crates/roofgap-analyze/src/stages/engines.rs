@@ -185,6 +185,15 @@ impl EngineStep {
         !self.context.is_present() && !self.generation.is_present()
     }
 
+    /// Returns true for a step of vLLM whose name tells new requests from others and no tokens: those others may still read their prompts.
+    pub(crate) fn may_read_prompts(&self) -> bool {
+        let generation = &self.generation;
+        self.engine == Engine::Vllm
+            && generation.is_present()
+            && generation.requests.is_some()
+            && generation.tokens.is_none()
+    }
+
     /// Fills in what this name leaves open from the name of a step inside or around it.
     pub fn complete(&mut self, other: &Self) {
         // Other engines write names of vLLM's form beside their own.

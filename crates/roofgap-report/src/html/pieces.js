@@ -58,15 +58,21 @@ class Pieces {
     return null;
   }
 
+  // Gives up what is on its way and makes room for the next request.
+  abort() {
+    this.request?.abort();
+    return (this.request = new AbortController());
+  }
+
   async load() {
     const span = this.shown ? null : this.window(), { box } = this.timeline;
     if (!span) return;
-    const number = ++this.asked;
+    const number = ++this.asked, request = this.abort();
     box.dataset.piece = "loading";
     let piece = null;
     try {
       // Launches before the view come on top of what is counted.
-      const answer = await fetch(`${this.source}?from_ns=${span[0]}&to_ns=${span[1]}&limit=${2 * PIECE_ITEMS}`);
+      const answer = await fetch(`${this.source}?from_ns=${span[0]}&to_ns=${span[1]}&limit=${2 * PIECE_ITEMS}`, { signal: request.signal });
       if (answer.ok) piece = await answer.json();
     } catch { /* no answer: the page keeps its own items */ }
     if (number !== this.asked) return;
@@ -107,6 +113,7 @@ class Pieces {
   restore() {
     if (!this.source) return;
     this.asked += 1; // an answer on its way is too late
+    this.abort();
     clearTimeout(this.later);
     this.later = setTimeout(() => this.load(), PIECE_DELAY);
     delete this.timeline.box.dataset.piece;

@@ -64,7 +64,7 @@ class Timeline {
       let best = end - 1;
       for (let i = best; i >= 0 && lane.start[i] === start; i--) if (lane.length[i] === length) best = i;
       if (best >= 0 && lane.start[best] + lane.length[best] >= start) this.selected = { lane, i: best };
-      if (this.selected) this.detail.show(this.selected);
+      this.detail.show(this.selected);
     }
     this.paint();
   }

@@ -8,7 +8,7 @@ use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, S
 pub(crate) const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
      computation. Communication on the CPU is timed by its calls; one that returns before the end has no time. Bus bandwidth is that of \
      nccl-tests, and time spent waiting for a slower rank counts as communication. The peak is that of the GPU's link to others of its node in \
-     one direction; the network limits a group of several nodes.";
+     one direction; reduction in the switch (NVLS) can exceed it. The network limits a group of several nodes unless NVLink spans them.";
 
 /// Explains the columns of the table of copies.
 pub(crate) const COPIES: &str = "Overlapped is time in which the device also ran a kernel. The peak is that of the GPU's link in one \

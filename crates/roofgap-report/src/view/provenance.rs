@@ -264,10 +264,13 @@ pub(crate) fn messages(loss: &LossInfo) -> Vec<String> {
             n => format!("“{text}”, {}", times(n)),
         }
     };
-    let mut texts: Vec<String> = loss.messages.iter().take(MESSAGES).map(quoted).collect();
-    match loss.messages.len().saturating_sub(MESSAGES) {
-        0 => {}
-        more => texts.push(format!("and {} more", count(more as u64))),
+    let first = &loss.messages[..loss.messages.len().min(MESSAGES)];
+    let shown: u64 = first.iter().map(|message| message.count).sum();
+    let mut texts: Vec<String> = first.iter().map(quoted).collect();
+    // Not every text is kept, so the rest is counted by the rows.
+    let more = loss.count.saturating_sub(shown);
+    if more > 0 && !texts.is_empty() {
+        texts.push(format!("and {} more", count(more)));
     }
     texts
 }
@@ -278,4 +281,25 @@ pub(crate) fn reasons(analysis: &Analysis) -> Table {
         .text("value", |r: &Reason| r.about.to_string())
         .text("why", |r| r.why.clone())
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_texts_are_quoted_and_all_others_counted() {
+        let message = |(text, count): (&str, u64)| LossMessage {
+            text: text.to_owned(),
+            count,
+        };
+        let kept = [("e", 7), ("a", 1), ("b", 1), ("c", 1), ("d", 1)];
+        let loss = LossInfo {
+            count: 100,
+            messages: kept.map(message).to_vec(),
+            ..LossInfo::default()
+        };
+        let texts = messages(&loss);
+        assert_eq!(texts, ["“e”, 7 times", "“a”", "“b”", "“c”", "and 90 more"]);
+    }
 }

@@ -12,13 +12,13 @@ const NAME: usize = 100;
 
 /// Lists the ranges, longest first. Names that differ only in numbers are one row, as the pattern that matches all of them.
 pub(crate) fn rows(analysis: &Analysis) -> Vec<RangeInfo> {
-    let mut of_pattern: HashMap<(&str, String), Vec<&RangeInfo>> = HashMap::new();
+    let mut of_pattern: HashMap<(&str, &str, String), Vec<&RangeInfo>> = HashMap::new();
     for range in &analysis.ranges {
-        let key = (range.domain.as_str(), pattern(&range.name));
+        let key = (range.domain.as_str(), range.style.as_str(), pattern(&range.name));
         of_pattern.entry(key).or_default().push(range);
     }
     let mut rows: Vec<RangeInfo> = Vec::new();
-    for ((_, name), ranges) in of_pattern {
+    for ((_, _, name), ranges) in of_pattern {
         match ranges.as_slice() {
             [first, rest @ ..] if ranges.len() >= LEAST_NUMBERED => {
                 let mut sum = RangeInfo {
@@ -109,6 +109,15 @@ mod tests {
                 ("batch 2", 2, 2, 5),
             ]
         );
+    }
+
+    #[test]
+    fn ranges_of_another_style_are_rows_of_their_own() {
+        let mut analysis = analysis(&[("batch 1", 4), ("batch 2", 3), ("batch 3", 2), ("batch 4", 1)]);
+        analysis.ranges[3].style = "start_end".into();
+        let rows = rows(&analysis);
+        let seen: Vec<(&str, i64)> = rows.iter().map(|r| (r.name.as_str(), r.wall_ns)).collect();
+        assert_eq!(seen, [("batch *", 9), ("batch 4", 1)]);
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn what_is_missing_is_said() {
         trace: None,
         ..case.bundle()
     });
-    assert!(without.contains("No timeline: this page was made without the capture"));
+    assert!(without.contains("No timeline: the capture was not kept"));
     let counters = page(&fixture(&["ncu/llama2_roofline_raw.csv.gz"]));
     assert!(counters.contains("Measured by ncu: 40 launches") && counters.contains("<circle "));
 }

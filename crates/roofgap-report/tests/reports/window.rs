@@ -1,6 +1,7 @@
 //! Windows of the timeline, and the page that asks a server for them.
 
 use crate::fixtures::{PLAIN, fixture, made};
+use roofgap_analyze::{Options, analyze};
 use roofgap_report::Bundle;
 use roofgap_report::html::{self, NoTimeline, served, timeline_window};
 use serde_json::Value;
@@ -70,6 +71,34 @@ fn a_window_has_the_lanes_of_the_page_and_the_items_around_it() {
 }
 
 #[test]
+fn a_window_has_the_ranges_around_its_launches_and_not_those_between() {
+    let mut case = made(PLAIN);
+    let mut add = |name: &str, start: i64, end: i64| {
+        let range = roofgap_trace::Range {
+            start,
+            end,
+            name: case.trace.names.intern(name),
+            ..case.trace.ranges.rows[0].clone()
+        };
+        case.trace.ranges.rows.push(range);
+    };
+    // The kernel from 43,000 to 46,000 ns was launched from 41,000 to 42,500 ns.
+    add("around the launch", 40_900, 42_600);
+    add("after the launch", 42_600, 45_000);
+    case.trace.sort();
+    let analyzed = analyze(&case.trace, &Options::default());
+    (case.analysis, case.stages) = (analyzed.analysis, analyzed.stages);
+    let (first, _) = case.trace.span().unwrap();
+    let window = timeline_window(case.bundle(), 45_500 - first, 45_900 - first, 100).unwrap();
+    let window = serde_json::to_value(&window).unwrap();
+    // With the decode stage and its second step.
+    assert_eq!(items(&window["lanes"], "ranges"), 3);
+    let names = window["names"].to_string();
+    assert!(names.contains("around the launch"), "{names}");
+    assert!(!names.contains("after the launch"), "{names}");
+}
+
+#[test]
 fn a_window_keeps_to_its_limit() {
     let case = fixture(&["h200/dsocr2.sqlite.gz"]);
     let window = timeline_window(case.bundle(), -5, i64::MAX, 200).unwrap();
@@ -83,7 +112,10 @@ fn a_window_keeps_to_its_limit() {
 #[test]
 fn inputs_without_a_timeline_have_no_window() {
     let totals = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz"]);
-    assert!(timeline_window(totals.bundle(), 0, 1, 10).is_err());
+    assert!(matches!(
+        timeline_window(totals.bundle(), 0, 1, 10),
+        Err(NoTimeline::TotalsOnly)
+    ));
     let case = made(PLAIN);
     let without = Bundle {
         trace: None,

@@ -60,7 +60,7 @@ losses! {
     CallUnfinished, "call_unfinished", Info, "API calls without an end; taken to last until the end of the capture";
     CallDuplicate, "call_duplicate_correlation", Info, "API calls that share process and correlation id with an earlier one; operations go to the earliest";
     RangeOpen, "range_left_open", Warning, "ranges still open when the capture ended; they end with the capture";
-    RangeBegunBefore, "range_begun_before", Info, "ranges that were open when the capture began; their starts and names are not in it, so they are left out";
+    RangeBegunBefore, "range_begun_before", Info, "ends of ranges whose start is not in the capture, as of ranges that were open when it began; left out";
     RangeNegative, "range_negative_duration", Warning, "ranges that end before they start; left out";
     RangeCrossThread, "range_crosses_threads", Info, "ranges opened on one thread and closed on another; they enclose the launches of both threads";
     RangeNoName, "range_without_name", Info, "ranges without a name; kept, they match no stage";

@@ -35,7 +35,7 @@ pub(super) struct Annotations {
     started: FxHashMap<u64, usize>,
     domains: FxHashMap<u32, NameId>,
     strings: FxHashMap<u32, NameId>,
-    /// Ends without a beginning: those of ranges that were open when the capture began.
+    /// Ends without a beginning, as those of ranges that were open when the capture began.
     strays: u64,
     /// Pushes and pops so far.
     edges: u64,

@@ -30,6 +30,9 @@ const SIGNS: [&str; 6] = [
     "TARGET_INFO_",
 ];
 
+/// Most tables of another database that are listed.
+const LISTED: usize = 5;
+
 /// Returns true if a database with these tables is an nsys export.
 fn looks_like(tables: &[&str]) -> bool {
     let is_sign = |table: &&str| SIGNS.iter().any(|sign| table.starts_with(sign));
@@ -41,10 +44,10 @@ fn unrecognised(path: &Path, tables: &[&str]) -> ReadError {
     let found = if tables.is_empty() {
         "a SQLite file without tables".into()
     } else if tables.iter().any(|table| table.starts_with("rocpd_")) {
-        "a profile of AMD's ROCm (tables rocpd_*); of AMD GPUs the traces of the PyTorch profiler are read"
-            .into()
+        "a profile of AMD's ROCm (tables rocpd_*); for AMD GPUs, give a trace of the PyTorch profiler".into()
     } else {
-        format!("tables {}, ...", tables[..tables.len().min(5)].join(", "))
+        let more = if tables.len() > LISTED { ", ..." } else { "" };
+        format!("tables {}{more}", tables[..tables.len().min(LISTED)].join(", "))
     };
     ReadError::Unrecognised {
         path: path.to_path_buf(),

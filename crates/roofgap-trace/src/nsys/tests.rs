@@ -263,6 +263,11 @@ fn databases_of_other_tools_are_named() {
     let views = "CREATE VIEW a AS SELECT count(*) AS n FROM t; CREATE VIEW b AS SELECT max(n) FROM a;";
     let other = refused(&format!("CREATE TABLE t (x); {views}"));
     assert!(other.contains("found tables a, b, t"), "{other}");
+    assert!(!other.contains("..."), "all are listed: {other}");
+    let many = refused(
+        "CREATE TABLE t1 (x); CREATE TABLE t2 (x); CREATE TABLE t3 (x); CREATE TABLE t4 (x); CREATE TABLE t5 (x); CREATE TABLE t6 (x);",
+    );
+    assert!(many.contains("found tables t1, t2, t3, t4, t5, ..."), "{many}");
     let rocpd = refused(&format!(
         "CREATE TABLE rocpd_api (x); CREATE TABLE t (x); {views}"
     ));

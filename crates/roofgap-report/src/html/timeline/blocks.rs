@@ -81,6 +81,9 @@ fn blocks_while(
 const SAMPLE: usize = 256;
 const SAMPLE_OF: usize = 8;
 
+/// Rows of which a sample is taken. It has at least 16 parts, so that one lane alone does not decide.
+const SAMPLED: usize = SAMPLE * SAMPLE_OF * 16;
+
 /// Finds approximately the smallest grain at which all lanes together have at most `budget` blocks: by a sample of their rows, then
 /// coarser until all rows fit.
 pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
@@ -88,9 +91,14 @@ pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: us
     if rows(lanes) <= budget {
         return 0;
     }
-    let parts = lanes.iter().flat_map(|rows| rows.chunks(SAMPLE));
-    let sample: Vec<&[u32]> = parts.step_by(SAMPLE_OF).collect();
-    let mut grain = sampled_grain(&sample, &span, budget * rows(&sample) / rows(lanes));
+    let sample: Vec<&[u32]> = if rows(lanes) < SAMPLED {
+        lanes.to_vec()
+    } else {
+        let parts = lanes.iter().flat_map(|rows| rows.chunks(SAMPLE));
+        parts.step_by(SAMPLE_OF).collect()
+    };
+    let share = budget * rows(&sample) / rows(lanes);
+    let mut grain = sampled_grain(&sample, &span, share.max(1));
     let mut step = grain / 16 + 1;
     while grain < COARSEST && !fits(lanes, &span, grain, budget) {
         (grain, step) = (grain + step, step * 2);
@@ -181,6 +189,18 @@ mod tests {
         assert!(found > 0 && fits(&[&rows], span, found, 100));
         // A finer one would not do.
         assert!(!fits(&[&rows], span, found / 2, 100));
+    }
+
+    #[test]
+    fn a_short_lane_does_not_decide_for_a_long_one() {
+        let mut spans: Vec<(Ns, Ns)> = (0..3).map(|i| (i * 10_000, i * 10_000 + 1)).collect();
+        spans.extend((0..200).map(|i| (i * 100, i * 100 + 1)));
+        let rows: Vec<u32> = (0..203).collect();
+        let lanes = [&rows[..3], &rows[3..]];
+        let span = |row: u32| spans[row as usize];
+        let found = grain(&lanes, span, 100);
+        assert!(fits(&lanes, span, found, 100));
+        assert!(found < 1_000, "{found}");
     }
 
     #[test]

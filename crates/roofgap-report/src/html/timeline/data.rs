@@ -44,6 +44,18 @@ pub(in crate::html) fn timeline(bundle: Bundle<'_>, parts: &[IdlePart]) -> Resul
     build(bundle, parts, [MOST_RANGES, MOST, MOST_GAPS], |_, _| true)
 }
 
+/// Returns the trace of which a timeline can be drawn, and its span.
+pub(super) fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline> {
+    let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
+    if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
+        return Err(NoTimeline::TotalsOnly);
+    }
+    let columns = [&trace.ops.start, &trace.calls.start, &trace.cpu_ops.start];
+    let has_rows = columns.iter().any(|column| !column.is_empty()) || !trace.ranges.rows.is_empty();
+    let span = trace.span().filter(|_| has_rows);
+    Ok((trace, span.ok_or(NoTimeline::NoEvents)?))
+}
+
 /// Builds the timeline of the rows that `keep` takes from each group. The lanes are those of all rows. `most` has the largest
 /// number of ranges and of operators, of calls and of GPU operations, and of parts of gaps.
 pub(super) fn build(
@@ -59,17 +71,7 @@ pub(super) fn build(
         }
         lanes
     };
-    let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
-    if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
-        return Err(NoTimeline::TotalsOnly);
-    }
-    let drawn = [&trace.ops.start, &trace.calls.start, &trace.cpu_ops.start];
-    let (Some((first, last)), true) = (
-        trace.span(),
-        drawn.iter().any(|c| !c.is_empty()) || !trace.ranges.rows.is_empty(),
-    ) else {
-        return Err(NoTimeline::NoEvents);
-    };
+    let (trace, (first, last)) = drawn(bundle)?;
     let mut builder = Builder::new(bundle, trace, first);
     let ranges = |row: u32| {
         trace

@@ -9,13 +9,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum NoTimeline {
     /// Only the analysis was kept.
-    #[error("this page was made without the capture")]
+    #[error("the capture was not kept")]
     NoCapture,
     /// A table of totals.
     #[error("a summary table holds totals, not single operations")]
     TotalsOnly,
     /// Nothing with a time.
-    #[error("the inputs have no timeline")]
+    #[error("nothing in the inputs has a time")]
     NoEvents,
 }
 

@@ -1,6 +1,6 @@
 //! A window of the timeline: the items of a span of time one by one, in the lanes of the page.
 
-use super::data::build;
+use super::data::{build, drawn};
 use super::lanes::Group;
 use super::meta::{LaneMeta, NoTimeline};
 use crate::bundle::Bundle;
@@ -34,7 +34,7 @@ pub struct TimelineWindow {
 }
 
 /// Builds a window of the timeline, in ns since the first event. A group of lanes with more than `limit` items is merged. Calls outside
-/// of the window that launched something in it are part of it, and so is what was launched in it and runs later.
+/// of the window that launched something in it are part of it with the ranges around them, and so is what was launched in it and runs later.
 ///
 /// # Errors
 /// Fails if the bundle has no timeline.
@@ -44,8 +44,7 @@ pub fn timeline_window(
     to_ns: Ns,
     limit: usize,
 ) -> Result<TimelineWindow, NoTimeline> {
-    let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
-    let (first, last) = trace.span().ok_or(NoTimeline::NoEvents)?;
+    let (trace, (first, last)) = drawn(bundle)?;
     let span_ns = last.saturating_sub(first);
     let (from_ns, to_ns) = (from_ns.clamp(0, span_ns), to_ns.clamp(0, span_ns));
     let parts = idle_parts(trace, bundle.stages);
@@ -73,8 +72,8 @@ struct Window<'a> {
     call_of_op: &'a [u32],
     from: Ns,
     to: Ns,
-    /// Start of the first call that launched something in the window, or that of the window. Ranges from there on surround it.
-    launches_from: Ns,
+    /// Starts of the calls that launched something in the window, in order, each with the first end of those from there on.
+    launches: Vec<(Ns, Ns)>,
     /// Calls that launched something in the window, by row.
     launched: Vec<bool>,
 }
@@ -87,7 +86,7 @@ impl<'a> Window<'a> {
             call_of_op,
             from,
             to,
-            launches_from: from,
+            launches: Vec::new(),
             launched: vec![false; trace.calls.len()],
         };
         // In the order of start, so nothing after the window is looked at.
@@ -96,9 +95,19 @@ impl<'a> Window<'a> {
             let call = window.call_of(row);
             if window.op(row) && call < window.launched.len() {
                 window.launched[call] = true;
-                window.launches_from = window.launches_from.min(trace.calls.start[call]);
             }
         }
+        let calls = (0..trace.calls.len()).filter(|call| window.launched[*call]);
+        let mut launches: Vec<(Ns, Ns)> = calls
+            .map(|call| (trace.calls.start[call], trace.calls.end[call]))
+            .collect();
+        launches.sort_unstable();
+        let mut first_end = Ns::MAX;
+        for (_, end) in launches.iter_mut().rev() {
+            first_end = first_end.min(*end);
+            *end = first_end;
+        }
+        window.launches = launches;
         window
     }
 
@@ -107,11 +116,11 @@ impl<'a> Window<'a> {
         match group {
             Group::Ranges => {
                 let range = self.trace.ranges.rows.get(row);
-                range.is_some_and(|range| range.start <= self.to && range.end >= self.launches_from)
+                range.is_some_and(|range| self.around(range.start, range.end))
             }
             Group::Operators => {
                 let ops = &self.trace.cpu_ops;
-                ops.start[row] <= self.to && ops.end[row] >= self.launches_from
+                self.around(ops.start[row], ops.end[row])
             }
             Group::Calls => self.launched[row] || self.call(row),
             Group::Streams => {
@@ -123,6 +132,13 @@ impl<'a> Window<'a> {
                 part.is_some_and(|part| part.start <= self.to && part.end >= self.from)
             }
         }
+    }
+
+    /// Tells whether a span reaches into the window or encloses a call that launched something in it.
+    fn around(&self, start: Ns, end: Ns) -> bool {
+        let reaches = start <= self.to && end >= self.from;
+        let later = self.launches.partition_point(|launch| launch.0 < start);
+        reaches || self.launches.get(later).is_some_and(|launch| launch.1 <= end)
     }
 
     /// Returns the row of the call that launched an operation; beyond all rows where it is not known.

@@ -138,7 +138,7 @@ enum Treatment {
 
 /// Removes host names, user names, home paths and secrets from a run.
 ///
-/// Each file is replaced atomically. The record and the timelines, which tell what to look for, come last, so that an
+/// Each file is replaced atomically. The records and the timelines, which tell what to look for, come last, so that an
 /// interrupted scrub can be repeated.
 pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError> {
     let mut folders = std::iter::once(run.path.clone()).chain(Layout::of(&run.path).nodes());
@@ -247,11 +247,20 @@ fn remove_leftovers(root: &Path) -> Result<(), RunsError> {
 
 /// Orders the files: those that tell what to look for come last.
 fn order(path: &Path) -> u8 {
-    let name = path.to_string_lossy();
-    if is_timeline(&name) {
+    let path = in_run(path);
+    if is_timeline(&path.to_string_lossy()) {
         2
     } else {
-        u8::from(name == "session.json")
+        u8::from(path == Path::new("session.json"))
+    }
+}
+
+/// Returns the path of a file below the folder of its run, which for a node of a job is `nodes/RUN`.
+fn in_run(path: &Path) -> &Path {
+    let mut parts = path.components();
+    match (parts.next(), parts.next()) {
+        (Some(first), Some(_)) if first.as_os_str() == "nodes" => parts.as_path(),
+        _ => path,
     }
 }
 
@@ -293,7 +302,10 @@ fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut S
                 .into_iter()
                 .for_each(|remembered| private.remember(remembered)),
             Err(error) => outcome.not_clean.push(UncleanFile {
-                path: remembered::FILE.into(),
+                path: folder
+                    .strip_prefix(&run.path)
+                    .unwrap_or(Path::new(""))
+                    .join(remembered::FILE),
                 why: format!("not readable, so that secrets of the recording machine may be left: {error}"),
                 by_kind: false,
             }),
@@ -320,7 +332,7 @@ fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut S
 }
 
 fn treatment(path: &Path) -> Treatment {
-    let name = path.to_string_lossy();
+    let name = in_run(path).to_string_lossy();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
     if name.starts_with("program/") {
         return Treatment::LeaveOut("written by the program, content unknown");

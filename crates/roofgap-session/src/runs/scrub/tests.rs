@@ -343,6 +343,43 @@ fn a_run_under_way_is_not_touched() {
 }
 
 #[test]
+fn the_nodes_of_a_job_are_treated_like_runs() {
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    for (name, text) in [
+        ("nodes/a/secrets.json", "not JSON"),
+        ("nodes/a/program/out.txt", "anything"),
+        ("nodes/a/session.json", "{\"note\": \"/home/annabelle/a\"}"),
+        ("nodes/b/baseline/program.err.log", "/home/annabelle/b\n"),
+    ] {
+        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        fs::write(root.join(name), text).unwrap();
+    }
+    let target = base.path().join("share.tar.gz");
+    let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
+    let packed = names(&target);
+    for (name, is_packed) in [
+        ("nodes/a/secrets.json", false),
+        ("nodes/a/program/out.txt", false),
+        ("nodes/a/session.json", true),
+        ("nodes/b/baseline/program.err.log", true),
+    ] {
+        assert_eq!(
+            packed.iter().any(|path| path.ends_with(name)),
+            is_packed,
+            "{name}"
+        );
+        let named = outcome.not_clean.iter().any(|file| file.path == Path::new(name));
+        assert_eq!(named, !is_packed, "{name}");
+    }
+    // The record of a node tells what to look for in the others.
+    let position = |name: &str| outcome.changed.iter().position(|file| file == Path::new(name));
+    let record = position("nodes/a/session.json").unwrap();
+    assert!(position("nodes/b/baseline/program.err.log").unwrap() < record);
+    assert!(position("report.md").unwrap() < record);
+}
+
+#[test]
 fn a_damaged_timeline_is_named_and_left_out() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
