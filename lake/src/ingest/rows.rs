@@ -34,7 +34,7 @@ impl Rows {
 pub(super) struct Given<'a> {
     pub(super) key: Text,
     pub(super) source: String,
-    pub(super) date_from: &'static str,
+    pub(super) date_from: &'a str,
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) events: bool,
 }
