@@ -1,48 +1,115 @@
 #!/usr/bin/env bash
-# Builds the files of a release: the wheel, the binary in it, shell completions, the manual page, a bill of materials and checksums.
+# Builds the files of a release: for each target a wheel, an archive of the program with completions and the manual page, and a bill of
+# materials; and checksums of all.
 #
-#   scripts/release.sh [DEST]       default: target/dist
+#   scripts/release.sh [DEST [TARGET...]]      default: target/dist, for x86_64 and aarch64 Linux
 #
 # Needs cargo, python3 with venv, readelf, sha256sum and a network: maturin and zig, which links against an old glibc, go into
-# a virtual environment. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
+# a virtual environment. A target other than that of this machine needs its standard library (`rustup target add TARGET`); without
+# it the target is left out, unless it is named. With LAKE=1 the archives also have roofgap-lake, which takes longer to build than the
+# rest. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-glibc=2.28
-target=$(rustc -vV | sed -n 's/^host: //p')
-output=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+glibc=2.17
+features=mcp,serve
+host=$(rustc -vV | sed -n 's/^host: //p')
+metadata=$(cargo metadata --format-version 1 --no-deps)
+read -r version output < <(python3 -c '
+import json, sys
+data = json.load(sys.stdin)
+print(next(p["version"] for p in data["packages"] if p["name"] == "roofgap"), data["target_directory"])' <<<"$metadata")
 dest=$(realpath -m "${1:-$output/dist}")
-rm -rf "$dest"
-mkdir -p "$dest/completions"
+named=("${@:2}")
+wanted=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu)
+if [ ${#named[@]} -gt 0 ]; then wanted=("${named[@]}"); fi
+
+# The target of this machine is first: its program writes the completions and the manual page of all.
+targets=("$host")
+for target in "${wanted[@]}"; do
+    if [ "$target" = "$host" ]; then
+        continue
+    elif [ -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
+        targets+=("$target")
+    elif [ ${#named[@]} -gt 0 ]; then
+        echo "no standard library for $target; rustup target add $target" >&2
+        exit 1
+    else
+        echo "LEFT OUT: $target: no standard library for it; rustup target add $target" >&2
+    fi
+done
+
+# Only what an earlier run made is removed.
+if [ -e "$dest" ]; then
+    if [ -n "$(ls -A "$dest")" ] && [ ! -f "$dest/SHA256SUMS" ]; then
+        echo "$dest: not empty, and not a release" >&2
+        exit 1
+    fi
+    rm -rf "$dest"
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir -p "$dest" "$scratch/common/completions"
 
 tools=$output/release-tools
 python3 -m venv "$tools"
 "$tools/bin/pip" install --quiet 'maturin>=1.9,<2' 'ziglang>=0.13'
-PATH=$tools/bin:$PATH "$tools/bin/maturin" build --release --locked --zig --target "$target" --compatibility "manylinux_${glibc/./_}" --out "$dest"
-wheel=$(ls "$dest"/*.whl)
-python3 scripts/glibc.py --newest "$glibc" "$wheel"
+if [ "${LAKE:-}" = 1 ]; then "$tools/bin/pip" install --quiet 'cargo-zigbuild>=0.20'; fi
 
-# In an environment of its own, as a user installs it.
-fresh=$(mktemp -d)
-trap 'rm -rf "$fresh"' EXIT
-python3 -m venv "$fresh"
-"$fresh/bin/pip" install --quiet --no-index "$wheel"
-ROOFGAP_TEST_WHEEL=$fresh/bin/python python3 -B -m unittest discover --start-directory python/tests
+for target in "${targets[@]}"; do
+    echo "==> $target"
+    # maturin passes the linker on, so the native collector inside the program is linked for the same glibc.
+    PATH=$tools/bin:$PATH "$tools/bin/maturin" build --release --locked --features "$features" --zig --target "$target" \
+        --compatibility "manylinux_${glibc/./_}" --out "$scratch/$target"
+    wheel=$(ls "$scratch/$target"/*.whl)
+    python3 scripts/glibc.py --newest "$glibc" --parts 2 "$wheel"
 
-binary=$fresh/bin/roofgap
-install -m 755 "$binary" "$dest/roofgap"
-for shell in bash elvish fish powershell zsh; do
-    "$binary" completions "$shell" >"$dest/completions/roofgap.$shell"
+    folder=roofgap-$version-$target
+    mkdir "$scratch/$folder"
+    python3 -c '
+import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+name = next(name for name in wheel.namelist() if name.endswith(".data/scripts/roofgap"))
+open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roofgap"
+    chmod 755 "$scratch/$folder/roofgap"
+    if [ "${LAKE:-}" = 1 ]; then
+        PATH=$tools/bin:$PATH cargo zigbuild --release --locked --manifest-path lake/Cargo.toml --target "$target.$glibc" --target-dir "$output/lake"
+        install -m 755 "$output/lake/$target/release/roofgap-lake" "$scratch/$folder/roofgap-lake"
+        python3 scripts/glibc.py --newest "$glibc" "$scratch/$folder/roofgap-lake"
+    fi
+
+    if [ "$target" = "$host" ]; then
+        # In an environment of its own, as a user installs it.
+        python3 -m venv "$scratch/fresh"
+        "$scratch/fresh/bin/pip" install --quiet --no-index "$wheel"
+        ROOFGAP_TEST_WHEEL=$scratch/fresh/bin/python python3 -B -m unittest discover --start-directory python/tests
+        program=$scratch/fresh/bin/roofgap
+        "$program" demo --no-browser --out "$scratch/demo" >"$scratch/demo.txt"
+        "$program" serve --help >/dev/null
+        "$program" mcp --help >/dev/null
+        for shell in bash elvish fish powershell zsh; do
+            "$program" completions "$shell" >"$scratch/common/completions/roofgap.$shell"
+        done
+        "$program" man >"$scratch/common/roofgap.1"
+        cp LICENSE-APACHE LICENSE-MIT CHANGELOG.md "$scratch/common/"
+    else
+        echo "NOT RUN: $(basename "$wheel"): not the architecture of this machine"
+    fi
+
+    cp -r "$scratch/common/." "$scratch/$folder/"
+    # The same sources give the same archive.
+    tar --create --directory "$scratch" --sort=name --owner=0 --group=0 --numeric-owner \
+        --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}" "$folder" | gzip --no-name >"$dest/$folder.tar.gz"
+    cargo metadata --format-version 1 --locked --manifest-path crates/roofgap/Cargo.toml --features "$features" \
+        --filter-platform "$target" | python3 scripts/sbom.py >"$dest/$folder.cdx.json"
+    mv "$wheel" "$dest/"
 done
-"$binary" man >"$dest/roofgap.1"
-cp LICENSE-APACHE LICENSE-MIT CHANGELOG.md "$dest/"
-cargo metadata --format-version 1 --locked --filter-platform "$target" | python3 scripts/sbom.py >"$dest/sbom.cdx.json"
 
 # Last, over all other files.
 (
     cd "$dest"
-    sums=$(find . -type f ! -name SHA256SUMS -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
+    sums=$(find . -type f ! -name SHA256SUMS -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum)
     printf '%s\n' "$sums" >SHA256SUMS
     sha256sum --check --quiet SHA256SUMS
 )
-echo "$dest: $("$binary" --version), $(wc -l <"$dest/SHA256SUMS") files"
+echo "$dest: $("$program" --version), $(wc -l <"$dest/SHA256SUMS") files"

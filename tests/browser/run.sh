@@ -27,10 +27,11 @@ fi
 (cd "$here" && npm ci --no-audit --no-fund >/dev/null 2>&1) || skip "cannot install playwright-core"
 
 pages=$(mktemp -d)
-trap 'rm -rf "$pages"' EXIT
+server=
+trap 'if [ -n "$server" ]; then kill "$server"; fi; rm -rf "$pages"' EXIT
 cd "$root"
 # The features of the tests, so that nothing is built twice.
-cargo build --quiet --workspace --features roofgap/mcp,roofgap/serve --examples
+cargo build --quiet --workspace --features roofgap/mcp,roofgap/serve --examples --bins
 target=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 node "$here/hostile.mjs" > "$pages/hostile.json"
 "$target/synth" nsys 250000 "$pages/large.sqlite"
@@ -46,3 +47,15 @@ mkdir "$pages/compare"
 "$target/render" "$pages/large" "$pages/large.sqlite"
 "$target/render" "$pages/merged" "$pages/merged.sqlite"
 CHROMIUM="$browser" node "$here/run.mjs" "$pages" "${1:-}"
+
+# A run with the large timeline, from a server.
+roofgap=$target/../roofgap
+"$roofgap" profile --quiet runner=unwatched workload.size=nano workload.tokens=4 "artifacts.stage2_dir=$pages/runs" >/dev/null
+run=$(echo "$pages"/runs/2*)
+mkdir -p "$run/nsys"
+mv "$pages/merged.sqlite" "$run/nsys/run.sqlite"
+"$roofgap" report "$run" >/dev/null
+"$roofgap" serve --quiet --listen 127.0.0.1:0 --dir "$pages/runs" --token-file "$pages/token" >"$pages/address" &
+server=$!
+for _ in $(seq 100); do [ -s "$pages/address" ] && break; sleep 0.1; done
+CHROMIUM="$browser" node "$here/served.mjs" "$(cat "$pages/address")" "$(cat "$pages/token")" "$run" "${1:-}"

@@ -57,6 +57,9 @@ class Files(unittest.TestCase):
             done = self.run_on("--newest", "9.9", wheel)
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn("x/scripts/program: needs glibc", done.stdout)
+            lone = self.run_on("--newest", "9.9", "--parts", "2", wheel)
+            self.assertEqual(lone.returncode, 1)
+            self.assertIn("1 programs and libraries in it, not 2", lone.stdout)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 usage: openai_server.py PORT [MODE [ENGINE ARG...]]
 
 MODE is one of: normal, strict (refuses unknown fields), busy (429 to every second request), garbage, cut (ends answers early),
-dies (exits at the fifth request), never (never ready), stubborn (ignores SIGINT and SIGTERM).
+dies (exits at the fifth request), stubborn (ignores SIGINT and SIGTERM).
 
 ENGINE is a process of the server that runs until its standard input ends. Where there is a control folder and no ENGINE, the server answers
 as the collector does: tokens take longer while it is armed, and each command is a line of `commands` in the current folder.
@@ -20,7 +20,7 @@ import threading
 import time
 
 PORT, MODE = int(sys.argv[1]), (sys.argv[2] if len(sys.argv) > 2 else "normal")
-FIRST, NEXT, ARMED = 0.03, 0.005, 0.01
+FIRST, NEXT, ARMED = 0.03, 0.005, 0.03
 armed = threading.Event()
 KNOWN = {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options"}
 lock = threading.Lock()
@@ -43,7 +43,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/health":
-            self.plain(503 if MODE == "never" else 200, "{}")
+            self.plain(200, "{}")
         elif self.path == "/v1/models":
             self.plain(200, json.dumps({"object": "list", "data": [{"id": "stand-in"}]}))
         elif self.path == "/metrics":

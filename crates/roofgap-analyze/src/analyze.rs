@@ -3,6 +3,7 @@
 use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Timeline};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
+use crate::knobs::{self, WorkloadFacts};
 use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
 use crate::names::Naming;
 use crate::numbers::count;
@@ -16,7 +17,7 @@ use crate::timeline::{
 use crate::{account, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
-use roofgap_trace::{Device, Losses, Ns, OpKind, SourceFormat, Trace};
+use roofgap_trace::{Device, LossKind, Losses, Ns, OpKind, SourceFormat, Trace};
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +42,8 @@ pub struct Options {
     pub overhead: Vec<Overhead>,
     /// Requests that were sent while the timeline was recorded; without them, those of the account.
     pub recorded_requests: Option<RequestStats>,
+    /// Settings of the workload, for the knobs of findings; `None` for a capture alone.
+    pub workload: Option<WorkloadFacts>,
 }
 
 /// An analysis together with the index of its stages.
@@ -89,7 +92,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
                     operator_table(trace, &index, options),
                     range_table(trace, &index),
                     evidence,
-                    communication::table(trace, &index),
+                    communication::table(trace, &index, options.limits),
                     layers::table(trace, &index),
                 )
             },
@@ -224,6 +227,9 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         found.extend(findings::find_alone(inputs, &alone.stage));
     }
     analysis.findings = found;
+    if let Some(workload) = &options.workload {
+        knobs::attach(&mut analysis, workload, model.as_ref());
+    }
     analysis.losses = loss_rows(&losses);
     Analyzed {
         analysis,
@@ -284,11 +290,25 @@ fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
         );
     }
     match trace.ops.len() {
-        0 => "the capture holds no kernels: no GPU work was recorded".to_owned(),
+        0 => format!(
+            "the capture holds no kernels: no GPU work was recorded{}",
+            how_to_record(trace)
+        ),
         transfers => format!(
             "the capture holds no kernels, only copies and memory sets: {}",
             count(transfers as u64)
         ),
+    }
+}
+
+/// Says which setting of the recording tool records GPU work.
+fn how_to_record(trace: &Trace) -> &'static str {
+    match trace.sources.first().map(|source| source.format) {
+        Some(SourceFormat::NsysSqlite) => {
+            "; nsys records it with `--trace=cuda,nvtx`, in the processes that it starts"
+        }
+        Some(SourceFormat::Kineto) => "; the PyTorch profiler records it with ProfilerActivity.CUDA",
+        _ => "",
     }
 }
 
@@ -411,8 +431,21 @@ fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
         severity: l.kind.severity().as_str().into(),
         count: l.count,
         meaning: l.kind.meaning().into(),
+        messages: loss_messages(losses, l.kind),
     };
     rows.into_iter().map(info).collect()
+}
+
+/// Sorts the texts of the recording tool: those on the GPU first, then the most frequent.
+fn loss_messages(losses: &Losses, kind: LossKind) -> Vec<LossMessage> {
+    let on_gpu = |text: &str| ["CUDA", "CUPTI", "GPU"].iter().any(|word| text.contains(word));
+    let message = |(text, count): (&str, u64)| LossMessage {
+        text: text.to_owned(),
+        count,
+    };
+    let mut messages: Vec<LossMessage> = losses.messages(kind).map(message).collect();
+    messages.sort_by_key(|m| (!on_gpu(&m.text), std::cmp::Reverse(m.count)));
+    messages
 }
 
 /// Takes the operators of the options, of the trace or of the program's account; without any, of the ranges.

@@ -8,7 +8,7 @@ use crate::numbers;
 use crate::result::{About, LayerRow, LayerSpread, Reason};
 use crate::stages::StageIndex;
 use crate::timeline::kernels::median;
-use crate::timeline::{NO_CALL, Scope, innermost};
+use crate::timeline::{NO_CALL, Scope, innermost, launching_calls};
 use roofgap_trace::{NameId, Ns, OpKind, Range, RangeStyle, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
@@ -204,17 +204,13 @@ fn places<'t>(trace: &'t Trace, index: &StageIndex, modules: &[&Range], layers: 
         return Vec::new();
     }
     let mut places = vec![NOWHERE; calls.len()];
-    let mut launching: Vec<u32> = index.launches().call_of_op.clone();
-    launching.retain(|call| (*call as usize) < calls.len());
-    launching.sort_unstable_by_key(|&call| (calls.thread[call as usize], calls.start[call as usize]));
-    launching.dedup();
-    let items = modules.iter().zip(0u32..).map(|(range, run)| Scope {
-        thread: range.thread,
-        start: range.start,
-        end: range.end,
-        key: (range.name, run),
-    });
-    let around = launching.iter().map(|&call| {
+    let launching = launching_calls(trace, &index.launches().call_of_op);
+    let items = modules.iter().zip(0u32..);
+    let mut items: Vec<_> = items
+        .map(|(range, run)| Scope::of_range(range, (range.name, run)))
+        .collect();
+    items.sort_by_key(Scope::order);
+    let around = launching.iter().flatten().map(|&call| {
         let call = call as usize;
         (calls.thread[call], calls.start[call], calls.end[call])
     });
@@ -238,8 +234,8 @@ fn places<'t>(trace: &'t Trace, index: &StageIndex, modules: &[&Range], layers: 
         }
         Inside { place, instances }
     };
-    let inside = innermost(items.collect(), around, DEEPEST, root, child);
-    for (call, inside) in launching.iter().zip(inside) {
+    let inside = innermost(items.into_iter(), around, DEEPEST, root, child);
+    for (call, inside) in launching.iter().flatten().zip(inside) {
         places[*call as usize] = inside.place;
     }
     places

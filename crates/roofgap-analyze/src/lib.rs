@@ -28,12 +28,14 @@
 //! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
+//! - [`knobs`]: changes of a workload that carry out the action of a finding;
 //! - `roof`: the distance of kernels and stages to the roof; [`numbers`]: numbers formatted for people.
 
 pub mod compare;
 pub mod counters;
 pub mod findings;
 pub mod gpu;
+pub mod knobs;
 pub mod model;
 pub mod numbers;
 
@@ -64,6 +66,6 @@ pub use stages::{
 };
 pub use timeline::{
     CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, LaunchCount, Launches, NO_CALL, Scope,
-    call_tree, idle_parts, innermost, launch_counts,
+    call_tree, idle_parts, innermost, launch_counts, scopes,
 };
 pub use verdict::{StageLimit, Verdict, verdict};

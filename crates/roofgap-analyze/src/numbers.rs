@@ -39,6 +39,12 @@ pub fn count(n: u64) -> String {
     grouped(&n.to_string())
 }
 
+/// Formats a number of things, with the noun in the plural where there is not one.
+pub fn counted(n: u64, noun: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(n))
+}
+
 /// Formats a number of times.
 pub fn times(count: u64) -> String {
     if count == 1 {
@@ -101,6 +107,8 @@ mod tests {
     fn thousands_have_commas() {
         assert_eq!([count(7), count(1_234_567)], ["7", "1,234,567"]);
         assert_eq!([times(1), times(7_656)], ["once", "7,656 times"]);
+        let blocks = [0, 1, 1_056].map(|n| counted(n, "block"));
+        assert_eq!(blocks, ["0 blocks", "1 block", "1,056 blocks"]);
         let decimals = [7_039.815, 999.9995, -1_234.5, 0.0].map(|value| decimal(value, 3));
         assert_eq!(decimals, ["7,039.815", "1,000.000", "-1,234.500", "0.000"]);
         assert_eq!([decimal(f64::NAN, 1), decimal(f64::INFINITY, 1)], ["NaN", "inf"]);

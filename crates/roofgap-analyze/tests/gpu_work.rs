@@ -88,6 +88,10 @@ fn communication_by_collective_with_its_hidden_part() {
     assert_eq!(reduce.bytes, Some(4_000_000));
     // 4 MB in 200 us, times 2 * 7 / 8.
     assert_eq!(reduce.bus_bandwidth_bytes_per_s.unwrap().round(), 35e9);
+    assert_eq!(reduce.algorithm_bandwidth_bytes_per_s.unwrap().round(), 20e9);
+    // 450 GB/s in one direction.
+    assert_eq!(reduce.link.as_deref(), Some("NVLink"));
+    assert_eq!(reduce.peak_pct.unwrap().round(), 8.0);
     let gather = row("all_gather");
     assert_eq!(gather.bytes, Some(8_000_000), "the output holds all parts");
     assert_eq!(gather.bus_bandwidth_bytes_per_s.unwrap().round(), 140e9);

@@ -63,6 +63,7 @@ def measure(torch, args, model, inputs, device):
                 hashes.append((loop.turn, probe.token_hash(tokens)))
                 report(describe(f"repeat {number + 1} of {args.repeats}", stages))
     account["token_hash"] = hashes[-1][1]
+    account["device_memory_bytes"] = probe.peak_memory(torch, device)
     outputs, turns = len(set(hashes)), len({turn for turn, _ in hashes})
     if outputs > turns:
         of = "" if turns == 1 else f" from {turns} inputs"

@@ -6,6 +6,7 @@ Imports only the standard library; the caller passes torch.
 import hashlib
 import json
 import os
+import sys
 import time
 
 SCHEMA = "roofgap.workload/1"
@@ -75,6 +76,19 @@ def token_hash(sequences):
     """Hashes the token ids with SHA-256: decimal, commas between ids, semicolons between sequences."""
     text = ";".join(",".join(str(int(token)) for token in sequence) for sequence in sequences)
     return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def peak_memory(torch, device):
+    """Returns the most memory in use at once, bytes: of tensors on a CUDA device, else of the process; None where it is not known."""
+    try:
+        if device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(device))
+        import resource
+
+        # Linux counts in KiB, macOS in bytes.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    except Exception:
+        return None
 
 
 class Ranges:

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A push/pop range, identified by domain and name.
+/// A range, identified by domain and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NvtxRange {
     /// Domain; `None` for the default domain.
@@ -43,10 +43,15 @@ impl NvtxRange {
 
     /// Formats as `domain@name/` for `ncu --nvtx-include`; the slash means a push/pop range.
     pub fn for_ncu(&self) -> String {
+        format!("{}/", self.of_process_for_ncu())
+    }
+
+    /// Formats as `domain@name` for `ncu --nvtx-exclude`: a start/end range, which encloses the kernels of all threads.
+    pub fn of_process_for_ncu(&self) -> String {
         let name = escape_for_ncu(&self.name);
         match &self.domain {
-            Some(domain) => format!("{}@{name}/", escape_for_ncu(domain)),
-            None => format!("{name}/"),
+            Some(domain) => format!("{}@{name}", escape_for_ncu(domain)),
+            None => name,
         }
     }
 }
@@ -83,6 +88,7 @@ mod tests {
             (plain.for_nsys().as_str(), plain.for_ncu().as_str()),
             ("sam", "sam/")
         );
+        assert_eq!(plain.of_process_for_ncu(), "sam");
         let odd = NvtxRange::parse("D@step [1/2]@x").unwrap();
         assert_eq!(odd.for_nsys(), r"step [1/2]\@x@D");
         assert_eq!(odd.for_ncu(), r"D@step \[1\/2\]\@x/");

@@ -68,11 +68,11 @@ impl Stage {
             OutputTarget::file(self.path("out.log")),
             OutputTarget::file(self.path("err.log")),
         );
-        job.budget.time = Some(Duration::from_secs(60));
+        job.budget.time = Some(Duration::from_secs(600));
         job.stop = StopPlan {
-            interrupt: Duration::from_secs(5),
+            interrupt: Duration::from_secs(60),
             report: Duration::ZERO,
-            terminate: Duration::from_secs(1),
+            terminate: Duration::from_secs(20),
             settle: Duration::from_millis(500),
         };
         change(&mut job);
@@ -301,6 +301,7 @@ fn a_profiler_that_hangs_is_ended_with_its_program() {
     let outcome = stage.run_with(command, "hang", |job| {
         job.budget.time = Some(Duration::from_millis(700));
         job.stop.interrupt = Duration::from_millis(300);
+        job.stop.terminate = Duration::from_millis(300);
     });
     assert!(matches!(outcome.ended, EndReason::TimeBudget { .. }));
 }

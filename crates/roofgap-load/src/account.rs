@@ -22,6 +22,7 @@ pub fn write_account(path: &Path, load: &LoadRun) -> io::Result<()> {
     let account = Account {
         schema: SCHEMA.to_owned(),
         requests: Some(load.requests.clone()),
+        token_hash: load.answers_hash.clone(),
         paired_overhead: load.paired_overhead,
         ..own.unwrap_or_default()
     };
@@ -42,6 +43,7 @@ mod tests {
                 sent: 3,
                 ..RequestStats::default()
             },
+            answers_hash: Some("sha256:00".to_owned()),
             paired_overhead: None,
         };
         write_account(&path, &load).unwrap();
@@ -51,5 +53,6 @@ mod tests {
         let account = Account::from_json(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(account.model.unwrap().name.as_deref(), Some("m"));
         assert_eq!(account.requests.unwrap().sent, 3);
+        assert_eq!(account.token_hash.as_deref(), Some("sha256:00"));
     }
 }

@@ -3,6 +3,7 @@
 use crate::prompts::{Content, Prompt};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 use ureq::Agent;
@@ -33,6 +34,10 @@ pub(crate) struct Outcome {
     pub(crate) prompt_tokens: Option<u64>,
     /// Tokens of the answer, as the server counts them.
     pub(crate) output_tokens: Option<u64>,
+    /// Number of the prompt, from 0.
+    pub(crate) number: usize,
+    /// Hash of the text of the answer so far.
+    pub(crate) answer: Sha256,
     /// Failure of the request.
     pub(crate) error: Option<RequestError>,
 }
@@ -184,7 +189,12 @@ impl Client {
             if let Some(error) = event.error.filter(|error| !error.is_null()) {
                 return Err(RequestError::Server(shortened(&error.to_string())));
             }
-            if event.choices.iter().any(Choice::has_text) {
+            let mut has_text = false;
+            for text in event.choices.iter().flat_map(Choice::texts) {
+                has_text |= !text.is_empty();
+                outcome.answer.update(text);
+            }
+            if has_text {
                 outcome.parts.push(now);
             }
             if let Some(usage) = event.usage {
@@ -213,14 +223,15 @@ impl Client {
 }
 
 impl Choice {
-    fn has_text(&self) -> bool {
+    /// Returns the text of this part of the answer.
+    fn texts(&self) -> impl Iterator<Item = &str> {
         let delta = self.delta.as_ref();
         let texts = [
-            self.text.as_ref(),
-            delta.and_then(|delta| delta.content.as_ref()),
-            delta.and_then(|delta| delta.reasoning_content.as_ref()),
+            self.text.as_deref(),
+            delta.and_then(|delta| delta.content.as_deref()),
+            delta.and_then(|delta| delta.reasoning_content.as_deref()),
         ];
-        texts.into_iter().flatten().any(|text| !text.is_empty())
+        texts.into_iter().flatten()
     }
 }
 

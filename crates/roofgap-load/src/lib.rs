@@ -8,6 +8,7 @@
 //! - `account`: the workload account with the requests in it
 //! - `metrics`: counters and gauges that a server exports
 //! - `pairs`: overhead of the collector in a server
+//! - `ratio`: the ratio of times measured in pairs, with its confidence interval
 
 mod account;
 mod client;
@@ -16,6 +17,7 @@ mod metrics;
 mod pairs;
 mod prompts;
 mod props;
+mod ratio;
 mod run;
 mod server;
 mod stats;
@@ -23,5 +25,6 @@ mod stats;
 pub use account::{server_account_path, write_account};
 pub use error::LoadError;
 pub use props::{Arrivals, LengthError, Lengths, LoadProps, PairProps};
+pub use ratio::PairedRatio;
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, ServerRun, serve_and_load};

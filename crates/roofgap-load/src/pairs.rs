@@ -5,6 +5,7 @@
 use crate::client::Client;
 use crate::prompts::Prompt;
 use crate::props::PairProps;
+use crate::ratio::PairedRatio;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::watch::{ControlError, ask, status};
 use roofgap_wire::account::PairedOverhead;
@@ -204,39 +205,18 @@ fn overhead(windows: &[Window], answers: &[Vec<Duration>], length: Duration) -> 
         let of = |armed: bool| pair.iter().find(|window| window.armed == armed).and_then(mean);
         pairs.push((of(true)?, of(false)?));
     }
-    let logs: Vec<f64> = pairs
-        .iter()
-        .map(|(armed, dormant)| (armed / dormant).ln())
-        .collect();
-    let count = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / count;
-    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-    let error = (squares / (count - 1.0) / count).sqrt() * student_97_5(logs.len().checked_sub(1)?);
-    if !mean.is_finite() || !error.is_finite() {
-        return None;
-    }
+    let ratio = PairedRatio::of(&pairs)?;
+    let count = pairs.len() as f64;
     let average = |of: fn(&(f64, f64)) -> f64| (pairs.iter().map(of).sum::<f64>() / count).round() as i64;
     Some(PairedOverhead {
         pairs: pairs.len() as u64,
         window_ns: i64::try_from(length.as_nanos()).unwrap_or(i64::MAX),
         armed_itl_ns: average(|pair| pair.0),
         dormant_itl_ns: average(|pair| pair.1),
-        ratio: mean.exp(),
-        low: (mean - error).exp(),
-        high: (mean + error).exp(),
+        ratio: ratio.ratio,
+        low: ratio.low,
+        high: ratio.high,
     })
-}
-
-/// Returns the 97.5 % quantile of Student's t distribution.
-fn student_97_5(degrees: usize) -> f64 {
-    const QUANTILES: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-        2.045, 2.042,
-    ];
-    let at = degrees.saturating_sub(1);
-    // Slightly above the normal distribution, whose quantile is 1.960, for all larger numbers.
-    QUANTILES.get(at).copied().unwrap_or(2.042)
 }
 
 #[cfg(test)]

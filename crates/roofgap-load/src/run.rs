@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use roofgap_collect::child::Cancel;
 use roofgap_wire::account::{PairedOverhead, RequestStats};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -60,6 +61,8 @@ pub enum Progress {
 pub struct LoadRun {
     /// Latency and throughput.
     pub requests: RequestStats,
+    /// Hash of all answers in the order of the prompts; `None` where a request failed or was not sent.
+    pub answers_hash: Option<String>,
     /// Overhead of the collector in the server; `None` where it was not measured.
     pub paired_overhead: Option<PairedOverhead>,
 }
@@ -124,6 +127,7 @@ pub fn run(
     progress(Progress::Done {
         requests: outcomes.len() as u64,
     });
+    let answers_hash = answers_hash(&outcomes, measured.len());
     let mut stats = stats::summary(&outcomes, props, i64::try_from(started).unwrap_or_default());
     stats.clock_change_ns = i64::try_from(change).ok();
     if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
@@ -158,8 +162,27 @@ pub fn run(
     });
     Ok(LoadRun {
         requests: stats,
+        answers_hash,
         paired_overhead,
     })
+}
+
+/// Hashes all answers in the order of the prompts; `None` unless each of `prompts` was answered.
+fn answers_hash(outcomes: &[Outcome], prompts: usize) -> Option<String> {
+    let all = outcomes.len() == prompts && outcomes.iter().all(|outcome| outcome.error.is_none());
+    let mut sorted: Vec<&Outcome> = outcomes.iter().filter(|_| all && prompts > 0).collect();
+    sorted.sort_by_key(|outcome| outcome.number);
+    sorted.first()?;
+    let mut whole = Sha256::new();
+    for outcome in sorted {
+        whole.update(outcome.answer.clone().finalize());
+    }
+    let hex: String = whole
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Some(format!("sha256:{hex}"))
 }
 
 /// Returns the mean number of requests in flight, at least one: their rate times their mean time.
@@ -243,7 +266,8 @@ fn send_all(
                 return;
             }
             // A request counts from when it was due, so that waiting for a free connection is part of its latency.
-            let outcome = client.send(prompt, due.unwrap_or_else(|| origin.elapsed()), origin);
+            let mut outcome = client.send(prompt, due.unwrap_or_else(|| origin.elapsed()), origin);
+            outcome.number = at;
             let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
             outcomes.push(outcome);
         }
@@ -300,6 +324,27 @@ fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_hashed_in_the_order_of_the_prompts() {
+        let answer = |number: usize, text: &str| Outcome {
+            number,
+            answer: Sha256::new_with_prefix(text),
+            ..Outcome::default()
+        };
+        let (a, b) = (answer(0, "a"), answer(1, "b"));
+        let hash = answers_hash(&[a.clone(), b.clone()], 2);
+        assert!(hash.as_ref().is_some_and(|hash| hash.starts_with("sha256:")));
+        assert_eq!(answers_hash(&[b.clone(), a.clone()], 2), hash);
+        assert_ne!(answers_hash(&[answer(0, "b"), answer(1, "a")], 2), hash);
+        assert_eq!(answers_hash(std::slice::from_ref(&a), 2), None);
+        let failed = Outcome {
+            error: Some(RequestError::Cut),
+            ..b
+        };
+        assert_eq!(answers_hash(&[a, failed], 2), None);
+        assert_eq!(answers_hash(&[], 0), None);
+    }
 
     #[test]
     fn arrivals_have_the_rate_that_was_asked_for() {

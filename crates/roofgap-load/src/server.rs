@@ -1,6 +1,6 @@
 //! Starting a server, waiting until it is ready, sending load and stopping it.
 
-use crate::client::{agent, get};
+use crate::client::{RequestError, agent, get};
 use crate::error::LoadError;
 use crate::props::LoadProps;
 use crate::run::{self, LoadRun, Progress};
@@ -38,8 +38,10 @@ pub struct ServerRun {
 
 /// Interval between health checks.
 const POLL: Duration = Duration::from_millis(200);
-/// Time in which the end of a server that failed is noticed.
+/// Time in which the end of a server that failed requests is noticed while it still answers.
 const NOTICE: Duration = Duration::from_secs(1);
+/// The same for one that does not answer any more.
+const NOTICE_SILENT: Duration = Duration::from_secs(20);
 /// Time limit of one health check.
 const CHECK: Duration = Duration::from_secs(5);
 
@@ -88,10 +90,13 @@ pub fn serve_and_load(
             let load = run::run(load, cancel, progress)?;
             Ok(ServerRun { load, ready_ns })
         });
-        let failed = result.as_ref().map_or(true, |run| run.load.requests.failed > 0);
-        let until = Instant::now() + NOTICE;
-        while failed && !ended.load(Ordering::SeqCst) && Instant::now() < until {
-            thread::sleep(Duration::from_millis(10));
+        let failed = match &result {
+            Ok(run) => run.load.requests.failed > 0,
+            Err(LoadError::NotReady { .. } | LoadError::Cancelled) => false,
+            Err(_) => true,
+        };
+        if failed {
+            wait_for_end(server, load, cancel, &ended);
         }
         stop.request();
         result
@@ -130,13 +135,6 @@ fn wait_until_ready(
     ended: &AtomicBool,
 ) -> Result<(), LoadError> {
     let agent = agent(CHECK, 1);
-    let address = |path: &str| {
-        format!(
-            "{}/{}",
-            load.url.trim_end_matches('/'),
-            path.trim_start_matches('/')
-        )
-    };
     let start = Instant::now();
     loop {
         if cancel.is_requested() {
@@ -149,17 +147,9 @@ fn wait_until_ready(
                 tail: String::new(),
             });
         }
-        let mut answer = get(
-            &agent,
-            &address(server.health.as_deref().unwrap_or("/health")),
-            1 << 16,
-        );
-        if server.health.is_none() && matches!(answer, Ok((404 | 405, _))) {
-            answer = get(&agent, &address("/v1/models"), 1 << 16);
-        }
-        let last = match answer {
-            Ok((200, _)) => return Ok(()),
-            Ok((status, _)) => format!("HTTP status {status}"),
+        let last = match health(&agent, server, load) {
+            Ok(200) => return Ok(()),
+            Ok(status) => format!("HTTP status {status}"),
             Err(error) => error.to_string(),
         };
         if start.elapsed() >= server.ready_timeout {
@@ -170,5 +160,31 @@ fn wait_until_ready(
             });
         }
         thread::sleep(POLL);
+    }
+}
+
+/// Asks whether the server is ready and returns the status of its answer.
+fn health(agent: &ureq::Agent, server: &ServerProps, load: &LoadProps) -> Result<u16, RequestError> {
+    let status = |path: &str| {
+        let (url, path) = (load.url.trim_end_matches('/'), path.trim_start_matches('/'));
+        get(agent, &format!("{url}/{path}"), 1 << 16).map(|(status, _)| status)
+    };
+    match &server.health {
+        Some(path) => status(path),
+        None => match status("/health") {
+            Ok(404 | 405) => status("/v1/models"),
+            answer => answer,
+        },
+    }
+}
+
+/// Waits until a server that failed requests has ended, as long as it seems to.
+fn wait_for_end(server: &ServerProps, load: &LoadProps, cancel: &Cancel, ended: &AtomicBool) {
+    let (agent, start) = (agent(CHECK, 1), Instant::now());
+    while !ended.load(Ordering::SeqCst) && !cancel.is_requested() && start.elapsed() < NOTICE_SILENT {
+        if start.elapsed() >= NOTICE && health(&agent, server, load) == Ok(200) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }

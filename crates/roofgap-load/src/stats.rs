@@ -145,7 +145,7 @@ mod tests {
             end: ms(end),
             prompt_tokens: Some(10),
             output_tokens: Some(parts.len() as u64),
-            error: None,
+            ..Outcome::default()
         }
     }
 

@@ -7,20 +7,32 @@ use roofgap_collect::command::CommandLine;
 use roofgap_load::{
     Arrivals, Lengths, LoadError, LoadProps, PairProps, Progress, ServerProps, ServerRun, serve_and_load,
 };
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Delays of the stand-in, ns.
 const FIRST_NS: i64 = 30_000_000;
 const NEXT_NS: i64 = 5_000_000;
 
+/// Returns a port for a server to listen on. The system gives ports of another range to programs that ask for any, so that none of
+/// them takes it meanwhile.
+fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let asked = ASKED.fetch_add(1, Ordering::SeqCst);
+        let number = std::process::id().wrapping_mul(8).wrapping_add(asked);
+        let port = 10_000 + (number % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 fn props(mode: &str) -> (ServerProps, LoadProps) {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in/openai_server.py");
     let server = ServerProps {
         command: CommandLine::new("python3")
@@ -66,7 +78,11 @@ fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
     );
     assert!(ttft.p50 >= FIRST_NS, "{ttft:?}");
     assert_eq!(itl.count, 12 * 5);
-    assert!(itl.p50 >= NEXT_NS / 2, "{itl:?}");
+    // Tokens may arrive together on a busy machine, but none arrives early. Means are rounded down.
+    assert!(
+        ttft.mean + 5 * itl.mean + 6 >= FIRST_NS + 5 * NEXT_NS,
+        "{ttft:?} {itl:?}"
+    );
     assert!(e2e.p50 >= FIRST_NS + 5 * NEXT_NS, "{e2e:?}");
     assert!(
         stats.window_ns >= 3 * (FIRST_NS + 5 * NEXT_NS),
@@ -143,8 +159,20 @@ fn an_answer_that_is_no_stream_is_named() {
 
 #[test]
 fn a_server_that_is_never_ready_is_given_up() {
-    let (mut server, load) = props("never");
-    server.ready_timeout = Duration::from_secs(1);
+    let (mut server, mut load) = props("normal");
+    // Answers from the start, unlike a program, whose start may take longer than any limit.
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    load.url = format!("http://{}", busy.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in busy.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            let answer = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    server.ready_timeout = Duration::ZERO;
     let (result, seen) = run(&server, &load);
     let error = result.unwrap_err();
     assert!(
@@ -188,7 +216,7 @@ fn the_collector_is_armed_and_dormant_in_turn() {
     let (mut server, mut load) = props("normal");
     let pairs = PairProps {
         pairs: 3,
-        window: Duration::from_millis(600),
+        window: Duration::from_millis(800),
         after: Duration::ZERO,
         control: folder.path().join("control"),
     };
@@ -200,9 +228,9 @@ fn the_collector_is_armed_and_dormant_in_turn() {
     load.output_tokens = Lengths::Fixed(40);
     load.pairs = Some(pairs.clone());
     let found = run(&server, &load).0.unwrap().load.paired_overhead.unwrap();
-    assert_eq!((found.pairs, found.window_ns), (3, 600_000_000));
-    // Tokens take 5 ms, and 10 ms more while it is armed.
-    assert!(found.armed_itl_ns >= 12_000_000, "{found:?}");
+    assert_eq!((found.pairs, found.window_ns), (3, 800_000_000));
+    // Tokens take 5 ms, and 30 ms more while it is armed.
+    assert!(found.armed_itl_ns >= 15_000_000, "{found:?}");
     assert!(found.low <= found.ratio && found.ratio <= found.high, "{found:?}");
     let commands = std::fs::read_to_string(folder.path().join("commands")).unwrap();
     let switched: Vec<&str> = commands.lines().filter(|line| *line != "status").collect();

@@ -4,7 +4,6 @@
 //! bounded. A number has its unit and origin; one that was not measured is null with a reason.
 //!
 //! - [`roots`]: the folders that may be read, and the inputs in them;
-//! - `store`: loaded inputs, kept for the next question;
 //! - `quantity`: a number with unit and origin, and the legend of a table;
 //! - `tools`: a request, an answer and a pure function for each tool;
 //! - `server`: the protocol.
@@ -14,7 +13,6 @@ pub mod roots;
 mod error;
 mod quantity;
 mod server;
-mod store;
 mod tools;
 
 pub use error::McpError;

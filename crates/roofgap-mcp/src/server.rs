@@ -7,11 +7,11 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{Json, ServerHandler, ServiceExt, tool, tool_handler, tool_router};
 use roofgap_analyze::compare::{CompareOptions, Side, compare};
+use roofgap_session::cache::LoadCache;
 use roofgap_session::load::{Exporter, Loaded, Overrides, load_side};
 
 use crate::error::McpError;
 use crate::roots::Roots;
-use crate::store::Store;
 use crate::tools::compare::{CompareAnswer, CompareRequest};
 use crate::tools::explain::{ExplainAnswer, ExplainRequest};
 use crate::tools::findings::{FindingsAnswer, FindingsRequest};
@@ -77,7 +77,7 @@ struct Tools {
 #[derive(Debug)]
 struct State {
     roots: Roots,
-    store: Store,
+    cache: LoadCache,
     version: String,
 }
 
@@ -89,7 +89,7 @@ impl State {
             .map(|input| self.roots.find(input))
             .collect::<Result<Vec<_>, _>>()?;
         let names: Vec<String> = paths.iter().map(|path| self.roots.name_of(path)).collect();
-        Ok((names.join(", "), self.store.load(&paths)?))
+        Ok((names.join(", "), self.cache.load(&paths)?))
     }
 
     fn compare(&self, request: &CompareRequest) -> Result<CompareAnswer, McpError> {
@@ -100,7 +100,7 @@ impl State {
                 self.roots.runs(),
                 &path,
                 &overrides,
-                self.store.exporter(),
+                self.cache.exporter(),
             )?)
         };
         let (base, head) = (side(&request.base)?, side(&request.head)?);
@@ -118,7 +118,7 @@ impl Tools {
         Tools {
             state: Arc::new(State {
                 roots: props.roots,
-                store: Store::new(props.exporter),
+                cache: LoadCache::new(props.exporter),
                 version: props.version,
             }),
             tool_router: Self::tool_router(),

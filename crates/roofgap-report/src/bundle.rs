@@ -1,6 +1,6 @@
 //! The input of every exporter.
 
-use roofgap_analyze::{Analysis, StageIndex};
+use roofgap_analyze::{Analysis, StageIndex, Trials};
 use roofgap_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,8 @@ pub struct Context {
     pub phases: Vec<PhaseLine>,
     /// Command that reproduces the run.
     pub repeat: Option<String>,
+    /// Changes of the workload that were tried; `None` where none were.
+    pub trials: Option<Trials>,
 }
 
 /// The outcome of a phase.

@@ -2,8 +2,8 @@
 
 use crate::bundle::Bundle;
 use crate::export::{self, ExportError};
-use roofgap_analyze::{NO_CALL, Scope, innermost};
-use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace, range_name};
+use roofgap_analyze::{NO_CALL, innermost, scopes};
+use roofgap_trace::{NameId, Ns, Range, ThreadId, Trace, range_name};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -152,7 +152,11 @@ impl<'a> Builder<'a> {
 
     /// Adds up the operations below the ranges and operators around their launches.
     fn fill(&mut self) {
-        let items = self.items();
+        let range = |range: &Range| Key::Range {
+            domain: range.domain,
+            name: range.name,
+        };
+        let items = scopes(self.trace, range, Key::Operator);
         let launches = self.launches();
         let calls = launches
             .iter()
@@ -168,29 +172,6 @@ impl<'a> Builder<'a> {
                 self.add(parent, row);
             }
         }
-    }
-
-    /// Collects ranges and operators.
-    fn items(&self) -> Vec<Scope<Key>> {
-        let ops = &self.trace.cpu_ops;
-        let operators = (0..ops.len()).map(|i| Scope {
-            thread: ops.thread[i],
-            start: ops.start[i],
-            end: ops.end[i],
-            key: Key::Operator(ops.name[i]),
-        });
-        let ranges = self.trace.ranges.rows.iter();
-        let ranges = ranges.filter(|range| range.style == RangeStyle::PushPop);
-        let ranges = ranges.map(|range| Scope {
-            thread: range.thread,
-            start: range.start,
-            end: range.end,
-            key: Key::Range {
-                domain: range.domain,
-                name: range.name,
-            },
-        });
-        ranges.chain(operators).collect()
     }
 
     /// Collects the operations with a known launch: its thread, start and end, and the row of the operation.

@@ -1,12 +1,14 @@
 //! The analysis for a terminal: stages, findings, kernels, counters and losses.
 
 use crate::view;
-use crate::view::numbers::{count, time};
+use crate::view::numbers::{count, counted, time};
 use crate::view::provenance::{self, missing};
 use crate::view::requests::{against_steps, requests_text};
 use crate::view::screen::Screen;
 use crate::view::table::{Table, plain};
-use crate::view::{findings, gpu_work, headline, job, kernels, layers, measured, roof, stage1, stages};
+use crate::view::{
+    findings, gpu_work, headline, job, kernels, layers, measured, ranges, roof, stage1, stages,
+};
 use roofgap_analyze::{About, Analysis, Kernel, Stage, StageKind, verdict};
 use std::fmt::Write;
 
@@ -141,8 +143,8 @@ fn head(analysis: &Analysis, options: TextOptions, out: &mut String) {
         _ => format!(", {} launches of whole graphs", count(launches)),
     };
     let totals = format!(
-        "whole trace: {} kernels, {} of kernel time{graphs}{}",
-        count(totals.kernel_count),
+        "whole trace: {}, {} of kernel time{graphs}{}",
+        counted(totals.kernel_count, "kernel"),
         time(totals.kernel_ns),
         busy.unwrap_or_default()
     );
@@ -158,6 +160,7 @@ fn ranks(analysis: &Analysis, options: TextOptions, out: &mut String) {
         ("Ranks", job::ranks(analysis)),
         ("Collectives across ranks", job::collectives(analysis)),
         ("Ranks that others wait for", job::stragglers(analysis)),
+        ("Balance of experts", job::experts(analysis)),
         ("Transfers between ranks", job::transfers(analysis)),
         ("Utilisation of ranks", job::utilisation(analysis)),
     ] {
@@ -246,10 +249,11 @@ fn serving(analysis: &Analysis, options: TextOptions, out: &mut String) {
 /// Says why no stage was found and lists the ranges that are there.
 fn no_stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
     say(&missing(analysis, &About::Stages), options, out);
-    if !analysis.ranges.is_empty() {
-        let ranges = provenance::ranges(analysis, RANGES).text(options.screen());
-        let _ = write!(out, "ranges in the input:\n{ranges}");
-        more(analysis.ranges.len(), RANGES, out);
+    let rows = ranges::rows(analysis);
+    if !rows.is_empty() {
+        let table = ranges::table(&rows, RANGES).text(options.screen());
+        let _ = write!(out, "ranges in the input:\n{table}");
+        more(rows.len(), RANGES, out);
     }
 }
 
@@ -265,7 +269,8 @@ fn findings(analysis: &Analysis, options: TextOptions, out: &mut String) {
         let screen = options.screen();
         let title = screen.wrapped(&format!("{}. {}", i + 1, plain(&finding.title)), 3);
         let _ = writeln!(out, "{title}");
-        for line in [findings::saving(finding), finding.action.clone()] {
+        let lines = [findings::saving(finding), finding.action.clone()];
+        for line in lines.into_iter().chain(findings::to_try(finding, "RUN")) {
             let _ = writeln!(out, "{}", screen.wrapped(&format!("   {}", plain(&line)), 0));
         }
     }
@@ -474,6 +479,8 @@ fn communication(analysis: &Analysis, options: TextOptions, out: &mut String) {
         "hidden ms",
         "exposed ms",
         "bus GB/s",
+        "of peak %",
+        "link",
     ];
     let one = analysis.devices.len() < 2;
     let table = gpu_work::communication(analysis);
@@ -518,5 +525,8 @@ fn losses(analysis: &Analysis, options: TextOptions, out: &mut String) {
             loss.meaning
         );
         say(&line, options, out);
+        for text in provenance::messages(loss) {
+            let _ = writeln!(out, "{}", options.screen().wrapped(&format!("  {text}"), 2));
+        }
     }
 }

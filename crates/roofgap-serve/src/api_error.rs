@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use roofgap_report::html::NoTimeline;
 use roofgap_session::config::ConfigError;
 use roofgap_session::load::LoadError;
 use roofgap_session::run_dir::LocateError;
@@ -63,6 +64,12 @@ pub(crate) enum ApiError {
     /// A side of a comparison cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The run has no timeline.
+    #[error("this run has no timeline: {0}")]
+    NoTimeline(#[from] NoTimeline),
+    /// A window ends before it starts.
+    #[error("the window from {from} ns to {to} ns is empty; to_ns must be larger than from_ns")]
+    EmptyWindow { from: i64, to: i64 },
     /// The runs cannot be read.
     #[error(transparent)]
     Runs(#[from] RunsError),
@@ -89,11 +96,13 @@ impl ApiError {
             Self::WrongOrigin | Self::RunsOff | Self::CommandsOff => StatusCode::FORBIDDEN,
             Self::NoRun(_) | Self::NoFile { .. } | Self::NoOperation => StatusCode::NOT_FOUND,
             Self::Runs(RunsError::Locate(_)) | Self::Load(LoadError::Locate(_)) => StatusCode::NOT_FOUND,
-            Self::NoPreset(_) | Self::Config(_) | Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::NoPreset(_) | Self::Config(_) | Self::Body(_) | Self::EmptyWindow { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotCancellable(_) | Self::Load(_) => StatusCode::CONFLICT,
+            Self::NotCancellable(_) | Self::Load(_) | Self::NoTimeline(_) => StatusCode::CONFLICT,
             Self::Range(_) => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
             Self::Runs(_) | Self::Queue(_) | Self::Read(_) | Self::Panic => StatusCode::INTERNAL_SERVER_ERROR,

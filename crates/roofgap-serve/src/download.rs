@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -54,16 +54,21 @@ impl Download {
             run: run.id.clone(),
             path: path.chars().take(200).collect(),
         };
-        if PRIVATE.contains(&path) {
+        // Without slashes at the end, which would make another name of the same file.
+        let below: PathBuf = Path::new(path).components().collect();
+        if PRIVATE
+            .iter()
+            .any(|name| below.file_name() == Some(name.as_ref()))
+        {
             return Err(missing());
         }
-        let mut file = open_below(&run.path, Path::new(path)).ok_or_else(missing)?;
+        let mut file = open_below(&run.path, &below).ok_or_else(missing)?;
         let facts = file.metadata().map_err(ApiError::Read)?;
         if !facts.is_file() {
             return Err(missing());
         }
         let hash = state
-            .hash(run.path.join(path), facts.len(), facts.modified().ok())
+            .hash(run.path.join(&below), facts.len(), facts.modified().ok())
             .map_err(ApiError::Read)?;
         let etag = format!("\"{hash}\"");
         let part = part(headers, &etag, facts.len())?;

@@ -25,10 +25,30 @@ pub enum ServeError {
     Random(String),
     /// The address can be reached from other machines without encryption.
     #[error(
-        "{listen} can be reached from other machines, and this server does not encrypt; listen on 127.0.0.1, or put a proxy with TLS \
-         in front and add --behind-tls-proxy"
+        "{listen} can be reached from other machines, and connections are not encrypted; listen on 127.0.0.1, add --tls-cert and \
+         --tls-key, or put a proxy with TLS in front and add --behind-tls-proxy"
     )]
     NotEncrypted { listen: SocketAddr },
+    /// A file of the certificate cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    TlsFile { path: PathBuf, source: std::io::Error },
+    /// The key can be read by everyone.
+    #[error("the key {} can be read by everyone; `chmod 600` it", path.display())]
+    TlsKeyExposed { path: PathBuf },
+    /// A file holds no certificate or key.
+    #[error("{} must hold {wanted}: {why}", path.display())]
+    TlsMalformed {
+        path: PathBuf,
+        wanted: &'static str,
+        why: String,
+    },
+    /// The certificate and the key cannot be used together.
+    #[error("cannot use the certificate {} with the key {}: {why}", cert.display(), key.display())]
+    Tls {
+        cert: PathBuf,
+        key: PathBuf,
+        why: String,
+    },
     /// The names under which the server is reached are unknown.
     #[error("{listen} is every address of this machine; name the host that clients use with --host")]
     NoHost { listen: SocketAddr },

@@ -8,11 +8,10 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use http_body_util::LengthLimitError;
 use roofgap_analyze::compare::{CompareOptions, Side, compare};
-use roofgap_collect::child::Cancel;
 use roofgap_collect::file::read_document;
-use roofgap_collect::tool::Search;
-use roofgap_report::compare as render;
-use roofgap_session::load::{Exporter, LoadedSide, Overrides, load_side};
+use roofgap_report::html::{served, timeline_window};
+use roofgap_report::{Bundle, compare as render};
+use roofgap_session::load::{LoadedSide, Overrides, load_side};
 use roofgap_session::runs::{artifacts, list, show};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -29,8 +28,11 @@ use crate::state::{AppState, Shared};
 
 /// Policy of our own pages.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'";
-/// Policy of a report: it may run its script, but as a site of its own that can load and send nothing.
+/// Policy of a page whose script is not known: it may run, but as a site of its own that can load and send nothing.
 const REPORT_POLICY: &str = "sandbox allow-scripts allow-downloads; default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'";
+
+/// Items of a window of the timeline in one kind of lanes, by default and at most.
+const WINDOW_ITEMS: (usize, usize) = (20_000, 100_000);
 
 /// Interval between checks of a session that a client waits for.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
@@ -48,8 +50,8 @@ fn document(value: &impl Serialize) -> Result<Response, ApiError> {
     Ok(Json(serde_json::to_value(value).map_err(|_| ApiError::Panic)?).into_response())
 }
 
-fn html(text: String, policy: &'static str) -> Response {
-    ([(header::CONTENT_SECURITY_POLICY, policy)], Html(text)).into_response()
+fn html(text: String, policy: &str) -> Response {
+    ([(header::CONTENT_SECURITY_POLICY, policy.to_owned())], Html(text)).into_response()
 }
 
 /// Answers any other path.
@@ -70,7 +72,7 @@ pub(crate) async fn login(
     if !shared.token.matches(&login.token) {
         return Err(ApiError::Unauthorized);
     }
-    let secure = if shared.props.behind_tls_proxy {
+    let secure = if shared.props.tls.is_some() || shared.props.behind_tls_proxy {
         "; Secure"
     } else {
         ""
@@ -123,9 +125,48 @@ pub(crate) async fn run_page(
         let file = run.path.join("report.html");
         let is_file = std::fs::symlink_metadata(&file).is_ok_and(|facts| facts.is_file());
         match is_file.then(|| read_document(&file)) {
-            Some(Ok(report)) => Ok(html(String::from_utf8_lossy(&report).into_owned(), REPORT_POLICY)),
+            Some(Ok(report)) => {
+                let report = String::from_utf8_lossy(&report);
+                Ok(match served(&report, &format!("/profile/{}/timeline", run.id)) {
+                    Some(served) => html(served.page, &served.policy),
+                    None => html(report.into_owned(), REPORT_POLICY),
+                })
+            }
             _ => Ok(html(page::progress(&show(&run)?), PAGE_POLICY)),
         }
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct WindowQuery {
+    from_ns: Option<i64>,
+    to_ns: Option<i64>,
+    limit: Option<usize>,
+}
+
+/// Gives the items of a window of a run's timeline.
+pub(crate) async fn timeline(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+    Query(query): Query<WindowQuery>,
+) -> Result<Response, ApiError> {
+    let (from, to) = (query.from_ns.unwrap_or(0), query.to_ns.unwrap_or(i64::MAX));
+    if to <= from {
+        return Err(ApiError::EmptyWindow { from, to });
+    }
+    let (usual, most) = WINDOW_ITEMS;
+    let limit = query.limit.unwrap_or(usual).clamp(1, most);
+    blocking(shared, move |state| {
+        let run = state.run(&id)?;
+        let loaded = state.loaded.load(&[run.path])?;
+        let bundle = Bundle {
+            analysis: &loaded.analysis,
+            stages: &loaded.stages,
+            trace: Some(&loaded.trace),
+            context: &loaded.context,
+        };
+        document(&timeline_window(bundle, from, to, limit)?)
     })
     .await
 }
@@ -173,14 +214,15 @@ pub(crate) async fn compare_runs(
     Query(query): Query<CompareQuery>,
 ) -> Result<Response, ApiError> {
     blocking(shared, move |state| {
-        let exporter = Exporter {
-            search: Search::from_env(None),
-            cancel: Cancel::new(),
-        };
         let side = |id: &str| -> Result<LoadedSide, ApiError> {
             let run = state.run(id)?;
             let overrides = Overrides::default();
-            Ok(load_side(&state.props.runs, &run.id, &overrides, &exporter)?)
+            Ok(load_side(
+                &state.props.runs,
+                &run.id,
+                &overrides,
+                state.loaded.exporter(),
+            )?)
         };
         let (base, head) = (side(&query.base)?, side(&query.head)?);
         let [before, after] = [&base, &head].map(|side| Side {

@@ -1,5 +1,6 @@
 //! A requested session, as it is kept on disk.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use crate::request::RunRequest;
 
 /// Schema of the document.
 const SCHEMA: &str = "roofgap.job/1";
-/// Ended jobs that are kept on disk.
-const KEPT: usize = 1000;
+/// Ended jobs that are kept.
+pub(crate) const KEPT: usize = 1000;
 
 /// State of a requested session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,13 @@ impl JobRecord {
     }
 }
 
+/// Returns the oldest of the ended jobs, given oldest first, of which `kept` stay.
+pub(crate) fn surplus<'a>(records: impl Iterator<Item = &'a JobRecord>, kept: usize) -> BTreeSet<String> {
+    let ended: Vec<&JobRecord> = records.filter(|record| record.is_over()).collect();
+    let surplus = ended.len().saturating_sub(kept);
+    ended[..surplus].iter().map(|record| record.job.clone()).collect()
+}
+
 /// The folder of the jobs: a record, the answer and the messages of each.
 #[derive(Debug, Clone)]
 pub(crate) struct JobFolder(PathBuf);
@@ -105,19 +113,19 @@ impl JobFolder {
             }
         }
         records.sort_by(|a, b| (&a.created, &a.job).cmp(&(&b.created, &b.job)));
-        let over = records.iter().filter(|record| record.is_over()).count();
-        let mut surplus = over.saturating_sub(KEPT);
-        records.retain(|record| {
-            let drop = surplus > 0 && record.is_over();
-            if drop {
-                surplus -= 1;
-                for extension in ["json", "out", "log"] {
-                    let _ = fs::remove_file(self.file(&record.job, extension));
-                }
-            }
-            !drop
-        });
+        let surplus = surplus(records.iter(), KEPT);
+        records.retain(|record| !surplus.contains(&record.job));
+        self.remove(&surplus);
         Ok(records)
+    }
+
+    /// Removes the files of jobs. One that cannot be removed is tried again at the next start.
+    pub(crate) fn remove(&self, jobs: &BTreeSet<String>) {
+        for job in jobs {
+            for extension in ["json", "out", "log"] {
+                let _ = fs::remove_file(self.file(job, extension));
+            }
+        }
     }
 
     /// Returns the path of the answer of a session, `roofgap.profile/1`.
@@ -132,5 +140,42 @@ impl JobFolder {
 
     fn file(&self, job: &str, extension: &str) -> PathBuf {
         self.0.join(format!("{job}.{extension}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_ended_jobs_are_surplus_and_waiting_ones_never_are() {
+        let job = |number: u64, state: JobState| JobRecord {
+            job: format!("job-{number}"),
+            state,
+            ..JobRecord::new(RunRequest::default(), number)
+        };
+        let records = [
+            job(1, JobState::Queued),
+            job(2, JobState::Ended),
+            job(3, JobState::Cancelled),
+            job(4, JobState::UnderWay),
+            job(5, JobState::Ended),
+        ];
+        assert!(surplus(records.iter(), 3).is_empty());
+        let gone = surplus(records.iter(), 1);
+        assert_eq!(gone, BTreeSet::from(["job-2".to_owned(), "job-3".to_owned()]));
+        let folder = tempfile::tempdir().unwrap();
+        let jobs = JobFolder::open(folder.path()).unwrap();
+        for record in &records {
+            jobs.write(record).unwrap();
+        }
+        jobs.remove(&gone);
+        let left: Vec<String> = jobs
+            .read()
+            .unwrap()
+            .into_iter()
+            .map(|record| record.job)
+            .collect();
+        assert_eq!(left, ["job-1", "job-4", "job-5"]);
     }
 }

@@ -12,6 +12,7 @@
 //! - `download`: a file of a run, whole or in part;
 //! - `page`: the list of runs and the progress of a run for a browser;
 //! - `routes`, `handlers`: the operations, as in `openapi.json`;
+//! - `tls`: the certificate and its key;
 //! - `listen`: connections and their limits.
 
 pub mod props;
@@ -32,9 +33,10 @@ mod queue;
 mod request;
 mod routes;
 mod state;
+mod tls;
 
 pub use error::ServeError;
 pub use listen::{Server, serve};
 pub use openapi::OPENAPI;
-pub use props::{Limits, Permissions, ServeProps};
+pub use props::{Limits, Permissions, ServeProps, TlsFiles};
 pub use token::Token;

@@ -1,5 +1,6 @@
 //! Connections and their limits.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -16,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
 
 use crate::error::ServeError;
 use crate::hosts::Hosts;
@@ -23,6 +25,7 @@ use crate::props::{Limits, ServeProps};
 use crate::queue::Queue;
 use crate::routes::router;
 use crate::state::AppState;
+use crate::tls;
 
 /// Interval between checks of the cancellation flag.
 const TICK: Duration = Duration::from_millis(100);
@@ -34,27 +37,38 @@ const BACKLOG: i32 = 1024;
 const BLOCKING_THREADS: usize = 16;
 
 /// A server that listens.
-#[derive(Debug)]
 pub struct Server {
     listener: std::net::TcpListener,
     address: SocketAddr,
     props: ServeProps,
     hosts: Hosts,
+    tls: Option<TlsAcceptor>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Server")
+            .field("address", &self.address)
+            .field("props", &self.props)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Server {
     /// Listens on the address of the settings.
     ///
     /// # Errors
-    /// Fails for an address that is taken, or that other machines can reach without encryption.
+    /// Fails for an address that is taken, or that other machines can reach without encryption, and for a certificate or key that
+    /// cannot be used.
     pub fn bind(props: ServeProps) -> Result<Self, ServeError> {
         let listen = props.listen;
-        if !listen.ip().is_loopback() && !props.behind_tls_proxy {
+        if !listen.ip().is_loopback() && !props.behind_tls_proxy && props.tls.is_none() {
             return Err(ServeError::NotEncrypted { listen });
         }
         if listen.ip().is_unspecified() && props.hosts.is_empty() {
             return Err(ServeError::NoHost { listen });
         }
+        let tls = props.tls.as_ref().map(tls::acceptor).transpose()?;
         let failed = |source| ServeError::Listen { listen, source };
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
         // Connections that wait for a place. The default is too short for a burst.
@@ -68,6 +82,7 @@ impl Server {
             listener,
             address,
             props,
+            tls,
         })
     }
 
@@ -116,7 +131,7 @@ pub fn serve(server: Server) -> Result<(), ServeError> {
     let router = router(AppState::new(props, server.hosts, queue.clone()));
     let served = runtime.block_on(async {
         let listener = TcpListener::from_std(server.listener).map_err(ServeError::Runtime)?;
-        accept(&listener, &router, limits, &cancel).await;
+        accept(&listener, &router, server.tls.as_ref(), limits, &cancel).await;
         Ok(())
     });
     queue.end();
@@ -132,7 +147,13 @@ pub fn serve(server: Server) -> Result<(), ServeError> {
 }
 
 /// Accepts connections until the cancellation. One over the limit waits in the queue of the system.
-async fn accept(listener: &TcpListener, router: &Router, limits: Limits, cancel: &Cancel) {
+async fn accept(
+    listener: &TcpListener,
+    router: &Router,
+    tls: Option<&TlsAcceptor>,
+    limits: Limits,
+    cancel: &Cancel,
+) {
     let places = Arc::new(Semaphore::new(limits.connections));
     loop {
         let accepted = tokio::select! {
@@ -144,19 +165,36 @@ async fn accept(listener: &TcpListener, router: &Router, limits: Limits, cancel:
             tokio::time::sleep(TICK).await;
             continue;
         };
-        let router = router.clone();
+        let (router, tls) = (router.clone(), tls.cloned());
         tokio::spawn(async move {
-            let service = TowerToHyperService::new(router);
-            let stream = TokioIo::new(Unstalled::new(stream, limits.client));
-            let mut builder = http1::Builder::new();
-            builder
-                .timer(TokioTimer::new())
-                .header_read_timeout(limits.client);
-            // An error is the client's: it left, or it was too slow.
-            let _ = builder.serve_connection(stream, service).await;
+            let stream = Unstalled::new(stream, limits.client);
+            match tls {
+                None => answer(stream, router, limits).await,
+                // A client that is slow or does not speak TLS only loses its place.
+                Some(tls) => {
+                    if let Ok(Ok(stream)) = tokio::time::timeout(limits.client, tls.accept(stream)).await {
+                        answer(stream, router, limits).await;
+                    }
+                }
+            }
             drop(place);
         });
     }
+}
+
+/// Answers the requests of a connection.
+async fn answer<S>(stream: S, router: Router, limits: Limits)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.client);
+    // An error is the client's: it left, or it was too slow.
+    let _ = builder
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .await;
 }
 
 async fn next(

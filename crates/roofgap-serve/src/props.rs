@@ -19,7 +19,10 @@ pub struct ServeProps {
     pub token: Token,
     /// Names under which clients reach the server, beside its address and `localhost`.
     pub hosts: Vec<String>,
-    /// True if a proxy in front encrypts the connections. Needed for an address that other machines can reach.
+    /// Certificate and key; without them connections are not encrypted.
+    pub tls: Option<TlsFiles>,
+    /// True if a proxy in front encrypts the connections. Needed for an address that other machines can reach
+    /// without `tls`.
     pub behind_tls_proxy: bool,
     /// What clients may start.
     pub permissions: Permissions,
@@ -33,6 +36,15 @@ pub struct ServeProps {
     pub limits: Limits,
     /// Cancellation flag: ends the server, and the session that it runs.
     pub cancel: Cancel,
+}
+
+/// Files of a certificate, in PEM form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificate of the server, followed by those that signed it.
+    pub cert: PathBuf,
+    /// Private key of the certificate, without a password.
+    pub key: PathBuf,
 }
 
 /// What clients may start.

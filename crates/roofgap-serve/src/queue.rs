@@ -10,7 +10,7 @@ use roofgap_collect::rundir::{RunId, RunState, run_state};
 use serde_json::Value;
 
 use crate::api_error::ApiError;
-use crate::job::{JobFolder, JobRecord, JobState};
+use crate::job::{JobFolder, JobRecord, JobState, KEPT, surplus};
 use crate::props::ServeProps;
 use crate::request::RunRequest;
 
@@ -66,6 +66,9 @@ impl Queue {
         if jobs.waiting.len() >= self.props.limits.queue {
             return Err(ApiError::QueueFull(jobs.waiting.len()));
         }
+        let surplus = surplus(jobs.records.values(), KEPT);
+        jobs.records.retain(|job, _| !surplus.contains(job));
+        self.folder.remove(&surplus);
         jobs.made += 1;
         let record = JobRecord::new(request, jobs.made);
         self.folder.write(&record).map_err(ApiError::Queue)?;

@@ -176,6 +176,7 @@ mod tests {
             listen: ([127, 0, 0, 1], 0).into(),
             token: Token::open(&folder.path().join("token")).unwrap().0,
             hosts: Vec::new(),
+            tls: None,
             behind_tls_proxy: false,
             permissions: ALL,
             config_dir: Some("/presets".into()),

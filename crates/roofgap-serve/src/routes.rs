@@ -9,7 +9,7 @@ use crate::handlers;
 use crate::state::Shared;
 
 /// Returns the operations by path, as the router writes paths.
-fn operations() -> [(&'static str, MethodRouter<Shared>); 13] {
+fn operations() -> [(&'static str, MethodRouter<Shared>); 14] {
     [
         ("/", get(handlers::front)),
         ("/login", get(handlers::login)),
@@ -22,6 +22,7 @@ fn operations() -> [(&'static str, MethodRouter<Shared>); 13] {
         ("/profile/{run_id}", get(handlers::job)),
         ("/profile/{run_id}/artifacts", get(handlers::artifact_list)),
         ("/profile/{run_id}/artifacts/{*path}", get(handlers::artifact)),
+        ("/profile/{run_id}/timeline", get(handlers::timeline)),
         ("/profile/{run_id}/events", get(handlers::events)),
         ("/profile/{run_id}/cancel", post(handlers::cancel)),
     ]

@@ -6,8 +6,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use roofgap_collect::child::Cancel;
 use roofgap_collect::file::hash_file;
 use roofgap_collect::rundir::RunId;
+use roofgap_collect::tool::Search;
+use roofgap_session::cache::LoadCache;
+use roofgap_session::load::Exporter;
 use roofgap_session::runs::RunRef;
 
 use crate::api_error::ApiError;
@@ -25,13 +29,15 @@ pub(crate) type Shared = Arc<AppState>;
 /// Path, size and time of the last change of a file.
 type FileVersion = (PathBuf, u64, Option<SystemTime>);
 
-/// Settings, queue and remembered hashes.
+/// Settings, queue, loaded runs and remembered hashes.
 #[derive(Debug)]
 pub(crate) struct AppState {
     pub(crate) props: ServeProps,
     pub(crate) token: Token,
     pub(crate) hosts: Hosts,
     pub(crate) queue: Arc<Queue>,
+    /// Runs whose timeline was asked for.
+    pub(crate) loaded: LoadCache,
     /// SHA-256 of files by path, size and time.
     hashes: Mutex<HashMap<FileVersion, String>>,
 }
@@ -44,6 +50,10 @@ impl AppState {
             props,
             hosts,
             queue,
+            loaded: LoadCache::new(Exporter {
+                search: Search::from_env(None),
+                cancel: Cancel::new(),
+            }),
             hashes: Mutex::default(),
         })
     }

@@ -6,6 +6,9 @@ use std::io::{self, BufWriter, Write};
 /// Kernel that takes longer on a late rank.
 pub const LATE_KERNEL: &str = "flash_fwd_kernel";
 
+/// Kernel that takes its place in a job of experts.
+pub const EXPERT_KERNEL: &str = "fused_moe_kernel";
+
 /// Start of the first step in the clock of rank 0, ns.
 const BEGIN: i64 = 1_000_000_000;
 
@@ -33,6 +36,8 @@ pub struct JobSpec {
     pub jitter_ns: i64,
     /// Numbers the collectives.
     pub numbered: bool,
+    /// The late kernel computes experts, and the collective is an all-to-all.
+    pub experts: bool,
     /// Seed of the random numbers.
     pub seed: u64,
 }
@@ -50,6 +55,7 @@ impl JobSpec {
             hidden_ns: 0,
             jitter_ns: 0,
             numbered: false,
+            experts: false,
             seed: 1,
         }
     }
@@ -127,6 +133,7 @@ impl JobRun {
                 let mut at = begin;
                 for number in 0..spec.kernels {
                     let (name, extra) = match number {
+                        0 if spec.experts => (EXPERT_KERNEL, spec.late_ns[rank]),
                         0 => (LATE_KERNEL, spec.late_ns[rank]),
                         _ => ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", 0),
                     };
@@ -141,7 +148,11 @@ impl JobRun {
                 }
                 let end = arrived + spec.latency_ns + random.between(0, spec.jitter_ns + 1);
                 kernels.push(RankKernel {
-                    name: "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                    name: if spec.experts {
+                        "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+                    } else {
+                        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+                    },
                     stream: 13,
                     start: at,
                     end,
@@ -217,11 +228,15 @@ impl JobRun {
             }
             let call = self.begins[step] - 6_500 + 100 * launched;
             launched += 1;
+            let name = if self.spec.experts {
+                "all_to_allv"
+            } else {
+                "allreduce"
+            };
+            let described = format!(", \"Collective name\": \"{name}\"{COLLECTIVE}, \"Group size\": {count}");
             let collective = match kernel.collective {
-                Some(number) if self.spec.numbered => {
-                    format!("{COLLECTIVE}, \"Group size\": {count}, \"Seq\": {number}")
-                }
-                Some(_) => format!("{COLLECTIVE}, \"Group size\": {count}"),
+                Some(number) if self.spec.numbered => format!("{described}, \"Seq\": {number}"),
+                Some(_) => described,
                 None => String::new(),
             };
             write!(
@@ -244,6 +259,6 @@ impl JobRun {
     }
 }
 
-/// Arguments of an all-reduce.
-const COLLECTIVE: &str = ", \"Collective name\": \"allreduce\", \"In msg nelems\": 4096, \"Out msg nelems\": 4096, \"dtype\": \"BFloat16\", \
+/// Arguments of a collective.
+const COLLECTIVE: &str = ", \"In msg nelems\": 4096, \"Out msg nelems\": 4096, \"dtype\": \"BFloat16\", \
                           \"Process Group Name\": \"0\", \"Process Group Description\": \"default_pg\"";

@@ -69,6 +69,66 @@ fn skew_waits_and_offsets_are_exact_without_jitter() {
 }
 
 #[test]
+fn uneven_experts_are_found_exactly() {
+    let spec = JobSpec {
+        experts: true,
+        ..uneven()
+    };
+    let run = JobRun::run(&spec);
+    let analysis = joined(&run, &[0, 1, 2, 3]);
+    let job = analysis.job.as_ref().unwrap();
+    let [row] = &job.experts[..] else {
+        panic!("{:?}", job.experts);
+    };
+    assert_eq!(job.collectives[0].collective, "all_to_all");
+    assert_eq!((row.stage.as_deref(), row.sections), (Some("decode"), 25));
+    assert_eq!((row.slowest_rank, row.slowest_count), (2, 25));
+    // 10 µs and the extra time of each rank.
+    assert_eq!((row.slowest_ns, row.mean_ns), (25 * 60_000, 25 * 23_250));
+    assert_eq!(row.imbalance, 60_000.0 / 23_250.0);
+    assert_eq!(row.waited_ns, Some(25 * (50_000 + 48_000 + 49_000)));
+    assert_eq!(row.bound_ns, Some(25 * (60_000 - 23_250)));
+    let times: Vec<i64> = row.ranks.iter().map(|rank| rank.experts_ns).collect();
+    assert_eq!(times, [10_000, 12_000, 60_000, 11_000].map(|ns| 25 * ns));
+    let finding = analysis
+        .findings
+        .iter()
+        .find(|finding| finding.id == "expert-imbalance")
+        .unwrap();
+    assert_eq!(
+        (finding.bound_ns, &finding.evidence["rank"]),
+        (25 * 36_750, &2.into())
+    );
+
+    // The time of one rank alone says nothing about the others.
+    let alone = joined(&run, &[0]);
+    assert!(alone.job.unwrap().experts.is_empty());
+    assert!(
+        alone
+            .reasons
+            .iter()
+            .any(|reason| reason.why.contains("balance of the experts")),
+        "{:?}",
+        alone.reasons
+    );
+    let even = joined(
+        &JobRun::run(&JobSpec {
+            experts: true,
+            ..JobSpec::even(2, 5)
+        }),
+        &[0, 1],
+    );
+    assert_eq!(even.job.unwrap().experts[0].bound_ns, Some(0));
+    assert!(
+        even.findings
+            .iter()
+            .all(|finding| finding.id != "expert-imbalance")
+    );
+    let dense = joined(&JobRun::run(&uneven()), &[0, 1, 2, 3]);
+    assert!(dense.job.unwrap().experts.is_empty());
+}
+
+#[test]
 fn a_straggler_is_named_with_its_stage_and_kernel() {
     let run = JobRun::run(&uneven());
     let analysis = joined(&run, &[0, 1, 2, 3]);

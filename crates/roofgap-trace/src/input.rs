@@ -207,8 +207,18 @@ fn describe(head: &[u8]) -> String {
         _ if head.starts_with(b"version https://git-lfs.github.com/spec/") => {
             "a Git LFS pointer to a file that was not downloaded; fetch it with `git lfs pull`".into()
         }
-        _ if head.starts_with(b"PK\x03\x04") => "a zip archive".into(),
+        _ if head.starts_with(b"PK\x03\x04") => "a zip archive; unpack it and give the captures in it".into(),
+        _ if head.get(257..262) == Some(b"ustar") => {
+            "a tar archive; unpack it and give the captures in it".into()
+        }
+        _ if head.starts_with(b"\x28\xb5\x2f\xfd") => "data compressed with zstd; decompress it first".into(),
+        _ if head.starts_with(b"\xfd7zXZ\0") => "data compressed with xz; decompress it first".into(),
+        _ if head.starts_with(b"BZh") => "data compressed with bzip2; decompress it first".into(),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16 text, as PowerShell writes; save it as UTF-8".into(),
+        _ if is_stats_table(head) => {
+            "another table of `nsys stats`; give the kernel summary (cuda_gpu_kern_sum) as CSV, or the SQLite export of the report"
+                .into()
+        }
         _ => {
             let start = &head[..head.len().min(60)];
             match std::str::from_utf8(start) {
@@ -219,8 +229,43 @@ fn describe(head: &[u8]) -> String {
     }
 }
 
+/// Returns true if text has the columns of a table that `nsys stats` prints.
+fn is_stats_table(head: &[u8]) -> bool {
+    let start = &head[..head.len().min(4096)];
+    ["Total Time (ns)", "Duration (ns),CorrId"]
+        .iter()
+        .any(|columns| memchr::memmem::find(start, columns.as_bytes()).is_some())
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn archives_and_other_tables_are_named() {
+        let mut tar = vec![0; 512];
+        tar[..5].copy_from_slice(b"data/");
+        tar[257..262].copy_from_slice(b"ustar");
+        for (bytes, named) in [
+            (&tar[..], "a tar archive; unpack it"),
+            (b"PK\x03\x04....", "a zip archive; unpack it"),
+            (b"\x28\xb5\x2f\xfd....", "compressed with zstd"),
+            (b"\xfd7zXZ\0....", "compressed with xz"),
+            (b"BZh91AY&SY", "compressed with bzip2"),
+            (
+                b"Start (ns),Duration (ns),CorrId,GrdX\n1,2,3,4\n",
+                "another table of `nsys stats`",
+            ),
+            (
+                b"Time (%),Total Time (ns),Num Calls,Avg (ns)\n",
+                "another table of `nsys stats`",
+            ),
+        ] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), bytes).unwrap();
+            let error = super::detect(file.path()).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
     #[test]
     fn a_git_lfs_pointer_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();

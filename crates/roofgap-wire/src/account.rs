@@ -45,6 +45,9 @@ pub struct Account {
     /// Peak of the device as the program measured it.
     #[serde(default)]
     pub peak: Option<MeasuredPeak>,
+    /// Most memory of the device in use at once, bytes; of a program on the CPU, its resident memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory_bytes: Option<u64>,
     /// Requests that a load generator sent to a server.
     #[serde(default)]
     pub requests: Option<RequestStats>,

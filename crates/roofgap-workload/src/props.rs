@@ -72,6 +72,10 @@ pub struct WorkloadProps {
     pub image_size: Option<usize>,
     /// Threads to use; all the machine has when absent.
     pub threads: Option<usize>,
+    /// Keeps keys and values of earlier positions. Without them every decode step reads the whole context again.
+    pub kv_cache: bool,
+    /// Most positions that a decode step without a KV cache reads again, the latest ones; all when absent.
+    pub context_limit: Option<usize>,
     /// Path of the account; `None` writes no account.
     pub account: Option<PathBuf>,
 }
@@ -87,6 +91,8 @@ impl Default for WorkloadProps {
             warmup: 1,
             image_size: None,
             threads: None,
+            kv_cache: true,
+            context_limit: None,
             account: None,
         }
     }
@@ -101,6 +107,7 @@ impl WorkloadProps {
             ("repeats", self.repeats, 1, 1000),
             ("warmup", self.warmup, 0, 1000),
             ("threads", self.threads.unwrap_or(1), 1, 4096),
+            ("context_limit", self.context_limit.unwrap_or(1), 1, 1 << 20),
         ];
         for (property, value, least, most) in bounds {
             if value < least || value > most {

@@ -176,6 +176,7 @@ fn work(
         requests: None,
         notes: notes(props, &peak, &passes),
         peak,
+        device_memory_bytes: resident_bytes(),
         repeats: passes
             .into_iter()
             .enumerate()
@@ -195,6 +196,8 @@ struct Input {
     prompt: Vec<usize>,
     vision: usize,
     new_tokens: usize,
+    /// Most positions that a decode step reads again; `None` with a KV cache.
+    again: Option<usize>,
 }
 
 /// Result of one repeat.
@@ -218,6 +221,7 @@ impl Input {
                 .collect(),
             vision: shape.vision_tokens(),
             new_tokens: props.new_tokens,
+            again: (!props.kv_cache).then(|| props.context_limit.unwrap_or(usize::MAX)),
         }
     }
 
@@ -229,15 +233,19 @@ impl Input {
     fn pass(&self, exec: &mut Exec<'_>, model: &Model, cache: &mut KvCache) -> Pass {
         cache.clear();
         exec.take_notes();
-        let (mut token, prefill) = exec.stage(Stage::Prefill, |exec| {
+        let ((first, prompt), prefill) = exec.stage(Stage::Prefill, |exec| {
             model.prefill(exec, &self.image, &self.prompt, cache)
         });
         let notes = exec.take_notes();
+        let mut token = first;
         let mut tokens = vec![token];
         let (steps, decode) = exec.stage(Stage::Decode, |exec| {
             let mut steps = Vec::with_capacity(self.new_tokens);
             for _ in 0..self.new_tokens {
-                let (next, wall) = exec.step(|exec| model.step(exec, token, cache));
+                let (next, wall) = exec.step(|exec| match self.again {
+                    None => model.step(exec, token, cache),
+                    Some(limit) => model.step_again(exec, &prompt, &tokens, limit, cache),
+                });
                 token = next;
                 tokens.push(token);
                 steps.push(nanoseconds(wall));
@@ -279,6 +287,9 @@ fn notes(props: &WorkloadProps, peak: &Option<MeasuredPeak>, passes: &[Pass]) ->
         "operator times are wall times of the thread that drives the model; an operator may use every thread"
             .to_owned(),
     ];
+    if !props.kv_cache {
+        notes.push("there is no KV cache: every decode step reads its context again".to_owned());
+    }
     if peak.is_none() {
         notes.push(format!(
             "the peak of this machine is not measured for preset {}",
@@ -293,6 +304,14 @@ fn notes(props: &WorkloadProps, peak: &Option<MeasuredPeak>, passes: &[Pass]) ->
         notes.push("repeats gave different tokens; the hash is of the first".to_owned());
     }
     notes
+}
+
+/// Returns the most resident memory of this process so far, from Linux.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// Returns the processor name from Linux, else the architecture.

@@ -203,3 +203,48 @@ fn ranges_are_nested_and_closed() {
     let want = format!("LLM@warmup {one} /LLM {one}");
     assert_eq!(recorder.0.into_inner().unwrap().join(" "), want);
 }
+
+#[test]
+fn decoding_without_a_cache_reads_everything_again_and_says_the_same() {
+    let base = account(&nano());
+    let slow = account(&WorkloadProps {
+        kv_cache: false,
+        ..nano()
+    });
+    assert_eq!(slow.token_hash, base.token_hash);
+    assert!(slow.notes.iter().any(|note| note.contains("no KV cache")));
+    let tokens = slow.tokens.unwrap();
+    // Two measured repeats: each step puts the prompt and its tokens together.
+    let joined = |account: &Account| {
+        let ops = account.operators.iter();
+        let mut found = ops.filter(|op| op.stage.as_deref() == Some("decode") && op.name == "concatenate");
+        found.next().map(|op| op.calls)
+    };
+    assert_eq!(joined(&slow), tokens.generated.map(|steps| 2 * steps));
+    assert_eq!(joined(&base), None);
+}
+
+#[test]
+fn a_shorter_context_changes_the_output() {
+    let whole = account(&nano());
+    let short = account(&WorkloadProps {
+        kv_cache: false,
+        context_limit: Some(2),
+        ..nano()
+    });
+    assert_ne!(short.token_hash, whole.token_hash);
+    let nothing = WorkloadProps {
+        context_limit: Some(0),
+        ..nano()
+    };
+    assert!(run(&nothing, &mut |_| {}).is_err());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_account_has_the_memory_of_the_process() {
+    // The weights alone are four bytes for each parameter.
+    let account = account(&nano());
+    let weights = 4 * account.model.unwrap().parameters.unwrap();
+    assert!(account.device_memory_bytes.unwrap() > weights);
+}

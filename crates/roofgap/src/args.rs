@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Report(Report),
     /// Compare two runs or captures; with --fail-on, a gate for CI
     Compare(Compare),
+    /// Try the action of a finding: run the changed workload and the unchanged one in turn, and measure the difference
+    Try(Try),
     /// List, show, merge, prune or scrub runs
     #[command(subcommand)]
     Runs(Runs),
@@ -119,8 +121,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR", conflicts_with = "command")]
         dir: Option<PathBuf>,
     },
-    /// Print the JSON Schema of the analysis
-    Schema,
+    /// Print the JSON Schema of the analysis, or of try.json
+    Schema {
+        /// Document
+        #[arg(value_enum, default_value_t = Document::Analysis)]
+        document: Document,
+    },
     /// Kill the descendants of a process when it dies
     #[command(hide = true)]
     Guard {
@@ -129,6 +135,15 @@ pub(crate) enum Command {
         /// Start time, clock ticks since boot
         start: u64,
     },
+}
+
+/// Document with a JSON Schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Document {
+    /// metrics.json, and the output of analyze --format json
+    Analysis,
+    /// try.json
+    Try,
 }
 
 /// Output format of an answer.
@@ -453,6 +468,64 @@ pub(crate) struct Compare {
     pub(crate) top: usize,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Try {
+    /// Run: an id, a unique prefix of one, a folder, or `latest`; with --history, the folder that contains the runs
+    #[arg(required_unless_present = "history")]
+    pub(crate) run: Option<String>,
+    /// Findings of the run, such as launch-bound; by default the first that has a change to try
+    #[arg(value_name = "FINDING")]
+    pub(crate) findings: Vec<String>,
+    /// Try the changes of every finding
+    #[arg(long, conflicts_with = "findings")]
+    pub(crate) all: bool,
+    /// Try an environment variable of the program, as a change of its own
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Time to spend on runs
+    #[arg(long, value_name = "TIME", default_value = "20m")]
+    pub(crate) budget: Span,
+    /// Fewest runs of each workload; noisy ones run up to four times as often
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) repeats: u32,
+    /// Keep changes that may change the output, such as another dtype
+    #[arg(long)]
+    pub(crate) accept_changed_output: bool,
+    /// Start without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Print the plan and its cost without running anything
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Compare predicted with measured gains of all runs in a folder
+    #[arg(long, conflicts_with_all = ["findings", "all", "env", "dry_run", "yes"])]
+    pub(crate) history: bool,
+    #[command(flatten)]
+    pub(crate) base: Base,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// Reason against the value of `--env`.
+#[derive(Debug, thiserror::Error)]
+#[error("expected NAME=VALUE, with a name of letters, digits and underscores")]
+struct NotAVariable;
+
+/// Parses an environment variable.
+fn variable(text: &str) -> Result<(String, String), NotAVariable> {
+    let (name, value) = text.split_once('=').ok_or(NotAVariable)?;
+    let mut letters = name.chars();
+    let starts = letters
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    if starts && letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        Ok((name.to_owned(), value.to_owned()))
+    } else {
+        Err(NotAVariable)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Runs {
     /// List every run with its model, device, status, stage times and size
@@ -578,7 +651,13 @@ pub(crate) struct Serve {
     /// Name under which clients reach the server, beside its address; can be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// A proxy in front encrypts the connections; needed for an address that other machines can reach
+    /// Certificate of the server in PEM form, followed by those that signed it; an address that other machines can reach needs it, or a proxy
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of the certificate, which not everyone may be able to read
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// A proxy in front encrypts the connections
     #[arg(long)]
     pub(crate) behind_tls_proxy: bool,
     /// Let clients start sessions of configured presets
@@ -628,6 +707,12 @@ pub(crate) struct Workload {
     /// Threads (default: all processors)
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+    /// Decode without a KV cache: a deliberately slow path, to try the tool on
+    #[arg(long)]
+    pub(crate) no_kv_cache: bool,
+    /// With --no-kv-cache: read only the last N positions again, which changes the output
+    #[arg(long, value_name = "N", requires = "no_kv_cache")]
+    pub(crate) context_limit: Option<usize>,
     /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
     #[arg(long, value_name = "FILE")]
     pub(crate) account: Option<PathBuf>,
@@ -650,6 +735,8 @@ impl Workload {
             warmup: self.warmup,
             image_size: self.image_size,
             threads: self.threads,
+            kv_cache: !self.no_kv_cache,
+            context_limit: self.context_limit,
             account: self.account.or_else(from_environment),
         }
     }

@@ -9,6 +9,7 @@ use roofgap_session::run::SessionError;
 use roofgap_session::run::attach::AttachError;
 use roofgap_session::run_dir::LocateError;
 use roofgap_session::runs::RunsError;
+use roofgap_session::trial::TrialError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -30,6 +31,12 @@ pub(crate) enum Failure {
     /// A run cannot be listed, pruned or scrubbed.
     #[error(transparent)]
     Runs(#[from] RunsError),
+    /// A finding cannot be tried.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// A trial needs consent, and there is nobody to ask.
+    #[error("the runs take time; --yes starts them without asking")]
+    Consent,
     /// A gate is malformed.
     #[error(transparent)]
     Gate(#[from] GateError),
@@ -152,6 +159,7 @@ impl Failure {
                 "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'",
             ),
             Self::Config(_) => Some("`roofgap config list` shows every group and option"),
+            Self::Consent => Some("`--dry-run` prints the plan and its cost"),
             Self::NoLake => Some(
                 "`cargo install --path lake` builds it from the sources of roofgap; the release archive has it beside roofgap",
             ),

@@ -117,6 +117,11 @@ impl Printer {
         }
     }
 
+    /// Prints a question, to be answered on the same line.
+    pub(crate) fn question(&self, text: &str) {
+        write_stderr(&printable(text));
+    }
+
     /// Prints a line if `--verbose` is set.
     pub(crate) fn detail(&self, text: &dyn Display) {
         if self.verbose {

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import tempfile
 import time
 
@@ -34,7 +35,7 @@ def main():
         model=folder,
         load_format="dummy",
         skip_tokenizer_init=True,
-        enforce_eager=os.environ.get("EAGER") == "1",
+        enforce_eager=os.environ.get("EAGER") == "1" or "--enforce-eager" in sys.argv,
         enable_prefix_caching=False,
         max_model_len=2048,
         gpu_memory_utilization=0.3,

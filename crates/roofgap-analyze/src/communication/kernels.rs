@@ -3,7 +3,7 @@
 use super::collective::CollectiveKind;
 use crate::names::{Family, family};
 use crate::stages::StageIndex;
-use crate::timeline::CoveredTime;
+use crate::timeline::{CoveredTime, IntervalSet};
 use roofgap_trace::{Collective, NameId, Ns, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
@@ -37,7 +37,8 @@ impl<'t> Kernels<'t> {
             OpKind::Copy | OpKind::Set => false,
         };
         let communicates = |op: usize| ops.kind[op] == OpKind::Kernel && by_name.contains_key(&ops.name[op]);
-        let compute = CoveredTime::beside(trace, communicates, computes);
+        let communication = IntervalSet::by_device(trace, communicates);
+        let compute = CoveredTime::beside(trace, &communication, computes);
         let mut kernels = Self {
             trace,
             by_name,

@@ -1,12 +1,15 @@
 //! Communication with other GPUs: time by collective and group, the part that no computation hides, and bus bandwidth.
 
 mod collective;
+mod experts;
 mod host;
 mod kernels;
 mod transfer;
 
+pub(crate) use experts::expert_names;
 pub(crate) use transfer::{RankTransfer, transfers};
 
+use crate::gpu::{CopyLinks, UserLimits};
 use crate::names::short_name;
 use crate::result::CommunicationRow;
 use crate::stages::StageIndex;
@@ -64,6 +67,8 @@ pub(crate) struct RankCollective {
     pub bytes: Option<u64>,
     /// Position of its stage.
     pub stage: Option<usize>,
+    /// Time of the kernels of experts since the collective before it, ns.
+    pub experts_ns: Ns,
 }
 
 /// Lists the collectives whose ranks wait for one another, in the order of their start.
@@ -84,10 +89,15 @@ pub(crate) fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollecti
             exposed_ns: host.exposed_ns,
             bytes: host.collective.message_bytes(),
             stage: stage_of(host.range, trace, index),
+            experts_ns: 0,
         })
     }));
     if on_devices > 0 && on_devices < found.len() {
         found.sort_by_key(|collective| collective.start);
+    }
+    let experts = experts::times_before(trace, found.iter().map(|collective| collective.start));
+    for (collective, experts_ns) in found.iter_mut().zip(experts) {
+        collective.experts_ns = experts_ns;
     }
     found
 }
@@ -112,6 +122,7 @@ fn on_devices(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
             exposed_ns: kernels.exposed_ns(op),
             bytes: described.and_then(Collective::message_bytes),
             stage: index.stage_of_op(op),
+            experts_ns: 0,
         })
     };
     kernels.ops().filter_map(collective).collect()
@@ -121,7 +132,7 @@ fn on_devices(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
 type RowKey = (Option<DeviceId>, Performed, bool, (NameId, u32));
 
 /// Builds the table of communication, most time first.
-pub(crate) fn table(trace: &Trace, index: &StageIndex) -> Vec<CommunicationRow> {
+pub(crate) fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Vec<CommunicationRow> {
     let ops = &trace.ops;
     let no_group = (NameId::default(), 0);
     let mut sums: FxHashMap<RowKey, Sum> = FxHashMap::default();
@@ -151,6 +162,14 @@ pub(crate) fn table(trace: &Trace, index: &StageIndex) -> Vec<CommunicationRow> 
         sum.add(collective.message_bytes(), length, host.exposed_ns);
     }
     let rank = trace.distributed.as_ref().and_then(|job| job.rank);
+    let links: Vec<CopyLinks> = match sums.is_empty() {
+        true => Vec::new(),
+        false => trace
+            .devices
+            .iter()
+            .map(|device| CopyLinks::of(device, limits))
+            .collect(),
+    };
     let mut rows: Vec<CommunicationRow> = sums
         .into_iter()
         .map(|((device, performed, described, (group, size)), sum)| {
@@ -159,6 +178,11 @@ pub(crate) fn table(trace: &Trace, index: &StageIndex) -> Vec<CommunicationRow> 
                 Performed::Named(_) => None,
             };
             let (sized, ns) = sum.timed;
+            let algorithm = (sized > 0 && ns > 0).then(|| sized as f64 * 1e9 / ns as f64);
+            let bus = factor
+                .zip(algorithm)
+                .map(|(factor, algorithm)| factor * algorithm);
+            let link = device.and_then(|device| links.get(device.index())?.peer());
             CommunicationRow {
                 rank,
                 device: device.and_then(|device| device_number(trace, device)),
@@ -175,9 +199,11 @@ pub(crate) fn table(trace: &Trace, index: &StageIndex) -> Vec<CommunicationRow> 
                 bytes: Some(sum.bytes).filter(|bytes| *bytes > 0),
                 total_ns: sum.total_ns,
                 exposed_ns: sum.exposed_ns,
-                bus_bandwidth_bytes_per_s: factor
-                    .filter(|_| sized > 0 && ns > 0)
-                    .map(|factor| factor * sized as f64 * 1e9 / ns as f64),
+                bus_bandwidth_bytes_per_s: bus,
+                algorithm_bandwidth_bytes_per_s: algorithm,
+                peak_pct: bus.zip(link).map(|(bus, link)| 100.0 * bus / link.bytes_per_s),
+                peak_bytes_per_s: link.map(|link| link.bytes_per_s),
+                link: link.map(|link| link.name.clone()),
             }
         })
         .collect();

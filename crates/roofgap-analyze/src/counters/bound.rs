@@ -133,19 +133,25 @@ pub(super) fn verdict(inputs: &Inputs) -> Verdict {
             reason: format!("{seen}: not near a roof, and the throughput of {missing} was not collected"),
         };
     }
+    // L1 may show more than what the verdict says of everything, while it is active.
+    let overall = if inputs.l1_pct.is_some_and(|own| own >= NEAR_ROOF_PCT) {
+        " over the whole kernel"
+    } else {
+        ""
+    };
     match (inputs.blocks, inputs.sms) {
         (Some(blocks), Some(sms)) if blocks < sms => Verdict {
             bound: Some(Bound::TooSmall),
             reached_pct: Some(reached),
             reason: format!(
-                "{seen}: nothing at {NEAR_ROOF_PCT} % of its peak, and {blocks} block{} for {sms} multiprocessors",
+                "{seen}: nothing at {NEAR_ROOF_PCT} % of its peak{overall}, and {blocks} block{} for {sms} multiprocessors",
                 if blocks == 1 { "" } else { "s" }
             ),
         },
         _ => Verdict {
             bound: Some(Bound::Latency),
             reached_pct: Some(reached),
-            reason: format!("{seen}: nothing at {NEAR_ROOF_PCT} % of its peak"),
+            reason: format!("{seen}: nothing at {NEAR_ROOF_PCT} % of its peak{overall}"),
         },
     }
 }
@@ -161,6 +167,7 @@ fn unit(bound: Bound) -> &'static str {
 }
 
 fn shares(inputs: &Inputs) -> String {
+    let whole_is_low = inputs.memory_pct.is_some_and(|whole| whole < NEAR_ROOF_PCT);
     let parts: Vec<String> = [
         ("compute", inputs.sm_pct),
         ("DRAM", inputs.dram_pct),
@@ -168,11 +175,12 @@ fn shares(inputs: &Inputs) -> String {
         ("L1", inputs.l1_pct),
     ]
     .into_iter()
-    .map(|(name, pct)| {
-        pct.map_or_else(
-            || format!("{name} not collected"),
-            |pct| format!("{name} {pct:.1} %"),
-        )
+    .map(|(name, pct)| match pct {
+        None => format!("{name} not collected"),
+        Some(pct) if name == "L1" && whole_is_low && pct >= NEAR_ROOF_PCT => {
+            format!("{name} {pct:.1} % while active")
+        }
+        Some(pct) => format!("{name} {pct:.1} %"),
     })
     .collect();
     parts.join(", ")
@@ -257,6 +265,20 @@ mod tests {
             Some(Bound::Compute)
         );
         assert_eq!(verdict(&Inputs::default()).bound, None);
+    }
+
+    #[test]
+    fn a_busy_l1_is_said_to_be_busy_while_active() {
+        let verdict = verdict(&Inputs {
+            memory_pct: Some(40.6),
+            ..inputs(40.2, 40.2, 39.7, 81.1)
+        });
+        assert_eq!(verdict.bound, Some(Bound::Latency));
+        assert_eq!(
+            verdict.reason,
+            "compute 40.2 %, DRAM 40.2 %, L2 39.7 %, L1 81.1 % while active: \
+             nothing at 60 % of its peak over the whole kernel"
+        );
     }
 
     #[test]

@@ -74,18 +74,75 @@ impl Lane {
     }
 }
 
+/// Sums over the launches of a kernel in one shape.
+#[derive(Clone, Copy, Default)]
+struct ShapeSum {
+    calls: u64,
+    ns: Ns,
+    /// Time in which another kernel ran on the device too.
+    shared_ns: Ns,
+}
+
+/// Share of kernel time, in %, from which on it matters that kernels run at the same time.
+const LEAST_SHARED_PCT: Ns = 1;
+
 /// Times taken, by device.
 type Times = FxHashMap<u16, IntervalSet>;
+
+/// Length of a union of intervals that come in the order of their start.
+#[derive(Default)]
+struct Coverage {
+    until: Option<Ns>,
+    ns: Ns,
+}
+
+impl Coverage {
+    /// Adds an interval and returns its part that was not covered; `None` if all was.
+    fn add(&mut self, start: Ns, end: Ns) -> Option<(Ns, Ns)> {
+        let from = self.until.map_or(start, |until| until.max(start));
+        self.until = Some(from.max(end));
+        self.ns += (end - from).max(0);
+        (from < end).then_some((from, end))
+    }
+}
+
+/// Time in which a device computed, and the part of it beside communication and beside copies.
+#[derive(Default)]
+struct ComputeTime {
+    all: Coverage,
+    beside_talk: Beside,
+    beside_copies: Beside,
+}
+
+/// Time covered by both of two sets.
+#[derive(Default)]
+struct Beside {
+    ns: Ns,
+    near: usize,
+}
+
+impl Beside {
+    fn add(&mut self, other: Option<&IntervalSet>, (start, end): (Ns, Ns)) {
+        self.ns += other.map_or(0, |set| set.overlap_near(start, end, &mut self.near));
+    }
+}
 
 pub(super) struct Collector<'t, 'k> {
     trace: &'t Trace,
     kinds: &'k mut Kinds,
-    shapes: FxHashMap<(NameId, ShapeId, u16), (u64, Ns)>,
+    shapes: FxHashMap<(NameId, ShapeId, u16), ShapeSum>,
+    /// Last end of a kernel, by device.
+    last_end: FxHashMap<u16, Ns>,
+    /// Times in which several kernels ran on a device.
+    shared: Times,
+    kernel_ns: Ns,
     lanes: Vec<Lane>,
     /// Position in `lanes` by device and stream.
     lane_of: FxHashMap<(u16, u32), usize>,
     last_lane: usize,
-    compute: Times,
+    compute: FxHashMap<u16, ComputeTime>,
+    /// Time in which any device computed.
+    any_compute: Coverage,
     talk: Times,
     copies: Times,
     found: StageEvidence,
@@ -98,10 +155,14 @@ impl<'t, 'k> Collector<'t, 'k> {
             trace,
             kinds,
             shapes: FxHashMap::default(),
+            last_end: FxHashMap::default(),
+            shared: Times::default(),
+            kernel_ns: 0,
             lanes: Vec::new(),
             lane_of: FxHashMap::default(),
             last_lane: 0,
-            compute: Times::default(),
+            compute: FxHashMap::default(),
+            any_compute: Coverage::default(),
             talk: Times::default(),
             copies: Times::default(),
             found: StageEvidence::default(),
@@ -127,7 +188,18 @@ impl<'t, 'k> Collector<'t, 'k> {
                 let kind = self.kinds.of(self.trace, name);
                 let shape = ops.shape.get(op).copied().unwrap_or_default();
                 let sum = self.shapes.entry((name, shape, device.0)).or_default();
-                *sum = (sum.0 + 1, sum.1 + (end - start));
+                sum.calls += 1;
+                sum.ns += end - start;
+                self.kernel_ns += end - start;
+                // The kernel that ends last began before this one, so both run until the first of them ends.
+                let last_end = self.last_end.entry(device.0).or_insert(Ns::MIN);
+                if start < (*last_end).min(end) {
+                    self.shared
+                        .entry(device.0)
+                        .or_default()
+                        .add(start, end.min(*last_end));
+                }
+                *last_end = end.max(*last_end);
                 if kind.communication {
                     self.talks += 1;
                     self.talk.entry(device.0).or_default().add(start, end);
@@ -160,6 +232,33 @@ impl<'t, 'k> Collector<'t, 'k> {
         }
     }
 
+    /// Tells whether kernels run at the same time often enough to matter.
+    pub(super) fn needs_shared(&self) -> bool {
+        let shared: Ns = self.shared.values().map(IntervalSet::length).sum();
+        shared > 0 && shared >= self.kernel_ns / 100 * LEAST_SHARED_PCT
+    }
+
+    /// Notes how long a kernel ran beside others.
+    pub(super) fn add_shared(&mut self, op: usize) {
+        let ops = &self.trace.ops;
+        let (Some(OpKind::Kernel), Some(&start), Some(&end), Some(&device), Some(&name)) = (
+            ops.kind.get(op),
+            ops.start.get(op),
+            ops.end.get(op),
+            ops.device.get(op),
+            ops.name.get(op),
+        ) else {
+            return;
+        };
+        let shape = ops.shape.get(op).copied().unwrap_or_default();
+        if let (Some(sum), Some(shared)) = (
+            self.shapes.get_mut(&(name, shape, device.0)),
+            self.shared.get(&device.0),
+        ) {
+            sum.shared_ns += shared.overlap(start, end);
+        }
+    }
+
     /// Tells whether compute times matter: there is something to overlap with them, or several devices share the work.
     pub(super) fn needs_compute(&self) -> bool {
         let one = |lane: &Lane| {
@@ -170,7 +269,7 @@ impl<'t, 'k> Collector<'t, 'k> {
         !self.talk.is_empty() || !self.copies.is_empty() || !self.lanes.iter().all(one)
     }
 
-    /// Notes when the device computed.
+    /// Adds up the time in which the device computed, after all operations were added. They come in the order of their start.
     pub(super) fn add_compute(&mut self, op: usize) {
         let ops = &self.trace.ops;
         let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&name)) = (
@@ -187,8 +286,14 @@ impl<'t, 'k> Collector<'t, 'k> {
             OpKind::Graph => true,
             OpKind::Copy | OpKind::Set => false,
         };
-        if computes {
-            self.compute.entry(device.0).or_default().add(start, end);
+        if !computes {
+            return;
+        }
+        self.any_compute.add(start, end);
+        let time = self.compute.entry(device.0).or_default();
+        if let Some(part) = time.all.add(start, end) {
+            time.beside_talk.add(self.talk.get(&device.0), part);
+            time.beside_copies.add(self.copies.get(&device.0), part);
         }
     }
 
@@ -236,49 +341,37 @@ impl<'t, 'k> Collector<'t, 'k> {
         }
         self.found.chains = chains;
         if self.needs_compute() {
-            let compute = &self.compute;
-            let exposed = |busy: &Times| -> (Ns, Ns) {
-                let mut sum = (0, 0);
-                for (device, own) in busy {
-                    sum.0 += own.length();
-                    for &(start, end) in own.intervals() {
-                        let hidden = compute.get(device).map_or(0, |other| other.overlap(start, end));
-                        sum.1 += end - start - hidden;
-                    }
-                }
-                sum
-            };
-            let (ns, exposed_ns) = exposed(&self.talk);
+            let length = |times: &Times| times.values().map(IntervalSet::length).sum::<Ns>();
+            let hidden = |beside: fn(&ComputeTime) -> Ns| self.compute.values().map(beside).sum::<Ns>();
             if self.talks > 0 {
+                let ns = length(&self.talk);
                 self.found.communication = Some(CommunicationUse {
                     count: self.talks,
                     ns,
-                    exposed_ns,
+                    exposed_ns: ns - hidden(|time| time.beside_talk.ns),
                 });
             }
-            self.found.host_copies.exposed_ns = exposed(&self.copies).1;
+            self.found.host_copies.exposed_ns = length(&self.copies) - hidden(|time| time.beside_copies.ns);
             let number = |device: &u16| {
                 self.trace
                     .devices
                     .get(usize::from(*device))
                     .map_or(0, |d| d.number)
             };
-            let uses = self.compute.iter().map(|(device, times)| DeviceUse {
+            let uses = self.compute.iter().map(|(device, time)| DeviceUse {
                 number: number(device),
-                compute_ns: times.length(),
+                compute_ns: time.all.ns,
             });
             self.found.devices = uses.collect();
             self.found.devices.sort_by_key(|device| device.number);
-            let all = self.compute.values().flat_map(|times| times.intervals());
-            let any = IntervalSet::of(all.copied().collect()).length();
-            self.found.any_device_ns = (self.compute.len() > 1).then_some(any);
+            self.found.any_device_ns = (self.compute.len() > 1).then_some(self.any_compute.ns);
         }
         self.found.streams = self.lanes.len() as u64;
         let trace = self.trace;
         let mut shapes: Vec<ShapeUse> = self
             .shapes
             .iter()
-            .map(|(&(name, shape, device), &(calls, total_ns))| {
+            .map(|(&(name, shape, device), sum)| {
                 let shape = trace.ops.shapes.get(shape.index()).copied().unwrap_or_default();
                 let device = trace.devices.get(usize::from(device));
                 ShapeUse {
@@ -290,8 +383,9 @@ impl<'t, 'k> Collector<'t, 'k> {
                     threads: threads_of(shape.block),
                     registers: shape.registers,
                     shared_bytes: shape.static_shared.saturating_add(shape.dynamic_shared),
-                    calls,
-                    total_ns,
+                    calls: sum.calls,
+                    total_ns: sum.ns,
+                    shared_ns: sum.shared_ns,
                 }
             })
             .collect();
@@ -326,9 +420,12 @@ pub(crate) fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> 
             let members = || (0..trace.ops.len()).filter(|&op| index.holds(stage, op));
             let mut collector = Collector::new(trace, &mut kinds);
             members().for_each(|op| collector.add(op));
-            // Rare, so a second pass is cheaper than keeping the times of every kernel.
+            // Times of kernels are compared with those of all copies and communication, which are few and known by now.
             if collector.needs_compute() {
                 members().for_each(|op| collector.add_compute(op));
+            }
+            if collector.needs_shared() {
+                members().for_each(|op| collector.add_shared(op));
             }
             let mut found = collector.finish();
             found.stage = index.name(stage).to_owned();

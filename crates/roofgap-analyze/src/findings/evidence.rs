@@ -60,6 +60,8 @@ pub(crate) struct ShapeUse {
     pub calls: u64,
     /// Sum of durations.
     pub total_ns: Ns,
+    /// Of that, time in which another kernel ran on the device too.
+    pub shared_ns: Ns,
 }
 
 /// Copies between host and device.

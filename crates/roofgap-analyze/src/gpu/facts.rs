@@ -70,6 +70,9 @@ pub struct GpuFacts {
     /// Link to the host: PCIe generation and lanes, or `NVLink-C2C`; `None` where the platform decides.
     #[serde(default)]
     pub host_link: Option<String>,
+    /// Bandwidth of NVLink in both directions together, in GB/s; 0 without NVLink, `None` where a bridge is optional or it is unknown.
+    #[serde(default, skip_serializing)]
+    pub nvlink_gbs: Option<f64>,
     /// Peaks without sparsity.
     pub dense_tflops: TensorPeaks,
     /// Peaks with 2:4 structured sparsity, for reference only: no ratio is taken against them.
@@ -157,6 +160,7 @@ impl GpuFacts {
             l2_mib: None,
             bandwidth_gbs: None,
             host_link: None,
+            nvlink_gbs: None,
             dense_tflops: TensorPeaks::default(),
             sparse_tflops: TensorPeaks::default(),
             source: SET_BY_USER.to_owned(),

@@ -1,4 +1,4 @@
-//! Links that copies of a device use: to the host, and its own memory.
+//! Links of a device: to the host, its own memory, and to other GPUs of the node.
 
 use super::{GpuFacts, UserLimits};
 use crate::result::CopyKind;
@@ -18,6 +18,7 @@ pub(crate) struct LinkPeak {
 pub(crate) struct CopyLinks {
     host: Option<LinkPeak>,
     memory: Option<LinkPeak>,
+    peer: Option<LinkPeak>,
 }
 
 impl CopyLinks {
@@ -35,7 +36,21 @@ impl CopyLinks {
             // Every byte is read and written.
             bytes_per_s: bytes_per_s / 2.0,
         });
-        Self { host, memory }
+        let peer = match facts.nvlink_gbs {
+            // One of the two directions.
+            Some(both) if both > 0.0 => Some(LinkPeak {
+                name: "NVLink".to_owned(),
+                bytes_per_s: both * 1e9 / 2.0,
+            }),
+            Some(_) => host.clone(),
+            None => None,
+        };
+        Self { host, memory, peer }
+    }
+
+    /// Returns the peak of the link to other GPUs of the node, in one direction; `None` where unknown.
+    pub(crate) fn peer(&self) -> Option<&LinkPeak> {
+        self.peer.as_ref()
     }
 
     /// Returns the peak for a kind of copy; `None` where unknown.
@@ -105,5 +120,22 @@ mod tests {
         assert_eq!(links.peak(CopyKind::HostToDevice).unwrap().name, "PCIe 5.0 x16");
         assert_eq!(links.peak(CopyKind::DeviceToDevice).unwrap().bytes_per_s, 2.4e12);
         assert_eq!(links.peak(CopyKind::PeerToPeer), None);
+        let peer = |name: &str, capability| {
+            let device = Device {
+                name: Some(name.into()),
+                compute_capability: Some(capability),
+                ..Device::default()
+            };
+            let links = CopyLinks::of(&device, UserLimits::default());
+            links
+                .peer()
+                .map(|link| (link.name.clone(), (link.bytes_per_s / 1e9).round()))
+        };
+        assert_eq!(peer("NVIDIA H200", (9, 0)), Some(("NVLink".to_owned(), 450.0)));
+        assert_eq!(
+            peer("NVIDIA L40S", (8, 9)),
+            Some(("PCIe 4.0 x16".to_owned(), 32.0))
+        );
+        assert_eq!(peer("NVIDIA H100 PCIe", (9, 0)), None, "its bridge is optional");
     }
 }

@@ -218,6 +218,8 @@ mod tests {
                 "NVIDIA RTX PRO 6000 Blackwell Server Edition",
                 "RTX PRO 6000 Blackwell Server",
             ),
+            ("NVIDIA GeForce RTX 3060", "GeForce RTX 3060 12GB"),
+            ("NVIDIA GeForce RTX 4070 Ti SUPER", "GeForce RTX 4070 Ti SUPER"),
             ("NVIDIA GeForce RTX 5090", "GeForce RTX 5090"),
             ("RTX 5090", "GeForce RTX 5090"),
             ("NVIDIA GeForce RTX 4080 SUPER", "GeForce RTX 4080 SUPER"),

@@ -5,12 +5,14 @@
 //! - `matching`: collectives of the ranks that belong together;
 //! - `clocks`: offsets between the clocks of the ranks;
 //! - `waits`: which rank arrives last, and which ranks wait for it;
+//! - `experts`: time of the experts of a mixture on each rank;
 //! - `stragglers`: the stage and kernel in which a late rank loses its time;
 //! - `transfers`: sends and receives that belong together;
 //! - `utilisation`: MFU and MBU of all ranks together.
 
 mod activity;
 mod clocks;
+mod experts;
 mod matching;
 mod record;
 mod stragglers;
@@ -81,6 +83,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
     let clocks = align(&records, &matched.sets);
     let waits = Waits::of(&records, &matched.sets, &clocks);
     let stragglers = stragglers::find(&records, &waits);
+    let (experts, experts_reason) = experts::balance(&records, &matched.sets, &clocks);
     let transfers = transfers::find(&records, &clocks);
     reasons.extend(transfers.unmatched);
     let utilisation = match utilisation::of_job(&records, world_size) {
@@ -108,6 +111,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
         clock_error_ns: clocks.iter().flatten().map(|clock| clock.error_ns).max(),
         collectives: waits.rows,
         stragglers,
+        experts,
         transfers: transfers.rows,
         utilisation,
         other_processes: Vec::new(),
@@ -116,6 +120,9 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
     analysis
         .reasons
         .extend(reasons.into_iter().map(|why| Reason::new(about("ranks"), why)));
+    analysis
+        .reasons
+        .extend(experts_reason.map(|why| Reason::new(about("job.experts"), why)));
     analysis.reasons.extend(
         matched
             .unmatched

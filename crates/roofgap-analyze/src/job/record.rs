@@ -2,7 +2,7 @@
 
 use super::activity::activity;
 use crate::analyze::Analyzed;
-use crate::communication::{RankCollective, RankTransfer, collectives, transfers};
+use crate::communication::{RankCollective, RankTransfer, collectives, expert_names, transfers};
 use crate::names::is_communication;
 use crate::ranks;
 use crate::result::{RankInfo, Stage, StageUtilisation};
@@ -20,6 +20,8 @@ pub struct RankRecord {
     /// Ranks of the process groups by label, where known.
     pub(super) members: FxHashMap<String, Vec<u32>>,
     pub(super) stages: Vec<StageCost>,
+    /// Kernels of experts were recorded.
+    pub(super) has_experts: bool,
 }
 
 /// Times of a stage on one rank.
@@ -93,6 +95,7 @@ impl RankRecord {
                 .map(|group| (group.label(), group.ranks.clone()))
                 .collect(),
             stages: analysis.stages.iter().map(StageCost::of).collect(),
+            has_experts: expert_names(trace).is_some(),
             collectives,
             transfers,
         })

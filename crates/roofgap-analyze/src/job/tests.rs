@@ -22,6 +22,7 @@ fn rank(rank: u32, rows: &[(u32, &'static str, Option<u64>, i64, i64)]) -> RankR
                 exposed_ns: end - start,
                 bytes: None,
                 stage: None,
+                experts_ns: 0,
             }
         };
     RankRecord {
@@ -37,6 +38,7 @@ fn rank(rank: u32, rows: &[(u32, &'static str, Option<u64>, i64, i64)]) -> RankR
         members: Default::default(),
         transfers: Vec::new(),
         stages: Vec::new(),
+        has_experts: false,
     }
 }
 

@@ -166,6 +166,7 @@ mod tests {
             groups: [(NameId(1), "pp".to_owned())].into_iter().collect(),
             members: Default::default(),
             stages: Vec::new(),
+            has_experts: false,
         }
     }
 

@@ -144,7 +144,7 @@ impl Waits {
 }
 
 /// Returns the largest error of the difference of two of the clocks.
-fn error(clocks: impl Iterator<Item = Clock>) -> Option<Ns> {
+pub(super) fn error(clocks: impl Iterator<Item = Clock>) -> Option<Ns> {
     let mut errors: Vec<Ns> = clocks.map(|clock| clock.error_ns).collect();
     errors.sort_unstable_by_key(|error| std::cmp::Reverse(*error));
     match errors[..] {

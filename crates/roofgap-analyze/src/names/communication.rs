@@ -3,7 +3,7 @@
 use super::triton;
 
 /// Lowercase text in the names of communication kernels.
-const MARKS: [&str; 20] = [
+const MARKS: [&str; 25] = [
     "nccl",
     "rccl",
     "msccl",
@@ -22,6 +22,12 @@ const MARKS: [&str; 20] = [
     "alltoall",
     "deepep",
     "deep_ep",
+    "hybrid_ep",
+    // Namespaces and names of DeepEP and of what is made after it.
+    "internode",
+    "intranode",
+    "a2a_dispatch",
+    "a2a_combine",
     "symm_mem",
     "multimem",
 ];
@@ -53,6 +59,10 @@ mod tests {
             "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)",
             "void tensorrt_llm::kernels::oneShotAllReduceKernel<float>()",
             "void deep_ep::internode::dispatch<false, 8>(int4*)",
+            "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*)",
+            "mori::moe::EpDispatchIntraNodeKernel",
+            "void hybrid_ep::dispatch_kernel<4>(int)",
+            "a2a_combine_recv_kernel",
         ] {
             assert!(is_communication(name), "{name}");
         }

@@ -2,6 +2,7 @@
 
 mod communication;
 mod distinct;
+mod experts;
 mod family;
 mod module;
 mod operator;
@@ -15,6 +16,7 @@ pub use family::{Family, family};
 pub use short::short_name;
 
 pub(crate) use distinct::distinct_short_names;
+pub(crate) use experts::is_expert;
 pub(crate) use module::{ModuleName, layer_kind, module_name};
 pub(crate) use operator::operator_name;
 

@@ -78,6 +78,18 @@ pub struct LossInfo {
     pub count: u64,
     /// Effect on the numbers.
     pub meaning: String,
+    /// Texts of the recording tool, those on the GPU first, then the most frequent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<LossMessage>,
+}
+
+/// A text of the recording tool.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LossMessage {
+    /// The text, on one line.
+    pub text: String,
+    /// Number of times that it occurs.
+    pub count: u64,
 }
 
 /// Sums over the ranges of one name.

@@ -122,6 +122,18 @@ pub struct CommunicationRow {
     pub exposed_ns: i64,
     /// Bus bandwidth by the formulas of nccl-tests, bytes per second; time that a rank waits for another counts.
     pub bus_bandwidth_bytes_per_s: Option<f64>,
+    /// Algorithm bandwidth, message size over time, bytes per second; time that a rank waits for another counts.
+    #[serde(default)]
+    pub algorithm_bandwidth_bytes_per_s: Option<f64>,
+    /// Link to other GPUs of the node, such as `NVLink`; `None` where unknown, or on the CPU.
+    #[serde(default)]
+    pub link: Option<String>,
+    /// Peak of the link in one direction, bytes per second.
+    #[serde(default)]
+    pub peak_bytes_per_s: Option<f64>,
+    /// `bus_bandwidth_bytes_per_s` in % of the peak; above 100 % where the switch reduces.
+    #[serde(default)]
+    pub peak_pct: Option<f64>,
 }
 
 /// Returns the processor of older analyses.

@@ -17,6 +17,9 @@ pub struct Job {
     pub collectives: Vec<MatchedCollectives>,
     /// Ranks for which others wait, most time first.
     pub stragglers: Vec<Straggler>,
+    /// Balance of the experts of a mixture over the ranks, by stage; empty without kernels of experts.
+    #[serde(default)]
+    pub experts: Vec<ExpertBalance>,
     /// Sends and receives matched across ranks, most exposed wait first.
     #[serde(default)]
     pub transfers: Vec<MatchedTransfers>,
@@ -26,6 +29,43 @@ pub struct Job {
     /// Processes of the job that did GPU work and tell no rank.
     #[serde(default)]
     pub other_processes: Vec<OtherProcess>,
+}
+
+/// Time of the experts of a mixture over the ranks in one stage. A section is a matched collective and the kernels of experts since the
+/// collective before it: grouped products and fused experts, by their names.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ExpertBalance {
+    /// Stage; `None` outside of stages.
+    pub stage: Option<String>,
+    /// Number of sections: one or more for each layer of experts and step.
+    pub sections: u64,
+    /// Rank that was the slowest most often.
+    pub slowest_rank: u32,
+    /// Number of sections in which that rank was the slowest.
+    pub slowest_count: u64,
+    /// Time of the experts on the slowest rank of each section, summed, ns.
+    pub slowest_ns: i64,
+    /// Time of the experts, mean of the ranks, summed, ns.
+    pub mean_ns: i64,
+    /// `slowest_ns` divided by `mean_ns`.
+    pub imbalance: f64,
+    /// Exposed time in the collectives before their last rank arrived, summed over ranks, ns; `None` where the clocks are not known.
+    pub waited_ns: Option<i64>,
+    /// Time that even experts would save at most, ns; `None` where the clocks are not known.
+    pub bound_ns: Option<i64>,
+    /// Time of the experts on each rank.
+    pub ranks: Vec<ExpertTime>,
+}
+
+/// Time of the experts of a mixture on one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ExpertTime {
+    /// Rank.
+    pub rank: u32,
+    /// Time of the kernels of experts, ns.
+    pub experts_ns: i64,
+    /// Number of sections in which the rank was the slowest.
+    pub slowest_count: u64,
 }
 
 /// The transfers from one rank to another, matched across the two.

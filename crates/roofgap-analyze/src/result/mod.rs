@@ -6,6 +6,7 @@ mod capture;
 mod coverage;
 mod gpu_work;
 mod job;
+mod knob;
 mod layers;
 mod per_run;
 mod reason;
@@ -13,14 +14,19 @@ mod roof;
 mod serving;
 mod stage;
 mod tables;
+mod trial;
 mod utilisation;
 
 pub use capture::{
-    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, RangeInfo, SourceInfo, Totals, WorkloadInfo,
+    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, LossMessage, RangeInfo, SourceInfo, Totals, WorkloadInfo,
 };
 pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankActivity, RankInfo};
-pub use job::{Job, MatchedCollectives, MatchedTransfers, OtherProcess, StageUtilisation, Straggler};
+pub use job::{
+    ExpertBalance, ExpertTime, Job, MatchedCollectives, MatchedTransfers, OtherProcess, StageUtilisation,
+    Straggler,
+};
+pub use knob::{Knob, KnobChange, OutputEffect};
 pub use layers::{LayerRow, LayerSpread};
 pub use per_run::PerRun;
 pub use reason::{About, Reason};
@@ -31,6 +37,10 @@ pub use stage::{
     StageOrigin, Steps,
 };
 pub use tables::{CacheRates, CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
+pub use trial::{
+    BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, TRY_SCHEMA, TimeChange, Trial, TrialRow,
+    TrialState, TrialVerdict, Trials, Winner,
+};
 pub use utilisation::{Mbu, Mfu, Term, Whole};
 
 pub use roofgap_trace::account::{GaugeStats, Percentiles, RequestFailure, RequestStats};

@@ -1,6 +1,6 @@
 //! Rows of kernels, operators, counters, findings and overhead.
 
-use super::RoofDistance;
+use super::{Knob, RoofDistance};
 use crate::names::Family;
 use roofgap_trace::SourceFormat;
 use serde::{Deserialize, Serialize};
@@ -152,6 +152,9 @@ pub struct Finding {
     pub bound_pct: f64,
     /// Action to take.
     pub action: String,
+    /// Changes of the workload that carry out the action; empty where no such change is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub knobs: Vec<Knob>,
 }
 
 /// The overhead of one profiler on one stage.

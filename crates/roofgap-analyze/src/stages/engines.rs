@@ -93,8 +93,14 @@ pub const GRAMMARS: &[Grammar] = &[
     Grammar {
         engine: Engine::Vllm,
         example: "execute_context_2(768)_generation_14(14)",
-        seen: "vLLM 0.11 to 0.26",
+        seen: "vLLM 0.14 to 0.26",
         parse: vllm,
+    },
+    Grammar {
+        engine: Engine::Vllm,
+        example: "execute_new_2_cached_14",
+        seen: "vLLM 0.11.1 to 0.13",
+        parse: vllm_new_and_cached,
     },
     Grammar {
         engine: Engine::Vllm,
@@ -228,6 +234,22 @@ fn vllm(name: &str) -> Option<(Scheduled, Scheduled)> {
         }
     };
     vllm_phases(rest)
+}
+
+/// Reads `execute_new_N_cached_M`, which has no tokens. A request is new in its first step only: the later steps of a prompt that is
+/// read in several count as generation.
+fn vllm_new_and_cached(name: &str) -> Option<(Scheduled, Scheduled)> {
+    let (new, cached) = name.strip_prefix("execute_new_")?.split_once("_cached_")?;
+    let phase = |text: &str| {
+        Some(match quantity(text)? {
+            0 => Scheduled::NONE,
+            requests => Scheduled {
+                requests: Some(requests),
+                ..Scheduled::default()
+            },
+        })
+    };
+    Some((phase(new)?, phase(cached)?))
 }
 
 /// Reads `transformers_context_N(T)_generation_M(T)`.
@@ -409,6 +431,23 @@ mod tests {
             "execute_diffusion_1_256x256",
             "execute_model",
             "execute_context_a(1)_generation_0(0)",
+        ] {
+            assert_eq!(EngineStep::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn earlier_vllm_names_give_requests_alone() {
+        assert_eq!(counts("execute_new_2_cached_14"), (Some(2), None, Some(14), None));
+        let kind = |name: &str| EngineStep::parse(name).unwrap().stage().map(|(name, _)| name);
+        assert_eq!(kind("execute_new_3_cached_0"), Some("prefill"));
+        assert_eq!(kind("execute_new_0_cached_64"), Some("decode"));
+        assert_eq!(kind("execute_new_1_cached_64"), Some("mixed"));
+        assert_eq!(kind("execute_new_0_cached_0"), None);
+        for other in [
+            "execute_new_1",
+            "execute_new_a_cached_1",
+            "execute_new_1_cached_1_x",
         ] {
             assert_eq!(EngineStep::parse(other), None, "{other}");
         }

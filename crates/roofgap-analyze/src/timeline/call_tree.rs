@@ -1,10 +1,10 @@
 //! GPU time by the ranges and operators around the launches, as a tree.
 
-use super::launches::NO_CALL;
-use super::nesting::{Scope, innermost};
+use super::launches::{NO_CALL, launching_calls};
+use super::nesting::{innermost, scopes};
 use crate::names::{Family, family, operator_name};
 use crate::stages::StageIndex;
-use roofgap_trace::{NameId, Ns, OpKind, RangeStyle, Trace, range_name};
+use roofgap_trace::{NameId, Ns, OpKind, Trace, range_name};
 use rustc_hash::FxHashMap;
 
 /// The deepest level of ranges and operators; deeper ones belong to their ancestor on it.
@@ -117,39 +117,15 @@ pub fn call_tree(trace: &Trace, index: &StageIndex) -> Vec<CallNode> {
 fn nodes_of_calls(trace: &Trace, call_of_op: &[u32], arena: &mut Arena) -> Vec<u32> {
     let calls = &trace.calls;
     let mut node_of_call = vec![0u32; calls.len()];
-    let mut launched = vec![false; calls.len()];
-    for &call in call_of_op {
-        if let Some(flag) = launched.get_mut(call as usize) {
-            *flag = true;
-        }
-    }
-    let mut launches: Vec<u32> = (0..calls.len() as u32)
-        .filter(|call| launched[*call as usize])
-        .collect();
-    launches.sort_by_key(|&call| (calls.thread[call as usize], calls.start[call as usize]));
-    let cpu = &trace.cpu_ops;
-    let ranges = trace.ranges.rows.iter();
-    let ranges = ranges
-        .filter(|range| range.style == RangeStyle::PushPop)
-        .map(|range| Scope {
-            thread: range.thread,
-            start: range.start,
-            end: range.end,
-            key: Key::Range(range.domain, range.name),
-        });
-    let operators = (0..cpu.len()).map(|row| Scope {
-        thread: cpu.thread[row],
-        start: cpu.start[row],
-        end: cpu.end[row],
-        key: Key::Operator(cpu.name[row]),
-    });
-    let around = launches.iter().map(|&call| {
+    let launches = launching_calls(trace, call_of_op);
+    let around = launches.iter().flatten().map(|&call| {
         let call = call as usize;
         (calls.thread[call], calls.start[call], calls.end[call])
     });
     let child = |parent: u32, key: Key| arena.child(parent as usize, key) as u32;
-    let nodes = innermost(ranges.chain(operators).collect(), around, DEEPEST, 0, child);
-    for (call, node) in launches.iter().zip(nodes) {
+    let items = scopes(trace, |range| Key::Range(range.domain, range.name), Key::Operator);
+    let nodes = innermost(items, around, DEEPEST, 0, child);
+    for (call, node) in launches.iter().flatten().zip(nodes) {
         node_of_call[*call as usize] = node;
     }
     node_of_call
@@ -199,6 +175,7 @@ fn build(trace: &Trace, arena: Arena) -> Vec<CallNode> {
 mod tests {
     use super::*;
     use crate::{Options, analyze};
+    use roofgap_trace::RangeStyle;
     use std::cmp::Reverse;
 
     fn find<'a>(nodes: &'a [CallNode], name: &str) -> Option<&'a CallNode> {

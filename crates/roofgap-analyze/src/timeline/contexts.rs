@@ -3,8 +3,8 @@
 //! Calls between two edges of ranges share the same set of enclosing ranges. Such a set is a context; a call holds the number
 //! of its context, so the cost does not grow with how deep ranges nest.
 
-use super::launches::NO_CALL;
-use roofgap_trace::{BackwardLink, Ns, ThreadId, Trace};
+use super::launches::launching_calls;
+use roofgap_trace::{BackwardLink, Ns, Trace};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -293,25 +293,8 @@ impl Contexts {
     }
 
     fn build_with(trace: &Trace, call_of_op: &[u32], most_stored: usize) -> Self {
-        let mut launched = vec![false; trace.calls.len()];
-        for &call in call_of_op {
-            if call != NO_CALL
-                && let Some(flag) = launched.get_mut(call as usize)
-            {
-                *flag = true;
-            }
-        }
-        let threads = trace.threads.len();
-        let calls = by_thread(
-            threads,
-            launched
-                .iter()
-                .enumerate()
-                .filter(|(_, l)| **l)
-                .map(|(row, _)| row),
-            |row| trace.calls.thread[row],
-        );
-        let ranges = ranges_by_thread(trace, threads);
+        let calls = launching_calls(trace, call_of_op);
+        let ranges = ranges_by_thread(trace);
         let count = |lists: &[Vec<u32>]| lists.iter().map(Vec::len).sum::<usize>();
         let mut found = Self {
             of_call: vec![NO_CONTEXT; trace.calls.len()],
@@ -467,23 +450,9 @@ impl Contexts {
     }
 }
 
-fn by_thread(
-    threads: usize,
-    rows: impl Iterator<Item = usize>,
-    thread: impl Fn(usize) -> ThreadId,
-) -> Vec<Vec<u32>> {
-    let mut lists = vec![Vec::new(); threads];
-    for row in rows {
-        if let Some(list) = lists.get_mut(thread(row).index()) {
-            list.push(row as u32);
-        }
-    }
-    lists
-}
-
 /// Ranges of each thread in the order of their start. One that was closed on another thread belongs to both.
-fn ranges_by_thread(trace: &Trace, threads: usize) -> Vec<Vec<u32>> {
-    let mut lists: Vec<Vec<u32>> = vec![Vec::new(); threads];
+fn ranges_by_thread(trace: &Trace) -> Vec<Vec<u32>> {
+    let mut lists: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
     for (row, range) in trace.ranges.rows.iter().enumerate() {
         if let Some(list) = lists.get_mut(range.thread.index()) {
             list.push(row as u32);
@@ -500,7 +469,7 @@ fn ranges_by_thread(trace: &Trace, threads: usize) -> Vec<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_trace::{Call, CallClass, Range, RangeStyle};
+    use roofgap_trace::{Call, CallClass, Range, RangeStyle, ThreadId};
 
     /// A trace of one thread with ranges and calls by start and end.
     fn trace(ranges: &[(Ns, Ns)], calls: &[(Ns, Ns)]) -> Trace {

@@ -1,7 +1,7 @@
 //! Copies by device, direction and kind of host memory.
 
 use super::device_number;
-use super::interval::CoveredTime;
+use super::interval::{CoveredTime, IntervalSet};
 use crate::gpu::{CopyLinks, UserLimits};
 use crate::result::{CopyKind, CopyRow};
 use roofgap_trace::{DeviceId, MemoryKind, NameId, OpKind, Trace};
@@ -40,7 +40,7 @@ impl<'a> CopyMeter<'a> {
         let computes = |op: usize| matches!(ops.kind[op], OpKind::Kernel | OpKind::Graph);
         let kernels = match kinds.is_empty() {
             true => Vec::new(),
-            false => CoveredTime::beside(trace, copies, computes),
+            false => CoveredTime::beside(trace, &IntervalSet::by_device(trace, copies), computes),
         };
         Self {
             trace,

@@ -1,7 +1,7 @@
 //! The times in which a device ran nothing, each with its cause.
 
 use super::NO_CALL;
-use super::idle::{Activity, Near};
+use super::idle::{NearWaits, Waits};
 use crate::result::{Idle, LaunchAfter};
 use crate::stages::StageIndex;
 use roofgap_trace::{DeviceId, Ns, ProcessId, Trace};
@@ -44,8 +44,8 @@ pub struct IdlePart {
 /// several causes follow each other: waits, then copies, then the launch. Time that was not recorded is left out.
 pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
     let ops = &trace.ops;
-    let activity = Activity::of(trace);
-    let mut devices: Vec<(Option<Ns>, Near)> = vec![Default::default(); trace.devices.len().max(1)];
+    let waits = Waits::of(trace);
+    let mut devices: Vec<(Option<Ns>, NearWaits)> = vec![Default::default(); trace.devices.len().max(1)];
     let mut parts = Vec::new();
     for op in 0..ops.len() {
         let (start, end, device, process) = (ops.start[op], ops.end[op], ops.device[op], ops.process[op]);
@@ -60,7 +60,8 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
         let call = index.launches().call_of_op.get(op).copied();
         let (mut idle, mut after) = (Idle::default(), LaunchAfter::default());
         let sums = (&mut idle, &mut after);
-        activity.split(trace, device, (until, start), call.unwrap_or(NO_CALL), near, sums);
+        // No other work ran meanwhile: all operations of the device are looked at.
+        waits.split(trace, (until, start), 0, call.unwrap_or(NO_CALL), near, sums);
         let mut from = until;
         for (cause, ns) in [
             (IdleCause::Sync, idle.sync_ns),

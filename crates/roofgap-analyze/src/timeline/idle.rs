@@ -8,17 +8,29 @@ use rustc_hash::FxHashMap;
 
 /// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
 pub(crate) struct Activity {
-    sync: FxHashMap<ThreadId, IntervalSet>,
-    copy: FxHashMap<ThreadId, IntervalSet>,
+    waits: Waits,
     devices: Vec<IntervalSet>,
     /// Busy time before each interval of each device, ns.
     before: Vec<Vec<Ns>>,
+}
+
+/// Times at which each thread was waiting for the device or copying.
+#[derive(Default)]
+pub(crate) struct Waits {
+    sync: FxHashMap<ThreadId, IntervalSet>,
+    copy: FxHashMap<ThreadId, IntervalSet>,
 }
 
 /// Positions of the last gap of a device, where the next search starts.
 #[derive(Default, Clone)]
 pub(crate) struct Near {
     device: usize,
+    waits: NearWaits,
+}
+
+/// Positions of the last waits of the threads that launch on a device.
+#[derive(Default, Clone)]
+pub(crate) struct NearWaits {
     sync: usize,
     copy: usize,
 }
@@ -26,19 +38,9 @@ pub(crate) struct Near {
 impl Activity {
     /// Collects them from the whole trace.
     pub(crate) fn of(trace: &Trace) -> Self {
-        let calls = &trace.calls;
-        let collect = |class: CallClass| {
-            let mut threads: FxHashMap<ThreadId, IntervalSet> = FxHashMap::default();
-            for row in (0..calls.len()).filter(|&row| calls.class[row] == class) {
-                let union = threads.entry(calls.thread[row]).or_default();
-                union.add(calls.start[row], calls.end[row]);
-            }
-            threads
-        };
         let devices = IntervalSet::by_device(trace, |_| true);
         Self {
-            sync: collect(CallClass::Sync),
-            copy: collect(CallClass::Copy),
+            waits: Waits::of(trace),
             before: devices.iter().map(IntervalSet::lengths_before).collect(),
             devices,
         }
@@ -72,8 +74,46 @@ impl Activity {
         CoveredTime::of(IntervalSet::of(all))
     }
 
-    /// Splits one gap of a device by cause and returns the time in which the device ran other work, which is not idle time. `call`
-    /// launched the operation that ended the gap; `near` speeds up gaps that follow one another.
+    /// Splits one gap of a device by cause, as [`Waits::split`] does, and returns the time in which the device ran other work.
+    /// `near` speeds up gaps that follow one another.
+    pub(crate) fn split(
+        &self,
+        trace: &Trace,
+        device: DeviceId,
+        gap: (Ns, Ns),
+        call: u32,
+        near: &mut Near,
+        sums: (&mut Idle, &mut LaunchAfter),
+    ) -> Ns {
+        let elsewhere = self
+            .devices
+            .get(device.index())
+            .map_or(0, |u| u.overlap_near(gap.0, gap.1, &mut near.device));
+        self.waits
+            .split(trace, gap, elsewhere, call, &mut near.waits, sums);
+        elsewhere
+    }
+}
+
+impl Waits {
+    /// Collects them from the whole trace.
+    pub(crate) fn of(trace: &Trace) -> Self {
+        let calls = &trace.calls;
+        let mut waits = Self::default();
+        for (row, class) in calls.class.iter().enumerate() {
+            let threads = match class {
+                CallClass::Sync => &mut waits.sync,
+                CallClass::Copy => &mut waits.copy,
+                _ => continue,
+            };
+            let union = threads.entry(calls.thread[row]).or_default();
+            union.add(calls.start[row], calls.end[row]);
+        }
+        waits
+    }
+
+    /// Splits one gap of a device by cause. The device ran other work for `elsewhere` ns of it, which is not idle time. `call`
+    /// launched the operation that ended the gap.
     ///
     /// A gap counts as `launch` when the launch began after the device had run dry, less the time in which the launching
     /// thread waited (`sync`) or copied (`copy`) before that launch. A gap before an operation that was launched in time is `other`.
@@ -83,22 +123,17 @@ impl Activity {
     pub(crate) fn split(
         &self,
         trace: &Trace,
-        device: DeviceId,
-        gap: (Ns, Ns),
+        (from, to): (Ns, Ns),
+        elsewhere: Ns,
         call: u32,
-        near: &mut Near,
+        near: &mut NearWaits,
         (idle, after): (&mut Idle, &mut LaunchAfter),
-    ) -> Ns {
-        let (from, to) = gap;
+    ) {
         let calls = &trace.calls;
-        let elsewhere = self
-            .devices
-            .get(device.index())
-            .map_or(0, |u| u.overlap_near(from, to, &mut near.device));
         let launched = (call != NO_CALL).then(|| (calls.start[call as usize], calls.end[call as usize]));
         let Some((start, _)) = launched.filter(|(_, end)| *end > from) else {
             idle.other_ns += to - from - elsewhere;
-            return elsewhere;
+            return;
         };
         let thread = calls.thread[call as usize];
         let until = start.clamp(from, to);
@@ -128,7 +163,6 @@ impl Activity {
         let after_sync = before_sync.min(launch);
         after.sync_ns += after_sync;
         after.copy_ns += before_copy.min(launch - after_sync);
-        elsewhere
     }
 }
 
@@ -142,8 +176,7 @@ mod tests {
         fn the_busy_time_of_a_span_is_the_overlap(list in prop::collection::vec((0i64..200, 0i64..40), 0..40), from in -10i64..250, length in -5i64..90) {
             let set = IntervalSet::of(list.iter().map(|(start, length)| (*start, start + length)).collect());
             let activity = Activity {
-                sync: FxHashMap::default(),
-                copy: FxHashMap::default(),
+                waits: Waits::default(),
                 before: vec![set.lengths_before()],
                 devices: vec![set.clone()],
             };

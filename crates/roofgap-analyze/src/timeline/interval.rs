@@ -45,6 +45,7 @@ impl IntervalSet {
                 set.add(ops.start[row], ops.end[row]);
             }
         }
+        sets.iter_mut().for_each(|set| set.0.shrink_to_fit());
         sets
     }
 
@@ -140,6 +141,13 @@ impl IntervalSet {
             .and_then(|i| self.0.get(i))
             .is_some_and(|&(_, e)| e >= end)
     }
+
+    /// The same, for questions that follow one another in time: `near` remembers where the last answer was found.
+    pub(crate) fn encloses_near(&self, start: Ns, end: Ns, near: &mut usize) -> bool {
+        // An interval that ends at `start` encloses an empty span there.
+        *near = self.first_after(start.saturating_sub(1), *near);
+        self.0.get(*near).is_some_and(|&(s, e)| s <= start && e >= end)
+    }
 }
 
 /// A set of intervals with the time covered before each, so that long overlaps cost no more than short ones.
@@ -164,15 +172,10 @@ impl CoveredTime {
         }
     }
 
-    /// Collects the times of the operations for which `beside` holds, by device, as far as they run at the same time as one for
-    /// which `these` holds: few do, so that this takes little memory.
-    pub(crate) fn beside(
-        trace: &Trace,
-        these: impl Fn(usize) -> bool,
-        beside: impl Fn(usize) -> bool,
-    ) -> Vec<Self> {
+    /// Collects the times of the operations for which `beside` holds, by device, as far as they touch the times of the device in
+    /// `these`: few do, so that this takes little memory.
+    pub(crate) fn beside(trace: &Trace, these: &[IntervalSet], beside: impl Fn(usize) -> bool) -> Vec<Self> {
         let ops = &trace.ops;
-        let these = IntervalSet::by_device(trace, these);
         let mut near = vec![0; these.len()];
         let sets = IntervalSet::by_device(trace, |op| {
             let device = ops.device[op].index();
@@ -242,6 +245,9 @@ mod tests {
             }
             if probe.1 > 0 {
                 prop_assert_eq!(union.encloses(from, to), (from..to).all(covered));
+            }
+            for guess in 0..=union.intervals().len() + 1 {
+                prop_assert_eq!(union.encloses_near(from, to, &mut { guess }), union.encloses(from, to));
             }
         }
     }

@@ -42,6 +42,28 @@ impl Launches {
     }
 }
 
+/// Returns the calls that launched something, thread by thread in the order of their start, as rows of `Trace::calls`.
+pub(crate) fn launching_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Vec<u32>> {
+    let calls = &trace.calls;
+    let mut launched = vec![false; calls.len()];
+    for &call in call_of_op {
+        if let Some(flag) = launched.get_mut(call as usize) {
+            *flag = true;
+        }
+    }
+    // Calls are in the order of their start.
+    let mut threads: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
+    for (row, thread) in (0u32..)
+        .zip(&calls.thread)
+        .filter(|(row, _)| launched[*row as usize])
+    {
+        if let Some(list) = threads.get_mut(thread.index()) {
+            list.push(row);
+        }
+    }
+    threads
+}
+
 /// Launches of one process against the GPU work that was recorded of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaunchCount {

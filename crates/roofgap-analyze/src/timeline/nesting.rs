@@ -2,7 +2,7 @@
 //!
 //! The rule is that of [`Contexts`](super::Contexts): an item encloses a call that it starts and ends with or outlasts.
 
-use roofgap_trace::{Ns, ThreadId};
+use roofgap_trace::{NameId, Ns, Range, RangeStyle, ThreadId, Trace};
 use std::cmp::Reverse;
 
 /// A range, an operator or a module on its thread.
@@ -16,6 +16,61 @@ pub struct Scope<K> {
     pub end: Ns,
     /// Identity below the item around it.
     pub key: K,
+}
+
+impl<K> Scope<K> {
+    /// Creates the scope of a range.
+    pub fn of_range(range: &Range, key: K) -> Self {
+        Self {
+            thread: range.thread,
+            start: range.start,
+            end: range.end,
+            key,
+        }
+    }
+
+    /// Returns the order of nesting: an item comes before those inside it.
+    pub fn order(&self) -> (ThreadId, Ns, Reverse<Ns>) {
+        (self.thread, self.start, Reverse(self.end))
+    }
+}
+
+/// Iterates over the push/pop ranges and operators of a trace in the order of nesting, with the keys that the functions give them.
+pub fn scopes<'t, K: Copy + 't>(
+    trace: &'t Trace,
+    range_key: impl Fn(&Range) -> K + 't,
+    operator_key: impl Fn(NameId) -> K + 't,
+) -> impl Iterator<Item = Scope<K>> + 't {
+    let rows = &trace.ranges.rows;
+    let mut ranges: Vec<u32> = (0u32..)
+        .zip(rows)
+        .filter(|(_, range)| range.style == RangeStyle::PushPop)
+        .map(|(row, _)| row)
+        .collect();
+    // Rows keep the order of ranges with equal times.
+    ranges.sort_unstable_by_key(|&row| (Scope::of_range(&rows[row as usize], ()).order(), row));
+    let mut ranges = ranges
+        .into_iter()
+        .map(move |row| {
+            let range = &rows[row as usize];
+            Scope::of_range(range, range_key(range))
+        })
+        .peekable();
+    let cpu = &trace.cpu_ops;
+    let mut operators = (0..cpu.len())
+        .map(move |row| Scope {
+            thread: cpu.thread[row],
+            start: cpu.start[row],
+            end: cpu.end[row],
+            key: operator_key(cpu.name[row]),
+        })
+        .peekable();
+    std::iter::from_fn(move || {
+        let operator = operators.peek().map(Scope::order);
+        ranges
+            .next_if(|range| operator.is_none_or(|operator| range.order() <= operator))
+            .or_else(|| operators.next())
+    })
 }
 
 /// An item that has not ended, with its node.
@@ -32,20 +87,20 @@ struct OpenScopes<K, N> {
     root: N,
 }
 
-/// Returns the node of the innermost item around each call. `calls` have a thread, a start and an end, ns, and are in the order of thread
-/// and start. `child` gives the node of an item below a node; at most `deepest` items lie above each other, deeper ones are left out.
+/// Returns the node of the innermost item around each call. `items` are in the order of nesting. `calls` have a thread, a start and an
+/// end, ns, and are in the order of thread and start. `child` gives the node of an item below a node; at most `deepest` items lie
+/// above each other, deeper ones are left out.
 ///
 /// Items may overlap without one enclosing the other, as ranges of two domains do: an item that ended is not around a later call, even if
 /// one inside it goes on.
 pub fn innermost<K: Copy, N: Copy>(
-    mut items: Vec<Scope<K>>,
+    items: impl Iterator<Item = Scope<K>>,
     calls: impl Iterator<Item = (ThreadId, Ns, Ns)>,
     deepest: usize,
     root: N,
     mut child: impl FnMut(N, K) -> N,
 ) -> Vec<N> {
-    items.sort_by_key(|item| (item.thread, item.start, Reverse(item.end)));
-    let mut items = items.into_iter().peekable();
+    let mut items = items.peekable();
     let mut open = OpenScopes {
         thread: None,
         open: Vec::new(),
@@ -113,13 +168,15 @@ mod tests {
             end,
             key,
         });
+        let mut items: Vec<_> = items.collect();
+        items.sort_by_key(Scope::order);
         let mut paths = vec![String::new()];
         let child = |node: usize, key: &str| {
             paths.push(format!("{}{key}", paths[node]));
             paths.len() - 1
         };
         let calls = calls.iter().map(|&(start, end)| (thread, start, end));
-        let nodes = innermost(items.collect(), calls, deepest, 0, child);
+        let nodes = innermost(items.into_iter(), calls, deepest, 0, child);
         nodes.into_iter().map(|node| paths[node].clone()).collect()
     }
 
@@ -129,6 +186,50 @@ mod tests {
         let calls = [(1, 1), (3, 3), (5, 5), (6, 7), (9, 10), (11, 12)];
         assert_eq!(stacks(&items, &calls, 9), ["a", "abc", "ab", "ad", "ad", ""]);
         assert_eq!(stacks(&items, &calls, 1), ["a", "a", "a", "a", "a", ""]);
+    }
+
+    #[test]
+    fn ranges_and_operators_come_in_the_order_of_nesting() {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "");
+        let threads = [1, 2].map(|tid| trace.add_thread(process, tid, ""));
+        let mut range = |thread: usize, start: Ns, end: Ns, style: RangeStyle, name: &str| {
+            let (domain, name) = (trace.names.intern(""), trace.names.intern(name));
+            let (thread, end_thread) = (threads[thread], threads[thread]);
+            trace.ranges.rows.push(Range {
+                start,
+                end,
+                domain,
+                name,
+                process,
+                thread,
+                end_thread,
+                style,
+                open: false,
+            });
+        };
+        range(1, 0, 50, RangeStyle::PushPop, "other thread");
+        range(0, 0, 100, RangeStyle::PushPop, "outer");
+        range(0, 10, 20, RangeStyle::StartEnd, "overlaps");
+        range(0, 10, 20, RangeStyle::PushPop, "inner");
+        range(0, 10, 20, RangeStyle::PushPop, "innermost");
+        for (start, end, name) in [(0, 120, "all"), (10, 20, "operator"), (30, 40, "last")] {
+            let name = trace.names.intern(name);
+            trace.cpu_ops.push(start, end, name, threads[0]);
+        }
+        let names = scopes(&trace, |range| range.name, |name| name).map(|scope| trace.names.get(scope.key));
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            [
+                "all",
+                "outer",
+                "inner",
+                "innermost",
+                "operator",
+                "last",
+                "other thread"
+            ]
+        );
     }
 
     #[test]
@@ -160,7 +261,7 @@ mod tests {
             key,
         });
         let calls = calls.iter().map(|&(start, end)| (ThreadId(0), start, end));
-        innermost(items.collect(), calls, 16, 0, |node: u32, _| {
+        innermost(items, calls, 16, 0, |node: u32, _| {
             children += 1;
             node + 1
         });

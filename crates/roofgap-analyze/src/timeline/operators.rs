@@ -1,6 +1,6 @@
 //! Operators of the framework, or ranges where there are none: own and total time on CPU and GPU.
 
-use super::launches::NO_CALL;
+use super::launches::launching_calls;
 use crate::names::operator_name;
 use crate::result::Operator;
 use roofgap_trace::{NameId, Ns, RangeStyle, ThreadId, Trace, range_name};
@@ -45,14 +45,14 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
         items.sort_by_key(|i| (i.thread, i.start, std::cmp::Reverse(i.end)));
     }
     let gpu_ns = gpu_time_of_calls(trace, call_of_op);
-    let launches = launches_by_thread(trace, &gpu_ns);
+    let launches = launching_calls(trace, call_of_op);
     let gpu = !trace.ops.is_empty();
     let mut sums: FxHashMap<Key, Operator> = FxHashMap::default();
     let mut next = 0;
     let mut stack: Vec<Open> = Vec::new();
     // Number of open operators of each key: one inside itself is the same time again.
     let mut open: FxHashMap<Key, u32> = FxHashMap::default();
-    let mut calls = launches.as_slice();
+    let mut calls = launches.iter().flatten().peekable();
     let flush = |stack: &mut Vec<Open>,
                  open: &mut FxHashMap<Key, u32>,
                  until: Option<(ThreadId, Ns)>,
@@ -85,7 +85,7 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
         let item = items.get(next);
         let item_at = item.map(|i| (i.thread, i.start));
         // Calls before the next operator belong to what is open now.
-        let launch = calls.first().map(|&row| {
+        let launch = calls.peek().map(|&&row| {
             let row = row as usize;
             (trace.calls.thread[row], trace.calls.start[row], gpu_ns[row])
         });
@@ -96,7 +96,7 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
                     top.gpu_self_ns += gpu_ns;
                     top.gpu_total_ns += gpu_ns;
                 }
-                calls = &calls[1..];
+                calls.next();
             }
             (_, Some((thread, at))) => {
                 flush(&mut stack, &mut open, Some((thread, at)), &mut sums);
@@ -176,27 +176,15 @@ impl Open {
     }
 }
 
-/// The GPU time that each call caused; negative for calls that launched nothing.
+/// Returns the GPU time that each call caused, ns.
 fn gpu_time_of_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Ns> {
-    let mut gpu_ns = vec![-1i64; trace.calls.len()];
-    for (row, &call) in call_of_op.iter().enumerate().filter(|(_, c)| **c != NO_CALL) {
+    let mut gpu_ns = vec![0; trace.calls.len()];
+    for (row, &call) in call_of_op.iter().enumerate() {
         if let Some(sum) = gpu_ns.get_mut(call as usize) {
-            *sum = (*sum).max(0) + trace.ops.duration(row);
+            *sum += trace.ops.duration(row);
         }
     }
     gpu_ns
-}
-
-/// Calls that launched something, by thread and start.
-fn launches_by_thread(trace: &Trace, gpu_ns: &[Ns]) -> Vec<u32> {
-    // Calls are in the order of their start, so putting them down thread by thread sorts them.
-    let mut threads: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
-    for (row, _) in gpu_ns.iter().enumerate().filter(|(_, ns)| **ns >= 0) {
-        if let Some(list) = threads.get_mut(trace.calls.thread[row].index()) {
-            list.push(row as u32);
-        }
-    }
-    threads.concat()
 }
 
 #[cfg(test)]

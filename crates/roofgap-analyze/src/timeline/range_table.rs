@@ -1,13 +1,14 @@
 //! The table of range names.
 
 use super::interval::Extent;
+use crate::names::operator_name;
 use crate::result::RangeInfo;
 use crate::stages::StageIndex;
 use roofgap_trace::{Ns, OpKind, RangeStyle, Trace};
 use rustc_hash::FxHashMap;
 
-/// Adds up every range name with the GPU work launched inside it, longest first. A range inside itself counts as an instance; its
-/// time counts once.
+/// Adds up every range name with the GPU work launched inside it, longest first. Operators that torch's `emit_nvtx` numbers are one
+/// name. A range inside itself counts as an instance; its time counts once.
 pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
     let (ops, contexts) = (&trace.ops, index.contexts());
     #[derive(Clone, Copy)]
@@ -52,14 +53,18 @@ pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
         }
     });
     let mut groups: FxHashMap<_, RangeInfo> = FxHashMap::default();
+    let mut plain_names: FxHashMap<_, &str> = FxHashMap::default();
     // End of the range of a name that is open on a thread.
     let mut open: FxHashMap<_, Ns> = FxHashMap::default();
     for (range, sum) in trace.ranges.rows.iter().zip(&of_range) {
+        let name = *plain_names
+            .entry(range.name)
+            .or_insert_with(|| operator_name(trace.names.get(range.name)));
         let info = groups
-            .entry((range.domain, range.name, range.style))
+            .entry((range.domain, name, range.style))
             .or_insert_with(|| RangeInfo {
                 domain: trace.names.get(range.domain).to_owned(),
-                name: trace.names.get(range.name).to_owned(),
+                name: name.to_owned(),
                 style: if range.style == RangeStyle::PushPop {
                     "push_pop"
                 } else {
@@ -72,9 +77,7 @@ pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
         // A range inside one of its name is the same time and the same work again. Start/end ranges of a name overlap without
         // being nested.
         if range.style == RangeStyle::PushPop {
-            let end = open
-                .entry((range.thread, range.domain, range.name))
-                .or_insert(Ns::MIN);
+            let end = open.entry((range.thread, range.domain, name)).or_insert(Ns::MIN);
             if range.end <= *end {
                 continue;
             }
@@ -138,5 +141,44 @@ mod tests {
             .map(|r| (r.style.as_str(), r.instances, r.wall_ns))
             .collect();
         assert_eq!(rows, [("start_end", 2, 180), ("push_pop", 4, 140)]);
+    }
+
+    #[test]
+    fn numbered_operators_are_one_name() {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "");
+        let domain = trace.names.intern("");
+        for (at, name) in [
+            "aten::mm, op_id = 1",
+            "aten::mm, seq = 4, op_id = 9",
+            "aten::add, op_id = 3",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let start = 100 * at as Ns;
+            let name = trace.names.intern(name);
+            trace.ranges.rows.push(Range {
+                start,
+                end: start + 10,
+                domain,
+                name,
+                process,
+                thread,
+                end_thread: thread,
+                style: RangeStyle::PushPop,
+                open: false,
+            });
+        }
+        let launches = Launches::join(&trace, &mut Losses::default());
+        let contexts = Contexts::build(&trace, &launches.call_of_op);
+        let (index, _) = StageIndex::build(&trace, launches, contexts, &StageSet::default());
+        let table = range_table(&trace, &index);
+        let rows: Vec<(&str, u64, Ns)> = table
+            .iter()
+            .map(|r| (r.name.as_str(), r.instances, r.wall_ns))
+            .collect();
+        assert_eq!(rows, [("aten::mm", 2, 20), ("aten::add", 1, 10)]);
     }
 }

@@ -167,8 +167,12 @@ impl StageMeter<'_> {
             return 0;
         }
         // Other instances of the stage may run at the same time.
-        let own = IntervalSet::by_device(self.trace, |op| self.index.instance_of(stage, op).is_some());
-        let own: Vec<CoveredTime> = own.into_iter().map(CoveredTime::of).collect();
+        let mut times = vec![Vec::new(); devices];
+        for (device, from, to) in &rests {
+            times[*device].push((*from, *to));
+        }
+        let times: Vec<IntervalSet> = times.into_iter().map(IntervalSet::of).collect();
+        let own = CoveredTime::beside(self.trace, &times, |op| self.index.holds(stage, op));
         let own = |(device, from, to): &(usize, Ns, Ns)| {
             let covered = own.get(*device);
             covered.map_or(0, |covered| covered.overlap(*from, *to))
@@ -209,8 +213,9 @@ impl StageMeter<'_> {
         let (ops, calls) = (&self.trace.ops, &self.trace.calls);
         let inside = IntervalSet::of(times.into_iter().filter(|time| time.0 <= time.1).collect());
         let mut by_thread: FxHashMap<Option<ThreadId>, u64> = FxHashMap::default();
+        let mut near = 0;
         for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
-            if self.index.instance_of(stage, op).is_none() && inside.encloses(ops.start[op], ops.end[op]) {
+            if !self.index.holds(stage, op) && inside.encloses_near(ops.start[op], ops.end[op], &mut near) {
                 let call = self.index.launches().call_of_op[op];
                 let thread = (call != NO_CALL).then(|| calls.thread[call as usize]);
                 *by_thread.entry(thread).or_default() += 1;
@@ -247,6 +252,7 @@ impl StageMeter<'_> {
         struct Sweep {
             inside: IntervalSet,
             covered: Option<Ns>,
+            near_inside: usize,
             near: Near,
         }
         let mut sweeps: Vec<Sweep> = (0..devices)
@@ -260,6 +266,7 @@ impl StageMeter<'_> {
                 Sweep {
                     inside: IntervalSet::of(own.map(|s| (s.0, s.1)).collect()),
                     covered: None,
+                    near_inside: 0,
                     near: Near::default(),
                 }
             })
@@ -271,7 +278,7 @@ impl StageMeter<'_> {
                 continue;
             };
             let until = sweep.covered.unwrap_or(start);
-            if start > until && sweep.inside.encloses(until, start) {
+            if start > until && sweep.inside.encloses_near(until, start, &mut sweep.near_inside) {
                 let call = self.index.launches().call_of_op[op];
                 foreign += self.activity.split(
                     self.trace,

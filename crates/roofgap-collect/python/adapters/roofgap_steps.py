@@ -4,7 +4,9 @@ An adapter wraps the method of its engine that runs one step. The name of the ra
 form that the analysis reads. Errors in an adapter never reach the engine.
 """
 
+import hashlib
 import importlib.metadata
+import json
 import os
 import sys
 import threading
@@ -169,6 +171,40 @@ class Account:
         module = sys.modules.get(self._package)
         found = getattr(module, "__version__", None)
         return found if isinstance(found, str) else ignoring_errors(importlib.metadata.version, self._package)
+
+
+class Calls:
+    """Timed calls of an engine inside a program. Each is a repeat of the account with one stage; the first of several is a warm-up."""
+
+    def __init__(self, load, stage):
+        self._load = load
+        self._stage = stage
+        self._repeats = []
+        self._hash = hashlib.sha256()
+        self._sequences = 0
+
+    def add(self, wall_ns, sequences):
+        """Adds a call to the account, unless the program writes its own."""
+        path = os.environ.get("ROOFGAP_WORKLOAD_JSON")
+        if not path:
+            return
+        probe = self._load("roofgap_probe")
+        account = {"schema": probe.SCHEMA, "repeats": [], "notes": []}
+        if os.path.exists(path) and os.path.getmtime(path) >= _STARTED - 1:
+            with open(path, encoding="utf-8") as file:
+                account = json.load(file)
+        if account.get("repeats", []) != self._repeats:
+            return
+        for sequence in sequences:
+            text = ",".join(str(int(token)) for token in sequence)
+            self._hash.update((";" + text if self._sequences else text).encode("ascii"))
+            self._sequences += 1
+        self._repeats.append({"warmup": False, "stages": [probe.stage(self._stage, wall_ns)]})
+        if len(self._repeats) == 2:
+            self._repeats[0]["warmup"] = True
+        account["repeats"] = self._repeats
+        account["token_hash"] = "sha256:" + self._hash.hexdigest()
+        probe.write_account(account, path)
 
 
 def wait_for_collector_at_end():

@@ -7,6 +7,7 @@ numbered from 0 in the order of their calls, transfers between two ranks by them
 
 import functools
 import inspect
+import os
 import sys
 import threading
 
@@ -51,6 +52,8 @@ def patch(module, load):
         def init_process_group(*arguments, **keywords):
             result = start(*arguments, **keywords)
             shared.ignoring_errors(ranges.mark_group, module.group.WORLD)
+            if os.environ.get("ROOFGAP_COUNTERS_RANK"):
+                shared.ignoring_errors(lambda: load("roofgap_counters_rank").tell(module.get_rank(), module.get_world_size()))
             return result
 
         module.init_process_group = init_process_group

@@ -17,6 +17,7 @@ _FILES = {
     "roofgap_probe": os.path.join(_ROOT, "roofgap_probe.py"),
     "roofgap_steps": os.path.join(_ROOT, "adapters", "roofgap_steps.py"),
     "roofgap_layers": os.path.join(_ROOT, "adapters", "roofgap_layers.py"),
+    "roofgap_counters_rank": os.path.join(_ROOT, "adapters", "counters_rank.py"),
     "roofgap_vllm_layers": os.path.join(_ROOT, "adapters", "vllm_layers.py"),
 }
 
@@ -63,11 +64,16 @@ _AFTER = {
     "transformers.generation.utils": _after_generation,
     "transformers.generation.continuous_batching.continuous_api": _adapter("transformers_batching"),
     "vllm.v1.worker.gpu_worker": _adapter("vllm"),
+    "vllm.entrypoints.llm": _adapter("vllm_offline"),
     "sglang.srt.managers.scheduler": _adapter("sglang"),
     "tensorrt_llm._torch.pyexecutor.py_executor": _adapter("tensorrt_llm"),
     "torch.distributed.distributed_c10d": _adapter("torch_distributed"),
 }
 
+def _measure_one_rank():
+    """Marks the ranks for ncu, where the session measures one of several."""
+    if os.environ.get("ROOFGAP_PHASE") == "counters" and os.environ.get("ROOFGAP_COUNTERS_RANK"):
+        _AFTER["torch.cuda.nvtx"] = lambda module: _load("roofgap_counters_rank").after_import(module)
 
 
 def _name_layers():
@@ -156,5 +162,6 @@ def _chain():
 
 if os.environ.get("ROOFGAP_ANNOTATE", "1") != "0":
     _name_layers()
+    _measure_one_rank()
     sys.meta_path.insert(0, _Finder())
 _chain()

@@ -18,6 +18,8 @@ TORCH = {
                 file.write(text + "\\n")
         def range_push(name): _log(name)
         def range_pop(): _log("/")
+        def range_start(name): _log("[ " + name); return name
+        def range_end(name): _log("] " + name)
         def mark(text): _log("! " + text)
     """,
     "fake_model.py": """
@@ -35,6 +37,15 @@ TORCH = {
 
 VLLM = {
     "vllm/__init__.py": "__version__ = '0.26.0'\n",
+    "vllm/entrypoints/__init__.py": "",
+    "vllm/entrypoints/llm.py": """
+        from types import SimpleNamespace
+        class LLM:
+            def generate(self, prompts, sampling=None):
+                if prompts is None: raise ValueError("no prompts")
+                answer = lambda prompt: SimpleNamespace(outputs=[SimpleNamespace(token_ids=[prompt, prompt + 1])])
+                return [answer(prompt) for prompt in prompts]
+    """,
     "vllm/v1/__init__.py": "",
     "vllm/v1/worker/__init__.py": "",
     "vllm/v1/worker/gpu_worker.py": """

@@ -80,6 +80,24 @@ class DistributedTest(ProgramCase):
         self.assertEqual(lines[1], "roofgap.collective barrier group=0 desc=default_pg size=4 on=host wait=1 seq=0")
         self.assertEqual((lines[2], len(lines)), ("/", 5))
 
+    def ranges_under_ncu(self, wanted, **launcher):
+        lines = self.lines("", ROOFGAP_PHASE="counters", ROOFGAP_COUNTERS_RANK=wanted, **launcher)
+        os.remove(self.log)
+        return [line for line in lines if line[0] in "[]"]
+
+    def test_ncu_can_leave_out_all_ranks_but_one(self):
+        # The process group is rank 1 of 8.
+        self.assertEqual(self.ranges_under_ncu("1"), ["[ roofgap.counters rank=1 world=8"])
+        self.assertEqual(self.ranges_under_ncu("0"), ["[ roofgap.other_rank"])
+        self.assertEqual(self.ranges_under_ncu("0", RANK="1", WORLD_SIZE="8"), ["[ roofgap.other_rank"])
+        # A launcher of one process tells nothing, and the process group knows better than another launcher.
+        self.assertEqual(self.ranges_under_ncu("1", RANK="0", WORLD_SIZE="1"), ["[ roofgap.counters rank=1 world=8"])
+        self.assertEqual(
+            self.ranges_under_ncu("1", PMI_RANK="3", PMI_SIZE="4"),
+            ["[ roofgap.other_rank", "[ roofgap.counters rank=1 world=8", "] roofgap.other_rank"],
+        )
+        self.assertEqual(self.ranges_under_ncu(""), [])
+
     def test_nothing_is_written_without_a_profiler(self):
         self.assertEqual(self.lines("print(dist.all_reduce(Tensor(1)))\n", ROOFGAP_PHASE="baseline"), [])
         self.assertEqual(self.output, "reduced\n")

@@ -4,6 +4,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import roofgap_probe as probe  # noqa: E402
 from tests import engines  # noqa: E402
 from tests.fakes import write_packages  # noqa: E402
 from tests.program import ProgramCase  # noqa: E402
@@ -71,6 +72,36 @@ class EnginesTest(ProgramCase):
         self.assertEqual(model["config"], {"model_type": "qwen3", "hidden_size": 8})
         self.assertEqual((account["tokens"], account["repeats"]), (None, []))
         self.assertEqual(account["device"], {"kind": "cuda", "name": "Fake GPU"})
+
+    def test_calls_of_vllm_in_a_program_are_repeats_with_a_hash_of_their_tokens(self):
+        call = "from vllm.entrypoints.llm import LLM\nllm = LLM()\nprint(len(llm.generate([1, 5])))\n"
+        self.assertEqual(self.run_program(call).stdout, "2\n")
+        (repeat,) = self.account["repeats"]
+        self.assertEqual((repeat["warmup"], repeat["stages"][0]["name"]), (False, "generate"))
+        self.assertEqual(self.account["token_hash"], probe.token_hash([[1, 2], [5, 6]]))
+        os.unlink(self.account_path)
+        # The first of several calls is a warm-up, and the facts that the engine wrote stay.
+        self.run_program(MIXED + call + "llm.generate([7])\nllm.generate([9])\n")
+        self.assertEqual([repeat["warmup"] for repeat in self.account["repeats"]], [True, False, False])
+        self.assertEqual(self.account["token_hash"], probe.token_hash([[1, 2], [5, 6], [7, 8], [9, 10]]))
+        self.assertEqual(self.account["engine"]["name"], "vLLM")
+
+    def test_a_program_that_writes_its_own_account_keeps_it(self):
+        own = (
+            "import json, os\n"
+            "account = {'schema': 'roofgap.workload/1', 'repeats': [{'warmup': False, 'stages': [{'name': 'mine', 'wall_ns': 5}]}]}\n"
+            "json.dump(account, open(os.environ['ROOFGAP_WORKLOAD_JSON'], 'w'))\n"
+        )
+        self.run_program(own + "from vllm.entrypoints.llm import LLM\nLLM().generate([1])\n")
+        self.assertEqual(self.account["repeats"][0]["stages"][0]["name"], "mine")
+        self.assertNotIn("token_hash", self.account)
+
+    def test_a_failed_call_of_vllm_is_the_programs(self):
+        done = self.run_program(
+            "from vllm.entrypoints.llm import LLM\ntry: LLM().generate(None)\nexcept ValueError as error: print('caught', error)\n"
+        )
+        self.assertEqual((done.stdout, done.stderr), ("caught no prompts\n", ""))
+        self.assertIsNone(self.account)
 
     def test_a_child_of_multiprocessing_waits_for_the_native_collector(self):
         program = (

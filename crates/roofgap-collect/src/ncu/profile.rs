@@ -66,6 +66,8 @@ pub struct NcuProfile {
     pub ranges: Vec<NvtxRange>,
     /// NVTX ranges to exclude, such as warm-up.
     pub excluded_ranges: Vec<NvtxRange>,
+    /// Start/end range that is open in the processes to exclude.
+    pub excluded_processes: Option<NvtxRange>,
     /// Launches to measure for each kernel, grid and block.
     pub launches_per_config: u32,
     /// Set of sections.
@@ -155,7 +157,7 @@ impl NcuProfile {
 
     fn filters(&self, ncu: &Ncu, line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
         let mut line = line;
-        if !self.ranges.is_empty() || !self.excluded_ranges.is_empty() {
+        if !self.ranges.is_empty() || !self.excluded_ranges.is_empty() || self.excluded_processes.is_some() {
             line = line.arg("--nvtx");
         }
         for range in &self.ranges {
@@ -163,6 +165,9 @@ impl NcuProfile {
         }
         for range in &self.excluded_ranges {
             line = line.arg("--nvtx-exclude").arg(range.for_ncu());
+        }
+        if let Some(range) = &self.excluded_processes {
+            line = line.arg("--nvtx-exclude").arg(range.of_process_for_ncu());
         }
         if !self.kernels.is_empty() {
             let (expression, count) = kernel_filter::alternation(&self.kernels);
@@ -327,6 +332,20 @@ mod tests {
         assert_eq!(
             planned.left_out,
             ["--section .*Roofline.*: matches no section of this ncu"]
+        );
+    }
+
+    #[test]
+    fn processes_are_excluded_by_a_range_of_theirs() {
+        let profile = NcuProfile {
+            excluded_processes: NvtxRange::parse("roofgap.other_rank"),
+            ..NcuProfile::new("r")
+        };
+        let line = profile.command(&ncu(HELP), &CommandLine::new("a")).command;
+        let words = line.to_string();
+        assert!(
+            words.contains("--nvtx --nvtx-exclude roofgap.other_rank --filter-mode"),
+            "{words}"
         );
     }
 

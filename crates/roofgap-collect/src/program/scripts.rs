@@ -34,6 +34,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     ("adapters/vllm.py", include_str!("../../python/adapters/vllm.py")),
     (
+        "adapters/vllm_offline.py",
+        include_str!("../../python/adapters/vllm_offline.py"),
+    ),
+    (
         "adapters/vllm_layers.py",
         include_str!("../../python/adapters/vllm_layers.py"),
     ),
@@ -52,6 +56,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     (
         "adapters/transformers_batching.py",
         include_str!("../../python/adapters/transformers_batching.py"),
+    ),
+    (
+        "adapters/counters_rank.py",
+        include_str!("../../python/adapters/counters_rank.py"),
     ),
     (
         "adapters/torch_distributed.py",

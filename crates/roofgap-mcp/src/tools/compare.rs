@@ -13,6 +13,8 @@ use crate::quantity::{Column, columns, cut, cut_to};
 
 /// Differences and stages that an answer names.
 const MOST: usize = 12;
+/// Unchecked facts that an answer names; a comparison knows fewer.
+const MOST_FACTS: usize = 40;
 
 /// Request for a comparison.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -40,6 +42,8 @@ pub(crate) struct CompareAnswer {
     pub(crate) basis: &'static str,
     /// Facts that differ, worst first.
     pub(crate) differences: Vec<DifferenceRow>,
+    /// Facts that neither side gives, so that the two may differ in them.
+    pub(crate) unchecked: Vec<String>,
     /// Stages that both have.
     pub(crate) stages: Vec<StageRow>,
     /// Stages that only the base has.
@@ -153,6 +157,12 @@ pub(crate) fn answer(comparison: &Comparison, page: Page) -> CompareAnswer {
                 head: difference.head.as_deref().map(cut),
                 meaning: cut_to(&difference.meaning, 600),
             })
+            .collect(),
+        unchecked: comparison
+            .unchecked
+            .iter()
+            .take(MOST_FACTS)
+            .map(|fact| cut(fact))
             .collect(),
         stages: comparison
             .stages

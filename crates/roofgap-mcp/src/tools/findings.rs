@@ -51,6 +51,21 @@ pub(crate) struct FindingRow {
     pub(crate) action: String,
     /// Numbers that the finding is based on.
     pub(crate) evidence: Vec<Evidence>,
+    /// Changes of the workload that carry out the action; `roofgap try RUN RULE` measures them.
+    pub(crate) knobs: Vec<KnobRow>,
+}
+
+/// A change of the workload.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct KnobRow {
+    /// Id of the knob.
+    pub(crate) id: String,
+    /// Sentence for people.
+    pub(crate) title: String,
+    /// Settings, flags and variables to change, in one line.
+    pub(crate) changes: String,
+    /// Effect on the output: `none`, `rounding` or `changes`.
+    pub(crate) output: &'static str,
 }
 
 /// A number that a finding is based on.
@@ -118,6 +133,16 @@ pub(crate) fn row(position: usize, finding: &Finding) -> FindingRow {
                 unit: if value.is_number() { unit(name) } else { "text" },
                 value: bounded(value),
                 name: name.clone(),
+            })
+            .collect(),
+        knobs: finding
+            .knobs
+            .iter()
+            .map(|knob| KnobRow {
+                id: cut(&knob.id),
+                title: cut(&knob.title),
+                changes: cut_to(&knob.spoken(), 600),
+                output: knob.output.as_str(),
             })
             .collect(),
         id,

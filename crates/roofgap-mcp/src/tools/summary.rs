@@ -17,8 +17,10 @@ pub(crate) struct SummaryAnswer {
     pub(crate) input: InputRef,
     /// The main result in one sentence; null where no stage was found.
     pub(crate) headline: Option<String>,
-    /// GPUs.
+    /// GPUs, the first of them.
     pub(crate) devices: Vec<String>,
+    /// Number of GPUs.
+    pub(crate) device_count: usize,
     /// Serving engine, where its step names were found.
     pub(crate) engine: Option<String>,
     /// Model, as named by the program.
@@ -39,6 +41,8 @@ pub(crate) struct SummaryAnswer {
     pub(crate) losses: Vec<LossRow>,
     /// Parts of the analysis that were not measured, each with the reason.
     pub(crate) not_measured: Vec<NotMeasured>,
+    /// Number of parts that were not measured.
+    pub(crate) not_measured_count: usize,
     /// Files that could not be read.
     pub(crate) unreadable: Vec<String>,
 }
@@ -108,7 +112,7 @@ pub(crate) fn answer(input: &str, analysis: &Analysis, unreadable: &[String]) ->
     let totals_only = "only totals are known, not when each operation ran";
     SummaryAnswer {
         input: InputRef::of(input, analysis),
-        headline: headline(analysis),
+        headline: headline(analysis).map(|text| cut_to(&text, 1000)),
         devices: analysis
             .devices
             .iter()
@@ -118,6 +122,7 @@ pub(crate) fn answer(input: &str, analysis: &Analysis, unreadable: &[String]) ->
                 format!("{}: {}", device.id, cut(name))
             })
             .collect(),
+        device_count: analysis.devices.len(),
         engine: analysis.engine.as_ref().map(|engine| cut(&engine.name)),
         model: analysis
             .workload
@@ -156,6 +161,7 @@ pub(crate) fn answer(input: &str, analysis: &Analysis, unreadable: &[String]) ->
                 why: cut_to(&reason.why, 600),
             })
             .collect(),
+        not_measured_count: analysis.reasons.len(),
         unreadable: unreadable.iter().take(MOST).map(|why| cut_to(why, 600)).collect(),
     }
 }
@@ -175,6 +181,11 @@ fn summary_of(analysis: &Analysis, position: usize, stage: &Stage) -> StageSumma
     let no_gpu = reason(About::Stage(name()), "no GPU work was recorded for this stage");
     let no_steps = "no ranges mark the steps of this stage";
     let steps = stage.steps.as_ref();
+    // Without GPU work a count of 0 would be a guess.
+    let on_gpu = |count: u64| {
+        let count = i64::try_from(count).ok().filter(|_| stage.kernel_ns.is_some());
+        Quantity::whole(count, "count", from, &no_gpu)
+    };
     let verdict = verdict(stage);
     let work = "model FLOPs and bytes over wall time, against the peak of the GPU";
     StageSummary {
@@ -186,8 +197,8 @@ fn summary_of(analysis: &Analysis, position: usize, stage: &Stage) -> StageSumma
         wall_time: Quantity::whole(Some(stage.wall_ns), "ns", from, ""),
         busy_time: Quantity::whole(stage.busy_ns, "ns", from, &no_gpu),
         kernel_time: Quantity::whole(stage.kernel_ns, "ns", from, &no_gpu),
-        kernel_count: Quantity::count(stage.kernel_count, from),
-        launch_count: Quantity::count(stage.launch_count, from),
+        kernel_count: on_gpu(stage.kernel_count),
+        launch_count: on_gpu(stage.launch_count),
         idle_launch: Quantity::whole(stage.idle.map(|idle| idle.launch_ns), "ns", from, &no_gpu),
         step_count: Quantity::whole(
             steps.and_then(|steps| i64::try_from(steps.count).ok()),

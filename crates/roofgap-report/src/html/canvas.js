@@ -65,7 +65,7 @@ class Painter {
     this.axis(view);
     let section = -2;
     for (const lane of this.data.lanes) {
-      if (!lane.visible || lane.top + lane.height < from || lane.top > to) continue;
+      if (!lane.n || !lane.visible || lane.top + lane.height < from || lane.top > to) continue;
       if (lane.group === "idle" && lane.section !== section) {
         section = lane.section;
         this.stack.fill(0);

@@ -100,14 +100,18 @@ function decodeTimeline() {
   const meta = JSON.parse(document.getElementById("timeline-meta").textContent);
   if (!meta) return null;
   const reader = new Reader(bytesOf(document.getElementById("timeline-columns").textContent));
-  const lanes = meta.lanes.map((lane) => decodeLane(reader, lane));
+  return { meta, lanes: numberCalls(meta.lanes.map((lane) => decodeLane(reader, lane))) };
+}
+
+// Links of operations count calls over all lanes.
+function numberCalls(lanes) {
   let calls = 0;
   for (const lane of lanes) {
     if (lane.group !== "calls") continue;
-    lane.first = calls; // links count calls over all lanes
+    lane.first = calls;
     calls += lane.n;
   }
-  return { meta, lanes, calls };
+  return lanes;
 }
 
 // A number with commas between thousands, as the tables without scripts have it.

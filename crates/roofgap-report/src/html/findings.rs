@@ -4,7 +4,7 @@ use super::cut::cut as timeline_cut;
 use super::markup::absent;
 use super::stages::shares;
 use crate::bundle::Bundle;
-use crate::view::findings::{SAVINGS_OVERLAP, evidence_name, evidence_value, none_found, saving};
+use crate::view::findings::{SAVINGS_OVERLAP, evidence_name, evidence_value, none_found, saving, trial};
 use crate::view::numbers::time;
 use crate::view::savings::per_token;
 use crate::view::table::cut;
@@ -36,6 +36,9 @@ pub(super) fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
                         }
                     }
                     p.action { b { "Do: " } span { (finding.action) } " " button.copy type="button" hidden { "Copy" } }
+                    @if let Some((command, changes)) = trial(finding, &bundle.context.title) {
+                        p.action { b { "Try: " } span { (command) } " " button.copy type="button" hidden { "Copy" } " (" (changes) ")" }
+                    }
                     (proof(bundle, finding))
                     @if let Some(at) = place(bundle, finding).filter(|_| first(i, finding)) {
                         @if let Some(drawing) = timeline_cut(bundle, at, idle) { (drawing) }

@@ -11,6 +11,7 @@
 //! - `timeline`: the data of the timeline; `timeline_view`: its frame, tools and keys
 //! - `ranks`: the map of ranks by time
 //! - `class`, `markup`, `pack`: colours, text and columns for the script
+//! - `script`: the script and its policy, also for a page that a server gives
 
 mod cache_roofs;
 mod class;
@@ -27,6 +28,7 @@ mod provenance;
 mod ranks;
 mod roofline;
 mod roofline_scale;
+mod script;
 mod stages;
 mod timeline;
 mod timeline_view;
@@ -37,57 +39,47 @@ use crate::view::provenance::missing;
 use crate::view::table::cut;
 use crate::view::{gpu_work, job, layers};
 pub(crate) use pack::base64;
+pub use script::{ServedPage, served};
+pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
 use markup::{absent, script_json, visible_text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use roofgap_analyze::{About, Analysis, RequestStats, Serving, call_tree, idle_parts};
-use sha2::{Digest, Sha256};
 
 /// Styles of the report, which the other pages share.
 pub const STYLE: &str = include_str!("style.css");
-/// The scripts, in the order in which they run; each is a part of one strict function.
-const SCRIPTS: [&str; 11] = [
-    include_str!("columns.js"),
-    include_str!("sections.js"),
-    include_str!("canvas.js"),
-    include_str!("detail.js"),
-    include_str!("span.js"),
-    include_str!("search.js"),
-    include_str!("gestures.js"),
-    include_str!("timeline.js"),
-    include_str!("table.js"),
-    include_str!("ranks.js"),
-    include_str!("app.js"),
-];
-
 /// The most operators listed.
 const OPERATORS: usize = 30;
 
 /// Renders the page.
 pub fn page(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
-    let idle = bundle
-        .trace
-        .map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
-    let timeline = timeline::timeline(bundle, &idle);
+    // One after the other: each needs memory for all operations only while it is made.
     let flame = bundle
         .trace
         .and_then(|trace| flame::flame(&call_tree(trace, bundle.stages)));
-    let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat());
-    let hash = pack::base64(&Sha256::digest(script.as_bytes()));
-    let policy =
-        format!("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash}'");
-    let (meta, columns, names) = match &timeline {
-        Ok(t) => (script_json(&t.meta), t.columns.as_str(), Some(&t.kernel_names)),
-        Err(_) => ("null".into(), "", None),
+    let idle = bundle
+        .trace
+        .map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
+    let findings = findings::findings(bundle, &idle);
+    let timeline = timeline::timeline(bundle, &idle);
+    drop(idle);
+    let script = script::script();
+    let policy = script::policy(&script);
+    let (meta, columns, names, no_timeline) = match timeline {
+        Ok(t) => (script_json(&t.meta), t.columns, Some(t.kernel_names), None),
+        Err(why) => {
+            let why = format!("No timeline: {why}.");
+            ("null".into(), String::new(), None, Some(why))
+        }
     };
-    let no_timeline = timeline.as_ref().err().map(|why| format!("No timeline: {why}."));
     let title = cut(&bundle.context.title, 160);
     let mut work = vec![
         ("Layers", layers::table(analysis), layers::LAYERS),
         ("Ranks", job::ranks(analysis), job::RANKS),
         ("Collectives", job::collectives(analysis), job::COLLECTIVES),
         ("Stragglers", job::stragglers(analysis), job::STRAGGLERS),
+        ("Experts", job::experts(analysis), job::EXPERTS),
         ("Transfers", job::transfers(analysis), job::TRANSFERS),
         ("Utilisation", job::utilisation(analysis), job::UTILISATION),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
@@ -108,14 +100,17 @@ pub fn page(bundle: Bundle<'_>) -> String {
             (head::head(bundle))
         }
         nav aria-label="Parts of this page" {
-            @for name in ["Findings", "Stages", "Timeline", "Roofline", "Kernels"] { (link(name)) }
+            (link("Findings"))
+            @if bundle.context.trials.is_some() { (link("Tried")) }
+            @for name in ["Stages", "Timeline", "Roofline", "Kernels"] { (link(name)) }
             @for (name, ..) in &work { (link(name)) }
             @if flame.is_some() { (link("Flame")) }
             @for name in ["Operators", "Provenance"] { (link(name)) }
             @if analysis.stage1.is_some() { a href="#stage1" { "Stage 1" } }
         }
         main {
-            (section("findings", "What to do first", findings::findings(bundle, &idle)))
+            (section("findings", "What to do first", findings))
+            @if let Some(content) = tried(bundle) { (section("tried", "Tried", content)) }
             (section("stages", "Where the time goes", stages::stages(bundle)))
             @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(analysis, requests))) }
             @if let Some(serving) = view::serving::of(analysis) { (section("serving", "Steps of the engine", serving_view(analysis, serving))) }
@@ -140,10 +135,10 @@ pub fn page(bundle: Bundle<'_>) -> String {
         (
             "kernel-data",
             "application/json",
-            script_json(&kernels::data(analysis, names)),
+            script_json(&kernels::data(analysis, names.as_ref())),
         ),
         ("timeline-meta", "application/json", meta),
-        ("timeline-columns", "text/plain", columns.to_owned()),
+        ("timeline-columns", "text/plain", columns),
     ];
     html! {
         (DOCTYPE)
@@ -195,6 +190,25 @@ fn serving_view(analysis: &Analysis, serving: &Serving) -> Markup {
             p.hint { (view::serving::LATENCY) }
         }
     }
+}
+
+/// Renders the changes that were tried, if any were.
+fn tried(bundle: Bundle<'_>) -> Option<Markup> {
+    let trials = bundle.context.trials.as_ref()?;
+    let trial = trials.latest()?;
+    Some(html! {
+        @if let Some(line) = view::trial::headline(trials) { p { b { (line) } } }
+        p.hint { (view::trial::MEANING) }
+        (view::trial::table(trial).measured().html())
+        @if let Some(times) = view::trial::times(trial) {
+            p.hint { (view::trial::TIMES) }
+            (times.measured().html())
+        }
+        ul {
+            @for line in view::trial::sentences(trial) { li { (line) } }
+            li { (view::trial::cost(trial)) }
+        }
+    })
 }
 
 /// Renders the figures of a Stage 1 runner, if one ran the model.

@@ -29,15 +29,27 @@ class Search {
 
   lanes() { return this.timeline.data.lanes.filter((lane) => !lane.items); }
 
-  // Marks the names that contain every word.
-  start() {
+  // Flags the names that contain every word; null without any.
+  hits() {
     const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean), { timeline } = this;
-    if (!words.length) { this.clear(); return timeline.highlight(null); }
-    const names = timeline.data.meta.names, hits = new Uint8Array(names.length);
-    names.forEach(([name], i) => {
+    if (!words.length) return null;
+    return Uint8Array.from(timeline.data.meta.names, ([name], i) => {
       const text = (name + " " + timeline.detail.fullName(i)).toLowerCase();
-      if (words.every((word) => text.includes(word))) hits[i] = 1;
+      return words.every((word) => text.includes(word)) ? 1 : 0;
     });
+  }
+
+  // Marks new names too.
+  renew() {
+    const hits = this.hits();
+    if (hits) this.timeline.highlight(hits);
+  }
+
+  // Marks the names and counts their items.
+  start() {
+    const { timeline } = this, hits = this.hits();
+    if (!hits) { this.clear(); return timeline.highlight(null); }
+    timeline.pieces.restore();
     this.total = 0;
     for (const lane of this.lanes()) for (let i = 0; i < lane.n; i++) if (lane.name[i] >= 0 && hits[lane.name[i]]) this.total += 1;
     timeline.highlight(hits);
@@ -48,6 +60,7 @@ class Search {
   go(by) {
     const { timeline } = this, hits = timeline.hits, lanes = this.lanes();
     if (!hits || !this.total) return;
+    timeline.pieces.restore();
     const chosen = timeline.selected && lanes.includes(timeline.selected.lane) ? timeline.selected : null;
     const from = chosen ? [chosen.lane.start[chosen.i], lanes.indexOf(chosen.lane), chosen.i] : [by > 0 ? timeline.from : timeline.to, -1, 0];
     const compare = (a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2];

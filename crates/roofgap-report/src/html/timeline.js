@@ -12,6 +12,7 @@ class Timeline {
     this.to = this.whole;
     this.hits = null; // a flag for each name that is searched or highlighted
     this.selected = null;
+    this.anchor = null; // lane, start and length of what was selected, which another set of items has at another position
     this.pending = false;
     this.sections = new Sections(data, this.box, () => this.resize());
     this.detail = new Detail(this);
@@ -20,6 +21,7 @@ class Timeline {
     this.gestures = new Gestures(this);
     this.tools();
     this.legend();
+    this.pieces = new Pieces(this);
     new ResizeObserver(() => this.resize()).observe(this.box);
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
       // Draw at once: printing does not wait for the next frame.
@@ -48,7 +50,22 @@ class Timeline {
     this.from = Math.min(Math.max(middle - length / 2, -margin), this.whole + margin - length);
     this.to = this.from + length;
     this.address = address || `t=${Math.round(this.from)}_${Math.round(this.to)}`;
+    this.pieces.moved();
     this.keep();
+    this.paint();
+  }
+
+  // Finds what was selected among other items of its lane.
+  changed() {
+    this.byCall = null;
+    this.selected = null;
+    if (this.anchor) {
+      const { lane, start, length } = this.anchor, end = after(lane.start, start, 0, lane.n);
+      let best = end - 1;
+      for (let i = best; i >= 0 && lane.start[i] === start; i--) if (lane.length[i] === length) best = i;
+      if (best >= 0 && lane.start[best] + lane.length[best] >= start) this.selected = { lane, i: best };
+      if (this.selected) this.detail.show(this.selected);
+    }
     this.paint();
   }
 
@@ -158,6 +175,7 @@ class Timeline {
     // A copy in the lane of copies is the one of its stream.
     if (item && item.lane.items && item.lane.group === "copies") item = item.lane.items[item.i].origin;
     this.selected = item;
+    this.anchor = item && { lane: item.lane, start: item.lane.start[item.i], length: item.lane.length[item.i] };
     this.detail.show(item);
     if (item && reveal) {
       const { lane, i } = item, start = lane.start[i], end = start + lane.length[i];
@@ -174,6 +192,7 @@ class Timeline {
   // Selects a span of time and shows its totals.
   select(from, to) {
     this.span = from === undefined ? null : [Math.min(from, to), Math.max(from, to)];
+    if (this.span) this.pieces.cover(...this.span);
     this.totals.show(this.span);
     this.keep();
     this.paint();
@@ -197,7 +216,11 @@ class Timeline {
     const { lane } = item;
     let i = item.i + by;
     while (this.hits && lane.group === "streams" && i >= 0 && i < lane.n && !this.hits[lane.name[i]]) i += by;
-    if (i >= 0 && i < lane.n) this.pick({ lane, i }, true);
+    if (i >= 0 && i < lane.n) return this.pick({ lane, i }, true);
+    // The next one is beyond the piece.
+    if (!this.pieces.shown) return;
+    this.pieces.restore();
+    if (this.selected) this.step(by);
   }
 
   // Moves the selection to the nearest item of a lane above or below.
@@ -238,6 +261,7 @@ class Timeline {
 
   // Highlights every launch of a kernel and goes to the longest in a stage, of one launch shape if one is given.
   kernel(name, stage, shape) {
+    this.pieces.restore();
     const hits = new Uint8Array(this.data.meta.names.length);
     hits[name] = 1;
     this.highlight(hits);

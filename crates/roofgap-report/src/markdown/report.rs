@@ -25,7 +25,10 @@ pub fn report(bundle: Bundle<'_>) -> String {
     if !summary.is_empty() {
         section("Summary", &summary);
     }
-    section("Findings", &sections::findings(analysis, usize::MAX, true));
+    section("Findings", &sections::findings(bundle, usize::MAX, true));
+    if let Some(body) = sections::tried(bundle) {
+        section("Tried", &body);
+    }
     section("Stages", &sections::stages(analysis, true));
     if !analysis.stages.is_empty() {
         section("Per run", &headline::rates(analysis).markdown());
@@ -73,6 +76,7 @@ pub fn report(bundle: Bundle<'_>) -> String {
             job::stragglers(analysis),
             job::STRAGGLERS,
         ),
+        ("Balance of experts", job::experts(analysis), job::EXPERTS),
         (
             "Transfers between ranks",
             job::transfers(analysis),

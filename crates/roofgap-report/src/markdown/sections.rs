@@ -6,8 +6,8 @@ use crate::view::kernels::operators as operator_table;
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{
-    findings as findings_view, headline, measured, roof, stage1 as stage1_view, stages as stages_view,
-    utilisation as utilisation_view,
+    findings as findings_view, headline, measured, ranges, roof, stage1 as stage1_view,
+    stages as stages_view, trial as trial_view, utilisation as utilisation_view,
 };
 use roofgap_analyze::{About, Analysis, RequestStats, Serving, verdict};
 use std::fmt::Write;
@@ -48,8 +48,9 @@ pub(super) fn environment(bundle: Bundle<'_>) -> String {
 pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
     if analysis.stages.is_empty() {
         let mut out = format!("{}\n", escape_line(&missing(analysis, &About::Stages)));
-        if !analysis.ranges.is_empty() {
-            let table = provenance::ranges(analysis, RANGES).markdown();
+        let rows = ranges::rows(analysis);
+        if !rows.is_empty() {
+            let table = ranges::table(&rows, RANGES).markdown();
             let _ = write!(out, "\nRanges in the input:\n\n{table}");
         }
         return out;
@@ -105,7 +106,8 @@ pub(super) fn utilisation(analysis: &Analysis) -> String {
 }
 
 /// Renders the first findings, with their evidence or without.
-pub(super) fn findings(analysis: &Analysis, most: usize, evidence: bool) -> String {
+pub(super) fn findings(bundle: Bundle<'_>, most: usize, evidence: bool) -> String {
+    let analysis = bundle.analysis;
     if analysis.findings.is_empty() {
         return format!("{}\n", escape_line(&findings_view::none_found(analysis)));
     }
@@ -122,8 +124,36 @@ pub(super) fn findings(analysis: &Analysis, most: usize, evidence: bool) -> Stri
             let _ = writeln!(out, "   - evidence: {}", escape_line(&list));
         }
         let _ = writeln!(out, "   - {}", escape_line(&finding.action));
+        if let Some(line) = findings_view::to_try(finding, &bundle.context.title) {
+            let _ = writeln!(out, "   - {}", escape_line(&line));
+        }
     }
     out
+}
+
+/// Renders the changes that were tried; `None` where none were.
+pub(super) fn tried(bundle: Bundle<'_>) -> Option<String> {
+    let trials = bundle.context.trials.as_ref()?;
+    let trial = trials.latest()?;
+    let mut out = String::new();
+    for line in trial_view::headline(trials)
+        .iter()
+        .map(String::as_str)
+        .chain([trial_view::MEANING])
+    {
+        let _ = writeln!(out, "{}\n", escape_line(line));
+    }
+    if !trial.rows.is_empty() {
+        let _ = writeln!(out, "{}", trial_view::table(trial).measured().markdown());
+    }
+    if let Some(times) = trial_view::times(trial) {
+        let _ = writeln!(out, "{}\n\n{}", trial_view::TIMES, times.measured().markdown());
+    }
+    let cost = trial_view::cost(trial);
+    for line in trial_view::sentences(trial).into_iter().chain([cost]) {
+        let _ = writeln!(out, "- {}", escape_line(&line));
+    }
+    Some(out)
 }
 
 /// Renders the kernels that ncu measured without a timeline: the table and a verdict for each.

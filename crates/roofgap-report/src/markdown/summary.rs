@@ -7,7 +7,7 @@ use crate::view::kernels::{by_time, markdown_columns, table};
 use crate::view::numbers::{count, percent, plural, time};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
-use crate::view::{confidence, headline, measured};
+use crate::view::{confidence, headline, measured, trial};
 use roofgap_analyze::{About, Analysis, Stage, verdict};
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
     section("MFU", &sections::utilisation(analysis));
     section("Top Operators", &sections::operators(analysis, TOP));
     section("Top Kernels", &kernels(analysis));
-    section("Recommendations", &recommendations(analysis));
+    section("Recommendations", &recommendations(bundle));
     out
 }
 
@@ -62,12 +62,13 @@ fn kernels(analysis: &Analysis) -> String {
     format!("{WHOLE}{}", table.pick(&markdown_columns(shown)).markdown())
 }
 
-fn recommendations(analysis: &Analysis) -> String {
+fn recommendations(bundle: Bundle<'_>) -> String {
+    let analysis = bundle.analysis;
     let mut out = String::new();
     if analysis.findings.len() > 1 {
         let _ = write!(out, "{}\n\n", findings_view::SAVINGS_OVERLAP);
     }
-    out.push_str(&sections::findings(analysis, RECOMMENDATIONS, false));
+    out.push_str(&sections::findings(bundle, RECOMMENDATIONS, false));
     match analysis.findings.len().saturating_sub(RECOMMENDATIONS) {
         _ if analysis.findings.is_empty() => {}
         0 => out.push_str("\nThe evidence is in `report.md`.\n"),
@@ -95,6 +96,8 @@ fn first_lines(bundle: Bundle<'_>) -> Vec<String> {
     lines.extend(headline::per_run(analysis).map(|line| format!("{}.", capitalized(&line))));
     lines.extend(headline::environment(bundle));
     lines.extend(confidence::line(analysis));
+    let tried = bundle.context.trials.as_ref().and_then(trial::headline);
+    lines.extend(tried.map(|line| format!("Tried: {line}")));
     let first = analysis.findings.first();
     lines.extend(first.map(|finding| format!("Next step: {}", first_sentence(&finding.action))));
     lines

@@ -121,15 +121,19 @@ fn sampled(stage: &Stage) -> Option<Fact> {
 
 /// Judges what was lost.
 fn losses(analysis: &Analysis) -> Fact {
-    let has = |severity: &str| analysis.losses.iter().any(|loss| loss.severity == severity);
-    if has("error") {
+    let named = |severity: &str| {
+        let losses = analysis.losses.iter().filter(|loss| loss.severity == severity);
+        let ids: Vec<&str> = losses.map(|loss| loss.id.as_str()).collect();
+        (!ids.is_empty()).then(|| ids.join(", "))
+    };
+    if let Some(ids) = named("error") {
         return Fact::new(
-            "parts of the recording were lost and some numbers are wrong".to_owned(),
+            format!("some numbers are wrong because of losses in the recording ({ids})"),
             Some(false),
         );
     }
-    if has("warning") {
-        return Fact::new("parts of the recording were lost".to_owned(), None);
+    if let Some(ids) = named("warning") {
+        return Fact::new(format!("the recording has losses ({ids})"), None);
     }
     Fact::new("nothing that matters was lost".to_owned(), Some(true))
 }
@@ -209,8 +213,10 @@ mod tests {
             id: "x".to_owned(),
             severity: "error".to_owned(),
             count: 1,
-            meaning: String::new(),
+            ..LossInfo::default()
         }];
         assert_eq!(level(&lost), "low");
+        lost.losses[0].severity = "warning".to_owned();
+        assert_eq!(losses(&lost).text, "the recording has losses (x)");
     }
 }

@@ -1,7 +1,7 @@
 //! Findings: savings, evidence, and the sentence for no findings.
 
 use super::numbers::{NONE, count, si, significant, time};
-use roofgap_analyze::{Analysis, Finding, StageLimit, verdict};
+use roofgap_analyze::{Analysis, Finding, Knob, StageLimit, verdict};
 use serde_json::Value;
 
 /// Note on several findings.
@@ -16,6 +16,19 @@ pub(crate) fn saving(finding: &Finding) -> String {
         time(finding.bound_ns),
         finding.bound_pct
     )
+}
+
+/// Returns the command that tries the changes of a finding, and the changes; `None` for a finding without any.
+pub(crate) fn trial(finding: &Finding, run: &str) -> Option<(String, String)> {
+    let changes: Vec<String> = finding.knobs.iter().map(Knob::spoken).collect();
+    let command = format!("roofgap try {run} {}", finding.id);
+    (!changes.is_empty()).then(|| (command, changes.join("; ")))
+}
+
+/// States the command that tries the changes of a finding, and the changes, in one line.
+pub(crate) fn to_try(finding: &Finding, run: &str) -> Option<String> {
+    let (command, changes) = trial(finding, run)?;
+    Some(format!("try: {command} ({changes})"))
 }
 
 /// Returns the name of a piece of evidence, without the unit its value is shown with.

@@ -7,7 +7,8 @@ use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, S
 /// Explains the columns of the table of communication.
 pub(crate) const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
      computation. Communication on the CPU is timed by its calls; one that returns before the end has no time. Bus bandwidth is that of \
-     nccl-tests, and time spent waiting for a slower rank counts as communication.";
+     nccl-tests, and time spent waiting for a slower rank counts as communication. The peak is that of the GPU's link to others of its node in \
+     one direction; the network limits a group of several nodes.";
 
 /// Explains the columns of the table of copies.
 pub(crate) const COPIES: &str = "Overlapped is time in which the device also ran a kernel. The peak is that of the GPU's link in one \
@@ -67,6 +68,11 @@ pub(crate) fn communication(analysis: &Analysis) -> Table {
         .ms("hidden", |row| timed(row, row.hidden_ns()))
         .ms("exposed", |row| timed(row, row.exposed_ns))
         .number("bus GB/s", |row| or_none(row.bus_bandwidth_bytes_per_s, gbs))
+        .decimal("of peak %", |row| row.peak_pct)
+        .text("link", |row| {
+            let peak = row.link.as_ref().zip(row.peak_bytes_per_s);
+            or_none(peak, |(link, peak)| format!("{link}, {} GB/s", gbs(peak)))
+        })
         .build()
 }
 

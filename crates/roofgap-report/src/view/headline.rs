@@ -10,6 +10,9 @@ use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
 /// Facts of the environment that a manager asks for, beside GPU, model and engine.
 const FACTS: [&str; 4] = ["driver", "torch", "vllm", "transformers"];
 
+/// Factor from which on a gain is not told.
+const MOST_TIMES: f64 = 100.0;
+
 /// States in one sentence how fast the main stage is, what limits it, and what could be gained.
 pub fn headline(analysis: &Analysis) -> Option<String> {
     if measured::alone(analysis) && analysis.stages.is_empty() {
@@ -107,7 +110,8 @@ fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
     } else {
         explain(&finding.id)?.remedy.to_owned()
     };
-    (times >= 1.01).then(|| {
+    // Where the GPU does next to nothing a factor says nothing either.
+    (1.01..MOST_TIMES).contains(&times).then(|| {
         format!(
             "{what} could make it up to {times:.*} times as fast",
             decimals(times)

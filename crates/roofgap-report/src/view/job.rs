@@ -3,7 +3,8 @@
 use super::numbers::{NONE, count, or_none, plural, share, size, time};
 use super::table::Table;
 use roofgap_analyze::{
-    About, Analysis, MatchedCollectives, MatchedTransfers, RankInfo, StageUtilisation, Straggler, short_name,
+    About, Analysis, ExpertBalance, MatchedCollectives, MatchedTransfers, RankInfo, StageUtilisation,
+    Straggler, short_name,
 };
 
 /// Explains the columns of the table of ranks.
@@ -18,6 +19,11 @@ pub(crate) const COLLECTIVES: &str = "Latency is the shortest duration over the 
 /// Explains the columns of the table of stragglers.
 pub(crate) const STRAGGLERS: &str = "More is time above the median of the other ranks in the same stage: of the kernel with the largest \
      difference, and of idle time.";
+
+/// Explains the columns of the table of experts.
+pub(crate) const EXPERTS: &str = "Time of grouped products and fused experts, by their names, before each matched collective: of the slowest rank \
+     there, and the mean of the ranks. Waited is exposed time in these collectives, summed over ranks. Even experts would save at most the \
+     time of the slowest above the mean, where a rank was seen to wait as long.";
 
 /// Explains the columns of the table of transfers.
 pub(crate) const TRANSFERS: &str = "Sends and receives of two ranks, matched by their numbers or their order. The receiver waits before the \
@@ -121,6 +127,26 @@ pub(crate) fn stragglers(analysis: &Analysis) -> Table {
         .text("kernel", |row| or_none(row.kernel.as_deref(), short_name))
         .ms("more", |row| row.kernel_excess_ns)
         .ms("more idle", |row| row.idle_excess_ns)
+        .build()
+}
+
+/// Builds the table of the balance of experts.
+pub(crate) fn experts(analysis: &Analysis) -> Table {
+    let rows = analysis.job.as_ref().map_or(&[][..], |job| &job.experts);
+    Table::of(rows)
+        .text("stage", |row: &ExpertBalance| {
+            row.stage.clone().unwrap_or_else(|| NONE.into())
+        })
+        .count("collectives", |row| row.sections)
+        .number("ranks", |row| row.ranks.len().to_string())
+        .ms("slowest", |row| row.slowest_ns)
+        .ms("mean", |row| row.mean_ns)
+        .number("slowest / mean", |row| format!("{:.2}", row.imbalance))
+        .text("slowest rank", |row| {
+            format!("rank {}, {} times", row.slowest_rank, count(row.slowest_count))
+        })
+        .ms("waited", |row| row.waited_ns)
+        .ms("even saves", |row| row.bound_ns)
         .build()
 }
 

@@ -17,9 +17,11 @@
 //! - `utilisation`: MFU and MBU and the terms behind them
 //! - `findings`: savings, evidence, and the sentence for no findings
 //! - `savings`: savings of findings by token
+//! - `trial`: changes of the workload that were measured
 //! - `roof`: the distance to the roof
 //! - `serving`: steps of a serving engine together
 //! - `requests`: latency and throughput of a server under load
+//! - `ranges`: the ranges of a capture in which no stage was found
 //! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
 
 pub(crate) mod confidence;
@@ -34,6 +36,7 @@ pub(crate) mod layers;
 pub(crate) mod measured;
 pub(crate) mod numbers;
 pub(crate) mod provenance;
+pub(crate) mod ranges;
 pub(crate) mod requests;
 pub(crate) mod roof;
 pub(crate) mod savings;
@@ -43,4 +46,5 @@ pub(crate) mod serving;
 pub(crate) mod stage1;
 pub(crate) mod stages;
 pub(crate) mod table;
+pub(crate) mod trial;
 pub(crate) mod utilisation;

@@ -1,7 +1,7 @@
 //! Cells and units of reports, over the numbers of `roofgap_analyze::numbers`.
 
 pub use roofgap_analyze::numbers::{count, size, time, times};
-pub(crate) use roofgap_analyze::numbers::{decimal, significant};
+pub(crate) use roofgap_analyze::numbers::{counted, decimal, significant};
 
 /// Stands for a value that was not measured.
 pub(crate) const NONE: &str = "–";

@@ -1,16 +1,19 @@
 //! Provenance: inputs, environment, phases, profiler overhead, losses, and why a part is missing.
 
 use super::job;
-use super::numbers::{NONE, count, ms, or_none, percent, si};
-use super::table::Table;
+use super::numbers::{NONE, count, ms, or_none, percent, si, times};
+use super::table::{Table, plain};
 use crate::bundle::{Bundle, PhaseLine};
 use roofgap_analyze::WorkloadInfo;
 use roofgap_analyze::{
-    About, Analysis, DeviceInfo, EngineInfo, LossInfo, Overhead, RangeInfo, Reason, SourceInfo, Stage,
+    About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, Reason, SourceInfo, Stage,
 };
 
 /// Measured time over unprofiled time above which a tool distorts its own measurement.
 const HIGH_OVERHEAD: f64 = 1.25;
+
+/// Most texts of the recording tool that are quoted for a loss.
+const MESSAGES: usize = 4;
 
 /// Sentence for an analysis without losses.
 pub(crate) const NO_LOSSES: &str = "None: every row of the input was read and used.";
@@ -149,17 +152,6 @@ pub(crate) fn sources(analysis: &Analysis) -> Table {
         .build()
 }
 
-/// Builds the table of ranges, for a capture in which no stage was found.
-pub(crate) fn ranges(analysis: &Analysis, most: usize) -> Table {
-    Table::of(&analysis.ranges[..analysis.ranges.len().min(most)])
-        .text("domain", |r: &RangeInfo| r.domain.clone())
-        .text("range", |r| r.name.clone())
-        .count("count", |r| r.instances)
-        .ms("wall", |r| r.wall_ns)
-        .count("kernels", |r| r.kernel_count)
-        .build()
-}
-
 /// Builds the table of phases that have ended; the phase that writes the report is still running.
 pub(crate) fn phases(bundle: Bundle<'_>) -> Table {
     let ended: Vec<&PhaseLine> = bundle
@@ -256,8 +248,28 @@ pub(crate) fn losses(analysis: &Analysis) -> Table {
         .text("loss", |l: &LossInfo| l.id.clone())
         .text("severity", |l| l.severity.to_string())
         .count("rows", |l| l.count)
-        .text("meaning", |l| l.meaning.clone())
+        .text("meaning", |l| match messages(l).as_slice() {
+            [] => l.meaning.clone(),
+            texts => format!("{}: {}", l.meaning, texts.join("; ")),
+        })
         .build()
+}
+
+/// Quotes the first texts that the recording tool gave for a loss.
+pub(crate) fn messages(loss: &LossInfo) -> Vec<String> {
+    let quoted = |message: &LossMessage| {
+        let text = plain(&message.text);
+        match message.count {
+            1 => format!("“{text}”"),
+            n => format!("“{text}”, {}", times(n)),
+        }
+    };
+    let mut texts: Vec<String> = loss.messages.iter().take(MESSAGES).map(quoted).collect();
+    match loss.messages.len().saturating_sub(MESSAGES) {
+        0 => {}
+        more => texts.push(format!("and {} more", count(more as u64))),
+    }
+    texts
 }
 
 /// Builds the table of values that are missing or estimated, with the reasons.

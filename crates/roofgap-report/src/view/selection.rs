@@ -49,6 +49,7 @@ impl Selection {
             if let Some(job) = &mut part.job {
                 job.utilisation.retain(|row| row.stage == *stage);
                 job.stragglers.retain(|row| row.stage.as_ref() == Some(stage));
+                job.experts.retain(|row| row.stage.as_ref() == Some(stage));
             }
         }
         if let Some(matches) = &self.kernel {

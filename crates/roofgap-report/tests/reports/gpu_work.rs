@@ -19,6 +19,10 @@ fn distributed() -> Case {
         total_ns: 200_000,
         exposed_ns: 160_000,
         bus_bandwidth_bytes_per_s: Some(35e9),
+        algorithm_bandwidth_bytes_per_s: Some(20e9),
+        link: Some("NVLink".into()),
+        peak_bytes_per_s: Some(450e9),
+        peak_pct: Some(7.8),
     });
     case.analysis.graphs.push(GraphRow {
         device: Some(0),
@@ -64,7 +68,9 @@ fn tables_are_in_text_and_markdown() {
             "0.200",
             "0.040",
             "0.160",
-            "35.0"
+            "35.0",
+            "7.8",
+            "NVLink, 450.0 GB/s"
         ]
     );
     assert_eq!(cells(&text, "17 "), ["17", "1,500", "3.000", "0.002"]);
@@ -82,7 +88,16 @@ fn tables_are_in_text_and_markdown() {
     }
     assert_eq!(
         cells(&report, "all\\_reduce")[4..],
-        ["1,200", "4.0 MB", "0.200", "0.040", "0.160", "35.0"]
+        [
+            "1,200",
+            "4.0 MB",
+            "0.200",
+            "0.040",
+            "0.160",
+            "35.0",
+            "7.8",
+            "NVLink, 450.0 GB/s"
+        ]
     );
 }
 

@@ -2,8 +2,8 @@
 
 use crate::fixtures::{Case, PLAIN, made};
 use roofgap_analyze::{
-    About, Idle, Job, MatchedCollectives, MatchedTransfers, OtherProcess, RankActivity, RankInfo, Reason,
-    StageUtilisation, Straggler,
+    About, ExpertBalance, ExpertTime, Idle, Job, MatchedCollectives, MatchedTransfers, OtherProcess,
+    RankActivity, RankInfo, Reason, StageUtilisation, Straggler,
 };
 use roofgap_report::{html, json, markdown, text};
 
@@ -74,6 +74,18 @@ fn two_ranks() -> Case {
             kernel: Some("flash_fwd_kernel".into()),
             kernel_excess_ns: Some(190_000),
             idle_excess_ns: Some(-3_000),
+        }],
+        experts: vec![ExpertBalance {
+            stage: Some("decode".into()),
+            sections: 60,
+            slowest_rank: 1,
+            slowest_count: 55,
+            slowest_ns: 900_000,
+            mean_ns: 600_000,
+            imbalance: 1.5,
+            waited_ns: Some(280_000),
+            bound_ns: Some(250_000),
+            ranks: vec![ExpertTime::default(), ExpertTime::default()],
         }],
         transfers: vec![MatchedTransfers {
             from: 0,
@@ -171,6 +183,20 @@ fn text_has_ranks_collectives_and_stragglers() {
         cells("0 1"),
         ["0", "1", "–", "7", "sequence", "7.0 kB", "0.600", "0.500", "–"]
     );
+    assert_eq!(
+        cells("decode 60"),
+        [
+            "decode",
+            "60",
+            "2",
+            "0.900",
+            "0.600",
+            "1.50",
+            "rank 1, 55 times",
+            "0.280",
+            "0.250"
+        ]
+    );
     assert_eq!(cells("all"), ["all", "decode", "1.25", "–"]);
     assert_eq!(cells("1 decode 1.50"), ["1", "decode", "1.50", "–"]);
     assert!(text.contains("1 of 3 ranks were not given: 2"), "{text}");
@@ -184,13 +210,21 @@ fn markdown_and_the_page_have_the_tables() {
         "## Ranks\n",
         "## Collectives across ranks\n",
         "## Ranks that others wait for\n",
+        "## Balance of experts\n",
         "## Transfers between ranks\n",
         "## Utilisation of ranks\n",
     ] {
         assert!(report.contains(title), "{title}");
     }
     let page = html::page(case.bundle());
-    for id in ["ranks", "collectives", "stragglers", "transfers", "utilisation"] {
+    for id in [
+        "ranks",
+        "collectives",
+        "stragglers",
+        "experts",
+        "transfers",
+        "utilisation",
+    ] {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
     assert!(page.contains("<svg class=\"rank-map\"") && page.contains("<g data-rank=\"1\">"));

@@ -16,3 +16,5 @@ mod selection;
 mod snapshots;
 mod stacks;
 mod telemetry;
+mod tried;
+mod window;

@@ -70,6 +70,9 @@ impl Mode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
+    /// Id of a job whose sessions on several nodes become one run; `None` for a session of its own.
+    #[serde(deserialize_with = "job_id")]
+    pub id: Option<String>,
     /// Amount of measurement.
     pub mode: Mode,
     /// Maximum number of launch groups per stage for ncu.
@@ -304,6 +307,8 @@ pub struct Ncu {
     pub target_processes: TargetProcesses,
     /// Stages to measure, as a pattern for their names or ranges, `[domain@]name`; by default all.
     pub nvtx_include: Option<String>,
+    /// Rank whose kernels are measured in a job of several; `None` for every rank that ncu reaches.
+    pub rank: Option<u32>,
     /// Launches measured per launch group.
     pub launch_count: u32,
     /// Estimated time of one measured launch, s.
@@ -435,6 +440,10 @@ pub struct Workload {
     pub size: String,
     /// Threads of the embedded model.
     pub threads: Option<u32>,
+    /// KV cache of the embedded model.
+    pub kv_cache: bool,
+    /// Most positions that the embedded model reads again without a KV cache.
+    pub context_limit: Option<u32>,
     /// Python interpreter.
     pub python: String,
     /// Hydra module.
@@ -634,6 +643,22 @@ fn lengths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Erro
     text.parse::<roofgap_load::Lengths>()
         .map_err(serde::de::Error::custom)?;
     Ok(text)
+}
+
+/// Reads the id of a job, which is the name of a folder; the number of a batch job is one.
+fn job_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let id = match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::Null => return Ok(None),
+        serde_json::Value::String(text) => text,
+        serde_json::Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if id.is_empty() || id.len() > 100 || id.starts_with('.') || !id.chars().all(allowed) {
+        let why = "expected letters, digits, `-`, `_` and `.`, at most 100 and no `.` in front";
+        return Err(serde::de::Error::custom(why));
+    }
+    Ok(Some(id))
 }
 
 /// Reads a list of words, or one text with commas.

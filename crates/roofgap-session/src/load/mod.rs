@@ -21,6 +21,7 @@ pub(crate) mod accounts;
 pub(crate) mod input;
 mod loaded;
 mod ranks;
+mod workload;
 
 use std::path::PathBuf;
 

@@ -162,7 +162,12 @@ pub(super) fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
                 without_rank.push(path.clone());
                 continue;
             }
-            let same = |rank: &&mut RankFiles| (rank.named, &rank.host) == (named, &host);
+            // The captures of another run are of another start of the program.
+            let folder = path.parent();
+            let same = |rank: &&mut RankFiles| {
+                let beside = rank.paths.first().is_some_and(|first| first.parent() == folder);
+                beside && (rank.named, &rank.host) == (named, &host)
+            };
             if let Some(known) = ranks.iter_mut().find(same) {
                 known.paths.push(path.clone());
                 continue;

@@ -13,13 +13,13 @@ use super::error::LoadError;
 use super::input::read_each;
 use super::loaded::Loaded;
 use super::overrides::Overrides;
-use super::ranks;
+use super::{ranks, workload};
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
 use crate::run_dir::environment::Environment;
 use crate::run_dir::layout::stored;
-use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord};
+use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, trials};
 
 /// A run directory with its record and configuration.
 #[derive(Debug)]
@@ -117,6 +117,7 @@ pub(crate) fn load(
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
+        workload: workload::facts(config),
         account,
     };
     let read = |paths: &[PathBuf]| Ok(roofgap_trace::read(paths)?);
@@ -148,6 +149,10 @@ pub(crate) fn load(
         }
     };
     loaded.context = context(record, layout, config);
+    match trials::read(layout) {
+        Ok(found) => loaded.context.trials = found,
+        Err(error) => loaded.unreadable.push(error.to_string()),
+    }
     add_reasons(&mut loaded.analysis, layout, config, record, &loaded.unreadable);
     loaded
 }
@@ -310,5 +315,6 @@ pub(crate) fn context(record: &SessionRecord, layout: &Layout, config: &Config) 
         environment,
         phases: record.phases.iter().map(line).collect(),
         repeat: Some(record.repeat_command.clone()),
+        trials: None,
     }
 }

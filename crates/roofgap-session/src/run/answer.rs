@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::props::Outcome;
+use super::props::{JobOutcome, Outcome};
 use crate::run_dir::SessionState;
 use crate::run_dir::layout::has_content;
 
@@ -43,6 +43,9 @@ pub struct ProfileAnswer {
     pub missing: Vec<String>,
     /// Files that were written, by name.
     pub files: BTreeMap<&'static str, PathBuf>,
+    /// Run of the job of several nodes that the session belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobOutcome>,
 }
 
 impl ProfileAnswer {
@@ -60,6 +63,7 @@ impl ProfileAnswer {
             exit_status: outcome.exit.code(),
             missing: outcome.record.missing.clone(),
             files: files.collect(),
+            job: outcome.job.clone(),
         }
     }
 }

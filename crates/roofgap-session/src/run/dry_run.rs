@@ -3,6 +3,7 @@
 use roofgap_collect::command::CommandLine;
 
 use super::error::SessionError;
+use super::job::Job;
 use super::phases::requested::Requested;
 use super::phases::{baseline, counters, operators, preflight, timeline};
 use super::program::{Program, ProgramFiles};
@@ -26,7 +27,11 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, SessionError> {
     let config = &props.composed.config;
     stages(config)?;
     preflight::check(props)?;
-    let root = config.artifacts.stage2_dir.join("RUN");
+    let base = match Job::of(config) {
+        Some(job) => job.nodes(),
+        None => config.artifacts.stage2_dir.clone(),
+    };
+    let root = base.join("RUN");
     let layout = Layout::of(&std::path::absolute(&root).unwrap_or(root));
     let files = ProgramFiles::planned(config, &layout)?;
     let program = Program::of(config, &props.executable, &layout, &files)?;

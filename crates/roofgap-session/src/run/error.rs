@@ -12,6 +12,7 @@ use crate::config::model::ModelError;
 use crate::exit::Exit;
 use crate::load::LoadError;
 use crate::run_dir::PhaseStatus;
+use crate::runs::RunsError;
 
 /// Error that prevents a session, or the reports of a run.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,9 @@ pub enum SessionError {
     /// The program cannot run.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// The runs of the nodes of a job cannot be joined.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
 }
 
 impl SessionError {

@@ -4,6 +4,7 @@
 //! - [`answer`]: the result of a session as JSON;
 //! - [`attach`]: a window of a program that runs;
 //! - [`mod@dry_run`]: the commands of a session without running them;
+//! - `job`: sessions of several nodes as one run;
 //! - `context`: the context of the phases and the description of their commands;
 //! - `manifest`: the inputs of a session;
 //! - `program`, `tools`, [`native`], `environment`: the profiled program, the profilers and the machine;
@@ -20,6 +21,7 @@ pub mod props;
 
 mod context;
 mod environment;
+mod job;
 mod manifest;
 mod program;
 mod tools;
@@ -37,7 +39,7 @@ pub use dry_run::{DryRun, dry_run};
 pub use error::{ProgramError, SessionError};
 pub use native::{NativeLibrary, NativeUnavailable};
 pub use phases::report::{WrittenReports, write_reports, write_reports_with};
-pub use props::{Event, Outcome, ProfileProps};
+pub use props::{Event, JobOutcome, Outcome, ProfileProps};
 
 use crate::exit::Exit;
 use crate::load::run::stages;
@@ -46,6 +48,7 @@ use crate::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, RunRef, Sessi
 use crate::runs::{prune, text};
 use context::PhaseContext;
 use environment::PythonResult;
+use job::Job;
 use phases::{baseline, counters, operators, preflight, report, requested::Requested, select, timeline};
 
 /// Runs a whole session.
@@ -57,7 +60,11 @@ pub fn profile(
     let config = &props.composed.config;
     let stages = stages(config)?;
     let python = preflight::check(props)?;
-    let run_dir = RunDir::create(&config.artifacts.stage2_dir)?;
+    let job = Job::of(config);
+    let run_dir = match &job {
+        Some(job) => RunDir::create(&job.create_nodes()?)?,
+        None => RunDir::create(&config.artifacts.stage2_dir)?,
+    };
     let layout = Layout::of(run_dir.path());
     // A session whose configuration cannot be kept is not worth running.
     run_dir.write("config.yaml", props.composed.to_yaml().as_bytes())?;
@@ -82,10 +89,21 @@ pub fn profile(
     warn_about_size(&mut context);
     let (exit, missing) = conclude(&context, end);
     context.record.session_ends(exit, missing);
+    let record = context.record.into_record();
+    let path = run_dir.path().to_owned();
+    // The session has ended for the others of its job when its marker is gone.
+    drop(run_dir);
+    let job = job.map(|job| job.end());
+    let is_whole = job.as_ref().is_none_or(|job| job.problems.is_empty());
     Ok(Outcome {
-        run_dir: run_dir.path().to_owned(),
-        exit,
-        record: context.record.into_record(),
+        run_dir: path,
+        exit: if is_whole || exit != Exit::Done {
+            exit
+        } else {
+            Exit::Partial
+        },
+        record,
+        job,
     })
 }
 

@@ -323,6 +323,14 @@ fn embedded_args(workload: &Workload, phase: Phase) -> Vec<String> {
     if let Some(threads) = workload.threads {
         value("--threads", threads.to_string());
     }
+    if !workload.kv_cache {
+        args.push("--no-kv-cache".to_owned());
+        args.extend(
+            workload
+                .context_limit
+                .map(|limit| format!("--context-limit={limit}")),
+        );
+    }
     args
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_collect::command::CommandLine;
+use serde::Serialize;
 
 use super::native::{NativeLibrary, NativeUnavailable};
 use crate::config::Composed;
@@ -75,6 +76,19 @@ pub enum Event<'a> {
     },
 }
 
+/// The run of a job, as a session that ended left it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct JobOutcome {
+    /// Run of the job.
+    pub path: PathBuf,
+    /// Sessions of the job.
+    pub nodes: usize,
+    /// Sessions that have not ended, which leave the reports of the job to the last of them.
+    pub under_way: Vec<String>,
+    /// Problems of the run of the job.
+    pub problems: Vec<String>,
+}
+
 /// Result of a session.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -84,4 +98,6 @@ pub struct Outcome {
     pub exit: Exit,
     /// Record, as on disk.
     pub record: SessionRecord,
+    /// Run of the job that the session belongs to.
+    pub job: Option<JobOutcome>,
 }

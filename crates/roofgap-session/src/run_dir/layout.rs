@@ -25,6 +25,8 @@ files! {
     environment => "env.json";
     /// Analysis.
     metrics => "metrics.json";
+    /// Trials of the findings.
+    trials => "try.json";
     /// Page with all results.
     page => "report.html";
     /// Folder of the baseline run.
@@ -95,19 +97,23 @@ impl Layout {
         self.nsys_base().with_extension("nsys-rep")
     }
 
-    /// Lists the captures of the native collector by name, one per process.
+    /// Lists the captures of the native collector by name, one per process; those of a job lie in the runs of its nodes.
     pub fn native_captures(&self) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(self.native()) else {
-            return Vec::new();
+        let is_capture = |path: &PathBuf| {
+            let name = path.to_string_lossy();
+            name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
         };
-        let mut found: Vec<PathBuf> = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| {
-                let name = path.to_string_lossy();
-                name.strip_suffix(".gz").unwrap_or(&name).ends_with(".rgcap")
-            })
-            .collect();
+        let mut found = Vec::new();
+        for folder in std::iter::once(self.root.clone()).chain(self.nodes()) {
+            found.extend(entries(&Layout::of(&folder).native()).filter(is_capture));
+        }
+        found.sort();
+        found
+    }
+
+    /// Lists the runs of the nodes of a job by name; none in any other run.
+    pub fn nodes(&self) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = entries(&nodes_in(&self.root)).collect();
         found.sort();
         found
     }
@@ -121,6 +127,17 @@ impl Layout {
     pub fn ncu_stage_report(&self, stage: &str) -> PathBuf {
         self.ncu().join(format!("{}.ncu-rep", file_name(stage)))
     }
+}
+
+/// Returns the folder of the runs of the nodes of a job.
+pub fn nodes_in(job: &Path) -> PathBuf {
+    job.join("nodes")
+}
+
+/// Iterates over the files and folders in a folder; none where it is missing.
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
 }
 
 /// Returns true for a regular file that is not empty.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use roofgap_collect::rundir::{self, RunId};
 
+use super::layout::nodes_in;
+
 /// Error from finding a run.
 #[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +79,12 @@ pub fn is_run(path: &Path) -> bool {
     path.join("session.json").is_file()
 }
 
-/// Finds a run by id, prefix of an id, `latest` or path.
+/// Returns true for the folder of a job of several nodes, also before its run was written.
+pub fn is_job(path: &Path) -> bool {
+    nodes_in(path).is_dir()
+}
+
+/// Finds a run by id, prefix of an id, `latest` or path. A job is found by the id that its sessions share.
 pub fn resolve(base: &Path, wanted: &str) -> Result<RunRef, LocateError> {
     let runs = all(base)?;
     if let Some(exact) = runs.iter().find(|run| run.id == wanted) {
@@ -89,8 +96,12 @@ pub fn resolve(base: &Path, wanted: &str) -> Result<RunRef, LocateError> {
         });
     }
     let path = Path::new(wanted);
-    if is_run(path) {
+    if is_run(path) || is_job(path) {
         return Ok(RunRef::at(path));
+    }
+    let job = base.join(wanted);
+    if !wanted.is_empty() && is_job(&job) {
+        return Ok(RunRef::at(&job));
     }
     let like: Vec<&RunRef> = runs
         .iter()
@@ -148,6 +159,12 @@ mod tests {
         assert_eq!(found("20260101-000000"), "20260101-000000");
         let path = base.path().join("not-a-run");
         assert_eq!(found(path.to_str().unwrap()), "not-a-run");
+        assert!(matches!(
+            resolve(base.path(), "not-a-run"),
+            Err(LocateError::Unknown { .. })
+        ));
+        std::fs::create_dir_all(base.path().join("job-7/nodes")).unwrap();
+        assert_eq!(found("job-7"), "job-7");
     }
 
     #[test]

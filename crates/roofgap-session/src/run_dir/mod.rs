@@ -4,12 +4,13 @@
 //! - [`layout`]: paths of its files;
 //! - [`record`]: the document `session.json`;
 //! - [`writer`]: keeps that document on disk while a session runs;
-//! - [`environment`]: reads `env.json`.
+//! - [`environment`]: reads `env.json`; [`trials`]: reads `try.json`.
 
 pub mod environment;
 pub mod layout;
 pub mod locate;
 pub mod record;
+pub mod trials;
 pub mod writer;
 
 pub use layout::Layout;
@@ -17,4 +18,5 @@ pub use locate::{LocateError, RunRef, resolve};
 pub use record::{
     CommandRecord, OutputFile, PhaseName, PhaseRecord, PhaseStatus, RecordError, SessionRecord, SessionState,
 };
+pub use trials::TrialsError;
 pub use writer::RecordWriter;

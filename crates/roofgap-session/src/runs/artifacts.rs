@@ -86,6 +86,7 @@ fn kind(path: &Path) -> &'static str {
         "config.yaml" => "configuration",
         "inputs.yaml" => "inputs",
         "metrics.json" => "analysis",
+        "try.json" => "trials of findings",
         "ncu/plan.json" => "plan for ncu",
         ".running.json" => "marker of a run in progress",
         _ if plain.ends_with(".md") || plain.ends_with(".html") => "report",

@@ -15,6 +15,8 @@ use super::error::RunsError;
 use super::files::files;
 use super::summary::status;
 use crate::exit::Exit;
+use crate::run_dir::layout::nodes_in;
+use crate::run_dir::locate::{self, LocateError, is_run};
 use crate::run_dir::{Layout, PhaseName, RunRef, SessionRecord};
 
 /// Marks a folder as the result of a merge.
@@ -61,16 +63,56 @@ pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, RunsError> {
     if taken && !out.join(MARK).is_file() {
         return Err(RunsError::NotEmpty { path: out.to_owned() });
     }
+    if let Some(run) = runs.iter().find(|run| is_under_way(run)) {
+        return Err(RunsError::InProgress { run: run.id.clone() });
+    }
+    assemble(runs, out, Captures::Copied)
+}
+
+/// Makes the run of a job of the runs of its nodes, which lie in its folder. Their captures stay where they are.
+///
+/// # Errors
+/// Fails when no node has a run, or a file cannot be copied.
+pub fn join_nodes(job: &Path) -> Result<MergeOutcome, RunsError> {
+    let base = nodes_in(job);
+    let runs = locate::all(&base)?;
+    // A session that was ended in its first moments has no record.
+    let usable: Vec<RunRef> = runs.iter().filter(|run| is_run(&run.path)).cloned().collect();
+    if usable.is_empty() {
+        return Err(LocateError::Empty { base }.into());
+    }
+    let mut outcome = assemble(&usable, job, Captures::InPlace)?;
+    let under_way = usable.iter().filter(|run| is_under_way(run));
+    outcome.problems.extend(under_way.map(|run| {
+        format!(
+            "{}: the session is in progress, or its node died; what it has recorded so far counts",
+            run.path.display()
+        )
+    }));
+    Ok(outcome)
+}
+
+fn is_under_way(run: &RunRef) -> bool {
+    let record = SessionRecord::read(&run.path).ok();
+    status(&run.path, record.as_ref()) == "under_way"
+}
+
+/// Place of the captures of a merged run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Captures {
+    /// In its own folder.
+    Copied,
+    /// In the runs that it is made of.
+    InPlace,
+}
+
+fn assemble(runs: &[RunRef], out: &Path, captures_are: Captures) -> Result<MergeOutcome, RunsError> {
     let mut outcome = MergeOutcome {
         run: out.to_owned(),
         ..MergeOutcome::default()
     };
     let mut found: Vec<(&RunRef, Vec<Found>)> = Vec::new();
     for run in runs {
-        let record = SessionRecord::read(&run.path).ok();
-        if status(&run.path, record.as_ref()) == "under_way" {
-            return Err(RunsError::InProgress { run: run.id.clone() });
-        }
         let captures = Layout::of(&run.path).native_captures();
         if captures.is_empty() {
             outcome.problems.push(format!(
@@ -98,31 +140,70 @@ pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, RunsError> {
         return Ok(outcome);
     };
     copy_base(base, out)?;
-    let mut hosts: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    let mut recorded: BTreeMap<u32, Vec<Recorded>> = BTreeMap::new();
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for (run, captures) in &found {
         outcome.from.push(run.id.clone());
         for Found { path, rank } in captures {
-            add_capture(path, &Layout::of(out).native(), &mut names)?;
+            let mut is_again = false;
             if let Some(CaptureRank { rank, host }) = rank {
-                let host = host.clone().unwrap_or_else(|| run.id.clone());
-                let known = hosts.entry(*rank).or_default();
-                if !known.contains(&host) {
-                    known.push(host);
+                let this = Recorded {
+                    run: run.id.clone(),
+                    host: host.clone(),
+                };
+                let known = recorded.entry(*rank).or_default();
+                is_again = known
+                    .iter()
+                    .any(|other| other.host == this.host && other.run != this.run);
+                if !known.contains(&this) {
+                    known.push(this);
                 }
+            }
+            match captures_are {
+                Captures::InPlace => outcome.captures += 1,
+                // In one folder, captures of one rank and host are processes of one start of the program.
+                Captures::Copied if is_again => {}
+                Captures::Copied => add_capture(path, &Layout::of(out).native(), &mut names)?,
             }
         }
     }
-    outcome.captures = names.len();
-    for (rank, hosts) in hosts {
+    outcome.captures += names.len();
+    for (rank, recorded) in recorded {
         outcome.ranks.push(rank);
-        if let [_, _, ..] = &hosts[..] {
-            let why = format!("rank {rank} was recorded on {}", hosts.join(" and on "));
-            outcome.problems.push(why);
-        }
+        outcome.problems.extend(recorded_twice(rank, &recorded));
     }
     write_record(base, out, &outcome)?;
     Ok(outcome)
+}
+
+/// The run and the host that recorded a rank.
+#[derive(PartialEq, Eq)]
+struct Recorded {
+    run: String,
+    host: Option<String>,
+}
+
+/// Names the runs or hosts of a rank that several recorded.
+fn recorded_twice(rank: u32, recorded: &[Recorded]) -> Option<String> {
+    let [first, others @ ..] = recorded else {
+        return None;
+    };
+    if others.is_empty() {
+        return None;
+    }
+    if others.iter().all(|other| other.host == first.host) {
+        let runs: Vec<&str> = recorded.iter().map(|known| known.run.as_str()).collect();
+        let runs = runs.join(" and ");
+        return Some(format!(
+            "rank {rank} was recorded by {runs}; {} counts",
+            first.run
+        ));
+    }
+    let hosts: Vec<&str> = recorded
+        .iter()
+        .map(|known| known.host.as_deref().unwrap_or(&known.run))
+        .collect();
+    Some(format!("rank {rank} was recorded on {}", hosts.join(" and on ")))
 }
 
 /// Copies everything but captures, reports that depend on them, and hidden files.

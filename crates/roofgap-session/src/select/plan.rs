@@ -3,7 +3,7 @@
 //! ncu filters by kernel name and measures each launch shape of a name once. So names are selected, and the cost of a name is
 //! the number of all its launch shapes in the measured stages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use roofgap_analyze::is_communication;
@@ -228,16 +228,25 @@ impl Plan {
     /// Adds the measured launches. `same_kernel` compares a name in the counters with a name in the plan.
     pub fn add_result(&mut self, measured: &[Measured], same_kernel: impl Fn(&str, &str) -> bool) {
         self.measured_launches = Some(measured.len() as u64);
+        let by_shape = by_shape(measured);
         for planned in &mut self.groups {
-            let alike: Vec<&Measured> = measured
-                .iter()
-                .filter(|m| m.grid == planned.grid && m.block == planned.block)
-                .filter(|m| same_kernel(&m.kernel, &planned.kernel))
+            let same_shape = by_shape.get(&(planned.grid, planned.block));
+            let alike: Vec<&(&Measured, u64)> = same_shape
+                .into_iter()
+                .flatten()
+                .filter(|(m, _)| same_kernel(&m.kernel, &planned.kernel))
                 .collect();
-            let here = |m: &&&Measured| m.stage.as_ref().is_none_or(|stage| *stage == planned.stage);
-            let hits = alike.iter().filter(here).count();
-            planned.measured_launches = Some(hits as u64);
-            planned.measured_in = alike.first().filter(|_| hits == 0).and_then(|m| m.stage.clone());
+            let here = |m: &Measured| m.stage.as_ref().is_none_or(|stage| *stage == planned.stage);
+            let hits: u64 = alike
+                .iter()
+                .filter(|(m, _)| here(m))
+                .map(|(_, count)| count)
+                .sum();
+            planned.measured_launches = Some(hits);
+            planned.measured_in = alike
+                .first()
+                .filter(|_| hits == 0)
+                .and_then(|(m, _)| m.stage.clone());
         }
     }
 
@@ -249,8 +258,27 @@ impl Plan {
     }
 }
 
+/// Grid and block of a launch.
+type LaunchShape = ([u32; 3], [u32; 3]);
+
+/// Groups measured launches by grid and block. Equal launches are there once, with their number, in the order of the first.
+fn by_shape(measured: &[Measured]) -> HashMap<LaunchShape, Vec<(&Measured, u64)>> {
+    let mut counts: HashMap<&Measured, u64> = HashMap::new();
+    for launch in measured {
+        *counts.entry(launch).or_default() += 1;
+    }
+    let mut shapes: HashMap<LaunchShape, Vec<(&Measured, u64)>> = HashMap::new();
+    for launch in measured {
+        if let Some(count) = counts.remove(launch) {
+            let alike = shapes.entry((launch.grid, launch.block)).or_default();
+            alike.push((launch, count));
+        }
+    }
+    shapes
+}
+
 /// A launch measured by ncu.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Measured {
     /// Stage, where the report names it.
     pub stage: Option<String>,
@@ -562,15 +590,16 @@ mod tests {
                 measured("a", Some("decode")),
                 measured("a", Some("prefill")),
                 measured("c", Some("prefill")),
+                measured("a", Some("decode")),
             ],
             |a, b| a == b,
         );
-        assert_eq!(plan.measured_launches, Some(3));
+        assert_eq!(plan.measured_launches, Some(4));
         let result = |name: &str| {
             let planned = plan.groups.iter().find(|planned| planned.kernel == name).unwrap();
             (planned.measured_launches, planned.measured_in.as_deref())
         };
-        assert_eq!(result("a"), (Some(1), None));
+        assert_eq!(result("a"), (Some(2), None));
         assert_eq!(result("b"), (Some(0), None));
         assert_eq!(result("c"), (Some(0), Some("prefill")));
         assert_eq!(plan.unmeasured(), 1);

@@ -159,11 +159,11 @@ impl<'a> Event<'a> {
         if end > MAX_NS {
             return filler.rows.lose(LossKind::EventMalformed);
         }
-        match category {
+        match category.with_name(name) {
             Category::Kernel => self.keep_op(OpKind::Kernel, name, start, end, filler),
             Category::Copy => self.keep_op(OpKind::Copy, name, start, end, filler),
             Category::Set => self.keep_op(OpKind::Set, name, start, end, filler),
-            _ => self.keep_on_thread(category, name, start, end, filler),
+            category => self.keep_on_thread(category, name, start, end, filler),
         }
     }
 
@@ -417,6 +417,16 @@ impl Category {
             b"cuda_sync" | b"cuda_event" | b"cuda_profiler_range" | b"external_correlation" => Self::Ignored,
             b"collective_comm" | b"glow_runtime" | b"__metadata" => Self::Ignored,
             _ => Self::Unknown,
+        }
+    }
+
+    /// Returns the category of an event of this name. Releases before 2022 wrote the profiler's own ranges as operators.
+    #[inline]
+    fn with_name(self, name: &[u8]) -> Self {
+        const RANGES: [&[u8]; 3] = [b"ProfilerStep#", b"Optimizer.", b"enumerate(DataLoader)#"];
+        match self {
+            Self::CpuOp if RANGES.iter().any(|range| name.starts_with(range)) => Self::Annotation,
+            other => other,
         }
     }
 

@@ -70,6 +70,12 @@ impl<'t> Merge<'t> {
         self.known
     }
 
+    /// Returns true if processes have the names that XLA gives to devices and hosts, in JAX and TensorFlow.
+    pub(super) fn is_of_xla(&self) -> bool {
+        let named = |name: &String| name.starts_with("/device:") || name.starts_with("/host:");
+        self.process_names.values().any(named)
+    }
+
     /// Returns the number of events.
     pub(super) fn events(&self) -> u64 {
         self.events

@@ -297,6 +297,10 @@ impl Assembly {
         }
         match (merge.known(), merge.events()) {
             (0, 0) => Err(Fault::Foreign("a trace without events".into())),
+            (0, _) if merge.is_of_xla() => Err(Fault::Foreign(
+                "a trace of XLA (JAX or TensorFlow), which is not read; record the program with nsys instead"
+                    .into(),
+            )),
             (0, n) => Err(Fault::Foreign(format!(
                 "{n} trace events, none of a category of the PyTorch profiler"
             ))),

@@ -60,6 +60,7 @@ losses! {
     CallUnfinished, "call_unfinished", Info, "API calls without an end; taken to last until the end of the capture";
     CallDuplicate, "call_duplicate_correlation", Info, "API calls that share process and correlation id with an earlier one; operations go to the earliest";
     RangeOpen, "range_left_open", Warning, "ranges still open when the capture ended; they end with the capture";
+    RangeBegunBefore, "range_begun_before", Info, "ranges that were open when the capture began; their starts and names are not in it, so they are left out";
     RangeNegative, "range_negative_duration", Warning, "ranges that end before they start; left out";
     RangeCrossThread, "range_crosses_threads", Info, "ranges opened on one thread and closed on another; they enclose the launches of both threads";
     RangeNoName, "range_without_name", Info, "ranges without a name; kept, they match no stage";
@@ -101,21 +102,50 @@ pub struct Loss {
     pub count: u64,
 }
 
+/// Most messages that are kept of a kind, and most characters of one.
+const MOST_MESSAGES: usize = 32;
+const MOST_CHARACTERS: usize = 300;
+
 /// The losses of a trace.
 #[derive(Debug, Clone, Default)]
-pub struct Losses(BTreeMap<LossKind, u64>);
+pub struct Losses {
+    counts: BTreeMap<LossKind, u64>,
+    /// Texts of the recording tool, with the number of times each occurred.
+    messages: BTreeMap<LossKind, BTreeMap<String, u64>>,
+}
 
 impl Losses {
     /// Counts `count` rows under `kind`.
     pub fn add(&mut self, kind: LossKind, count: u64) {
         if count > 0 {
-            *self.0.entry(kind).or_default() += count;
+            *self.counts.entry(kind).or_default() += count;
         }
+    }
+
+    /// Counts a row under `kind` and keeps the text that the recording tool gave for it.
+    pub fn add_message(&mut self, kind: LossKind, text: &str) {
+        self.add(kind, 1);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let line: String = words.join(" ").chars().take(MOST_CHARACTERS).collect();
+        self.keep_message(kind, line, 1);
+    }
+
+    fn keep_message(&mut self, kind: LossKind, line: String, count: u64) {
+        let known = self.messages.entry(kind).or_default();
+        if !line.is_empty() && (known.len() < MOST_MESSAGES || known.contains_key(&line)) {
+            *known.entry(line).or_default() += count;
+        }
+    }
+
+    /// Iterates over the texts kept under `kind`, each with the number of times it occurred.
+    pub fn messages(&self, kind: LossKind) -> impl Iterator<Item = (&str, u64)> {
+        let kept = self.messages.get(&kind).into_iter().flatten();
+        kept.map(|(text, count)| (text.as_str(), *count))
     }
 
     /// Returns the number of rows counted under `kind`.
     pub fn count(&self, kind: LossKind) -> u64 {
-        self.0.get(&kind).copied().unwrap_or(0)
+        self.counts.get(&kind).copied().unwrap_or(0)
     }
 
     /// Adds all of another list.
@@ -123,10 +153,48 @@ impl Losses {
         for loss in other.iter() {
             self.add(loss.kind, loss.count);
         }
+        for (kind, texts) in &other.messages {
+            for (text, count) in texts {
+                self.keep_message(*kind, text.clone(), *count);
+            }
+        }
     }
 
     /// Iterates over the losses that occurred.
     pub fn iter(&self) -> impl Iterator<Item = Loss> + '_ {
-        self.0.iter().map(|(&kind, &count)| Loss { kind, count })
+        self.counts.iter().map(|(&kind, &count)| Loss { kind, count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_the_tool_are_kept_once_each() {
+        let mut losses = Losses::default();
+        losses.add_message(LossKind::ToolWarning, "No CUDA events\n  collected.");
+        losses.add_message(LossKind::ToolWarning, "No CUDA events collected.");
+        losses.add_message(LossKind::ToolWarning, "");
+        losses.add(LossKind::ToolError, 1);
+        let mut all = Losses::default();
+        all.merge(&losses);
+        all.merge(&losses);
+        assert_eq!(all.count(LossKind::ToolWarning), 6);
+        let texts: Vec<_> = all.messages(LossKind::ToolWarning).collect();
+        assert_eq!(texts, [("No CUDA events collected.", 4)]);
+        assert_eq!(all.messages(LossKind::ToolError).count(), 0);
+    }
+
+    #[test]
+    fn different_texts_are_limited() {
+        let mut losses = Losses::default();
+        for number in 0..100 {
+            losses.add_message(LossKind::ToolWarning, &format!("{number}: {}", "x".repeat(1000)));
+        }
+        assert_eq!(losses.count(LossKind::ToolWarning), 100);
+        let texts: Vec<_> = losses.messages(LossKind::ToolWarning).collect();
+        assert_eq!(texts.len(), MOST_MESSAGES);
+        assert!(texts.iter().all(|(text, _)| text.len() <= MOST_CHARACTERS));
     }
 }

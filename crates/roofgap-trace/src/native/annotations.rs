@@ -35,7 +35,7 @@ pub(super) struct Annotations {
     started: FxHashMap<u64, usize>,
     domains: FxHashMap<u32, NameId>,
     strings: FxHashMap<u32, NameId>,
-    /// Ends without a beginning.
+    /// Ends without a beginning: those of ranges that were open when the capture began.
     strays: u64,
     /// Pushes and pops so far.
     edges: u64,
@@ -182,6 +182,6 @@ impl Annotations {
         trace.losses.add(LossKind::RangeNoName, nameless);
         trace.losses.add(LossKind::RangeNoDomain, homeless);
         trace.losses.add(LossKind::NameMissing, missing);
-        trace.losses.add(LossKind::EventMalformed, self.strays);
+        trace.losses.add(LossKind::RangeBegunBefore, self.strays);
     }
 }

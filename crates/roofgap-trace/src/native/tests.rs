@@ -382,6 +382,25 @@ fn what_the_collector_lost_is_declared() {
 }
 
 #[test]
+fn ranges_that_were_open_when_the_capture_began_are_counted() {
+    let mut records = basics();
+    let pop = |at| {
+        Record::NvtxPop(NvtxPop {
+            tid: 7,
+            domain: 0,
+            at,
+        })
+    };
+    records.push(pop(50));
+    records.push(event(EventKind::Push, 0, 100, 0, Message::Inline(Text(b"step"))));
+    records.push(pop(200));
+    let (trace, _) = read_whole(&records);
+    assert_eq!(trace.ranges.rows.len(), 1);
+    assert_eq!(trace.losses.count(LossKind::RangeBegunBefore), 1);
+    assert_eq!(trace.losses.count(LossKind::EventMalformed), 0);
+}
+
+#[test]
 fn kernels_without_times_are_left_out_and_counted() {
     let mut records = basics();
     records.push(Record::Kernel(wire::Kernel {

@@ -97,7 +97,7 @@ impl Identity {
             let device = Device {
                 number,
                 name: row[1].text().map(|t| t.into_owned()).filter(|t| !t.is_empty()),
-                memory_bytes: positive(2),
+                memory_bytes: positive(2).map(memory_bytes),
                 bandwidth_bytes_per_s: positive(3),
                 clock_hz: positive(4),
                 sms: positive(5).map(|v| v as u32),
@@ -154,6 +154,11 @@ impl Identity {
         self.devices.insert((pid, number), id);
         id
     }
+}
+
+/// Returns the bytes of a memory size. The first exports gave it in MiB, without saying so.
+fn memory_bytes(size: u64) -> u64 {
+    if size < 1 << 20 { size << 20 } else { size }
 }
 
 fn pid_of(global: u64) -> u32 {

@@ -30,30 +30,56 @@ const SIGNS: [&str; 6] = [
     "TARGET_INFO_",
 ];
 
-/// Returns true if the database is an nsys export.
-fn looks_like(db: &Database) -> bool {
-    let is_sign = |table: &str| SIGNS.iter().any(|sign| table.starts_with(sign));
-    db.has("StringIds") && db.tables().any(is_sign)
+/// Returns true if a database with these tables is an nsys export.
+fn looks_like(tables: &[&str]) -> bool {
+    let is_sign = |table: &&str| SIGNS.iter().any(|sign| table.starts_with(sign));
+    tables.contains(&"StringIds") && tables.iter().any(is_sign)
+}
+
+/// Names the database of another tool by its tables.
+fn unrecognised(path: &Path, tables: &[&str]) -> ReadError {
+    let found = if tables.is_empty() {
+        "a SQLite file without tables".into()
+    } else if tables.iter().any(|table| table.starts_with("rocpd_")) {
+        "a profile of AMD's ROCm (tables rocpd_*); of AMD GPUs the traces of the PyTorch profiler are read"
+            .into()
+    } else {
+        format!("tables {}, ...", tables[..tables.len().min(5)].join(", "))
+    };
+    ReadError::Unrecognised {
+        path: path.to_path_buf(),
+        expected: "an export of Nsight Systems (tables StringIds, NVTX_EVENTS, CUPTI_ACTIVITY_KIND_*)".into(),
+        found,
+    }
+}
+
+/// Opens a database that is an nsys export.
+fn open(path: &Path) -> Result<Database, ReadError> {
+    match Database::open(path) {
+        Ok(db) => {
+            let tables: Vec<&str> = db.tables().collect();
+            if !looks_like(&tables) {
+                return Err(unrecognised(path, &tables));
+            }
+            Ok(db)
+        }
+        // The views of another tool may be refused before its tables tell that it is another tool.
+        Err(error) => {
+            let names = Database::names(path).unwrap_or_default();
+            let tables: Vec<&str> = names.iter().map(String::as_str).collect();
+            let foreign = !tables.is_empty() && !looks_like(&tables);
+            Err(if foreign {
+                unrecognised(path, &tables)
+            } else {
+                error
+            })
+        }
+    }
 }
 
 /// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
 pub(crate) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
-    let db = Database::open(path)?;
-    if !looks_like(&db) {
-        let tables: Vec<&str> = db.tables().take(5).collect();
-        let found = if tables.is_empty() {
-            "a SQLite file without tables".into()
-        } else {
-            format!("tables {}, ...", tables.join(", "))
-        };
-        let expected =
-            "an export of Nsight Systems (tables StringIds, NVTX_EVENTS, CUPTI_ACTIVITY_KIND_*)".into();
-        return Err(ReadError::Unrecognised {
-            path: path.to_path_buf(),
-            expected,
-            found,
-        });
-    }
+    let db = open(path)?;
     let before = (trace.ops.len(), trace.calls.len(), trace.ranges.rows.len());
     trace.sources.push(source(&db, path)?);
     let mut strings = Strings::default();
@@ -80,15 +106,18 @@ pub(crate) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Counts the errors and warnings that nsys wrote into the report.
+/// Keeps the errors and warnings that nsys wrote into the report.
 fn diagnostics(db: &Database, trace: &mut Trace) -> Result<(), ReadError> {
     // Values of `ENUM_DIAGNOSTIC_SEVERITY_LEVEL`.
     const WARNING: i64 = 2;
     const ERROR: i64 = 3;
-    db.each("DIAGNOSTIC_EVENT", &["severity"], |row| match row[0].int() {
-        Some(WARNING) => trace.losses.add(LossKind::ToolWarning, 1),
-        Some(ERROR) => trace.losses.add(LossKind::ToolError, 1),
-        _ => {}
+    db.each("DIAGNOSTIC_EVENT", &["severity", "text"], |row| {
+        let kind = match row[0].int() {
+            Some(WARNING) => LossKind::ToolWarning,
+            Some(ERROR) => LossKind::ToolError,
+            _ => return,
+        };
+        trace.losses.add_message(kind, &row[1].text().unwrap_or_default());
     })
 }
 

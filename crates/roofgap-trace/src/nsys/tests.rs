@@ -179,6 +179,8 @@ fn a_gpu_as_older_exports_describe_it() {
             plain.compute_capability
         )
     );
+    let mib = device("UPDATE TARGET_INFO_GPU SET totalMemory = 32510");
+    assert_eq!(mib.memory_bytes, Some(32510 << 20));
 }
 
 /// Only a broken file has as many; the time does not grow with their square.
@@ -245,6 +247,30 @@ fn errors_and_warnings_of_nsys_are_losses() {
     assert_eq!(trace.losses.count(LossKind::ToolWarning), 1);
     assert_eq!(trace.losses.count(LossKind::ToolError), 2);
     assert_eq!(trace.losses.iter().count(), 2, "{:?}", trace.losses);
+    let errors: Vec<_> = trace.losses.messages(LossKind::ToolError).collect();
+    assert_eq!(errors, [("an error", 1), ("another", 1)]);
+}
+
+#[test]
+fn databases_of_other_tools_are_named() {
+    let refused = |sql: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other.sqlite");
+        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        crate::read(&[path]).unwrap_err().to_string()
+    };
+    // Views of views, which are not read, do not hide whose database it is.
+    let views = "CREATE VIEW a AS SELECT count(*) AS n FROM t; CREATE VIEW b AS SELECT max(n) FROM a;";
+    let other = refused(&format!("CREATE TABLE t (x); {views}"));
+    assert!(other.contains("found tables a, b, t"), "{other}");
+    let rocpd = refused(&format!(
+        "CREATE TABLE rocpd_api (x); CREATE TABLE t (x); {views}"
+    ));
+    assert!(rocpd.contains("AMD's ROCm"), "{rocpd}");
+    let nsys = refused(&format!(
+        "CREATE TABLE StringIds (x); CREATE TABLE NVTX_EVENTS (x); CREATE TABLE t (x); {views}"
+    ));
+    assert!(nsys.contains("is a view with a query of its own"), "{nsys}");
 }
 
 #[test]

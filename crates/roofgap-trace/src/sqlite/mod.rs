@@ -79,6 +79,12 @@ impl Database {
         })
     }
 
+    /// Returns the names of the tables of a file, also of one whose views cannot be read.
+    pub fn names(path: &Path) -> Result<Vec<String>, ReadError> {
+        header::check(path)?;
+        plain::Plain::open(path)?.names()
+    }
+
     /// Returns the database with every row read by SQLite's own engine: the oracle of the tests.
     pub fn without_pages(self) -> Self {
         Self { pages: None, ..self }

@@ -98,6 +98,16 @@ impl Plain {
         }
     }
 
+    /// Reads the names of all tables and views, without their columns.
+    pub(super) fn names(&self) -> Result<Vec<String>, ReadError> {
+        let connection = self.connection();
+        let mut statement = connection
+            .prepare("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
+            .map_err(|e| self.damaged(e))?;
+        let names = statement.query_map([], |row| row.get(0));
+        names.and_then(Iterator::collect).map_err(|e| self.damaged(e))
+    }
+
     /// Reads the text of every view.
     fn views(&self, connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
         let sql = "SELECT name, ifnull(sql, '') FROM sqlite_master WHERE type = 'view'";

@@ -51,25 +51,42 @@ impl Model {
         KvCache::new(&self.shape.decoder, capacity)
     }
 
-    /// Reads the image and the prompt; gives the first token.
+    /// Reads the image and the prompt; gives the first token, and the prompt as the decoder takes it.
     pub(crate) fn prefill(
         &self,
         exec: &mut Exec<'_>,
         image: &Image,
         prompt: &[usize],
         cache: &mut KvCache,
-    ) -> usize {
+    ) -> (usize, Array2<f32>) {
         let vision = self.see(exec, image);
         let text = self.decoder.embed(exec, prompt);
         let x = exec.op("concatenate", || stack(&vision, &text));
-        let scores = self.decoder.forward(exec, x, cache);
-        pick(exec, &scores)
+        let scores = self.decoder.forward(exec, x.clone(), cache);
+        (pick(exec, &scores), x)
     }
 
     /// Takes one token; gives the next.
     pub(crate) fn step(&self, exec: &mut Exec<'_>, token: usize, cache: &mut KvCache) -> usize {
         let x = self.decoder.embed(exec, &[token]);
         let scores = self.decoder.forward(exec, x, cache);
+        pick(exec, &scores)
+    }
+
+    /// Reads the prompt and all tokens after it again, at most the last `limit` positions; gives the next token.
+    pub(crate) fn step_again(
+        &self,
+        exec: &mut Exec<'_>,
+        prompt: &Array2<f32>,
+        tokens: &[usize],
+        limit: usize,
+        cache: &mut KvCache,
+    ) -> usize {
+        cache.clear();
+        let text = self.decoder.embed(exec, tokens);
+        let x = exec.op("concatenate", || stack(prompt, &text));
+        let first = x.nrows().saturating_sub(limit);
+        let scores = self.decoder.forward(exec, x.slice_move(s![first.., ..]), cache);
         pick(exec, &scores)
     }
 

@@ -5,7 +5,7 @@ use crate::args::{AnalysisFormat, Analyze};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::reading::with_bar;
-use roofgap_analyze::{About, RankInfo};
+use roofgap_analyze::{About, RankInfo, Trials};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
@@ -15,6 +15,7 @@ use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text
 use roofgap_session::exit::Exit;
 use roofgap_session::load::{Exporter, LoadError, Loaded, Overrides, is_report, load};
 use roofgap_session::run_dir::Layout;
+use roofgap_session::trial;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -40,7 +41,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
         Some(dir) => Some(write_reports(dir, &loaded, printer)?),
         None => None,
     };
-    export(&args, &loaded, &overrides, &exporter, printer)?;
+    let exported = export(&args, &loaded, &overrides, &exporter, printer);
     let look = text::TextOptions {
         stages_only: args.shown.only.is_some(),
         ..printer.text_options(args.shown.top)
@@ -53,6 +54,12 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     match args.format {
         AnalysisFormat::Text => {
             printer.text(&text::render(&analysis, look))?;
+            let trials = loaded.context.trials.as_ref();
+            if let Some(trial) = trials.and_then(Trials::latest) {
+                let screen = printer.screen();
+                let result = trial::text::result(trial, screen);
+                printer.text(&format!("\n{}\n{result}", screen.bold("Tried")))?;
+            }
             if let Some(page) = &page {
                 printer.page(page)?;
             }
@@ -60,6 +67,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
         AnalysisFormat::Json => printer.document(&json::pretty(&analysis))?,
         AnalysisFormat::Markdown => printer.document(&markdown::report(part))?,
     }
+    exported?;
     Ok(if loaded.unreadable.is_empty() && missing.is_empty() {
         Exit::Done
     } else {
@@ -138,7 +146,8 @@ fn bundle(loaded: &Loaded) -> Bundle<'_> {
     }
 }
 
-/// Exports the timeline and its numbers for other tools; of a job, the Parquet tables of every rank.
+/// Exports the timeline and its numbers for other tools. An export that fails does not stop the others: of several failures all but
+/// the last, which is returned, are printed.
 fn export(
     args: &Analyze,
     loaded: &Loaded,
@@ -146,34 +155,56 @@ fn export(
     exporter: &Exporter,
     printer: &Printer,
 ) -> Result<(), Failure> {
-    if let Some(path) = &args.perfetto {
+    let bundle = bundle(loaded);
+    let wrote = |path: &Path| printer.progress(&format_args!("wrote {}", path.display()));
+    let perfetto = |path: &PathBuf| -> Result<(), Failure> {
         match &loaded.analysis.job {
             Some(job) => save_ranks(path, job.shown_rank, loaded, overrides, exporter)?,
-            None => chrome::save(bundle(loaded), path)?,
+            None => chrome::save(bundle, path)?,
         }
-        printer.progress(&format_args!("wrote {}", path.display()));
-    }
-    if let Some(path) = &args.speedscope {
-        speedscope::save(bundle(loaded), path)?;
-        printer.progress(&format_args!("wrote {}", path.display()));
-    }
-    if let Some(path) = &args.folded {
-        stacks::save_folded(bundle(loaded), path)?;
-        printer.progress(&format_args!("wrote {}", path.display()));
-    }
-    if let Some(path) = &args.prometheus {
-        write_text(path, &telemetry::prometheus::render(bundle(loaded)), printer)?;
-    }
-    if let Some(path) = &args.otlp {
-        write_text(
-            path,
-            &telemetry::otlp::render(bundle(loaded), SystemTime::now()),
-            printer,
-        )?;
-    }
-    let Some(dir) = &args.parquet else {
-        return Ok(());
+        wrote(path);
+        Ok(())
     };
+    let speedscope = |path: &PathBuf| -> Result<(), Failure> {
+        speedscope::save(bundle, path)?;
+        wrote(path);
+        Ok(())
+    };
+    let folded = |path: &PathBuf| -> Result<(), Failure> {
+        stacks::save_folded(bundle, path)?;
+        wrote(path);
+        Ok(())
+    };
+    let prometheus = |path: &PathBuf| write_text(path, &telemetry::prometheus::render(bundle), printer);
+    let otlp = |path: &PathBuf| {
+        let text = telemetry::otlp::render(bundle, SystemTime::now());
+        write_text(path, &text, printer)
+    };
+    let parquet = |dir: &PathBuf| save_tables(dir, args, loaded, overrides, exporter, printer);
+    let exports = [
+        args.perfetto.as_ref().map(perfetto),
+        args.speedscope.as_ref().map(speedscope),
+        args.folded.as_ref().map(folded),
+        args.prometheus.as_ref().map(prometheus),
+        args.otlp.as_ref().map(otlp),
+        args.parquet.as_ref().map(parquet),
+    ];
+    let exports = exports.into_iter().flatten();
+    let mut failures: Vec<Failure> = exports.filter_map(Result::err).collect();
+    let last = failures.pop();
+    failures.iter().for_each(|failure| printer.failure(failure));
+    last.map_or(Ok(()), Err)
+}
+
+/// Writes Parquet tables; of a job, those of every rank.
+fn save_tables(
+    dir: &Path,
+    args: &Analyze,
+    loaded: &Loaded,
+    overrides: &Overrides,
+    exporter: &Exporter,
+    printer: &Printer,
+) -> Result<(), Failure> {
     let run = part_name(&args.inputs);
     let save = |loaded: &Loaded, rank: u32| -> Result<(), Failure> {
         let partition = Partition {

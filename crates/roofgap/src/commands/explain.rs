@@ -5,6 +5,7 @@ use crate::args::Format;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::findings::{Explanation, explain, explanations};
+use roofgap_analyze::knobs::of_finding;
 use roofgap_report::Screen;
 use roofgap_session::exit::Exit;
 use serde_json::{Value, json};
@@ -34,6 +35,9 @@ fn document(text: &Explanation) -> Value {
         "computed": text.computed,
         "fix": text.fix,
         "links": text.links,
+        "knobs": of_finding(text.id)
+            .map(|knob| json!({"id": knob.id, "title": knob.title, "applies": knob.applies}))
+            .collect::<Vec<Value>>(),
     })
 }
 
@@ -55,6 +59,14 @@ fn page(finding: &str, text: &Explanation, screen: Screen) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "\n{}", screen.bold(title));
         let _ = writeln!(out, "{}", screen.wrapped(part, 0));
+    }
+    let mut knobs = of_finding(text.id).peekable();
+    if knobs.peek().is_some() {
+        let _ = writeln!(out, "\n{}", screen.bold("What `roofgap try` can change"));
+    }
+    for knob in knobs {
+        let line = format!("{}: {}. Applies: {}.", knob.id, knob.title, knob.applies);
+        let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
     }
     if !text.links.is_empty() {
         let _ = writeln!(out, "\n{}", screen.bold("Read more"));

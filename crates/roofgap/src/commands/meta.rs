@@ -1,6 +1,6 @@
 //! Shell completions, the manual pages and the JSON Schema.
 
-use crate::args::{Args, Shell};
+use crate::args::{Args, Document, Shell};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use clap::{Command, CommandFactory};
@@ -64,8 +64,12 @@ fn page(command: &Command) -> Result<Vec<u8>, Failure> {
     Ok(page)
 }
 
-pub(super) fn schema(printer: &Printer) -> Result<Exit, Failure> {
-    print(roofgap_report::json::SCHEMA.as_bytes(), printer)
+pub(super) fn schema(document: Document, printer: &Printer) -> Result<Exit, Failure> {
+    let schema = match document {
+        Document::Analysis => roofgap_report::json::SCHEMA,
+        Document::Try => roofgap_report::json::TRY_SCHEMA,
+    };
+    print(schema.as_bytes(), printer)
 }
 
 fn print(bytes: &[u8], printer: &Printer) -> Result<Exit, Failure> {

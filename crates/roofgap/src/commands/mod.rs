@@ -20,6 +20,7 @@ mod runs;
 #[cfg(feature = "serve")]
 mod serve;
 mod signals;
+mod try_finding;
 mod watch;
 #[cfg(feature = "embedded")]
 mod workload;
@@ -49,6 +50,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         Command::Open(args) => open::run(args, printer),
         Command::Report(args) => report::run(args, printer),
         Command::Compare(args) => compare::run(args, printer),
+        Command::Try(args) => try_finding::run(args, printer),
         Command::Runs(args) => runs::run(args, printer),
         Command::Doctor(args) => doctor::run(args, printer),
         Command::Config(args) => config::run(args, printer),
@@ -66,7 +68,7 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Explain { finding, format } => explain::run(finding.as_deref(), format, printer),
         Command::Man { command, dir } => meta::man(&command, dir.as_deref(), printer),
-        Command::Schema => meta::schema(printer),
+        Command::Schema { document } => meta::schema(document, printer),
     }
 }
 

@@ -11,7 +11,7 @@ use roofgap_report::text;
 use roofgap_session::config::compose;
 use roofgap_session::config::settings::WorkloadKind;
 use roofgap_session::exit::Exit;
-use roofgap_session::run::{Outcome, ProfileAnswer, ProfileProps, dry_run, profile};
+use roofgap_session::run::{JobOutcome, Outcome, ProfileAnswer, ProfileProps, dry_run, profile};
 use roofgap_session::run_dir::{Layout, PhaseName};
 use std::path::PathBuf;
 
@@ -48,6 +48,9 @@ pub(super) fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer
     for missing in &outcome.record.missing {
         printer.warning(&format_args!("missing: {missing}"));
     }
+    for problem in outcome.job.iter().flat_map(|job| &job.problems) {
+        printer.warning(&format_args!("job: {problem}"));
+    }
     if format == Format::Json {
         let answer = serde_json::to_string_pretty(&ProfileAnswer::of(outcome))?;
         printer.document(&format!("{answer}\n"))?;
@@ -64,12 +67,28 @@ pub(super) fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer
     if page.is_file() {
         printer.text(&format!("page: {}\n", page.display()))?;
     }
+    if let Some(job) = &outcome.job {
+        printer.text(&format!("{}\n", job_line(job)))?;
+    }
     if outcome.record.workload == WorkloadKind::Embedded.as_str() {
         printer.progress(
             &"the embedded model runs on the CPU; `roofgap demo` shows what a capture of a GPU has",
         );
     }
     Ok(outcome.exit)
+}
+
+/// Says where the run of a job is, or who writes it.
+fn job_line(job: &JobOutcome) -> String {
+    let path = job.path.display();
+    if job.under_way.is_empty() {
+        return format!("job: {path}, {} sessions", job.nodes);
+    }
+    let waiting = job.under_way.join(", ");
+    format!(
+        "job: {path} is not written yet; in progress of its {} sessions: {waiting}. The last to end writes it, or `roofgap report {path}`",
+        job.nodes
+    )
 }
 
 /// Prints the commands that a session would run.

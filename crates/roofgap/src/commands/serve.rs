@@ -5,7 +5,7 @@ use super::signals::cancel_on_signal;
 use crate::args::Serve;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_serve::{Limits, Permissions, ServeProps, Server, Token, serve};
+use roofgap_serve::{Limits, Permissions, ServeProps, Server, TlsFiles, Token, serve};
 use roofgap_session::exit::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,11 +18,18 @@ pub(super) fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
         .ok_or(Failure::NoStateFolder)?;
     let (token, new) = Token::open(&token_file)?;
     let text = token.text().to_owned();
+    let tls = args.tls_cert.zip(args.tls_key);
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    // A certificate is for a name, and no client can connect to every address.
+    let named = tls.is_some() || args.listen.ip().is_unspecified();
+    let name = args.host.first().filter(|_| named).cloned();
+    let proxied = args.host.first().filter(|_| args.behind_tls_proxy).cloned();
     let server = Server::bind(ServeProps {
         runs: absolute(args.base.dir),
         listen: args.listen,
         token,
         hosts: args.host,
+        tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
         behind_tls_proxy: args.behind_tls_proxy,
         permissions: Permissions {
             run: args.allow_run,
@@ -40,10 +47,15 @@ pub(super) fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
         cancel: cancel_on_signal()?,
     })?;
     let address = server.address();
-    printer.text(&format!("http://{address}\n"))?;
+    printer.text(&format!("{scheme}://{address}\n"))?;
     if new {
+        let place = match (proxied, name) {
+            (Some(proxy), _) => format!("https://{proxy}"),
+            (None, Some(name)) => format!("{scheme}://{name}:{}", address.port()),
+            (None, None) => format!("{scheme}://{address}"),
+        };
         printer.progress(&format_args!(
-            "token: {text}\nin a browser: http://{address}/login?token={text}"
+            "token: {text}\nin a browser: {place}/login?token={text}"
         ));
     }
     printer.progress(&format_args!("the token is in {}", token_file.display()));

@@ -22,5 +22,6 @@ mod server;
 mod support;
 mod terminal;
 mod trust;
+mod try_finding;
 #[cfg(target_os = "linux")]
 mod watch;

@@ -1,6 +1,6 @@
 //! Native captures of the ranks of a job: read together, merged from several nodes.
 
-use crate::support::{ok, run};
+use crate::support::{ok, roofgap, run};
 use roofgap_wire::{
     Call, CallName, End, EventKind, FrameBuilder, Header, Host, Kernel, LaunchShape, LauncherVariable,
     Message, NvtxEvent, NvtxPop, Process, Record, StreamEntry, Text, TextEntry, Thread,
@@ -356,4 +356,148 @@ fn runs_of_several_nodes_are_merged() {
         "{}",
         elsewhere.stderr
     );
+}
+
+/// Builds a session of one node of a job. Its program waits for `others` sessions, then records a rank.
+fn session(base: &Path, job: &str, rank: u32, host: &'static str, others: usize) -> std::process::Command {
+    let recorded = Recorded {
+        pid: 11,
+        host,
+        rank: Some(rank),
+        compute: 100_000 + 400_000 * u64::from(rank),
+    };
+    let capture = base.join(format!("{host}.capture"));
+    write(&capture, &recorded);
+    let program = format!(
+        "mkdir -p \"$ROOFGAP_RUN_DIR/native\" && cp '{}' \"$ROOFGAP_RUN_DIR/native/11-2.rgcap\"; \
+         while [ $(ls '{}/{job}/nodes' | wc -l) -lt {others} ]; do sleep 0.05; done",
+        capture.display(),
+        base.display()
+    );
+    let stage2 = format!("artifacts.stage2_dir='{}'", base.display());
+    let id = format!("run.id={job}");
+    roofgap([
+        "profile",
+        "--quiet",
+        &stage2,
+        &id,
+        "runner=unwatched",
+        "--",
+        "sh",
+        "-c",
+        &program,
+    ])
+}
+
+fn metrics_of(run: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(run.join("metrics.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn sessions_of_several_nodes_become_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    // The id of a batch job is a number.
+    let started: Vec<_> = [(1, "node1"), (0, "node0")]
+        .map(|(rank, host)| {
+            let mut command = session(folder.path(), "4711", rank, host, 2);
+            command.stdout(std::process::Stdio::piped()).spawn().unwrap()
+        })
+        .into_iter()
+        .collect();
+    let mut said = String::new();
+    for child in started {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        said.push_str(&String::from_utf8(output.stdout).unwrap());
+    }
+    let job = folder.path().join("4711");
+    assert!(
+        said.contains(&format!("job: {}, 2 sessions", job.display())),
+        "{said}"
+    );
+    let found = metrics_of(&job);
+    assert_eq!(found["job"]["collectives"][0]["count"], 3);
+    let hosts: Vec<&Value> = found["ranks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rank| &rank["host"])
+        .collect();
+    assert_eq!(hosts, ["node0", "node1"]);
+    assert_eq!(std::fs::read_dir(job.join("nodes")).unwrap().count(), 2);
+    // Captures are not copied.
+    assert!(!job.join("native/11-2.rgcap").exists());
+    let base = format!("--dir={}", folder.path().display());
+    let again = ok(["report", &base, "4711"]);
+    assert_eq!(metrics_of(&job), found, "{}", again.stdout);
+}
+
+#[test]
+fn a_job_has_a_report_although_a_node_died() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = folder.path().join("job-7");
+    // A session of another machine that will never end.
+    ok_command(session(folder.path(), "job-7", 1, "node1", 1));
+    let dead = std::fs::read_dir(job.join("nodes"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let marker = json!({"pid": 1, "start_ticks": 1, "boot_id": "another", "pid_namespace": "another",
+                        "started_unix_s": now.as_secs()});
+    std::fs::write(dead.join(".running.json"), marker.to_string()).unwrap();
+    std::fs::remove_file(job.join("metrics.json")).unwrap();
+    let said = ok_command(session(folder.path(), "job-7", 0, "node0", 2));
+    assert!(said.contains("not written yet"), "{said}");
+    assert!(!job.join("metrics.json").exists());
+    let report = run(["report".to_owned(), job.display().to_string()]);
+    assert_eq!(report.status, Some(3), "{}", report.stderr);
+    assert!(report.stderr.contains("its node died"), "{}", report.stderr);
+    assert_eq!(metrics_of(&job)["ranks"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_rank_of_two_starts_of_a_job_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (rank, host) in [(0, "node0"), (1, "node1"), (0, "node0")] {
+        let mut command = session(folder.path(), "twice", rank, host, 1);
+        command.output().unwrap();
+    }
+    let job = folder.path().join("twice");
+    let report = run(["report".to_owned(), job.display().to_string()]);
+    assert_eq!(report.status, Some(3), "{}", report.stderr);
+    assert!(
+        report.stderr.contains("rank 0 was recorded by"),
+        "{}",
+        report.stderr
+    );
+    // The second start is not added to the first.
+    let ranks = metrics_of(&job)["ranks"].clone();
+    assert_eq!(ranks.as_array().unwrap().len(), 2, "{ranks}");
+    assert_eq!(ranks[0]["kernel_count"], 3);
+}
+
+#[test]
+fn the_id_of_a_job_is_the_name_of_a_folder() {
+    for id in ["../elsewhere", "a/b", ".hidden", "''"] {
+        let refused = run([
+            "profile".to_owned(),
+            format!("run.id={id}"),
+            "--dry-run".to_owned(),
+        ]);
+        assert_eq!(refused.status, Some(2), "{id}: {}", refused.stdout);
+        assert!(refused.stderr.contains("run.id"), "{id}: {}", refused.stderr);
+    }
+}
+
+/// Runs a command that must succeed; returns its output.
+fn ok_command(mut command: std::process::Command) -> String {
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8(output.stdout).unwrap()
 }

@@ -1,4 +1,4 @@
-"""Runs a program on a terminal of 80 columns and copies what it prints to the standard output."""
+"""Runs a program on a terminal of 80 columns and copies what it prints to the standard output. Questions are answered with ANSWER."""
 
 import fcntl
 import os
@@ -20,5 +20,7 @@ while True:
     if not block:
         break
     sys.stdout.buffer.write(block)
+    if b"[y/N]" in block:
+        os.write(master, os.environ["ANSWER"].encode() + b"\n")
 sys.stdout.flush()
 sys.exit(child.wait())

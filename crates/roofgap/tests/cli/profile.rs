@@ -501,6 +501,59 @@ fn the_embedded_model_is_deterministic() {
     assert_eq!(first["token_hash"], second["token_hash"]);
 }
 
+/// Gives each decode step of an account a time, from the number of positions before it.
+fn set_steps(path: PathBuf, prompt: i64, step_ns: impl Fn(i64) -> i64) {
+    let mut account = json(path.clone());
+    account["tokens"]["prompt"] = prompt.into();
+    for repeat in account["repeats"].as_array_mut().unwrap() {
+        let stages = repeat["stages"].as_array_mut().unwrap();
+        stages[0]["wall_ns"] = (prompt * 1_000_000).into();
+        stages[0]["notes"] = serde_json::json!([]);
+        let count = stages[1]["steps_ns"].as_array().unwrap().len() as i64;
+        let steps: Vec<i64> = (prompt..prompt + count).map(&step_ns).collect();
+        stages[1]["wall_ns"] = steps.iter().sum::<i64>().into();
+        stages[1]["steps_ns"] = steps.into();
+    }
+    std::fs::write(path, account.to_string()).unwrap();
+}
+
+#[test]
+fn a_decode_without_a_cache_is_found_with_the_changes_that_fix_it() {
+    let runs = Runs::new();
+    let slow = [
+        "workload.kv_cache=false",
+        "workload.tokens=48",
+        "runner=unwatched",
+    ];
+    let done = runs.profile(&[&NANO[..], &slow].concat());
+    assert_eq!(done.status, Some(0), "{}", done.stderr);
+    let run_dir = runs.one();
+    let account = run_dir.join("baseline/workload.json");
+    let notes = json(account.clone())["notes"].to_string();
+    assert!(notes.contains("no KV cache"), "{notes}");
+    let findings = |step_ns: fn(i64) -> i64| {
+        set_steps(account.clone(), 64, step_ns);
+        ok(["report", run_dir.to_str().unwrap()]);
+        json(run_dir.join("metrics.json"))["findings"].clone()
+    };
+    let found = findings(|positions| positions * 1_000_000);
+    assert_eq!(found[0]["id"], "context-recomputed");
+    let knobs = found[0]["knobs"].as_array().unwrap();
+    let ids: Vec<&Value> = knobs.iter().map(|knob| &knob["id"]).collect();
+    assert_eq!(ids, ["embedded.kv_cache", "embedded.context_limit"]);
+    assert_eq!(
+        knobs[0]["changes"],
+        serde_json::json!([{"kind": "setting", "key": "workload.kv_cache", "value": "true"}])
+    );
+    let report = std::fs::read_to_string(run_dir.join("report.md")).unwrap();
+    let id = run_dir.file_name().unwrap().to_str().unwrap();
+    assert!(report.contains(&format!(
+        "try: roofgap try {id} context-recomputed (workload.kv_cache=true;"
+    )));
+    // Steps of the same time whatever the context.
+    assert_eq!(findings(|_| 64_000_000), serde_json::json!([]));
+}
+
 /// Profiles under a real nsys without a GPU. `scripts/get-nsys.sh` gets an nsys.
 #[test]
 #[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]

@@ -242,6 +242,27 @@ fn the_timeline_for_other_tools() {
     assert!(!Path::new(&at("none.json")).exists());
 }
 
+#[test]
+fn an_export_that_fails_stops_neither_the_others_nor_the_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let run = run([
+        "analyze",
+        LLAMA,
+        &format!("--perfetto={}", at("absent/trace.json")),
+        &format!("--prometheus={}", at("numbers.prom")),
+        &format!("--folded={}", at("absent/stacks.txt")),
+        &format!("--speedscope={}", at("stacks.json")),
+    ]);
+    assert_eq!(run.status, Some(2), "{}", run.stderr);
+    for name in ["absent/trace.json", "absent/stacks.txt"] {
+        let line = format!("cannot write {}", at(name));
+        assert!(run.stderr.contains(&line), "{}", run.stderr);
+    }
+    assert!(Path::new(&at("numbers.prom")).exists() && Path::new(&at("stacks.json")).exists());
+    assert!(run.stdout.contains("decode"), "{}", run.stdout);
+}
+
 /// The same requests, scheduled differently: prefill has 768 tokens on one side and 256 on the other.
 #[test]
 fn captures_with_different_tokens_compare_by_step_and_token() {

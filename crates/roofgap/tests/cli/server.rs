@@ -1,17 +1,8 @@
 //! A server under load: `roofgap load` and `workload=server`, against a stand-in.
 
-use crate::support::{ok, root, run};
+use crate::support::{free_port, ok, root, run};
 use serde_json::Value;
-use std::net::TcpListener;
 use std::path::Path;
-
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
 
 fn stand_in() -> String {
     root()
@@ -26,7 +17,7 @@ fn json(path: &Path) -> Value {
 
 #[test]
 fn load_starts_a_server_and_prints_its_latency() {
-    let (port, folder) = (port(), tempfile::tempdir().unwrap());
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
     let account = folder.path().join("account.json");
     let (url, file) = (
         format!("--url=http://127.0.0.1:{port}"),
@@ -61,7 +52,7 @@ fn load_starts_a_server_and_prints_its_latency() {
 
 #[test]
 fn a_server_that_does_not_answer_is_status_4() {
-    let port = port();
+    let port = free_port();
     let url = format!("--url=http://127.0.0.1:{port}");
     let failed = run(["load", &url, "--model=m", "--requests=2", "--warmup=0"]);
     assert_eq!(failed.status, Some(4), "{}", failed.stderr);
@@ -76,7 +67,7 @@ fn a_server_that_does_not_answer_is_status_4() {
 
 #[test]
 fn a_profiled_server_has_its_requests_in_every_report() {
-    let (port, folder) = (port(), tempfile::tempdir().unwrap());
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
     let (url, runs) = (
         format!("server.url=http://127.0.0.1:{port}"),
         format!("artifacts.stage2_dir={}", folder.path().display()),

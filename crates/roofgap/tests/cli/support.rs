@@ -1,8 +1,10 @@
 //! Support for tests: runs the binary, reads fixtures.
 
 use std::io::Read;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The binary under test.
 pub(crate) const ROOFGAP: &str = env!("CARGO_BIN_EXE_roofgap");
@@ -15,6 +17,20 @@ pub(crate) fn can_run(can: bool, otherwise: &str) -> bool {
         eprintln!("skipped: {otherwise}");
     }
     can
+}
+
+/// Returns a port for a server to listen on. The system gives ports of another range to programs that ask for any, so that none of
+/// them takes it meanwhile.
+pub(crate) fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let asked = ASKED.fetch_add(1, Ordering::SeqCst);
+        let number = std::process::id().wrapping_mul(8).wrapping_add(asked);
+        let port = 10_000 + (number % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Returns the root of the repository.

@@ -192,7 +192,7 @@ fn dies(signals: &[&str], watched: bool) {
         );
         bench.path("started").exists()
     });
-    assert!(bench.living().len() > 5, "{:#?}", bench.living());
+    wait_until("the start of its children", || bench.living().len() > 5);
     for name in signals {
         if session.try_wait().unwrap().is_none() {
             signal(&session, name);

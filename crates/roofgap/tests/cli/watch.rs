@@ -1,8 +1,7 @@
 //! `watch` and `capture`: a program with the real collector in it and a stand-in CUPTI below.
 
-use crate::support::{Run, roofgap, root};
+use crate::support::{Run, free_port, roofgap, root};
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -320,11 +319,7 @@ fn signals_and_missing_programs_are_passed_on() {
 #[test]
 fn the_overhead_of_the_collector_in_a_server_is_measured_in_pairs() {
     let bench = Bench::new();
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let (url, runs) = (
         format!("server.url=http://127.0.0.1:{port}"),
         format!("artifacts.stage2_dir={}", bench.path("runs").display()),
@@ -373,4 +368,59 @@ fn the_overhead_of_the_collector_in_a_server_is_measured_in_pairs() {
     assert!(!left.into_iter().any(|name| name.contains(".main.")));
     let report = std::fs::read_to_string(run.join("report.md")).unwrap();
     assert!(report.contains("3 pairs of windows of one server"), "{report}");
+}
+
+#[test]
+fn an_interrupted_timeline_says_that_it_is_a_part() {
+    let bench = Bench::new();
+    let runs = format!("artifacts.stage2_dir={}", bench.path("runs").display());
+    let script = format!("sleep 1000 | '{}' loop", bench.program.display());
+    let args = [
+        "profile",
+        "runner=timeline",
+        "runner.baseline=false",
+        "profiling.timeline=native",
+        &runs,
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let mut session = bench
+        .roofgap(&args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let files = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let recorded = || {
+        let captures = files(&bench.path("runs"))
+            .iter()
+            .flat_map(|run| files(&run.join("native")))
+            .filter(|path| path.extension().is_some_and(|end| end == "rgcap"))
+            .collect::<Vec<_>>();
+        captures
+            .iter()
+            .any(|path| std::fs::metadata(path).is_ok_and(|file| file.len() > 1 << 16))
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while !recorded() {
+        assert!(Instant::now() < deadline, "nothing is recorded");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let signal = Command::new("kill")
+        .args(["-INT", &session.id().to_string()])
+        .status();
+    assert!(signal.unwrap().success());
+    assert_eq!(session.wait().unwrap().code(), Some(130));
+    let run = files(&bench.path("runs")).pop().unwrap();
+    let session = std::fs::read(run.join("session.json")).unwrap();
+    let session: serde_json::Value = serde_json::from_slice(&session).unwrap();
+    let phases = session["phases"].as_array().unwrap();
+    let timeline = phases.iter().find(|phase| phase["name"] == "timeline").unwrap();
+    let notes = timeline["notes"].to_string();
+    assert!(notes.contains("interrupted: the timeline holds"), "{timeline:#}");
 }

@@ -199,6 +199,44 @@ fn wrong_requests_name_what_there_is_and_paths_outside_are_refused() {
 
 #[cfg(feature = "embedded")]
 #[test]
+fn captures_of_every_kind_are_listed_and_their_names_can_be_read() {
+    let (mut client, _runs) = connect();
+    for name in [
+        "kernel-summary/seconds.csv.gz",
+        "ncu/llama4_light_raw.csv.gz",
+        "h200/llama4.sqlite.gz",
+    ] {
+        let listed = client.call("list", json!({ "filter": name })).unwrap();
+        assert_eq!(listed["captures"][0]["input"], name, "{listed}");
+        let input = &listed["captures"][0]["input"];
+        assert!(
+            client.call("summary", json!({ "input": input })).is_ok(),
+            "{name}"
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("counters.csv");
+    let packed = std::fs::File::open(fixtures().join("ncu/llama4_light_raw.csv.gz")).unwrap();
+    let mut text = std::fs::File::create(&plain).unwrap();
+    std::io::copy(&mut flate2::read::GzDecoder::new(packed), &mut text).unwrap();
+    std::fs::write(folder.path().join("table.csv"), "a,b\n1,2\n").unwrap();
+    let mut client = Client::connect(&[folder.path()], &folder.path().join("runs"));
+    let listed = client.call("list", json!({})).unwrap();
+    assert_eq!(listed["capture_count"], 1, "{listed}");
+    assert_eq!(listed["captures"][0]["input"], "counters.csv");
+}
+
+#[test]
+fn a_comparison_names_what_it_could_not_check() {
+    let (mut client, _runs) = connect();
+    let answer = client
+        .call("compare", json!({ "base": LLAMA, "head": LLAMA }))
+        .unwrap();
+    let unchecked = answer["unchecked"].as_array().unwrap();
+    assert!(unchecked.contains(&json!("mode")), "{answer}");
+}
+
+#[test]
 fn runs_are_listed_and_read_by_id() {
     let runs = tempfile::tempdir().unwrap();
     let profiled = Command::new(ROOFGAP)
@@ -221,6 +259,10 @@ fn runs_are_listed_and_read_by_id() {
         .collect();
     assert_eq!(stages, ["prefill", "decode"]);
     assert_eq!(summary["stages"][0]["wall_time"]["from"], "workload account");
+    // No kernel was counted, which is not the same as none.
+    let kernels = &summary["stages"][0]["kernel_count"];
+    assert_eq!(kernels["value"], Value::Null);
+    assert!(kernels["not_measured"].is_string(), "{kernels}");
     let same = client
         .call("compare", json!({ "base": "latest", "head": profiled["run_id"] }))
         .unwrap();

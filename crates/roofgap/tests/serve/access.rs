@@ -21,6 +21,7 @@ fn every_operation_needs_the_token() {
         "/profile/x/artifacts",
         "/runs/x/page",
         "/compare?base=a&head=b",
+        "/profile/x/timeline",
     ] {
         let refused = answer(agent().get(url(path)).call());
         assert_eq!(refused.status, 401, "{path}");
@@ -160,10 +161,24 @@ fn an_address_that_others_reach_needs_a_flag() {
     };
     let (status, error) = run(&["--listen", "0.0.0.0:0"]);
     assert_eq!(status, Some(2));
-    assert!(error.contains("--behind-tls-proxy"), "{error}");
+    assert!(
+        error.contains("--behind-tls-proxy") && error.contains("--tls-cert"),
+        "{error}"
+    );
     let (status, error) = run(&["--listen", "0.0.0.0:0", "--behind-tls-proxy"]);
     assert_eq!(status, Some(2));
     assert!(error.contains("--host"), "{error}");
+    let (status, error) = run(&["--tls-cert", "cert.pem"]);
+    assert_eq!(status, Some(2));
+    assert!(error.contains("--tls-key"), "{error}");
+    let missing = place.at("none.pem");
+    let missing = missing.to_str().unwrap();
+    let (status, error) = run(&["--tls-cert", missing, "--tls-key", missing]);
+    assert_eq!(status, Some(2));
+    assert!(
+        error.contains("cannot read") && error.contains("none.pem"),
+        "{error}"
+    );
     let (status, error) = run(&["--allow-command"]);
     assert_eq!(status, Some(2));
     assert!(error.contains("--allow-run"), "{error}");

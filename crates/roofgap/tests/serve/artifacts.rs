@@ -28,7 +28,8 @@ fn runs_are_listed_shown_and_compared() {
     let page = server.get(&format!("/runs/{base}/page"));
     assert_eq!(page.status, 200);
     assert!(page.text().contains("<!DOCTYPE html>"));
-    assert!(page.header("content-security-policy").starts_with("sandbox"));
+    let policy = page.header("content-security-policy");
+    assert!(policy.contains("script-src 'sha256-"), "{policy}");
 
     let compare = |format: &str| server.get(&format!("/compare?base={base}&head={head}{format}"));
     assert_eq!(compare("").json()["schema"], "roofgap.comparison/1");
@@ -71,7 +72,10 @@ fn nothing_outside_of_a_run_is_given() {
     let folder = place.at("runs").join(&run);
     symlink(place.at("token"), folder.join("link")).unwrap();
     symlink(place.at(""), folder.join("up")).unwrap();
-    std::fs::write(folder.join("secrets.json"), "{}").unwrap();
+    std::fs::create_dir_all(folder.join("nodes/a")).unwrap();
+    for name in ["secrets.json", "nodes/a/secrets.json"] {
+        std::fs::write(folder.join(name), "{}").unwrap();
+    }
     symlink(&folder, place.at("runs/20000101-000000")).unwrap();
     let server = place.serve();
     for path in [
@@ -84,6 +88,10 @@ fn nothing_outside_of_a_run_is_given() {
         "link",
         "up/token",
         "secrets.json",
+        "secrets.json/",
+        "secrets.json/.",
+        "./secrets.json",
+        "nodes/a/secrets.json",
         "",
         ".",
         "none",

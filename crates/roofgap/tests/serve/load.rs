@@ -54,7 +54,7 @@ fn half_request(server: &Server, start: &str) -> TcpStream {
 #[test]
 fn slow_clients_are_dropped_and_block_nobody() {
     let place = Place::new();
-    let server = place.serve_with(&["--allow-run", "--max-connections", "8", "--client-timeout", "1"]);
+    let server = place.serve_with(&["--allow-run", "--max-connections", "8", "--client-timeout", "3"]);
     let head = format!(
         "POST /profile/run HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Length: 50\r\n\r\n{{",
         server.address, server.token
@@ -92,7 +92,7 @@ fn a_client_that_takes_nothing_of_an_answer_is_dropped() {
     let run = place.profile();
     let large = place.at("runs").join(&run).join("large.log");
     std::fs::File::create(&large).unwrap().set_len(64 << 20).unwrap();
-    let server = place.serve_with(&["--max-connections", "1", "--client-timeout", "1"]);
+    let server = place.serve_with(&["--max-connections", "1", "--client-timeout", "3"]);
     let request = format!(
         "GET /profile/{run}/artifacts/large.log HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
         server.address, server.token

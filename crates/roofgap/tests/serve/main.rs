@@ -10,3 +10,4 @@ mod load;
 mod openapi;
 mod sessions;
 mod support;
+mod timeline;

@@ -43,7 +43,8 @@ fn check(document: &Value, method: &str, path: &str, answer: &Answer) {
 #[test]
 fn every_answer_follows_the_description() {
     let place = Place::new();
-    let run = place.profile();
+    let (run, timed) = (place.profile(), place.profile());
+    place.add_timeline(&timed, "h200/dsocr2.sqlite.gz");
     let server = place.serve();
     let document = server.get("/openapi.json").json();
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
@@ -98,7 +99,7 @@ fn every_answer_follows_the_description() {
             checked += 1;
         }
     }
-    assert_eq!(checked, 6);
+    assert_eq!(checked, 7);
     get("/", "/");
     get("/openapi.json", "/openapi.json");
     get("/login", "/login?token=x");
@@ -112,4 +113,10 @@ fn every_answer_follows_the_description() {
     }
     get("/compare", "/compare?base=x&head=y");
     get("/compare", "/compare");
+    for query in ["from_ns=0&to_ns=1000000&limit=10", "from_ns=5&to_ns=5", "limit=x"] {
+        get(
+            "/profile/{run_id}/timeline",
+            &format!("/profile/{timed}/timeline?{query}"),
+        );
+    }
 }

@@ -53,6 +53,20 @@ impl Place {
         answer["run_id"].as_str().unwrap().to_owned()
     }
 
+    /// Gives a run the timeline of a fixture, and makes its reports again.
+    pub(crate) fn add_timeline(&self, run: &str, fixture: &str) {
+        let folder = self.at("runs").join(run);
+        std::fs::create_dir_all(folder.join("nsys")).unwrap();
+        let fixture = Path::new("../../fixtures").join(fixture);
+        std::fs::copy(fixture, folder.join("nsys/run.sqlite.gz")).unwrap();
+        let made = Command::new(ROOFGAP).arg("report").arg(&folder).output().unwrap();
+        assert!(
+            folder.join("report.html").is_file(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+    }
+
     /// Starts a server over the folder that may start sessions.
     pub(crate) fn serve(&self) -> Server {
         self.serve_with(&["--allow-run"])

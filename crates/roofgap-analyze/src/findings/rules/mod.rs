@@ -4,11 +4,13 @@ mod advice;
 mod chains;
 mod communication;
 mod devices;
+mod expert_balance;
 mod experts;
 mod launch;
 mod memory;
 mod occupancy;
 mod overhead;
+mod recompute;
 mod serving;
 mod small;
 mod steps;
@@ -36,10 +38,10 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
 ];
 
 /// The rules that compare the ranks of a job.
-pub(super) const OF_JOB: [Rule; 1] = [stragglers::late_ranks];
+pub(super) const OF_JOB: [Rule; 2] = [stragglers::late_ranks, expert_balance::uneven];
 
 /// Every rule about a single capture.
-pub(super) const ALL: [Rule; 23] = [
+pub(super) const ALL: [Rule; 24] = [
     launch::launch_bound,
     waits::synchronisation,
     waits::host_copies,
@@ -55,6 +57,7 @@ pub(super) const ALL: [Rule; 23] = [
     devices::uneven,
     devices::take_turns,
     steps::long_tail,
+    recompute::context_again,
     serving::starved_decode,
     serving::outside_steps,
     serving::small_batch,
@@ -66,7 +69,7 @@ pub(super) const ALL: [Rule; 23] = [
 ];
 
 /// The explanation of every finding.
-pub(super) const EXPLANATIONS: [&Explanation; 24] = [
+pub(super) const EXPLANATIONS: [&Explanation; 26] = [
     &launch::LAUNCH_BOUND,
     &waits::SYNC_IN_STEP,
     &waits::HOST_COPIES,
@@ -82,6 +85,7 @@ pub(super) const EXPLANATIONS: [&Explanation; 24] = [
     &devices::UNEVEN,
     &devices::TAKE_TURNS,
     &steps::STEP_TAIL,
+    &recompute::CONTEXT_AGAIN,
     &serving::DECODE_STARVED,
     &serving::LATENCY_OUTSIDE_STEPS,
     &serving::BATCH_TOO_SMALL,
@@ -91,4 +95,5 @@ pub(super) const EXPLANATIONS: [&Explanation; 24] = [
     &overhead::WATCHING,
     &advice::NCU_RULES,
     &stragglers::LATE_RANKS,
+    &expert_balance::UNEVEN,
 ];

@@ -6,6 +6,7 @@ use crate::findings::collect::{blocks_of, threads_of};
 use crate::findings::evidence::ShapeUse;
 use crate::findings::occupancy::{Limit, occupancy};
 use crate::findings::{Explanation, View};
+use crate::numbers::counted;
 use crate::result::Finding;
 
 /// Occupancy, in %, below which latency is hardly hidden.
@@ -89,8 +90,8 @@ fn action(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
             shape.shared_bytes
         ),
         Limit::Grid => format!(
-            "Give it more than {} blocks for {sms} multiprocessors: a larger batch, or a split of the inner dimension.",
-            shape.blocks
+            "Give it more than {} for {sms} multiprocessors: a larger batch, or a split of the inner dimension.",
+            counted(shape.blocks, "block")
         ),
         Limit::Blocks => format!("Use more than {} threads a block.", shape.threads),
         Limit::Warps => {

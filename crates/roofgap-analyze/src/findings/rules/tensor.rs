@@ -43,7 +43,7 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
             k.family == Family::Gemm && counted(view, &k.name).unwrap_or_else(|| on_cuda_cores(&k.name))
         })
         .collect();
-    let (Some(first), Some(ratio)) = (slow.first(), ratio_of_peaks(view)) else {
+    let (Some(first), Some((format, ratio))) = (slow.first(), faster_format(view)) else {
         return;
     };
     let slow_ns: i64 = slow.iter().map(|kernel| kernel.total_ns).sum();
@@ -54,10 +54,16 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
         time(gemm_ns),
         first.short_name
     );
-    let action = format!(
-        "Let them use the tensor cores, which do TF32 {ratio:.1} times as fast here: bf16 weights, or \
-         torch.set_float32_matmul_precision(\"high\"); sizes that are multiples of 8."
-    );
+    let action = match format {
+        Dtype::Tf32 => format!(
+            "Let them use the tensor cores, which do TF32 {ratio:.1} times as fast here: bf16 weights, or \
+             torch.set_float32_matmul_precision(\"high\"); sizes that are multiples of 8."
+        ),
+        _ => format!(
+            "Let them use the tensor cores, which do {format} {ratio:.1} times as fast here: {format} weights, or autocast; \
+             sizes that are multiples of 8."
+        ),
+    };
     FindingBuilder::summed(
         "tensor-cores-idle",
         stage,
@@ -66,7 +72,7 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
     .with("cuda_core_gemm_ns", slow_ns)
     .with("gemm_ns", gemm_ns)
     .with("kernel_ns", kernel_ns)
-    .with_number("tf32_over_fp32_peak", ratio)
+    .with_number(&format!("{format}_over_fp32_peak"), ratio)
     .with("largest", first.short_name.as_str())
     .finish(title, action, findings);
 }
@@ -81,12 +87,17 @@ fn counted(view: &View<'_>, name: &str) -> Option<bool> {
     Some(work.tensor_flops() < 0.01 * flops)
 }
 
-/// TF32 over fp32 peak of the device; `None` for an unknown one, or where tensor cores would not be faster.
-fn ratio_of_peaks(view: &View<'_>) -> Option<f64> {
+/// Returns the first number format, from the closest to fp32 on, that the tensor cores of the device do faster than the CUDA cores do
+/// fp32, and the ratio of the peaks; `None` for an unknown device, or where there is none.
+fn faster_format(view: &View<'_>) -> Option<(Dtype, f64)> {
     let device = view.inputs.analysis.devices.first()?;
     let facts = lookup(device.name.as_deref()?, None, device.memory_bytes).ok()?;
-    let ratio = facts.dense_tflops.tflops(Dtype::Tf32)? / facts.dense_tflops.tflops(Dtype::Fp32)?;
-    (ratio > 1.1).then_some(ratio)
+    let fp32 = facts.dense_tflops.tflops(Dtype::Fp32)?;
+    let ratio = |format| Some((format, facts.dense_tflops.tflops(format)? / fp32));
+    [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16]
+        .into_iter()
+        .filter_map(ratio)
+        .find(|(_, ratio)| *ratio > 1.1)
 }
 
 /// Explains `tensor-cores-idle`.
@@ -96,7 +107,7 @@ pub(in crate::findings) const TENSOR_CORES_IDLE: Explanation = Explanation {
     meaning: "Matrix products run on the CUDA cores, which are many times slower than the tensor cores.",
     computed: "A stage in which matrix products take at least 30 % of kernel time, part of them without tensor \
               operations: by counters, else by the names of the kernels. The bound is what the ratio of the peaks \
-              of TF32 and FP32 would save.",
+              of TF32 and FP32 would save; of BF16 or FP16 where the GPU does TF32 no faster.",
     fix: "Use bf16 or fp16 weights, allow TF32 with torch.set_float32_matmul_precision(\"high\"), and keep \
               sizes multiples of 8.",
     links: &[

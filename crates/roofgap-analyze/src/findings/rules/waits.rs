@@ -1,6 +1,6 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
-use crate::findings::builder::FindingBuilder;
+use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::{Explanation, View};
 use crate::numbers::{time, times};
 use crate::result::Finding;
@@ -61,7 +61,11 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
     draft.finish(title, action, findings);
 }
 
-/// Copies between host and device inside the stage: pageable ones block the CPU, and one for each token adds up.
+/// Share of the stage's time, in %, from which on pinned copies that nothing hides are worth a line.
+const LEAST_EXPOSED_PCT: f64 = 10.0;
+
+/// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
+/// time of their own.
 pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(idle)) = (view.evidence, stage.idle) else {
@@ -70,7 +74,8 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
     let copies = evidence.host_copies;
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
     let each_step = steps > 0 && copies.count >= steps;
-    if copies.pageable == 0 && !each_step {
+    let exposed_pct = percent(stage.each_device(copies.exposed_ns), stage.elapsed_ns());
+    if copies.pageable == 0 && !each_step && exposed_pct < LEAST_EXPOSED_PCT {
         return;
     }
     let bound = copies.exposed_ns + idle.copy_ns + stage.launch_after.copy_ns;
@@ -99,7 +104,8 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
         time(stage.each_device(bound))
     );
     let read_back = 2 * copies.to_host > copies.count;
-    let action = match (read_back, copies.pageable > 0) {
+    let mostly_pageable = 3 * copies.pageable >= copies.count;
+    let action = match (read_back, mostly_pageable) {
         (true, true) => {
             "Find what reads values back (.item(), .cpu(), .tolist(), printing): such a copy holds the CPU until the GPU has \
              caught up. Keep the values on the device, or read them late, through pinned memory with non_blocking=True."
@@ -111,7 +117,7 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
         }
         (false, false) => {
             "Move the copies out of the step: build masks and positions on the device, keep weights there, and copy ahead on a \
-             stream of their own."
+             stream of their own, while kernels run."
         }
     };
     draft.finish(title, action.to_owned(), findings);

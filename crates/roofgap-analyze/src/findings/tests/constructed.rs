@@ -57,6 +57,7 @@ fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
         shared_bytes: 1024,
         calls: 1000,
         total_ns,
+        shared_ns: 0,
     }
 }
 
@@ -181,6 +182,29 @@ fn pageable_copies() {
 }
 
 #[test]
+fn pinned_copies_that_take_much_of_the_time() {
+    let (mut stage, mut evidence) = busy();
+    stage.idle = Some(Idle::default());
+    evidence.host_copies = CopyUse {
+        count: 2,
+        pageable: 0,
+        to_host: 0,
+        bytes: 1 << 30,
+        ns: 60 * MS,
+        exposed_ns: 50 * MS,
+    };
+    let all = run(stage.clone(), evidence.clone());
+    let found = one(&all, "host-copies");
+    assert_eq!(found.bound_ns, 50 * MS);
+    assert!(found.action.contains("copy ahead"), "{}", found.action);
+    // One pageable copy among many pinned ones is not what takes the time.
+    evidence.host_copies.count = 100;
+    evidence.host_copies.pageable = 1;
+    let all = run(stage, evidence);
+    assert!(one(&all, "host-copies").action.contains("copy ahead"));
+}
+
+#[test]
 fn kernels_too_small_for_the_device() {
     let (stage, mut evidence) = busy();
     evidence.shapes = vec![shape("big_gemm", 1000, 58 * MS), shape("little", 33, 40 * MS)];
@@ -189,6 +213,27 @@ fn kernels_too_small_for_the_device() {
     // Three quarters of the device are empty for 40 ms.
     assert_eq!(found.bound_ns, 30 * MS);
     assert_eq!(found.evidence["largest_blocks"], 33);
+    assert!(found.title.ends_with(": 41 % of kernel time"), "{}", found.title);
+}
+
+#[test]
+fn small_kernels_beside_others_leave_nothing_unused() {
+    let (stage, mut evidence) = busy();
+    let mut little = shape("little", 33, 60 * MS);
+    little.shared_ns = 20 * MS;
+    evidence.shapes = vec![shape("big_gemm", 1000, 38 * MS), little.clone()];
+    let all = run(stage.clone(), evidence.clone());
+    let found = one(&all, "small-kernels");
+    assert_eq!(found.bound_ns, 30 * MS);
+    assert_eq!(found.evidence["small_kernel_ns"], 40 * MS);
+    assert!(
+        found.title.ends_with("alone on the GPU for 41 % of kernel time"),
+        "{}",
+        found.title
+    );
+    little.shared_ns = 59 * MS;
+    evidence.shapes[1] = little;
+    assert!(!ids(&run(stage, evidence)).contains(&"small-kernels"));
 }
 
 /// Counters of the one kernel, as the join gives them.
@@ -304,6 +349,18 @@ fn matrix_products_on_cuda_cores() {
     let found = one(&all, "tensor-cores-idle");
     // 494.7 against 66.9 TFLOP/s on an H200.
     assert_eq!(found.bound_ns / MS, 51);
+    // GeForce does TF32 as fast as fp32, and bf16 twice as fast.
+    let mut geforce = analysis(stage.clone());
+    geforce.devices[0].name = Some("NVIDIA GeForce RTX 4090".into());
+    geforce.devices[0].memory_bytes = None;
+    let all = findings(&geforce, std::slice::from_ref(&evidence));
+    let found = one(&all, "tensor-cores-idle");
+    assert_eq!(found.bound_ns / MS, 30);
+    assert!(
+        found.action.contains("bf16 2.0 times as fast"),
+        "{}",
+        found.action
+    );
     // Without knowing the device there is no bound, so no finding.
     let mut unknown = analysis(stage);
     unknown.devices[0].name = Some("NVIDIA X900".into());

@@ -180,6 +180,25 @@ fn chains_are_those_of_one_stream() {
 }
 
 #[test]
+fn kernels_share_the_device_while_both_run() {
+    let mut program = Program::new();
+    program.range("decode_all", 0, 1000);
+    // A long one beside two short ones that also overlap each other, then one alone.
+    program.kernel(NCCL, 0, 100, 200, 9);
+    program.kernel(GEMM, 10, 120, 150, 7);
+    program.kernel(ELEMENTWISE, 20, 140, 160, 8);
+    program.kernel(GEMM, 30, 300, 350, 7);
+    let found = program.evidence();
+    let shared = |name: &str| {
+        let shape = found.shapes.iter().find(|shape| shape.name == name).unwrap();
+        (shape.total_ns, shape.shared_ns)
+    };
+    assert_eq!(shared(NCCL), (100, 40));
+    assert_eq!(shared(GEMM), (80, 30));
+    assert_eq!(shared(ELEMENTWISE), (20, 20));
+}
+
+#[test]
 fn communication_is_exposed_where_nothing_computes() {
     let mut program = Program::new();
     program.range("decode_all", 0, 1000);

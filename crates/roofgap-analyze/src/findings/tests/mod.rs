@@ -4,6 +4,7 @@ mod constructed;
 mod evidence;
 mod explanations;
 mod real;
+mod recompute;
 mod serving;
 
 use super::{Inputs, StageEvidence, find};

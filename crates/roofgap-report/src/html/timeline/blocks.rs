@@ -77,42 +77,52 @@ fn blocks_while(
     }
 }
 
-/// Finds approximately the smallest grain at which all lanes together have at most `budget` blocks.
+/// Neighbouring rows of a sample, and the number of such parts of which one is in it.
+const SAMPLE: usize = 256;
+const SAMPLE_OF: usize = 8;
+
+/// Finds approximately the smallest grain at which all lanes together have at most `budget` blocks: by a sample of their rows, then
+/// coarser until all rows fit.
 pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
-    let fits = |grain: Ns| {
-        let mut count = 0;
-        lanes.iter().all(|rows| {
-            blocks_while(rows, &span, grain, |_, _| {
-                count += 1;
-                count <= budget
-            });
-            count <= budget
-        })
-    };
-    if lanes.iter().map(|l| l.len()).sum::<usize>() <= budget {
+    let rows = |lanes: &[&[u32]]| lanes.iter().map(|l| l.len()).sum::<usize>();
+    if rows(lanes) <= budget {
         return 0;
     }
-    // A coarser grain hardly ever gives more blocks. The smallest power of two that fits is searched upwards from a low guess:
-    // the grain at which `budget` blocks without gaps cover the lanes. 2^50 ns are 13 days.
-    let lengths = lanes.iter().filter_map(|rows| {
-        let (first, last) = (span(*rows.first()?), span(*rows.last()?));
-        Some(last.1.saturating_sub(first.0))
-    });
-    let guess = lengths.fold(0, Ns::saturating_add) / (budget.max(1) as Ns * LONGEST);
-    let mut low = guess.max(1).ilog2().min(50);
-    if fits(1 << low) {
-        while low > 0 && fits(1 << (low - 1)) {
-            low -= 1;
-        }
-    } else {
-        low += 1;
-        while low < 50 && !fits(1 << low) {
-            low += 1;
-        }
+    let parts = lanes.iter().flat_map(|rows| rows.chunks(SAMPLE));
+    let sample: Vec<&[u32]> = parts.step_by(SAMPLE_OF).collect();
+    let mut grain = sampled_grain(&sample, &span, budget * rows(&sample) / rows(lanes));
+    let mut step = grain / 16 + 1;
+    while grain < COARSEST && !fits(lanes, &span, grain, budget) {
+        (grain, step) = (grain + step, step * 2);
+    }
+    grain
+}
+
+/// The coarsest grain, ns: 13 days.
+const COARSEST: Ns = 1 << 50;
+
+/// Tells whether all lanes together have at most `budget` blocks at a grain.
+fn fits(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, budget: usize) -> bool {
+    let mut count = 0;
+    lanes.iter().all(|rows| {
+        blocks_while(rows, &span, grain, |_, _| {
+            count += 1;
+            count <= budget
+        });
+        count <= budget
+    })
+}
+
+/// Finds approximately the smallest grain at which `lanes` have at most `budget` blocks. A coarser grain hardly ever gives more.
+fn sampled_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
+    let fits = |grain: Ns| fits(lanes, &span, grain, budget);
+    let mut enough: Ns = 1;
+    while enough < COARSEST && !fits(enough) {
+        enough *= 2;
     }
     // Refine between that power of two and the one below.
-    let (mut short, mut enough): (Ns, Ns) = ((1 << low) / 2, 1 << low);
-    for _ in 0..3 {
+    let mut short = enough / 2;
+    for _ in 0..4 {
         let middle = (short + enough) / 2;
         if middle > short && fits(middle) {
             enough = middle;
@@ -168,8 +178,24 @@ mod tests {
         let span = |r: u32| spans[r as usize];
         assert_eq!(grain(&[&rows], span, 1000), 0);
         let found = grain(&[&rows], span, 100);
-        let mut count = 0;
-        blocks(&rows, span, found, |_, _| count += 1);
-        assert!(count <= 100 && found > 0);
+        assert!(found > 0 && fits(&[&rows], span, found, 100));
+        // A finer one would not do.
+        assert!(!fits(&[&rows], span, found / 2, 100));
+    }
+
+    #[test]
+    fn the_grain_keeps_to_the_budget_where_the_sample_differs_from_the_rest() {
+        // Rows of the sample are close together, all others far apart.
+        let mut at = 0;
+        let spans: Vec<(Ns, Ns)> = (0..40_000)
+            .map(|row| {
+                at += if (row / SAMPLE).is_multiple_of(SAMPLE_OF) { 2 } else { 5_000 };
+                (at, at + 1)
+            })
+            .collect();
+        let rows: Vec<u32> = (0..spans.len() as u32).collect();
+        let span = |row: u32| spans[row as usize];
+        let found = grain(&[&rows], span, 4_000);
+        assert!(fits(&[&rows], span, found, 4_000), "{found}");
     }
 }

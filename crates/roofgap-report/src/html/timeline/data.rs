@@ -2,7 +2,7 @@
 
 use super::blocks::{self, Block};
 use super::lanes::{self, Group, Lane, Lanes, Owner};
-use super::meta::{LaneMeta, Meta, SectionMeta, StageMeta};
+use super::meta::{LaneMeta, Meta, NoTimeline, SectionMeta, StageMeta};
 use crate::bundle::Bundle;
 use crate::html::class;
 use crate::html::markup::visible;
@@ -12,7 +12,6 @@ use crate::view::table::cut;
 use roofgap_analyze::{IdlePart, NO_CALL, ShortNames, Span};
 use roofgap_trace::{NameId, Ns, ShapeId, Trace};
 use std::collections::BTreeMap;
-use thiserror::Error;
 
 /// The most GPU operations, and the most calls, drawn one by one: 250,000 kernels with their copies and waits.
 const MOST: usize = 320_000;
@@ -40,19 +39,26 @@ pub(in crate::html) struct Timeline {
     pub kernel_names: BTreeMap<String, u32>,
 }
 
-/// A bundle without a timeline.
-#[derive(Debug, Error)]
-pub(in crate::html) enum NoTimeline {
-    #[error("this page was made without the capture")]
-    NoCapture,
-    #[error("a summary table holds totals, not single operations")]
-    TotalsOnly,
-    #[error("the inputs have no timeline")]
-    NoEvents,
-}
-
 /// Builds the timeline of a trace.
 pub(in crate::html) fn timeline(bundle: Bundle<'_>, parts: &[IdlePart]) -> Result<Timeline, NoTimeline> {
+    build(bundle, parts, [MOST_RANGES, MOST, MOST_GAPS], |_, _| true)
+}
+
+/// Builds the timeline of the rows that `keep` takes from each group. The lanes are those of all rows. `most` has the largest
+/// number of ranges and of operators, of calls and of GPU operations, and of parts of gaps.
+pub(super) fn build(
+    bundle: Bundle<'_>,
+    parts: &[IdlePart],
+    most: [usize; 3],
+    keep: impl Fn(Group, u32) -> bool,
+) -> Result<Timeline, NoTimeline> {
+    let [most_ranges, most, most_gaps] = most;
+    let kept = |mut lanes: Lanes| {
+        for lane in &mut lanes.lanes {
+            lane.rows.retain(|row| keep(lanes.group, *row));
+        }
+        lanes
+    };
     let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
     if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
         return Err(NoTimeline::TotalsOnly);
@@ -72,17 +78,22 @@ pub(in crate::html) fn timeline(bundle: Bundle<'_>, parts: &[IdlePart]) -> Resul
             .get(row as usize)
             .map_or((first, first), |r| (r.start, r.end))
     };
-    builder.group(&lanes::ranges(trace), ranges, MOST_RANGES, |b, row| {
+    builder.group(&kept(lanes::ranges(trace)), ranges, most_ranges, |b, row| {
         let range = trace.ranges.rows.get(row as usize);
         range.map_or(NO_NAME, |r| b.name(r.name, "range"))
     });
     let operators = |row: u32| span(&trace.cpu_ops.start, &trace.cpu_ops.end, row);
-    builder.group(&lanes::operators(trace), operators, MOST_RANGES, |b, row| {
-        let name = trace.cpu_ops.name.get(row as usize);
-        name.map_or(NO_NAME, |n| b.name(*n, "operator"))
-    });
+    builder.group(
+        &kept(lanes::operators(trace)),
+        operators,
+        most_ranges,
+        |b, row| {
+            let name = trace.cpu_ops.name.get(row as usize);
+            name.map_or(NO_NAME, |n| b.name(*n, "operator"))
+        },
+    );
     let calls = |row: u32| span(&trace.calls.start, &trace.calls.end, row);
-    builder.group(&lanes::calls(trace), calls, MOST, |b, row| {
+    builder.group(&kept(lanes::calls(trace)), calls, most, |b, row| {
         let (name, class) = (
             trace.calls.name.get(row as usize),
             trace.calls.class.get(row as usize),
@@ -93,13 +104,13 @@ pub(in crate::html) fn timeline(bundle: Bundle<'_>, parts: &[IdlePart]) -> Resul
         }
     });
     let ops = |row: u32| span(&trace.ops.start, &trace.ops.end, row);
-    builder.group(&lanes::streams(trace), ops, MOST, |b, row| b.op_name(row));
+    builder.group(&kept(lanes::streams(trace)), ops, most, |b, row| b.op_name(row));
     let gaps = |row: u32| {
         parts
             .get(row as usize)
             .map_or((first, first), |p| (p.start, p.end))
     };
-    builder.group(&lanes::idle(trace, parts), gaps, MOST_GAPS, |b, row| {
+    builder.group(&kept(lanes::idle(trace, parts)), gaps, most_gaps, |b, row| {
         let part = parts.get(row as usize);
         part.map_or(NO_NAME, |p| b.idle_name(class::of_idle(p.cause)))
     });

@@ -3,6 +3,21 @@
 use super::lanes::Group;
 use roofgap_trace::Ns;
 use serde::Serialize;
+use thiserror::Error;
+
+/// The reason why inputs have no timeline.
+#[derive(Debug, Error)]
+pub enum NoTimeline {
+    /// Only the analysis was kept.
+    #[error("this page was made without the capture")]
+    NoCapture,
+    /// A table of totals.
+    #[error("a summary table holds totals, not single operations")]
+    TotalsOnly,
+    /// Nothing with a time.
+    #[error("the inputs have no timeline")]
+    NoEvents,
+}
 
 /// The description of the columns.
 #[derive(Debug, Serialize)]

@@ -232,6 +232,7 @@ fn record(
         run_dir: run_dir.path().to_owned(),
         exit,
         record: context.record.into_record(),
+        job: None,
     })
 }
 

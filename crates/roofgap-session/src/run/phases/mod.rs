@@ -8,7 +8,7 @@
 //! 6. `counters` measures that plan;
 //! 7. [`report`] analyses the recordings and writes the reports.
 //!
-//! `requested` decides which of them a configuration asks for. A phase that runs commands describes them as values, which
+//! `measured_rank` chooses one of several ranks for ncu. `requested` decides which of them a configuration asks for. A phase that runs commands describes them as values, which
 //! `--dry-run` prints.
 
 pub mod report;
@@ -16,6 +16,7 @@ pub mod report;
 pub(crate) mod baseline;
 pub(crate) mod counters;
 mod inputs;
+mod measured_rank;
 pub(crate) mod operators;
 pub(crate) mod preflight;
 pub(crate) mod requested;

@@ -11,7 +11,9 @@ use crate::load::run::{Run, context, load, overhead_warnings};
 use crate::load::{Loaded, Overrides};
 use crate::run::context::PhaseContext;
 use crate::run::error::SessionError;
+use crate::run_dir::locate::is_job;
 use crate::run_dir::{PhaseName, PhaseStatus, SessionRecord};
+use crate::runs::merge::join_nodes;
 
 /// Reports of a run, written again.
 #[derive(Debug)]
@@ -31,10 +33,17 @@ pub fn write_reports(run_dir: &Path) -> Result<WrittenReports, SessionError> {
     write_reports_with(run_dir, &[])
 }
 
-/// Writes the reports of a run again, with overrides of its configuration. The configuration of the run stays as it is.
+/// Writes the reports of a run again, with overrides of its configuration. The configuration of the run stays as it is. The run of a
+/// job is made of those of its nodes, whatever they have recorded.
 pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<WrittenReports, SessionError> {
+    let problems = if is_job(run_dir) {
+        join_nodes(run_dir)?.problems
+    } else {
+        Vec::new()
+    };
     let run = Run::open_with(run_dir, overrides)?;
-    let loaded = run.load(&Overrides::default());
+    let mut loaded = run.load(&Overrides::default());
+    loaded.unreadable.extend(problems);
     let mut files = Vec::new();
     for file in render(&loaded) {
         let path = run_dir.join(file.name);

@@ -6,6 +6,7 @@ use roofgap_analyze::gpu::Dtype;
 use roofgap_analyze::{Options, Pattern, Stage, StageSet, analyze};
 
 use super::baseline::Baseline;
+use super::measured_rank::MeasuredRank;
 use super::requested::Requested;
 use super::timeline::Timeline;
 use crate::config::Config;
@@ -64,7 +65,11 @@ fn attempt(
     baseline: Option<&Baseline>,
 ) -> Result<Plan, AttemptError> {
     let config = context.config;
-    let trace = &timeline.input.trace;
+    // The kernels of one rank: those of the other stages of a pipeline would never be measured.
+    let rank = MeasuredRank::of(config, &context.layout, timeline).one();
+    let rank = rank.filter(|rank| timeline.input.trace.ranks().contains(rank));
+    let own = rank.map(|rank| timeline.input.trace.of_rank(rank));
+    let trace = own.as_ref().unwrap_or(&timeline.input.trace);
     let options = Options {
         stages: stages.clone(),
         ..Options::default()

@@ -1,5 +1,6 @@
 //! Private data to remove, and the search for it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
@@ -20,8 +21,9 @@ const HOME: &str = "~";
 /// Private data to remove.
 #[derive(Debug, Default)]
 pub(super) struct Private {
-    /// Secrets with their description, such as "the variable HF_TOKEN". Longest first.
-    secrets: Vec<(String, String)>,
+    /// Secrets with their description, such as "the variable HF_TOKEN". The length comes first in the key, so that the longest
+    /// secret is the first.
+    secrets: BTreeMap<(Reverse<usize>, String), String>,
     /// User and host names, removed as whole words only.
     words: Vec<(String, String)>,
     /// Home paths outside `/home` and `/Users`.
@@ -131,19 +133,16 @@ impl Private {
     }
 
     fn secret(&mut self, secret: &str, what: &str) {
-        for form in encodings::of(secret) {
-            if !form.is_empty() && !self.secrets.iter().any(|(known, _)| *known == form) {
-                self.secrets.push((form, what.to_owned()));
-            }
+        for form in encodings::of(secret).into_iter().filter(|form| !form.is_empty()) {
+            let known = self.secrets.entry((Reverse(form.len()), form));
+            known.or_insert_with(|| what.to_owned());
         }
-        self.secrets
-            .sort_by_key(|(secret, _)| std::cmp::Reverse(secret.len()));
     }
 
     /// Removes private data from a text and counts it by kind; `None` where there was none.
     pub(super) fn clean(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
         let mut clean = std::borrow::Cow::Borrowed(text);
-        for (secret, what) in &self.secrets {
+        for ((_, secret), what) in &self.secrets {
             let times = clean.matches(secret.as_str()).count();
             if times > 0 {
                 clean = clean.replace(secret.as_str(), REMOVED).into();
@@ -225,7 +224,7 @@ impl Private {
         let secrets = self
             .secrets
             .iter()
-            .map(|(secret, what)| needle(secret, what.as_str(), false));
+            .map(|((_, secret), what)| needle(secret, what.as_str(), false));
         let words = self.words.iter().filter(|(word, _)| word.len() >= 6);
         let words = words.map(|(word, what)| needle(word, what.as_str(), true));
         let homes = self.homes.iter().filter(|home| home.len() >= 8);
@@ -403,6 +402,19 @@ mod tests {
             "~/x ~/y,~/z ~"
         );
         assert_eq!(clean("anna@gpu-box7: annabel"), "<removed>@<removed>: annabel");
+    }
+
+    #[test]
+    fn a_secret_that_begins_with_another_is_removed_whole() {
+        let mut private = Private::default();
+        private.variable("A_TOKEN", "hf_abcdef");
+        private.variable("B_TOKEN", "hf_abcdefghi");
+        private.variable("C_TOKEN", "hf_abcdef");
+        let mut count = BTreeMap::new();
+        let clean = private.clean("x hf_abcdefghi y hf_abcdef", &mut count);
+        assert_eq!(clean.as_deref(), Some("x <removed> y <removed>"));
+        let counted: Vec<&str> = count.keys().map(String::as_str).collect();
+        assert_eq!(counted, ["the variable A_TOKEN", "the variable B_TOKEN"]);
     }
 
     #[test]

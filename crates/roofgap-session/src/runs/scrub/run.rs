@@ -21,7 +21,7 @@ use super::private::Private;
 use super::remembered::RememberedSecrets;
 use super::{pack, remembered, sqlite, text};
 use crate::exit::Exit;
-use crate::run_dir::{RunRef, SessionRecord};
+use crate::run_dir::{Layout, RunRef, SessionRecord};
 
 /// Schema of the result.
 pub const SCHEMA: &str = "roofgap.scrub/1";
@@ -141,7 +141,8 @@ enum Treatment {
 /// Each file is replaced atomically. The record and the timelines, which tell what to look for, come last, so that an
 /// interrupted scrub can be repeated.
 pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError> {
-    if run_state(&run.path) == RunState::UnderWay {
+    let mut folders = std::iter::once(run.path.clone()).chain(Layout::of(&run.path).nodes());
+    if folders.any(|folder| run_state(&folder) == RunState::UnderWay) {
         return Err(RunsError::InProgress { run: run.id.clone() });
     }
     let mut outcome = ScrubOutcome {
@@ -269,7 +270,13 @@ fn is_hidden(path: &Path) -> bool {
 /// Collects the private data of the machine, the record and the timelines.
 fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut ScrubOutcome) -> Private {
     let mut private = Private::of(&props.host);
-    if let Ok(record) = SessionRecord::read(&run.path) {
+    let folders: Vec<PathBuf> = std::iter::once(run.path.clone())
+        .chain(Layout::of(&run.path).nodes())
+        .collect();
+    for record in folders
+        .iter()
+        .filter_map(|folder| SessionRecord::read(folder).ok())
+    {
         private.arguments(&record.command_line);
         for command in record.phases.iter().flat_map(|phase| &phase.commands) {
             private.arguments(&command.argv);
@@ -280,15 +287,17 @@ fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut S
             }
         }
     }
-    match RememberedSecrets::read(&run.path) {
-        Ok(remembered) => remembered
-            .into_iter()
-            .for_each(|remembered| private.remember(remembered)),
-        Err(error) => outcome.not_clean.push(UncleanFile {
-            path: remembered::FILE.into(),
-            why: format!("not readable, so that secrets of the recording machine may be left: {error}"),
-            by_kind: false,
-        }),
+    for folder in &folders {
+        match RememberedSecrets::read(folder) {
+            Ok(remembered) => remembered
+                .into_iter()
+                .for_each(|remembered| private.remember(remembered)),
+            Err(error) => outcome.not_clean.push(UncleanFile {
+                path: remembered::FILE.into(),
+                why: format!("not readable, so that secrets of the recording machine may be left: {error}"),
+                by_kind: false,
+            }),
+        }
     }
     // Captures of other machines name their hosts.
     let captures = found.iter().filter(|file| file.name().ends_with(".rgcap"));

@@ -33,6 +33,13 @@ fn other_documents_are_not_recognised() {
             r#"[{"ph": "X", "cat": "devtools", "name": "a"}]"#.into(),
             "found 1 trace events, none of a category",
         ),
+        (
+            r#"{"traceEvents": [
+                {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
+                {"ph": "X", "pid": 1, "tid": 20, "ts": 1, "dur": 2, "name": "fusion"}, {}]}"#
+                .into(),
+            "found a trace of XLA (JAX or TensorFlow), which is not read",
+        ),
     ] {
         let message = message(&text);
         assert!(

@@ -43,6 +43,45 @@ fn the_first_releases() {
     assert_eq!(trace.losses.iter().count(), 2);
 }
 
+/// Releases before 2022 wrote the ranges of the profiler and of optimizers as operators.
+#[test]
+fn early_steps_are_ranges() {
+    let event = |name: &str, ts: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "Operator", "name": "{name}", "pid": 1, "tid": "1", "ts": {ts}, "dur": 5, "args": {{}}}}"#
+        )
+    };
+    let events = [
+        event("ProfilerStep#16", 0),
+        event("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1),
+        event("aten::mm", 2),
+        event("Optimizer.step#SGD.step", 3),
+        event("OptimizedMatmul", 4),
+    ];
+    let trace = read_text(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(","))).unwrap();
+    let ranges: Vec<&str> = trace
+        .ranges
+        .rows
+        .iter()
+        .map(|r| trace.names.get(r.name))
+        .collect();
+    assert_eq!(
+        ranges,
+        [
+            "ProfilerStep#16",
+            "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            "Optimizer.step#SGD.step",
+        ]
+    );
+    let ops: Vec<&str> = trace
+        .cpu_ops
+        .name
+        .iter()
+        .map(|name| trace.names.get(*name))
+        .collect();
+    assert_eq!(ops, ["aten::mm", "OptimizedMatmul"]);
+}
+
 #[test]
 fn times_beyond_floating_point_are_exact() {
     let trace = read_text(

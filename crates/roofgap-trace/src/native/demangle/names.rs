@@ -17,10 +17,21 @@ pub(super) struct Name {
 impl Parser<'_> {
     /// Parses a function with its parameters, or a variable.
     pub(super) fn encoding(&mut self) -> Option<String> {
+        let (name, function) = self.encoding_parts()?;
+        Some(function.unwrap_or(name))
+    }
+
+    /// Parses a function, or a variable, and returns its name alone.
+    pub(super) fn encoding_name(&mut self) -> Option<String> {
+        Some(self.encoding_parts()?.0)
+    }
+
+    /// Parses a function, or a variable: its name, and of a function the name with its type.
+    fn encoding_parts(&mut self) -> Option<(String, Option<String>)> {
         self.deeper(|parser| {
             let name = parser.name()?;
             if parser.is_done() || matches!(parser.peek(0), b'E' | b'.') {
-                return Some(name.text);
+                return Some((name.text, None));
             }
             let returned = if name.is_template && !name.no_return {
                 Some(parser.type_piece()?)
@@ -29,10 +40,11 @@ impl Parser<'_> {
             };
             let parameters = parser.parameters()?;
             let function = format!("{}({parameters}){}", name.text, name.qualifiers);
-            Some(match returned {
+            let function = match returned {
                 Some(piece) => format!("{} {function}{}", piece.left, piece.right),
                 None => function,
-            })
+            };
+            Some((name.text, Some(function)))
         })
     }
 
@@ -200,7 +212,7 @@ impl Parser<'_> {
         Some(text)
     }
 
-    fn source_name(&mut self) -> Option<String> {
+    pub(super) fn source_name(&mut self) -> Option<String> {
         let length = self.number()?;
         let text = self.slice(length)?;
         Some(if text.starts_with("_GLOBAL__N_") {

@@ -47,6 +47,28 @@ fn parts_of_the_language_that_torch_does_not_use() {
 }
 
 #[test]
+fn expressions_and_functions_among_template_arguments() {
+    for (mangled, wanted) in [
+        (
+            "_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb1EEENSt9enable_ifIXaagtT0_Li0Esr4vllm12_typeConvertIT_\
+             EE6existsEvE4typeEPS4_lS7_PKS4_fii",
+            "std::enable_if<T2>(int)0&&vllm::_typeConvert<T1>::exists, void>::type \
+             vllm::fused_add_rms_norm_kernel<c10::BFloat16, (int)8, (bool)1>(T1 *, long, T1 *, const T1 *, float, int, int)",
+        ),
+        (
+            "_ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_fEEXadL_ZNS_18pa\
+             cked_silu_kernelIS3_EES5_S7_fEELb1ELb1ELb0ELb0EEEvPS5_PS6_ifff",
+            "void vllm::act_and_mul_kernel<c10::BFloat16, __nv_bfloat162, &vllm::silu_kernel<c10::BFloat16>, \
+             &vllm::packed_silu_kernel<__nv_bfloat162>, (bool)1, (bool)1, (bool)0, (bool)0>(T1 *, const T1 *, int, float, \
+             float, float)",
+        ),
+        ("_Z1fIiEN1aIXntsr1bIT_EE1cEE1dEv", "a<!b<T1>::c>::d f<int>()"),
+    ] {
+        assert_eq!(demangle(mangled).as_deref().unwrap_or(""), wanted, "{mangled}");
+    }
+}
+
+#[test]
 fn what_is_not_mangled_or_not_understood_stays() {
     for name in [
         "nvjet_sm90_tst_64x8",

@@ -249,8 +249,8 @@ impl Parser<'_> {
     fn literal(&mut self) -> Option<String> {
         self.skip(1);
         if self.take("_Z") {
-            let text = self.encoding()?;
-            return self.take("E").then(|| format!("&{text}"));
+            let name = self.encoding_name()?;
+            return self.take("E").then(|| format!("&{name}"));
         }
         let kind = self.type_piece()?.text();
         let sign = if self.take("n") { "-" } else { "" };
@@ -282,15 +282,20 @@ impl Parser<'_> {
             }
             (b's', b'r') => {
                 parser.skip(2);
-                let scope = parser.type_piece()?.text();
-                let length = parser.number()?;
-                let name = parser.slice(length)?.to_owned();
-                let arguments = if parser.peek(0) == b'I' {
-                    parser.arguments()?
+                let scope = if parser.peek(0).is_ascii_digit() {
+                    parser.unresolved_scope()?
                 } else {
-                    String::new()
+                    parser.type_piece()?.text()
                 };
-                Some(format!("{scope}::{name}{arguments}"))
+                Some(format!("{scope}::{}", parser.simple_name()?))
+            }
+            (b'a', b'd') => {
+                parser.skip(2);
+                match parser.peek(0) {
+                    // The literal has the sign already.
+                    b'L' => parser.literal(),
+                    _ => Some(format!("&{}", parser.expression()?)),
+                }
             }
             (first, second) => {
                 const BINARY: [(&[u8; 2], &str); 14] = [
@@ -311,13 +316,31 @@ impl Parser<'_> {
                 ];
                 if (first, second) == (b'n', b't') {
                     parser.skip(2);
-                    return Some(format!("(!{})", parser.expression()?));
+                    return Some(format!("!{}", parser.expression()?));
                 }
                 let (_, sign) = BINARY.iter().find(|(code, _)| **code == [first, second])?;
                 parser.skip(2);
                 let (left, right) = (parser.expression()?, parser.expression()?);
-                Some(format!("({left} {sign} {right})"))
+                Some(format!("{left}{sign}{right}"))
             }
+        })
+    }
+
+    /// Parses the names of a scope that depends on template parameters, up to its `E`. Later parts do not refer back to them.
+    fn unresolved_scope(&mut self) -> Option<String> {
+        let mut names = Vec::new();
+        while !self.take("E") {
+            names.push(self.simple_name()?);
+        }
+        Some(names.join("::"))
+    }
+
+    /// Parses a name with its template arguments, if it has any.
+    fn simple_name(&mut self) -> Option<String> {
+        let name = self.source_name()?;
+        Some(match self.peek(0) {
+            b'I' => format!("{name}{}", self.arguments()?),
+            _ => name,
         })
     }
 }

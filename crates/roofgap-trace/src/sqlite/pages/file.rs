@@ -93,16 +93,16 @@ pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
 }
 
 fn long_varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let rest = bytes.get(at..)?;
     let mut value = 0u64;
-    for i in 0..8 {
-        let byte = *bytes.get(at + i)?;
+    for (byte, next) in rest.iter().take(8).zip(at + 1..) {
         value = value << 7 | u64::from(byte & 0x7f);
-        if byte < 0x80 {
-            return Some((value, at + i + 1));
+        if *byte < 0x80 {
+            return Some((value, next));
         }
     }
     // The ninth byte counts in full.
-    Some((value << 8 | u64::from(*bytes.get(at + 8)?), at + 9))
+    Some((value << 8 | u64::from(*rest.get(8)?), at + 9))
 }
 
 #[cfg(test)]

@@ -57,7 +57,10 @@ impl Layouts {
     /// Puts the values of a record in their places if its header is known; otherwise says so.
     #[inline]
     pub(super) fn decode<'a>(&self, record: &Record<'a>, values: &mut [Value<'a>]) -> bool {
-        let Some(words) = header(record) else { return false };
+        let Some(own) = record.bytes.get(record.start..) else {
+            return false;
+        };
+        let Some(words) = header(own) else { return false };
         let Some((known, layout)) = self.0.get(place(&words)) else {
             return false;
         };
@@ -73,12 +76,11 @@ impl Layouts {
         for piece in &layout.pieces {
             let value = match piece.form {
                 Form::Int { shift } => {
-                    let begin = record.start + piece.offset as usize;
-                    let Some(eight) = record.bytes.get(begin..begin + 8).and_then(|b| b.try_into().ok())
-                    else {
+                    let rest = own.get(piece.offset as usize..);
+                    let Some(eight) = rest.and_then(|rest| rest.first_chunk()) else {
                         return false;
                     };
-                    Value::Int(i64::from_be_bytes(eight) >> shift)
+                    Value::Int(i64::from_be_bytes(*eight) >> shift)
                 }
                 Form::Told(value) => Value::Int(value),
                 Form::Null => Value::Null,
@@ -93,7 +95,7 @@ impl Layouts {
 
     /// Remembers the layout of a record that was taken apart the long way.
     pub(super) fn keep(&mut self, record: &Record<'_>, layout: Layout) {
-        if let Some(words) = header(record)
+        if let Some(words) = record.bytes.get(record.start..).and_then(header)
             && let Some(entry) = self.0.get_mut(place(&words))
         {
             *entry = (words, layout);
@@ -140,14 +142,10 @@ impl Plan {
     }
 }
 
-/// Returns the header of a record with its length; `None` if it is too long.
+/// Returns the header of the record at the start of `bytes` with its length; `None` if it is too long.
 #[inline]
-fn header(record: &Record<'_>) -> Option<Words> {
-    let bytes: &[u8; LONGEST] = record
-        .bytes
-        .get(record.start..record.start + LONGEST)?
-        .try_into()
-        .ok()?;
+fn header(bytes: &[u8]) -> Option<Words> {
+    let bytes: &[u8; LONGEST] = bytes.first_chunk()?;
     let length = usize::from(bytes[0]);
     // No header has length 0, which marks a free place.
     if length == 0 || length > LONGEST {
@@ -156,11 +154,7 @@ fn header(record: &Record<'_>) -> Option<Words> {
     let mut words = [0; LONGEST / 8];
     for (i, (word, eight)) in words.iter_mut().zip(bytes.as_chunks::<8>().0).enumerate() {
         let kept = length.saturating_sub(8 * i).min(8) as u32;
-        let mask = if kept == 8 {
-            u64::MAX
-        } else {
-            (1 << (8 * kept)) - 1
-        };
+        let mask = u64::MAX.checked_shr(64 - 8 * kept).unwrap_or(0);
         *word = u64::from_le_bytes(*eight) & mask;
     }
     Some(words)

@@ -6,6 +6,7 @@
 mod request;
 mod result;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use roofgap_collect::program::Phase;
 use roofgap_collect::tool::Ncu;
 use roofgap_trace::ncu::CounterSet;
 
+use super::measured_rank::{self, MeasuredRank};
 use super::requested::Requested;
 use super::select::not_requested;
 use super::stage1_runner;
@@ -53,8 +55,13 @@ fn commands(
     program: &Program,
     options: &NcuProfile,
     start: Option<Duration>,
+    rank: &MeasuredRank,
 ) -> Result<NcuCommands, ProgramError> {
-    let planned = options.command(tool, &program.command(Phase::Counters, &layout.ncu_account())?);
+    let mut watched = program.command(Phase::Counters, &layout.ncu_account())?;
+    if let Some(rank) = rank.one() {
+        watched = watched.env(measured_rank::VARIABLE, rank.to_string());
+    }
+    let planned = options.command(tool, &watched);
     let command = |line, log, limit| PhaseCommand::new(PHASE, line, layout.ncu(), log, limit);
     let import = |page, log| {
         command(
@@ -63,15 +70,18 @@ fn commands(
             Duration::from_secs(600),
         )
     };
-    // The watcher stops the program at the budget; this limit is for a program without output, and for an engine that does not
-    // get as far as its first measured launch.
-    let limit = config.run.counter_budget.0 + start.unwrap_or_default() + Duration::from_secs(60);
     Ok(NcuCommands {
-        measure: command(planned.command, "ncu", limit).profiler(),
+        measure: command(planned.command, "ncu", limit(config, start)).profiler(),
         import_raw: import(Page::Raw, "import-raw").stdout_to(layout.ncu_raw()),
         import_details: import(Page::Details, "import-details").stdout_to(layout.ncu_details()),
         left_out: planned.left_out,
     })
+}
+
+/// Returns the time limit of the program. The watcher stops it at the budget; this limit is for a program without output, and for an
+/// engine that does not get as far as its first measured launch.
+fn limit(config: &Config, start: Option<Duration>) -> Duration {
+    config.run.counter_budget.0 + start.unwrap_or_default() + Duration::from_secs(60)
 }
 
 /// Describes the phase before a timeline exists.
@@ -92,7 +102,8 @@ pub(crate) fn describe(
     };
     let start = program.serving_engine().map(|_| start_limit(config, None));
     let options = base_options(config, layout);
-    let commands = commands(config, layout, tool, program, &options, start)?;
+    let rank = MeasuredRank::Every;
+    let commands = commands(config, layout, tool, program, &options, start, &rank)?;
     let mut notes = commands.left_out;
     notes.push("kernel names, NVTX ranges and metrics are added from the timeline".to_owned());
     Ok(PhaseDescription {
@@ -115,6 +126,12 @@ pub(crate) fn run(
         context.skip(PHASE, false, why);
         return;
     }
+    let rank = timeline.map(|timeline| MeasuredRank::of(context.config, &context.layout, timeline));
+    let rank = rank.unwrap_or(MeasuredRank::Every);
+    if let MeasuredRank::Elsewhere { rank, here } = rank {
+        accompany(context, program, rank, &here);
+        return;
+    }
     let (tool, timeline, plan) = match (&tools.gpu, timeline, plan, &tools.ncu) {
         (Ok(()), Some(timeline), Some(plan), Ok(tool)) => (tool, timeline, plan),
         (gpu, timeline, plan, tool) => {
@@ -131,11 +148,37 @@ pub(crate) fn run(
     };
     context.begin(PHASE);
     context.record.tool(PHASE, "ncu");
-    let status = match attempt(context, tool, program, timeline, plan, stages) {
+    let status = match attempt(context, tool, program, timeline, plan, stages, &rank) {
         Ok(()) => PhaseStatus::Ok,
         Err(error) => error.status(),
     };
     context.end(PHASE, status);
+}
+
+/// Runs the program without ncu, because the session that measures another of its ranks needs all of them.
+fn accompany(context: &mut PhaseContext<'_>, program: &Program, rank: u32, here: &BTreeSet<u32>) {
+    context.begin(PHASE);
+    let account = context.layout.ncu_account();
+    let start = start_limit(context.config, unwatched_time(context));
+    let limit = limit(context.config, Some(start));
+    let ended = context
+        .run_dir
+        .folder("ncu")
+        .map_err(AttemptError::from)
+        .and_then(|folder| {
+            let line = program.command(Phase::Counters, &account)?;
+            Ok(context.run(&PhaseCommand::new(PHASE, line, folder, "program", limit))?)
+        });
+    let here: Vec<String> = here.iter().map(u32::to_string).collect();
+    let mut why = format!(
+        "the counters of a job are those of one rank, {rank} (profiling.ncu.rank), and the ranks here are {}; the program ran without ncu",
+        here.join(", ")
+    );
+    if let Err(error) = ended {
+        why = format!("{why}, but did not start: {}", error.why);
+    }
+    // Its status says nothing: it fails when the other session has measured enough and ends.
+    context.skip(PHASE, false, why);
 }
 
 fn no_plan(context: &PhaseContext<'_>) -> String {
@@ -153,9 +196,18 @@ fn attempt(
     timeline: &Timeline,
     mut plan: Plan,
     stages: &StageSet,
+    rank: &MeasuredRank,
 ) -> Result<(), AttemptError> {
     let folder = context.run_dir.folder("ncu")?;
-    let request = request(context.config, &context.layout, tool, timeline, &plan, stages);
+    let request = request(
+        context.config,
+        &context.layout,
+        tool,
+        timeline,
+        &plan,
+        stages,
+        rank,
+    );
     let engine = engine_of(&context.layout, program);
     let start = engine
         .as_ref()
@@ -167,6 +219,7 @@ fn attempt(
         program,
         &request.options,
         start,
+        rank,
     )?;
     for note in &request.notes {
         context.record.note(PHASE, note.clone());
@@ -197,6 +250,11 @@ fn attempt(
         .first()
         .filter(|counters| !counters.launches.is_empty())
         .ok_or_else(|| AttemptError::after("the ncu report has no launches", &outcome))?;
+    if let Some(rank) = rank.one() {
+        context
+            .record
+            .note(PHASE, measured_rank::told(rank, &counters.launches));
+    }
     let stage_of = stages_of_launches(counters, &timeline.input.trace, stages, &plan);
     plan.add_result(&measured(counters, &stage_of), |counted, planned| {
         canonical(counted) == canonical(planned)

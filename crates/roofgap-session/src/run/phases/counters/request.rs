@@ -9,6 +9,7 @@ use roofgap_trace::Trace;
 
 use crate::config::Config;
 use crate::config::settings::Ncu as NcuSettings;
+use crate::run::phases::measured_rank::MeasuredRank;
 use crate::run::phases::timeline::{Recorder, Timeline};
 use crate::run_dir::Layout;
 use crate::select::{Plan, mangled};
@@ -27,6 +28,7 @@ pub(super) fn request(
     timeline: &Timeline,
     plan: &Plan,
     stages: &StageSet,
+    rank: &MeasuredRank,
 ) -> Request {
     let mut notes = Vec::new();
     let trace = &timeline.input.trace;
@@ -51,6 +53,7 @@ pub(super) fn request(
         name_base,
         ranges: ranges.collect(),
         excluded_ranges: warmups(trace, stages),
+        excluded_processes: rank.excluded(),
         metrics,
         ..base_options(config, layout)
     };

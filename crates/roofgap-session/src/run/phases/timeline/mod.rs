@@ -187,6 +187,10 @@ fn finish(
             .record
             .note(PHASE, format!("no GPU operation was recorded: {why}"));
     }
+    if context.is_cancelled() {
+        let note = "interrupted: the timeline holds what was recorded until then";
+        context.warn(PHASE, note.to_owned());
+    }
     context.end(PHASE, PhaseStatus::Ok);
     Timeline {
         tool: recorder,

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use roofgap_session::load::{Exporter, Loaded, Overrides, load};
-
-use crate::error::McpError;
+use crate::load::{Exporter, LoadError, Loaded, Overrides, load};
 
 /// Inputs that stay in memory. A trace of a million kernels takes about 180 MB.
 const KEPT: usize = 2;
@@ -26,27 +24,30 @@ struct Entry {
 
 /// Cache of loaded inputs, last used first.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct LoadCache {
     exporter: Exporter,
     entries: Mutex<VecDeque<Entry>>,
 }
 
-impl Store {
-    /// Makes an empty store.
-    pub(crate) fn new(exporter: Exporter) -> Self {
-        Store {
+impl LoadCache {
+    /// Makes an empty cache.
+    pub fn new(exporter: Exporter) -> Self {
+        LoadCache {
             exporter,
             entries: Mutex::default(),
         }
     }
 
     /// Returns the exporter of nsys reports.
-    pub(crate) fn exporter(&self) -> &Exporter {
+    pub fn exporter(&self) -> &Exporter {
         &self.exporter
     }
 
     /// Loads captures or a run, unless they are loaded and unchanged. One input is loaded at a time.
-    pub(crate) fn load(&self, paths: &[PathBuf]) -> Result<Arc<Loaded>, McpError> {
+    ///
+    /// # Errors
+    /// Fails for inputs that cannot be read.
+    pub fn load(&self, paths: &[PathBuf]) -> Result<Arc<Loaded>, LoadError> {
         // Nothing is left half changed by a panic.
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = stamp(paths);

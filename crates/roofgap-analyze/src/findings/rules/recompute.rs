@@ -1,0 +1,148 @@
+//! Decode steps that read their whole context again.
+
+use crate::findings::builder::FindingBuilder;
+use crate::findings::{Explanation, View};
+use crate::numbers::{count, time};
+use crate::result::{Finding, Stage};
+
+/// Fewer steps of an instance show no trend.
+const LEAST_STEPS: usize = 12;
+/// Median share over instances of a step's time that is proportional to the context, from which on the context is read again. The
+/// attention to cached keys and values is far below it.
+const LEAST_SHARE: f64 = 0.5;
+/// The same of each instance, whose times vary.
+const LEAST_SHARE_EACH: f64 = 0.25;
+/// A step that reads the context again takes at least this share of the prefill, which reads the prompt once.
+const LEAST_PREFILL_SHARE: f64 = 0.5;
+
+/// A decode without a KV cache: a step takes about as long as the prefill, and its time grows in proportion to its context, in
+/// every instance. Only steps in which the context is at most twice the prompt are compared, since the attention to a long cached
+/// context grows too. The bound leaves each step the share of one position, and the model's bytes at the memory bandwidth.
+pub(in crate::findings) fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let stage = view.stage;
+    let analysis = view.inputs.analysis;
+    let prompt = analysis
+        .workload
+        .as_ref()
+        .and_then(|workload| workload.prompt_tokens);
+    let prefill = analysis.stages.iter().find(|other| other.name == "prefill");
+    let (Some(prompt), Some(prefill), Some(steps)) = (prompt, prefill, &stage.steps) else {
+        return;
+    };
+    // Steps of an engine serve several requests, each with its own context; a sampled recording has gaps between its steps.
+    if stage.name != "decode" || stage.requests.is_some() || stage.coverage.is_some() {
+        return;
+    }
+    let instances = usize::try_from(stage.instances).unwrap_or(usize::MAX).max(1);
+    if !steps.each_ns.len().is_multiple_of(instances) {
+        return;
+    }
+    let of_instance = steps.each_ns.len() / instances;
+    let compared = of_instance.min(usize::try_from(prompt).unwrap_or(usize::MAX));
+    if compared < LEAST_STEPS {
+        return;
+    }
+    let trends: Vec<Trend> = steps
+        .each_ns
+        .chunks_exact(of_instance)
+        .map(|each| Trend::of(&each[..compared], prompt as f64))
+        .collect();
+    let is_again = |trend: &Trend| {
+        trend.share >= LEAST_SHARE_EACH
+            && trend.median_ns as f64 >= LEAST_PREFILL_SHARE * text_ns(prefill) as f64
+    };
+    let mut shares: Vec<f64> = trends.iter().map(|trend| trend.share).collect();
+    shares.sort_by(f64::total_cmp);
+    let share = shares.get(shares.len() / 2).copied().unwrap_or_default();
+    if share < LEAST_SHARE || !trends.iter().all(is_again) {
+        return;
+    }
+    let median_ns = median(&steps.each_ns);
+    let context = prompt as f64 + (of_instance as f64 - 1.0) / 2.0;
+    let floor_ns = stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns).unwrap_or(0);
+    let least_ns = (stage.elapsed_ns() as f64 / context).max(floor_ns as f64 * steps.count as f64);
+    let bound = stage.elapsed_ns() - least_ns as i64;
+    let first = Trend::third(&steps.each_ns[..compared], 0);
+    let last = Trend::third(&steps.each_ns[..compared], 2);
+    let title = format!(
+        "{} reads its context again for each token: a step takes {} at the median, the prefill of {} tokens {}, and a step grows \
+         from {} to {} within {} steps",
+        stage.spoken(),
+        time(median_ns),
+        count(prompt),
+        time(text_ns(prefill)),
+        time(first),
+        time(last),
+        count(compared as u64)
+    );
+    let action = "Keep the keys and values of earlier positions (a KV cache: use_cache=True in transformers), so that a step reads \
+                  one token. The bound leaves each step the share of one position of its context.";
+    FindingBuilder::new("context-recomputed", stage, bound)
+        .with("steps", steps.count)
+        .with("step_p50_ns", median_ns)
+        .with("prefill_ns", text_ns(prefill))
+        .with("prompt_tokens", prompt)
+        .with_number("mean_context_tokens", context)
+        .with_number("share_by_context_pct", 100.0 * share.min(1.0))
+        .finish(title, action.to_owned(), findings);
+}
+
+/// Returns the mean time of a prefill without its named parts, such as the vision encoder, ns.
+fn text_ns(prefill: &Stage) -> i64 {
+    let notes: i64 = prefill.notes.iter().map(|note| note.wall_ns).sum();
+    (prefill.elapsed_ns() - notes).max(0) / prefill.instances.max(1) as i64
+}
+
+/// The times of the steps of one instance.
+struct Trend {
+    /// Median of a step, ns.
+    median_ns: i64,
+    /// Part of the mean that is proportional to the context, 0 to about 1.
+    share: f64,
+}
+
+impl Trend {
+    /// Fits a line through the medians of the first and the last third.
+    fn of(each: &[i64], prompt: f64) -> Self {
+        let growth = (Self::third(each, 2) - Self::third(each, 0)) as f64;
+        let steps = each.len() as f64;
+        // The middles of the two thirds are two thirds of the steps apart.
+        let slope = growth / (steps * 2.0 / 3.0);
+        let median_ns = median(each);
+        Self {
+            median_ns,
+            share: slope * (prompt + steps / 2.0) / median_ns.max(1) as f64,
+        }
+    }
+
+    /// Returns the median of a third of the steps, ns.
+    fn third(each: &[i64], number: usize) -> i64 {
+        let (from, to) = (each.len() * number / 3, each.len() * (number + 1) / 3);
+        median(&each[from..to])
+    }
+}
+
+/// Returns the median; 0 for no values.
+fn median(values: &[i64]) -> i64 {
+    let mut sorted = values.to_vec();
+    let middle = sorted.len() / 2;
+    if sorted.is_empty() {
+        return 0;
+    }
+    *sorted.select_nth_unstable(middle).1
+}
+
+/// Explains `context-recomputed`.
+pub(in crate::findings) const CONTEXT_AGAIN: Explanation = Explanation {
+    id: "context-recomputed",
+    remedy: "a KV cache",
+    meaning: "Each decode step computes all earlier positions again, as if it were a prefill, where a step with a cache of \
+              keys and values computes one.",
+    computed: "A step takes at least half of the prefill without its vision parts, and at least half of its time is \
+              proportional to the context: the slope over the steps, times the context, at the median of the instances. Only steps \
+              whose context is at most twice the prompt count. The bound leaves each step the share of one position, and \
+              at least the model's bytes at the memory bandwidth.",
+    fix: "Keep keys and values: use_cache=True in transformers, and pass past_key_values from step to step. A static \
+              cache also allows CUDA graphs.",
+    links: &["https://huggingface.co/docs/transformers/kv_cache"],
+};

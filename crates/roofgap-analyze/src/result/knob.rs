@@ -1,0 +1,109 @@
+//! Changes of a workload that carry out the action of a finding.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A change of the workload that the action of a finding asks for. The workload stays as it is without it: leaving the change
+/// out undoes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Knob {
+    /// Stable id: the workload or the engine, and the setting, e.g. `hf.cuda_graphs`, `vllm.cuda_graphs`.
+    pub id: String,
+    /// Sentence for people.
+    pub title: String,
+    /// Changes to make, all of them together.
+    pub changes: Vec<KnobChange>,
+    /// Effect on the output of the program.
+    pub output: OutputEffect,
+    /// Condition under which the knob applies, for people.
+    pub applies: String,
+}
+
+/// One change of a workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum KnobChange {
+    /// A setting of roofgap's configuration: `workload.cuda_graphs=true`.
+    Setting {
+        /// Key, e.g. `workload.cuda_graphs`.
+        key: String,
+        /// Value, as on the command line.
+        value: String,
+    },
+    /// A flag of the program after `--`. It replaces the same flag, with its value, where the program has it.
+    AddFlag {
+        /// Flag with its dashes.
+        flag: String,
+        /// Value; `None` for a switch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<String>,
+    },
+    /// A flag of the program after `--` to leave out.
+    RemoveFlag {
+        /// Flag with its dashes.
+        flag: String,
+        /// The word after the flag is its value, to leave out too.
+        takes_value: bool,
+    },
+    /// An environment variable of the program.
+    Environment {
+        /// Name.
+        name: String,
+        /// Value.
+        value: String,
+    },
+}
+
+/// Effect of a knob on the output of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputEffect {
+    /// The same output.
+    None,
+    /// The same computation in another order: tokens may differ in rare ties.
+    Rounding,
+    /// Another output.
+    Changes,
+}
+
+impl OutputEffect {
+    /// Returns the name in the JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Rounding => "rounding",
+            Self::Changes => "changes",
+        }
+    }
+}
+
+impl fmt::Display for KnobChange {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setting { key, value } => write!(out, "{key}={value}"),
+            Self::AddFlag { flag, value: None } => out.write_str(flag),
+            Self::AddFlag {
+                flag,
+                value: Some(value),
+            } => write!(out, "{flag} {value}"),
+            Self::RemoveFlag { flag, .. } => write!(out, "without {flag}"),
+            Self::Environment { name, value } => write!(out, "{name}={value}"),
+        }
+    }
+}
+
+impl Knob {
+    /// Tells whether a run with the changes does more work than before, so that the bounds of findings, which are about the work of one
+    /// run, say nothing of its gain.
+    pub fn adds_work(&self) -> bool {
+        let mut changes = self.changes.iter();
+        changes.any(|change| matches!(change, KnobChange::Setting { key, .. } if key == "workload.batch"))
+    }
+
+    /// Returns all changes in one line.
+    pub fn spoken(&self) -> String {
+        let changes: Vec<String> = self.changes.iter().map(KnobChange::to_string).collect();
+        changes.join(", ")
+    }
+}

@@ -1,0 +1,297 @@
+//! The result of `roofgap try`, `roofgap.try/1`, field by field as in `try.json`.
+//!
+//! A trial measures changes of a workload against the workload as it was, in blocks of one run each. Ratios are time before
+//! divided by time after: 2 is twice as fast.
+
+use super::knob::Knob;
+use serde::{Deserialize, Serialize};
+
+/// Schema of [`Trials`].
+pub const TRY_SCHEMA: &str = "roofgap.try/1";
+
+/// All trials of one run, `try.json`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Trials {
+    /// Always [`TRY_SCHEMA`].
+    pub schema: String,
+    /// Id of the run whose findings are tried.
+    pub run_id: String,
+    /// Trials, the oldest first.
+    pub trials: Vec<Trial>,
+}
+
+impl Trials {
+    /// Returns the trial that a report shows: the latest.
+    pub fn latest(&self) -> Option<&Trial> {
+        self.trials.last()
+    }
+}
+
+/// One call of `roofgap try`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Trial {
+    /// Version of roofgap.
+    pub roofgap_version: String,
+    /// Start time (RFC 3339, UTC).
+    pub started: String,
+    /// End time; `None` while it runs, and where it was killed.
+    pub finished: Option<String>,
+    /// State.
+    pub state: TrialState,
+    /// Reason for a state other than `done`, or for work that was left out.
+    pub reason: Option<String>,
+    /// Last lines of the log, where the unchanged workload failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_tail: Option<String>,
+    /// Time budget, ns.
+    pub budget_ns: i64,
+    /// Time spent, ns.
+    pub spent_ns: i64,
+    /// Fewest pairs of runs that decide.
+    pub repeats: u32,
+    /// The unchanged workload.
+    pub base: BaseRuns,
+    /// Changed workloads, in the order of measurement.
+    pub rows: Vec<TrialRow>,
+    /// The workload with every change that is kept; `None` where nothing is.
+    pub winner: Option<Winner>,
+    /// Remarks for the reader, such as gains above their bounds.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+impl Trial {
+    /// Returns the row that measures the winner against the unchanged workload.
+    pub fn winner_row(&self) -> Option<&TrialRow> {
+        self.rows.get(self.winner.as_ref()?.row?)
+    }
+}
+
+/// State of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialState {
+    /// Running, or killed before it ended.
+    #[default]
+    #[serde(rename = "under_way")]
+    Running,
+    /// Ended, within its budget or at the end of it.
+    Done,
+    /// Interrupted by the user; the rows are what was measured until then.
+    Interrupted,
+    /// The unchanged workload failed.
+    Failed,
+}
+
+/// Runs of the unchanged workload.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct BaseRuns {
+    /// Number of runs.
+    pub runs: u64,
+    /// Hash of the output where all runs have the same.
+    pub token_hash: Option<String>,
+    /// True where two runs or more have the same output, false where outputs differ; `None` where it is not known.
+    pub deterministic: Option<bool>,
+    /// Peak memory of the device, bytes.
+    pub device_memory_bytes: Option<u64>,
+    /// Mean times.
+    pub times: Vec<MeanTime>,
+    /// Reason for times of the whole process, where the program reports no stages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times_reason: Option<String>,
+}
+
+/// Mean of a time over runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MeanTime {
+    /// Measured quantity.
+    pub of: MeasuredTime,
+    /// Mean, ns.
+    pub mean_ns: i64,
+}
+
+/// A time that is compared.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "name", rename_all = "snake_case")]
+pub enum MeasuredTime {
+    /// All stages of one sequence.
+    #[default]
+    Run,
+    /// Wall time of a stage per sequence.
+    Stage(String),
+    /// Time per generated token, all sequences together.
+    Token,
+    /// Mean time to first token of the requests.
+    Ttft,
+    /// Mean time between tokens of the requests.
+    Itl,
+    /// Mean time of a request.
+    Request,
+    /// Wall time of the process, start-up included.
+    Process,
+}
+
+impl MeasuredTime {
+    /// Returns the name for people.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Run => "whole run",
+            Self::Stage(name) => name,
+            Self::Token => "time per token",
+            Self::Ttft => "time to first token",
+            Self::Itl => "time between tokens",
+            Self::Request => "time of a request",
+            Self::Process => "process",
+        }
+    }
+}
+
+/// A changed workload against the one it changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialRow {
+    /// The change; `None` for all kept changes together against the unchanged workload.
+    pub knob: Option<Knob>,
+    /// Ids of the knobs that both sides have.
+    pub on_top_of: Vec<String>,
+    /// Ids of all knobs of the changed side.
+    pub knobs: Vec<String>,
+    /// Ids of the findings whose action it is.
+    pub findings: Vec<String>,
+    /// Result.
+    pub verdict: TrialVerdict,
+    /// Reason for the verdict where the times alone do not say it.
+    pub reason: Option<String>,
+    /// Last lines of the log of a failed run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_tail: Option<String>,
+    /// Number of runs of the changed workload that ended well.
+    pub runs: u64,
+    /// Compared times. The first decides.
+    pub times: Vec<TimeChange>,
+    /// Output of the changed workload.
+    pub output: OutputCheck,
+    /// Peak memory of the device, bytes.
+    pub device_memory_bytes: Option<u64>,
+    /// Command that runs the workload with all knobs of this row.
+    pub command: String,
+}
+
+impl TrialRow {
+    /// Returns the compared time that decides.
+    pub fn deciding(&self) -> Option<&TimeChange> {
+        self.times.first()
+    }
+}
+
+/// Result of a changed workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialVerdict {
+    /// Too few pairs to decide.
+    #[default]
+    Unfinished,
+    /// Faster, and part of the winner.
+    Kept,
+    /// Faster, but not kept; the reason says why.
+    Faster,
+    /// No measurable change.
+    Same,
+    /// Slower.
+    Slower,
+    /// The output differs although the change must not change it.
+    Refused,
+    /// The changed workload failed.
+    Failed,
+}
+
+impl TrialVerdict {
+    /// Returns the result for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Unfinished => "unfinished",
+            Self::Kept => "kept",
+            Self::Faster => "faster, not kept",
+            Self::Same => "no measurable change",
+            Self::Slower => "slower",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A time before and after a change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TimeChange {
+    /// Measured quantity.
+    pub of: MeasuredTime,
+    /// Times before the change, ns, one a pair.
+    pub before_ns: Vec<i64>,
+    /// Times after the change, ns, in the same order.
+    pub after_ns: Vec<i64>,
+    /// Time before divided by time after: geometric mean over pairs.
+    pub ratio: Option<f64>,
+    /// Ends of the 95 % confidence interval of `ratio`; `None` with fewer than two pairs.
+    pub interval: Option<(f64, f64)>,
+    /// Largest ratio that the findings predict: the time divided by the time without the bounds of all tried findings of the
+    /// change; `None` where they have no bound on it.
+    pub bound_ratio: Option<f64>,
+    /// True where the ratio can be within its bound, false where the whole interval is above; `None` without a bound.
+    pub within_bound: Option<bool>,
+}
+
+impl TimeChange {
+    /// Returns the measured direction; `None` with fewer than two pairs.
+    pub fn direction(&self) -> Option<Direction> {
+        let (low, high) = self.interval?;
+        Some(if low > 1.0 {
+            Direction::Faster
+        } else if high < 1.0 {
+            Direction::Slower
+        } else {
+            Direction::Same
+        })
+    }
+}
+
+/// Direction of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// The interval is above 1.
+    Faster,
+    /// The interval contains 1.
+    Same,
+    /// The interval is below 1.
+    Slower,
+}
+
+/// Comparison of the output with that of the unchanged workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "tokens", rename_all = "snake_case")]
+pub enum OutputCheck {
+    /// All runs have the tokens of the unchanged workload.
+    Identical,
+    /// A run has other tokens.
+    Different,
+    /// Not compared.
+    NotKnown {
+        /// Reason.
+        why: String,
+    },
+}
+
+/// The workload with every change that is kept.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Winner {
+    /// Ids of the knobs, in the order in which they were kept.
+    pub knobs: Vec<String>,
+    /// Index of the row that measures it against the unchanged workload; `None` where the budget was spent before.
+    pub row: Option<usize>,
+    /// Command that profiles the workload with these changes.
+    pub command: String,
+    /// Run directory of the winner under the profilers.
+    pub watched_run: Option<String>,
+    /// Reason why there is no watched run, or for what it misses.
+    pub watched_reason: Option<String>,
+    /// Command that compares the run with the watched run.
+    pub compare_command: Option<String>,
+}

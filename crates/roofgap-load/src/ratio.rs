@@ -1,0 +1,68 @@
+//! The ratio of two times that were measured in pairs.
+
+/// Ratio of paired times with its 95 % confidence interval.
+///
+/// It is computed from the logarithms of the ratios of the pairs, so that slow changes of the machine, which both times of a pair
+/// share, cancel out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairedRatio {
+    /// Geometric mean of the ratios.
+    pub ratio: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl PairedRatio {
+    /// Computes the ratio of the first time of each pair to the second. `None` with fewer than two pairs, or where a time is not
+    /// above 0.
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        let degrees = pairs.len().checked_sub(1).filter(|degrees| *degrees > 0)?;
+        let logs: Vec<f64> = pairs.iter().map(|(a, b)| (a / b).ln()).collect();
+        let count = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / count;
+        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0) / count).sqrt() * student_97_5(degrees);
+        (mean.is_finite() && error.is_finite()).then(|| PairedRatio {
+            ratio: mean.exp(),
+            low: (mean - error).exp(),
+            high: (mean + error).exp(),
+        })
+    }
+}
+
+/// Returns the 97.5 % quantile of Student's t distribution.
+fn student_97_5(degrees: usize) -> f64 {
+    const QUANTILES: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
+        2.045, 2.042,
+    ];
+    let at = degrees.saturating_sub(1);
+    // Slightly above the normal distribution, whose quantile is 1.960, for all larger numbers.
+    QUANTILES.get(at).copied().unwrap_or(2.042)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_student() {
+        // Logarithms of 2 ± 0.1: mean 2, standard error 0.1, one degree of freedom.
+        let pairs = [(1.9f64.exp(), 1.0), (2.1f64.exp(), 1.0)];
+        let found = PairedRatio::of(&pairs).unwrap();
+        assert!((found.ratio.ln() - 2.0).abs() < 1e-12, "{found:?}");
+        assert!((found.high.ln() - 3.2706).abs() < 1e-9, "{found:?}");
+        assert!((found.low.ln() - 0.7294).abs() < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn one_pair_and_times_of_zero_have_no_ratio() {
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0)]), None);
+        assert_eq!(PairedRatio::of(&[]), None);
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0), (2.0, 0.0)]), None);
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0), (-2.0, 1.0)]), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! `roofgap try`: tries the actions of findings.
+
+use super::answer;
+use super::progress::Progress;
+use super::signals::cancel_on_signal;
+use crate::args::Try;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use roofgap_analyze::TrialVerdict;
+use roofgap_collect::child::cancel_probes_with;
+use roofgap_collect::command::word_text;
+use roofgap_report::time;
+use roofgap_session::config::{ConfigProps, compose};
+use roofgap_session::exit::Exit;
+use roofgap_session::run::ProfileProps;
+use roofgap_session::run_dir::{Layout, PhaseName, resolve};
+use roofgap_session::trial::{self, TrialEvent, TrialProps, text};
+use std::io::{BufRead, IsTerminal, stderr, stdin};
+use std::path::PathBuf;
+
+pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
+    let screen = printer.screen();
+    let Some(wanted) = args.run.as_ref().filter(|_| !args.history) else {
+        let base = args.run.map_or(args.base.dir, PathBuf::from);
+        let history = trial::history(&base)?;
+        answer(
+            &history,
+            |history| text::history(history, screen),
+            args.format,
+            printer,
+        )?;
+        return Ok(Exit::Done);
+    };
+    let mut run = resolve(&args.base.dir, wanted)?;
+    // The commands of the result work in any folder.
+    run.path = std::path::absolute(&run.path).unwrap_or(run.path);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let session = ProfileProps {
+        composed: compose(&ConfigProps {
+            config: Some(Layout::of(&run.path).config()),
+            ..ConfigProps::default()
+        })?,
+        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
+        executable: std::env::current_exe().map_err(Failure::Executable)?,
+        version: env!("CARGO_PKG_VERSION").into(),
+        search_path: std::env::split_paths(&path).collect(),
+        native: roofgap_session::run::native::library(),
+    };
+    let counter_budget = session.composed.config.run.counter_budget.0;
+    let props = TrialProps {
+        run,
+        session,
+        findings: args.findings,
+        all: args.all,
+        env: args.env,
+        budget: args.budget.0,
+        repeats: args.repeats,
+        accept_changed_output: args.accept_changed_output,
+    };
+    let plan = trial::plan(&props)?;
+    if args.dry_run {
+        answer(&plan, |plan| text::plan(plan, screen), args.format, printer)?;
+        return Ok(Exit::Done);
+    }
+    printer.progress(&text::plan(&plan, screen));
+    if !args.yes && !consent(printer)? {
+        return Ok(Exit::Done);
+    }
+    let cancel = cancel_on_signal()?;
+    cancel_probes_with(&cancel);
+    let mut watched = Progress::new(&PhaseName::ALL, counter_budget);
+    let outcome = trial::run(&props, &plan, &cancel, &mut |event| {
+        print(&event, &mut watched, printer);
+    })?;
+    answer(
+        &outcome.trial,
+        |trial| text::result(trial, screen),
+        args.format,
+        printer,
+    )?;
+    if let Some(reason) = &outcome.trial.reason {
+        printer.warning(reason);
+    }
+    printer.progress(&format_args!("result: {}", outcome.path.display()));
+    Ok(outcome.exit)
+}
+
+/// Asks whether to start.
+fn consent(printer: &Printer) -> Result<bool, Failure> {
+    if !stdin().is_terminal() || !stderr().is_terminal() {
+        return Err(Failure::Consent);
+    }
+    printer.question("start? [y/N] ");
+    let mut answer = String::new();
+    // Without an answer nothing starts.
+    let _ = stdin().lock().read_line(&mut answer);
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Prints the progress of a trial.
+fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) {
+    match event {
+        TrialEvent::RunBegins { label, pair } => printer.status_line(&format!("pair {pair}: {label}")),
+        TrialEvent::Tick { label, pair, elapsed } => {
+            let elapsed = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
+            printer.status_line(&format!("pair {pair}: {label} ... {}", time(elapsed)));
+        }
+        TrialEvent::RunEnds {
+            label,
+            pair,
+            time: (of, ns),
+        } => {
+            printer.status_line("");
+            printer.progress(&format_args!("pair {pair}: {label}: {of} {}", time(*ns)));
+        }
+        TrialEvent::RunFails { label, why } => {
+            printer.status_line("");
+            printer.progress(&format_args!("{label}: failed: {why}"));
+        }
+        TrialEvent::RowEnds(row) => {
+            let verdict = match row.verdict {
+                // What is kept is decided when all are measured.
+                TrialVerdict::Faster => "faster",
+                verdict => verdict.word(),
+            };
+            printer.progress(&format_args!("{}: {verdict}", row.knobs.join(" + ")));
+        }
+        TrialEvent::Watched(event) => watched.print(event, printer),
+    }
+}

@@ -1,0 +1,477 @@
+//! `roofgap try` on a program whose times are fixed numbers.
+
+use crate::support::{ROOFGAP, Run, can_run, ok, roofgap, root, run};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A program whose account has fixed times, changed by environment variables. It counts its runs in `$COUNT`.
+const PROGRAM: &str = r#"
+count=$(( $(cat "$COUNT" 2>/dev/null || echo 0) + 1 ))
+echo $count > "$COUNT"
+decode=1000000000 prefill=200000000 hash=sha256:aa
+[ -n "$FAST" ] && decode=$(( decode / 10 ))
+[ -n "$MORE" ] && prefill=$(( prefill / 2 ))
+[ -n "$SLOW" ] && decode=$(( decode * 10 ))
+[ -n "$WRONG" ] && { hash=sha256:bb; decode=10; }
+[ -n "$UNSTEADY" ] && hash=sha256:$count
+[ -n "$CRASH" ] && { echo "unknown option --fast" >&2; exit 3; }
+[ -n "$MEMORY" ] && { echo "CUDA out of memory. Tried to allocate 2.00 GiB" >&2; exit 1; }
+[ "$count" = "$HANG_AT" ] && { touch "$COUNT.hangs"; exec sleep 3600; }
+[ -n "$SILENT" ] && exit 0
+printf '{"schema": "roofgap.workload/1", "token_hash": "%s", "tokens": {"generated": 10},
+ "device_memory_bytes": 3000000000, "repeats": [{"stages": [
+ {"name": "prefill", "wall_ns": %s}, {"name": "decode", "wall_ns": %s}]}]}' \
+ $hash $prefill $decode > "$ROOFGAP_WORKLOAD_JSON"
+"#;
+
+/// A run of the program in a folder of its own.
+struct Tried {
+    folder: tempfile::TempDir,
+    run: PathBuf,
+}
+
+impl Tried {
+    /// Profiles the program with these overrides.
+    fn new(overrides: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("program.sh"), PROGRAM).unwrap();
+        let profile: Run = roofgap([
+            "profile",
+            "runner=unwatched",
+            "workload=command",
+            "workload.annotate=false",
+        ])
+        .arg(format!(
+            "artifacts.stage2_dir='{}'",
+            folder.path().join("runs").display()
+        ))
+        .arg(format!(
+            "++workload.env.COUNT='{}'",
+            folder.path().join("count").display()
+        ))
+        .arg(format!(
+            "workload.program=[sh, '{}']",
+            folder.path().join("program.sh").display()
+        ))
+        .args(overrides)
+        .output()
+        .unwrap()
+        .into();
+        assert_eq!(profile.status, Some(0), "{}", profile.stderr);
+        let runs = std::fs::read_dir(folder.path().join("runs")).unwrap();
+        let run = runs.map(|entry| entry.unwrap().path()).next().unwrap();
+        Tried { folder, run }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = roofgap(["try", self.run.to_str().unwrap(), "--repeats=2"]);
+        command.args(args);
+        command
+    }
+
+    /// Tries with consent.
+    fn attempt(&self, args: &[&str]) -> Run {
+        self.command(args).arg("--yes").output().unwrap().into()
+    }
+
+    /// Returns the trials on disk, checked against their schema.
+    fn trials(&self) -> Vec<Value> {
+        let document: Value =
+            serde_json::from_slice(&std::fs::read(self.run.join("try.json")).unwrap()).unwrap();
+        let schema: Value = serde_json::from_str(&ok(["schema", "try"]).stdout).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let errors: Vec<String> = validator
+            .iter_errors(&document)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        document["trials"].as_array().unwrap().clone()
+    }
+}
+
+/// Returns the compared time of a kind, and of a stage by its name.
+fn time<'a>(row: &'a Value, kind: &str, name: Option<&str>) -> &'a Value {
+    let times = row["times"].as_array().unwrap();
+    let found = times
+        .iter()
+        .find(|change| change["of"]["kind"] == kind && change["of"]["name"].as_str() == name);
+    found.unwrap_or_else(|| panic!("no {kind} in {row}"))
+}
+
+fn near(value: &Value, expected: f64) -> bool {
+    (value.as_f64().unwrap() / expected - 1.0).abs() < 1e-6
+}
+
+#[test]
+fn changes_that_help_are_kept_together() {
+    let tried = Tried::new(&[]);
+    let before = std::fs::read(tried.run.join("config.yaml")).unwrap();
+    let run = tried.attempt(&["--env=FAST=1", "--env=MORE=1"]);
+    assert_eq!(run.status, Some(0), "{}\n{}", run.stderr, run.stdout);
+
+    let trials = tried.trials();
+    assert_eq!(trials.len(), 1);
+    let trial = &trials[0];
+    assert_eq!(trial["state"], "done");
+    assert_eq!(trial["base"]["deterministic"], true);
+    let rows = trial["rows"].as_array().unwrap();
+    let verdicts: Vec<&str> = rows.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
+    // Each alone, the second on top of the first, both together against the unchanged program.
+    assert_eq!(verdicts, ["kept", "faster", "kept", "kept"]);
+    assert!(
+        near(&time(&rows[0], "stage", Some("decode"))["ratio"], 10.0),
+        "{}",
+        rows[0]
+    );
+    assert!(near(&time(&rows[0], "token", None)["ratio"], 10.0));
+    assert!(near(&time(&rows[0], "run", None)["ratio"], 4.0));
+    assert!(near(&time(&rows[0], "stage", Some("prefill"))["ratio"], 1.0));
+    assert_eq!(rows[2]["on_top_of"], serde_json::json!(["env.FAST"]));
+    assert!(near(&time(&rows[2], "run", None)["ratio"], 1.5), "{}", rows[2]);
+    assert!(near(&time(&rows[3], "run", None)["ratio"], 6.0), "{}", rows[3]);
+    assert_eq!(rows[3]["output"]["tokens"], "identical");
+    assert_eq!(rows[3]["device_memory_bytes"], 3_000_000_000u64);
+
+    let winner = &trial["winner"];
+    assert_eq!(winner["knobs"], serde_json::json!(["env.FAST", "env.MORE"]));
+    assert_eq!(winner["row"], 3);
+    let watched = Path::new(winner["watched_run"].as_str().unwrap());
+    assert_eq!(watched.parent(), tried.run.canonicalize().unwrap().parent());
+    let compare = winner["compare_command"].as_str().unwrap();
+    assert!(compare.starts_with("roofgap compare "), "{compare}");
+    // The command to keep them works as it is printed.
+    let command = winner["command"].as_str().unwrap();
+    let words = command.strip_prefix("roofgap ").unwrap();
+    let again = Command::new("sh")
+        .args(["-c", &format!("{ROOFGAP} {words} --dry-run")])
+        .output()
+        .unwrap();
+    let again = Run::from(again);
+    assert_eq!(again.status, Some(0), "{}", again.stderr);
+    assert!(
+        again.stdout.contains("FAST=1") && again.stdout.contains("MORE=1"),
+        "{}",
+        again.stdout
+    );
+
+    for words in ["kept: env.FAST + env.MORE", "6.00x", "identical", "program: "] {
+        assert!(run.stdout.contains(words), "{words} in {}", run.stdout);
+    }
+    assert_eq!(std::fs::read(tried.run.join("config.yaml")).unwrap(), before);
+    let left: Vec<PathBuf> = std::fs::read_dir(&tried.run)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().contains(".try-"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    let files = ok(["runs", "artifacts", tried.run.to_str().unwrap()]).stdout;
+    assert!(files.contains("trials of findings"), "{files}");
+
+    // A second trial is added to the first.
+    let run = tried.attempt(&["--env=SLOW=1", "--format=json"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let printed: Value = serde_json::from_str(&run.stdout).unwrap();
+    let trials = tried.trials();
+    assert_eq!(trials.len(), 2);
+    assert_eq!(trials[1], printed);
+    assert_eq!(printed["rows"][0]["verdict"], "slower");
+    assert_eq!(printed["winner"], Value::Null);
+}
+
+#[test]
+fn failures_are_rows() {
+    let tried = Tried::new(&[]);
+    let run = tried.attempt(&[
+        "--env=CRASH=1",
+        "--env=MEMORY=1",
+        "--env=WRONG=1",
+        "--env=NOTHING=1",
+        "--env=SILENT=1",
+    ]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let trials = tried.trials();
+    let rows = trials[0]["rows"].as_array().unwrap();
+    let of = |at: usize| {
+        (
+            rows[at]["verdict"].as_str().unwrap(),
+            rows[at]["reason"].as_str().unwrap_or(""),
+        )
+    };
+    assert_eq!(of(0), ("failed", "the program ended with status 3"));
+    assert_eq!(rows[0]["log_tail"], "unknown option --fast");
+    assert_eq!(
+        of(1),
+        ("failed", "out of memory: the program ended with status 1")
+    );
+    assert_eq!(
+        of(2),
+        ("refused", "its tokens differ from those without the change")
+    );
+    assert_eq!(rows[2]["output"]["tokens"], "different");
+    assert_eq!(of(3), ("same", ""));
+    assert_eq!(of(4).0, "failed");
+    assert!(of(4).1.contains("other times"), "{:?}", of(4));
+    assert_eq!(trials[0]["winner"], Value::Null);
+    for words in [
+        "nothing is kept",
+        "| unknown option --fast",
+        "no measurable change",
+        "refused",
+    ] {
+        assert!(run.stdout.contains(words), "{words} in {}", run.stdout);
+    }
+}
+
+#[test]
+fn ctrl_c_leaves_the_rows_measured_so_far() {
+    // The profiled run is the first, then the unchanged program, the changed one twice, and the unchanged one again.
+    let tried = Tried::new(&["++workload.env.HANG_AT='5'"]);
+    let mut child = tried
+        .command(&["--env=FAST=1", "--yes"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let hangs = tried.folder.path().join("count.hangs");
+    let end = Instant::now() + Duration::from_secs(120);
+    while !hangs.exists() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let trials = tried.trials();
+    assert_eq!(trials[0]["state"], "interrupted");
+    let row = &trials[0]["rows"][0];
+    assert_eq!(row["verdict"], "unfinished");
+    assert_eq!(row["reason"], "interrupted after 1 of at least 2 pairs of runs");
+    let decode = time(row, "stage", Some("decode"));
+    assert_eq!(decode["before_ns"], serde_json::json!([1_000_000_000]));
+    assert_eq!(decode["after_ns"], serde_json::json!([100_000_000]));
+    // The run can be tried again.
+    assert_eq!(tried.attempt(&["--env=FAST=1"]).status, Some(0));
+    assert_eq!(tried.trials()[1]["rows"][0]["verdict"], "kept");
+}
+
+#[test]
+fn tokens_that_differ_from_run_to_run_are_not_compared() {
+    let tried = Tried::new(&["++workload.env.UNSTEADY='1'"]);
+    let run = tried.attempt(&["--env=FAST=1"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let trial = &tried.trials()[0];
+    assert_eq!(trial["base"]["deterministic"], false);
+    assert_eq!(trial["rows"][0]["output"]["tokens"], "not_known");
+    assert_eq!(trial["rows"][0]["verdict"], "kept");
+    assert!(run.stdout.contains("differ from run to run"), "{}", run.stdout);
+}
+
+#[test]
+fn a_program_without_an_account_is_compared_by_its_process() {
+    let tried = Tried::new(&["++workload.env.SILENT='1'"]);
+    let run = tried.attempt(&["--env=NOTHING=1"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let trial = &tried.trials()[0];
+    assert_eq!(trial["rows"][0]["times"][0]["of"]["kind"], "process");
+    assert!(trial["base"]["times_reason"].is_string());
+    assert!(run.stdout.contains("start-up included"), "{}", run.stdout);
+}
+
+#[test]
+fn a_spent_budget_is_said() {
+    let tried = Tried::new(&[]);
+    let run = tried.attempt(&["--env=FAST=1", "--budget=0s"]);
+    assert_eq!(run.status, Some(3), "{}", run.stderr);
+    let trial = &tried.trials()[0];
+    assert_eq!(trial["rows"][0]["verdict"], "unfinished");
+    assert!(trial["reason"].as_str().unwrap().contains("budget"), "{trial}");
+    assert!(run.stderr.contains("raise it with --budget"), "{}", run.stderr);
+}
+
+#[test]
+fn a_program_that_fails_unchanged_ends_the_trial() {
+    let tried = Tried::new(&["++workload.env.HANG_AT=''"]);
+    std::fs::write(tried.folder.path().join("program.sh"), "echo broken >&2; exit 7").unwrap();
+    let run = tried.attempt(&["--env=FAST=1"]);
+    assert_eq!(run.status, Some(4), "{}", run.stderr);
+    let trial = &tried.trials()[0];
+    assert_eq!(trial["state"], "failed");
+    assert_eq!(trial["log_tail"], "broken");
+    assert!(run.stdout.contains("ended with status 7"), "{}", run.stdout);
+}
+
+#[test]
+fn nothing_runs_without_consent_or_a_change() {
+    let tried = Tried::new(&[]);
+    let refused: Run = tried.command(&["--env=FAST=1"]).output().unwrap().into();
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("--yes") && refused.stderr.contains("--dry-run"),
+        "{}",
+        refused.stderr
+    );
+    let plan: Run = tried
+        .command(&["--env=FAST=1", "--dry-run", "--format=json"])
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(plan.status, Some(0), "{}", plan.stderr);
+    let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
+    assert_eq!(plan["first_runs"], 4);
+    assert_eq!(plan["candidates"][0]["knob"]["id"], "env.FAST");
+    for (args, words) in [
+        (&[][..], "no finding of the run has a change"),
+        (&["launch-bound"][..], "no finding \"launch-bound\""),
+        (&["--env=1X=1"][..], "NAME=VALUE"),
+    ] {
+        let run = tried.attempt(args);
+        assert_eq!(run.status, Some(2), "{args:?}: {}", run.stderr);
+        assert!(run.stderr.contains(words), "{args:?}: {}", run.stderr);
+    }
+    assert!(!tried.run.join("try.json").exists());
+    let count = std::fs::read_to_string(tried.folder.path().join("count")).unwrap();
+    assert_eq!(count.trim(), "1", "only the profiled run ran");
+}
+
+#[test]
+fn a_terminal_is_asked() {
+    let python = Command::new("python3").arg("--version").output();
+    if !can_run(python.is_ok(), "python3 is not installed") {
+        return;
+    }
+    let tried = Tried::new(&[]);
+    let on_terminal = |answer: &str| -> Run {
+        let output = Command::new("python3")
+            .arg(root().join("crates/roofgap/tests/cli/on_terminal.py"))
+            .args([
+                ROOFGAP,
+                "try",
+                tried.run.to_str().unwrap(),
+                "--env=FAST=1",
+                "--repeats=2",
+            ])
+            .env("ANSWER", answer)
+            .output();
+        output.unwrap().into()
+    };
+    let no = on_terminal("n");
+    assert_eq!(no.status, Some(0), "{}", no.stdout);
+    assert!(no.stdout.contains("at least 4 runs"), "{}", no.stdout);
+    assert!(!tried.run.join("try.json").exists());
+    let yes = on_terminal("y");
+    assert_eq!(yes.status, Some(0), "{}", yes.stdout);
+    assert_eq!(tried.trials()[0]["rows"][0]["verdict"], "kept");
+}
+
+#[test]
+fn the_history_lists_predicted_and_measured_gains() {
+    let folder = tempfile::tempdir().unwrap();
+    let run_dir = folder.path().join("20260101-000000");
+    std::fs::create_dir(&run_dir).unwrap();
+    let empty = ok(["try", "--history", folder.path().to_str().unwrap()]).stdout;
+    assert!(empty.contains("no trial"), "{empty}");
+    let time = |bound: f64, within: bool| {
+        serde_json::json!({"of": {"kind": "stage", "name": "decode"}, "before_ns": [20, 20], "after_ns": [10, 10],
+            "ratio": 2.0, "interval": [1.9, 2.1], "bound_ratio": bound, "within_bound": within})
+    };
+    let row = |bound, within| {
+        serde_json::json!({"knob": null, "on_top_of": [], "knobs": ["hf.cuda_graphs"], "findings": ["launch-bound"],
+            "verdict": "kept", "reason": null, "runs": 2, "times": [time(bound, within)],
+            "output": {"tokens": "identical"}, "device_memory_bytes": null, "command": "c"})
+    };
+    let document = serde_json::json!({"schema": "roofgap.try/1", "run_id": "20260101-000000", "trials": [{
+        "roofgap_version": "0", "started": "2026-01-01T00:00:00Z", "finished": null, "state": "done", "reason": null,
+        "budget_ns": 1, "spent_ns": 1, "repeats": 2, "base": {"runs": 0, "token_hash": null, "deterministic": null,
+        "device_memory_bytes": null, "times": []}, "rows": [row(4.0, true), row(1.5, false)], "winner": null}]});
+    std::fs::write(run_dir.join("try.json"), document.to_string()).unwrap();
+    let text = run(["try", "--history", "--dir", folder.path().to_str().unwrap()]);
+    assert_eq!(text.status, Some(0), "{}", text.stderr);
+    assert!(
+        text.stdout
+            .contains("1 of 2 gains are within their bounds (50 %)"),
+        "{}",
+        text.stdout
+    );
+    assert!(text.stdout.contains("hf.cuda_graphs"), "{}", text.stdout);
+}
+
+/// The embedded model without its KV cache: the finding's change is faster with the same tokens; the other change reads
+/// less of the context, so that the tokens differ.
+#[cfg(feature = "embedded")]
+#[test]
+fn a_planted_slow_path_is_found_tried_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().to_str().unwrap();
+    let profile: Run = roofgap([
+        "profile",
+        "runner=unwatched",
+        "workload.size=nano",
+        "workload.kv_cache=false",
+    ])
+    .args([
+        "workload.tokens=16",
+        "workload.prompt_tokens=400",
+        "workload.threads=1",
+        "workload.repeats=1",
+        "workload.warmup=0",
+    ])
+    .arg(format!("artifacts.stage2_dir='{runs}'"))
+    .output()
+    .unwrap()
+    .into();
+    assert_eq!(profile.status, Some(0), "{}", profile.stderr);
+    // The finding needs steady times, which a busy machine does not give: each step takes 1 ms for each position before it.
+    let run_dir = std::fs::read_dir(runs).unwrap().next().unwrap().unwrap().path();
+    let path = run_dir.join("baseline/workload.json");
+    let mut account: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let prompt = account["tokens"]["prompt"].as_i64().unwrap();
+    let stages = account["repeats"][0]["stages"].as_array_mut().unwrap();
+    stages[0] = serde_json::json!({"name": "prefill", "wall_ns": prompt * 1_000_000});
+    let count = stages[1]["steps_ns"].as_array().unwrap().len() as i64;
+    let steps: Vec<i64> = (prompt..prompt + count)
+        .map(|position| position * 1_000_000)
+        .collect();
+    stages[1]["wall_ns"] = steps.iter().sum::<i64>().into();
+    stages[1]["steps_ns"] = steps.into();
+    std::fs::write(&path, account.to_string()).unwrap();
+
+    let tried = Tried { run: run_dir, folder };
+    let plan: Run = tried.command(&["--dry-run"]).output().unwrap().into();
+    assert_eq!(plan.status, Some(0), "{}", plan.stderr);
+    assert!(plan.stdout.contains("context-recomputed"), "{}", plan.stdout);
+    let run = tried.attempt(&["context-recomputed", "--budget=4m"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let trial = &tried.trials()[0];
+    let row = |id: &str| {
+        let rows = trial["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["knob"]["id"] == id).unwrap()
+    };
+    let cache = row("embedded.kv_cache");
+    assert_eq!(
+        (&cache["verdict"], &cache["output"]["tokens"]),
+        (&"kept".into(), &"identical".into()),
+        "{trial}"
+    );
+    let decode = time(cache, "stage", Some("decode"));
+    assert!(decode["bound_ratio"].as_f64().unwrap() > 10.0, "{decode}");
+    assert_eq!(decode["within_bound"], true, "{decode}");
+    let limit = row("embedded.context_limit");
+    assert_eq!(limit["output"]["tokens"], "different", "{trial}");
+    assert_ne!(limit["verdict"], "kept", "{trial}");
+    assert_eq!(trial["winner"]["knobs"], serde_json::json!(["embedded.kv_cache"]));
+    assert!(
+        trial["winner"]["command"]
+            .as_str()
+            .unwrap()
+            .ends_with(" workload.kv_cache=true"),
+        "{trial}"
+    );
+    assert!(
+        Path::new(trial["winner"]["watched_run"].as_str().unwrap())
+            .join("metrics.json")
+            .is_file()
+    );
+}
