@@ -47,7 +47,7 @@ const SECTIONS: [(&str, &str, &str); 9] = [
     ("Slow ranks", "slow-ranks", "slowdown_pct"),
     ("Kernels and drivers", "driver-kernels", "change_pct"),
     ("Causes of idle time", "idle-causes", "idle_hours"),
-    ("Inputs that could not be read", "failed-runs", ""),
+    ("Failed runs and unreadable inputs", "failed-runs", ""),
 ];
 
 /// Renders an answer.
@@ -63,7 +63,7 @@ pub fn fleet_page(engine: &Engine, address: &str) -> Result<String, LakeError> {
     let totals = engine.query(
         "SELECT COUNT(*) AS runs, COUNT(DISTINCT project) AS projects, COUNT(DISTINCT host) AS hosts, COUNT(DISTINCT gpu) AS gpu_models, \
          COUNT(DISTINCT model) AS models, MIN(date) AS first_date, MAX(date) AS last_date, \
-         SUM(busy_ns) / 3.6e12 AS busy_gpu_hours FROM runs",
+         SUM(CAST(busy_ns AS DOUBLE)) / 3.6e12 AS busy_gpu_hours FROM runs",
     )?;
     let facts = totals.rows(Some(4))?;
     let mut sections: Vec<(String, String, Markup)> = Vec::new();
