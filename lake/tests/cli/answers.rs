@@ -32,6 +32,22 @@ fn saved_queries_find_what_is_planted() {
         assert!(close(&change["change_pct"], &slow["change_pct"], 3.0), "{change}");
     }
 
+    // A larger batch is other work.
+    let larger = &planted["batch_change"];
+    let ratio = lake.ask(&format!(
+        "select avg(case when r.batch = {0} then s.mean_ns end) / avg(case when r.batch <> {0} then s.mean_ns end) as ratio \
+         from stages s join runs r on r.run_key = s.run_key where s.stage = 'decode' and r.project = {1} and r.model = {2}",
+        larger["batch"],
+        larger["project"].to_string().replace('"', "'"),
+        larger["model"].to_string().replace('"', "'"),
+    ));
+    assert!(
+        close(&ratio[0]["ratio"], &serde_json::json!(1.5), 0.05),
+        "{ratio:?}"
+    );
+    let is_larger = |row: &&Value| row["project"] == larger["project"] && row["model"] == larger["model"];
+    assert_eq!(changes.iter().find(is_larger), None);
+
     let hosts = ask("slow-hosts");
     assert_eq!(hosts[0]["host"], planted["slow_host"]["host"]);
     assert!(
