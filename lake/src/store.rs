@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::local::LocalFileSystem;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use roofgap_collect::file::write_atomic;
 
@@ -185,6 +185,22 @@ impl Store {
             }
         };
         written.map_err(|source| LakeError::store("write", self.address(path), source))
+    }
+
+    /// Writes a file unless it exists; `false` where it does.
+    pub fn put_new(&self, path: &str, bytes: Vec<u8>) -> Result<bool, LakeError> {
+        let objects = self.objects()?;
+        let payload = PutPayload::from(bytes.clone());
+        let written = self
+            .runtime
+            .block_on(objects.put_opts(&path.into(), payload, PutMode::Create.into()));
+        match written {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            // Some stores cannot do this, such as folders without hard links.
+            Err(_) if self.exists(path)? => Ok(false),
+            Err(_) => self.put(path, bytes).map(|()| true),
+        }
     }
 
     /// Removes a file. One that is gone already is no error.

@@ -292,6 +292,7 @@ fn stage(
         context_tokens: None,
         generation_tokens: is_decode.then_some(tokens),
         limited_by: Some("GPU-bound".into()),
+        devices_per_instance: Some(1.0),
     }
 }
 

@@ -149,6 +149,10 @@ fn an_answer_has_many_formats() {
         page.contains(">qwen3-32b</td>") && !page.contains("<script"),
         "{page}"
     );
+    // A row without a value of utilisation is a row.
+    let sql_null = "select 'row-1' as name, cast(null as double) as mfu_pct";
+    let page = ok(["query", sql_null, "--lake", lake.path(), "--format", "html"]);
+    assert!(page.contains(">row-1</td>"), "{page}");
     let out = lake.0.path().join("answer.parquet");
     ok([
         "query",
