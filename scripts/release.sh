@@ -7,7 +7,7 @@
 # Needs cargo, python3 with venv, readelf, sha256sum and a network: maturin and zig, which links against an old glibc, go into
 # a virtual environment. A target other than that of this machine needs its standard library (`rustup target add TARGET`); without
 # it the target is left out, unless it is named. With LAKE=1 the archives also have roofgap-lake, which takes longer to build than the
-# rest. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
+# rest, and there is a bill of materials of it. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -102,6 +102,10 @@ open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roof
         --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}" "$folder" | gzip --no-name >"$dest/$folder.tar.gz"
     cargo metadata --format-version 1 --locked --manifest-path crates/roofgap/Cargo.toml --features "$features" \
         --filter-platform "$target" | python3 scripts/sbom.py >"$dest/$folder.cdx.json"
+    if [ "${LAKE:-}" = 1 ]; then
+        cargo metadata --format-version 1 --locked --manifest-path lake/Cargo.toml --filter-platform "$target" |
+            python3 scripts/sbom.py --root roofgap-lake --lock lake/Cargo.lock >"$dest/roofgap-lake-$version-$target.cdx.json"
+    fi
     mv "$wheel" "$dest/"
 done
 

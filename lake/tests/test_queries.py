@@ -113,6 +113,20 @@ class SmallTables(unittest.TestCase):
         self.assertAlmostEqual(changes["2", 1], 10)
         self.assertIsNone(changes["2", 16])
 
+    def test_idle_time_is_a_share_of_the_time_of_all_gpus(self):
+        idle = {"idle_launch_ns": 2 * HOUR, "idle_sync_ns": HOUR, "idle_copy_ns": 0, "idle_other_ns": 0}
+        self.add(gpus=4, stage={"device_count": 4, "devices_per_instance": None, **idle})
+        # Two GPUs, each of which runs every other instance.
+        self.add(gpus=2, stage={"stage": "prefill", "device_count": 2, "devices_per_instance": 1.0, "elapsed_ns": 6 * HOUR, **idle})
+        # Nothing is known about its idle time.
+        self.add(gpus=4, stage={"device_count": 4})
+        rows = {row["stage"]: row for row in self.ask("idle-causes")}
+        self.assertAlmostEqual(rows["decode"]["idle_pct"], 75)
+        self.assertAlmostEqual(rows["decode"]["gpu_hours"], 4)
+        self.assertAlmostEqual(rows["prefill"]["idle_launch_pct"], 100 * 2 / 6)
+        hours = {row["stage"]: row["gpu_hours"] for row in self.ask("utilisation")}
+        self.assertAlmostEqual(hours["decode"], 8)
+
     def test_an_input_that_was_added_later_is_no_error(self):
         key = self.add()
         for run_key in (key, "other"):
@@ -161,7 +175,7 @@ class SmallTables(unittest.TestCase):
             idle = {"idle_launch_ns": century, "idle_sync_ns": 0, "idle_copy_ns": 0, "idle_other_ns": 0}
             key = self.add(stage={"elapsed_ns": century, **idle}, wall_ns=century, kernels=[{"name": "g", "short_name": "g", "total_ns": century}])
             self.insert("findings", run_key=key, finding="f", stage="decode", bound_ns=century, bound_pct=1)
-        for name in ("findings-by-hours", "top-kernels", "coverage"):
+        for name in ("idle-causes", "utilisation", "findings-by-hours", "top-kernels", "coverage"):
             with self.subTest(query=name):
                 (row,) = self.ask(name)
                 self.assertAlmostEqual(row["gpu_hours"], 4 * 100 * 365 * 24)
