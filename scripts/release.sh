@@ -7,7 +7,7 @@
 # Needs cargo, python3 with venv, readelf, sha256sum and a network: maturin and zig, which links against an old glibc, go into
 # a virtual environment. A target other than that of this machine needs its standard library (`rustup target add TARGET`); without
 # it the target is left out, unless it is named. With LAKE=1 the archives also have roofgap-lake, which takes longer to build than the
-# rest. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
+# rest, and there is a bill of materials of it. DEST/SHA256SUMS verifies the files: (cd DEST && sha256sum --check SHA256SUMS)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -30,7 +30,7 @@ PANELS = [
     ("Kernels by GPU hours", "barchart", "top-kernels", {"gpu_hours": "h"}, 12, 10),
     ("Findings by GPU hours", "barchart", "findings-by-hours", {"gpu_hours": "h"}, 12, 10),
     ("MFU and MBU", "table", "utilisation", {"gpu_hours": "h", "mfu_pct": "percent", "mbu_pct": "percent", "best_mfu_pct": "percent", "best_mbu_pct": "percent"}, 12, 10),
-    ("Idle time by cause", "table", "idle-causes", {"elapsed_hours": "h", "idle_hours": "h", "idle_pct": "percent"}, 12, 10),
+    ("Idle time by cause", "table", "idle-causes", {"gpu_hours": "h", "idle_hours": "h", "idle_pct": "percent"}, 12, 10),
     ("Slow hosts", "table", "slow-hosts", {"slowdown_pct": "percent"}, 8, 8),
     ("Slow ranks", "table", "slow-ranks", {"slowdown_pct": "percent", "communication_pct": "percent"}, 8, 8),
     ("Kernels that changed with a driver", "table", "driver-kernels", {"before_ns": "ns", "after_ns": "ns", "change_pct": "percent", "lost_hours": "h"}, 8, 8),

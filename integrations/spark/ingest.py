@@ -25,6 +25,8 @@ SCHEMA = "source STRING, run_key STRING, status STRING, error STRING, attempts I
 
 # The file that marks a run directory.
 RUN_MARKER = "session.json"
+# Endings of the files that a folder is searched for.
+ENDINGS = (".rgcap", ".rgcap.gz", ".nsys-rep", ".sqlite", ".sqlite.gz", ".json", ".json.gz")
 # Status of a capture that is not in the lake.
 FAILED = "failed"
 
@@ -35,20 +37,20 @@ def list_captures(paths):
     for path in paths:
         if path.startswith("@"):
             lines = pathlib.Path(path[1:]).read_text().splitlines()
-            found.extend(line.strip() for line in lines if line.strip())
+            found.extend(place(line.strip()) for line in lines if line.strip())
         elif is_remote(path):
             raise SystemExit(f"error: {path}: list the captures of an object store in a file and give it as @FILE")
         elif os.path.isdir(path):
-            found.extend(walk(path))
+            found.extend(walk(place(path)))
         elif os.path.exists(path):
-            found.append(path)
+            found.append(place(path))
         else:
             raise SystemExit(f"error: {path} does not exist")
     return sorted(set(found))
 
 
 def walk(folder):
-    """Lists run directories and files below a folder."""
+    """Lists the run directories and captures below a folder. A report of nsys whose export is beside it is left out."""
     if os.path.exists(os.path.join(folder, RUN_MARKER)):
         yield folder
         return
@@ -58,8 +60,14 @@ def walk(folder):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 yield from walk(entry.path)
-            elif entry.is_file():
+            elif entry.name.endswith(ENDINGS) and entry.is_file() and not is_exported(entry.path):
                 yield entry.path
+
+
+def is_exported(path):
+    """Returns true for a report of nsys whose export is beside it: both are the same run."""
+    stem, ending = os.path.splitext(path)
+    return ending == ".nsys-rep" and any(os.path.exists(stem + export) for export in (".sqlite", ".sqlite.gz"))
 
 
 def is_remote(path):
@@ -67,11 +75,18 @@ def is_remote(path):
     return "://" in path
 
 
+def place(path):
+    """Returns a path that means the same in every working folder: each executor has its own."""
+    return path if is_remote(path) else os.path.abspath(path)
+
+
 def limits(seconds, memory_bytes):
-    """Returns a function that limits the process that calls it. The limit of CPU time also ends a process whose executor was lost."""
+    """Returns a function that limits the process that calls it. The limit of CPU time, which is that of all cores for the time limit, also
+    ends a process whose executor was lost."""
+    cpu_seconds = seconds * (os.cpu_count() or 1)
 
     def apply():
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 10))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 10))
         if memory_bytes:
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -173,6 +188,8 @@ def parse(arguments=None):
     parser.add_argument("--results", help="folder or address for the rows of this job, as JSON lines; by default LAKE/_ingest")
     parser.add_argument("--program", default="roofgap-lake", help="roofgap-lake on the executors")
     parser.add_argument("--project", help="project of the runs")
+    parser.add_argument("--date", metavar="YYYY-MM-DD", help="date of the runs; by default that of the run, else of the file, which for a copy of an object store is the time of copying")
+    parser.add_argument("--host", help="host of the runs; by default that of the capture")
     parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="label of the runs; may be repeated")
     parser.add_argument("--retries", type=int, default=2, help="further attempts after a time limit, a crash or a failed copy")
     parser.add_argument("--timeout", type=int, default=600, help="time limit of an attempt, s")
@@ -182,12 +199,16 @@ def parse(arguments=None):
     options = parser.parse_args(arguments)
     if options.retries < 0 or options.timeout < 1 or options.memory < 0 or options.pause < 0:
         parser.error("--retries, --memory and --pause must not be negative, and --timeout must be at least 1")
+    options.lake = place(options.lake)
     return options
 
 
 def settings(options):
     """Returns what a task needs to know."""
-    added = ["--project", options.project] if options.project else []
+    added = []
+    for name in ("project", "date", "host"):
+        if value := getattr(options, name):
+            added += [f"--{name}", value]
     for label in options.label:
         added += ["--label", label]
     return {
@@ -223,17 +244,19 @@ def main(arguments=None):
     # A lost executor is not a failure of the capture: the task runs again elsewhere.
     builder = SparkSession.builder.appName("roofgap ingest").config("spark.task.maxFailures", "8")
     session = builder.getOrCreate()
+    path = options.results or options.lake.rstrip("/") + "/_ingest"
+    # Fails before the work where Spark cannot write there.
+    session.createDataFrame([], SCHEMA).write.mode("append").json(path)
     job = session.sparkContext.broadcast(settings(options))
     tasks = session.sparkContext.parallelize(captures, len(captures))
     results = tasks.map(lambda source: add(source, job.value)).collect()
 
     results = sorted(map(Result._make, results))
-    path = options.results or options.lake.rstrip("/") + "/_ingest"
-    session.createDataFrame(results, SCHEMA).coalesce(1).write.mode("append").json(path)
     for result in results:
         if result.status == FAILED:
             print(f"failed: {result.source}: {result.error}", file=sys.stderr)
-    print(summary(results))
+    print(summary(results), flush=True)
+    session.createDataFrame(results, SCHEMA).coalesce(1).write.mode("append").json(path)
     session.stop()
     return 3 if any(result.status == FAILED for result in results) else 0
 

@@ -6,7 +6,7 @@
 -- Columns:
 --   date, host  the day and the host
 --   runs        runs in the lake
---   unreadable  inputs that could not be added
+--   unreadable  inputs that could not be added, and were not added later
 --   models      models
 --   gpu_hours   elapsed time of the stages of all GPUs of the runs, hours
 SELECT date, host,
@@ -15,11 +15,13 @@ SELECT date, host,
     COUNT(DISTINCT model) AS models,
     SUM(gpu_ns) / 3.6e12 AS gpu_hours
 FROM (
-    SELECT date, host, 1 AS is_run, 0 AS is_error, model, COALESCE(wall_ns * gpus, 0) AS gpu_ns
+    SELECT date, host, 1 AS is_run, 0 AS is_error, model, COALESCE(CAST(wall_ns AS DOUBLE) * gpus, 0e0) AS gpu_ns
     FROM runs
     UNION ALL
-    SELECT date, host, 0 AS is_run, 1 AS is_error, CAST(NULL AS VARCHAR(1)) AS model, CAST(0 AS BIGINT) AS gpu_ns
-    FROM errors
+    SELECT e.date, e.host, 0 AS is_run, 1 AS is_error, CAST(NULL AS VARCHAR(1)) AS model, 0e0 AS gpu_ns
+    FROM errors e
+    LEFT JOIN runs r ON r.run_key = e.run_key
+    WHERE r.run_key IS NULL
 ) days
 WHERE date >= {{since:1970-01-01}} AND date <= {{until:2149-01-01}}
 GROUP BY date, host

@@ -134,11 +134,12 @@ class DuckDB:
     def views(cls, lake):
         """Returns the statements that define the views."""
         for table, columns in SCHEMA.items():
+            rows = empty_select(columns)
             if has_files(lake, table):
                 source = files(lake, table).replace("'", "''")
-                rows = f"SELECT * FROM read_parquet('{source}', hive_partitioning = true, hive_types = {cls.PARTITIONS}, union_by_name = true)"
-            else:
-                rows = empty_select(columns)
+                read = f"read_parquet('{source}', hive_partitioning = true, hive_types = {cls.PARTITIONS}, union_by_name = true)"
+                # Files of an older version lack the newest columns.
+                rows += f" UNION ALL BY NAME SELECT * FROM {read}"
             yield f"CREATE OR REPLACE VIEW {table} AS {rows}"
 
     def query(self, sql):
@@ -204,7 +205,9 @@ class ClickHouse:
         for table, columns in SCHEMA.items():
             fields = ", ".join(f"{name} Nullable({self.TYPES[type_]})" for name, type_ in columns)
             if has_files(lake, table):
-                self.session.query(f"CREATE VIEW {table} AS SELECT * FROM file('{files(lake, table)}', 'Parquet')")
+                # With given columns, those that a file lacks are null.
+                structure = fields.replace("'", "''")
+                self.session.query(f"CREATE VIEW {table} AS SELECT * FROM file('{files(lake, table)}', 'Parquet', '{structure}')")
             else:
                 self.session.query(f"CREATE TABLE {table} ({fields}) ENGINE = Memory")
         self.session.query("CREATE TABLE prices (gpu String, price_per_hour Float64) ENGINE = Memory")

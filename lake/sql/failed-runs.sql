@@ -4,15 +4,16 @@
 --   limit  rows, default 200
 -- Columns:
 --   date, project, host  where
---   status   unreadable (not added), partial (added without some of its files) or failed (exit status above 0)
+--   status   unreadable (not added, also not later), partial (added without some of its files) or failed (exit status above 0)
 --   run_key  key of the run or input
 --   source   path or address that was added
 --   detail   error message, number of files or exit status
 SELECT date, project, host, status, run_key, source, detail
 FROM (
-    SELECT date, project, host, 'unreadable' AS status, run_key, source, error AS detail
-    FROM errors
-    WHERE date >= {{since:1970-01-01}}
+    SELECT e.date, e.project, e.host, 'unreadable' AS status, e.run_key, e.source, e.error AS detail
+    FROM errors e
+    LEFT JOIN runs r ON r.run_key = e.run_key
+    WHERE e.date >= {{since:1970-01-01}} AND r.run_key IS NULL
     UNION ALL
     SELECT date, project, host, 'partial' AS status, run_key, source, CONCAT('unreadable files: ', unreadable_files) AS detail
     FROM runs

@@ -12,7 +12,7 @@
 --   models          models with the finding
 SELECT f.finding, f.stage,
     COUNT(DISTINCT f.run_key) AS runs,
-    SUM(f.bound_ns * COALESCE(r.gpus, 1)) / 3.6e12 AS gpu_hours,
+    SUM(CAST(f.bound_ns AS DOUBLE) * COALESCE(r.gpus, 1)) / 3.6e12 AS gpu_hours,
     AVG(f.bound_pct) AS mean_bound_pct,
     COUNT(DISTINCT r.model) AS models
 FROM findings f

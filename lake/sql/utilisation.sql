@@ -5,16 +5,16 @@
 -- Columns:
 --   model, dtype, gpu, stage  the group
 --   runs         runs with the stage
---   gpu_hours    time of the stage, hours
+--   gpu_hours    time of the stage times the GPUs of an instance, hours
 --   mfu_pct      mean MFU, %; null where it is not known for any run
 --   mbu_pct      mean MBU, %; null where it is not known for any run
 --   best_mfu_pct  highest MFU of a run, %
 --   best_mbu_pct  highest MBU of a run, %
 SELECT r.model, r.dtype, r.gpu, s.stage,
     COUNT(*) AS runs,
-    SUM(s.elapsed_ns) / 3.6e12 AS gpu_hours,
-    SUM(s.mfu_pct * s.elapsed_ns) / NULLIF(SUM(CASE WHEN s.mfu_pct IS NOT NULL THEN s.elapsed_ns END), 0) AS mfu_pct,
-    SUM(s.mbu_pct * s.elapsed_ns) / NULLIF(SUM(CASE WHEN s.mbu_pct IS NOT NULL THEN s.elapsed_ns END), 0) AS mbu_pct,
+    SUM(CAST(s.elapsed_ns AS DOUBLE) * COALESCE(s.devices_per_instance, CAST(s.device_count AS DOUBLE))) / 3.6e12 AS gpu_hours,
+    SUM(s.mfu_pct * s.elapsed_ns) / NULLIF(SUM(CASE WHEN s.mfu_pct IS NOT NULL THEN CAST(s.elapsed_ns AS DOUBLE) END), 0) AS mfu_pct,
+    SUM(s.mbu_pct * s.elapsed_ns) / NULLIF(SUM(CASE WHEN s.mbu_pct IS NOT NULL THEN CAST(s.elapsed_ns AS DOUBLE) END), 0) AS mbu_pct,
     MAX(s.mfu_pct) AS best_mfu_pct,
     MAX(s.mbu_pct) AS best_mbu_pct
 FROM stages s

@@ -112,7 +112,7 @@ pub(crate) enum Format {
     Json,
     /// Comma-separated values
     Csv,
-    /// Parquet file; needs --output
+    /// Parquet file; a terminal needs --output
     Parquet,
     /// Bars of the last column of numbers
     Chart,

@@ -33,7 +33,7 @@ pub struct Problem {
 pub enum ProblemKind {
     /// The file is not readable, or not what its name and footer say. Answers are wrong or fail.
     Damaged,
-    /// A run is in two partitions, so that answers count it twice.
+    /// A run is in two partitions or two merged files, so that answers count it twice.
     Duplicate,
     /// The file does not belong to the lake; other engines may read it.
     Foreign,
@@ -141,6 +141,7 @@ fn check_folder(
             *checked.rows.entry(table.name).or_default() += rows;
         }
     }
+    overlaps(folder, checked);
     let current: HashSet<&str> = folder.current().map(|merged| merged.path.as_str()).collect();
     for merged in &folder.merged {
         let rows = check_file(
@@ -196,8 +197,13 @@ fn check_file(
     quick: bool,
     checked: &mut Checked,
 ) -> Result<u64, LakeError> {
-    checked.files += 1;
     let footer = match store.footer(path) {
+        // `compact` replaced it meanwhile.
+        Err(error) if error.is_gone() => return Ok(0),
+        footer => footer,
+    };
+    checked.files += 1;
+    let footer = match footer {
         Ok(footer) => footer,
         Err(LakeError::Parquet { source, .. }) => {
             checked.found(path, ProblemKind::Damaged, source.to_string());
@@ -216,6 +222,7 @@ fn check_file(
     if why.is_none() && !quick {
         why = match compact::read(store, table, path) {
             Ok(batches) => batches.iter().find_map(|batch| foreign_key(batch, keys)),
+            Err(error) if error.is_gone() => return Ok(0),
             Err(error) => Some(error.to_string()),
         };
     }
@@ -263,6 +270,23 @@ fn foreign_key(batch: &RecordBatch, keys: Keys<'_>) -> Option<String> {
     })
 }
 
+/// Finds runs in two merged files of a folder.
+fn overlaps(folder: &Folder, checked: &mut Checked) {
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for merged in folder.current() {
+        let mut others: BTreeMap<&str, usize> = BTreeMap::new();
+        for key in &merged.keys {
+            if let Some(other) = seen.insert(key, &merged.path) {
+                *others.entry(other).or_default() += 1;
+            }
+        }
+        for (other, runs) in others {
+            let why = format!("{runs} of its runs are in {other} too; `compact` keeps them once");
+            checked.found(&merged.path, ProblemKind::Duplicate, why);
+        }
+    }
+}
+
 /// Finds runs in two partitions.
 fn duplicates(listing: &Listing, checked: &mut Checked) {
     let mut seen: HashMap<&str, &str> = HashMap::new();
@@ -281,5 +305,20 @@ fn duplicates(listing: &Listing, checked: &mut Checked) {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_removed_meanwhile_is_no_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::create(folder.path().to_str().unwrap()).unwrap();
+        let mut checked = Checked::default();
+        let path = "runs/date=2026-03-01/project=p/host=h/merged-1.parquet";
+        let rows = check_file(&store, &RunRow::TABLE, path, Keys::One("k"), false, &mut checked).unwrap();
+        assert_eq!((rows, checked.files, checked.problems), (0, 0, Vec::new()));
     }
 }

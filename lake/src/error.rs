@@ -87,6 +87,12 @@ pub enum LakeError {
     /// There is no such metric.
     #[error("no metric {name:?}; the metrics are {}", known.join(", "))]
     UnknownMetric { name: String, known: Vec<&'static str> },
+    /// A terminal cannot show the format.
+    #[error("Parquet is not text: give a file with --output, or send the answer into a pipe")]
+    Terminal,
+    /// A file that counted was removed while it was needed.
+    #[error("`compact` changed the lake meanwhile; ask again")]
+    Changed,
     /// The answer cannot be printed.
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
@@ -109,6 +115,11 @@ impl LakeError {
         }
     }
 
+    /// Tells whether a file is gone, as after a `compact`.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Returns the exit status.
     pub fn exit(&self) -> Exit {
         match self {
@@ -121,6 +132,13 @@ impl LakeError {
 
 impl From<DataFusionError> for LakeError {
     fn from(error: DataFusionError) -> Self {
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(found) = cause {
+            if let Some(object_store::Error::NotFound { .. }) = found.downcast_ref() {
+                return Self::Changed;
+            }
+            cause = found.source();
+        }
         Self::Query(Box::new(error))
     }
 }

@@ -1,5 +1,7 @@
 //! Names of the files of a lake.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::LakeError;
 use crate::tables::record::Table;
 
@@ -10,7 +12,7 @@ pub const MARKER: &str = "roofgap.lake.json";
 const MERGED: &str = "merged-";
 
 /// A partition of every table.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Partition {
     /// Date, `YYYY-MM-DD`.
     pub date: String,
@@ -25,6 +27,33 @@ impl Partition {
     pub fn folder(&self, table: &Table) -> String {
         let Self { date, project, host } = self;
         format!("{}/date={date}/project={project}/host={host}", table.name)
+    }
+}
+
+/// The place of a run, which its first writer chooses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Partition.
+    #[serde(flatten)]
+    pub partition: Partition,
+    /// Origin of the date.
+    pub date_from: String,
+}
+
+impl Place {
+    /// Returns the content of the file with the place.
+    pub fn text(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Understands the content; `None` where it cannot be part of a path.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let place: Self = serde_json::from_slice(text).ok()?;
+        let Partition { date, project, host } = &place.partition;
+        self::date("date", date).ok()?;
+        partition_value("project", project).ok()?;
+        partition_value("host", host).ok()?;
+        Some(place)
     }
 }
 
@@ -97,6 +126,11 @@ pub fn key_mark(key: &str) -> String {
     format!("_keys/{}/{key}", key.get(..2).unwrap_or(key))
 }
 
+/// Returns the path of the file with the place of a run.
+pub fn key_place(key: &str) -> String {
+    format!("{}.place", key_mark(key))
+}
+
 /// Checks a value of a partition.
 pub fn partition_value(what: &'static str, value: &str) -> Result<String, LakeError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -156,6 +190,16 @@ mod tests {
         for bad in ["", ".", "..", "a/b", "a b", "a=b/c", "ü", "a%2Fb"] {
             assert!(partition_value("--project", bad).is_err(), "{bad}");
         }
+        let place = |host: &str| Place {
+            partition: Partition {
+                date: "2026-03-01".to_owned(),
+                project: "chat".to_owned(),
+                host: host.to_owned(),
+            },
+            date_from: "file".to_owned(),
+        };
+        assert_eq!(Place::parse(&place("a").text()), Some(place("a")));
+        assert_eq!(Place::parse(&place("../a").text()), None);
         assert_eq!(date("--date", "2026-03-01").unwrap(), "2026-03-01");
         for bad in ["2026-3-1", "2026-02-30", "today", "2026-03-01T10:00"] {
             assert!(date("--date", bad).is_err(), "{bad}");

@@ -3,8 +3,7 @@
 //! A file of one run counts if the run is in `runs` and no merged file beside it has the run. A merged file counts unless another one
 //! beside it has all of its runs. Both matter only while `add` or `compact` runs, and after one was killed.
 
-use std::collections::{BTreeMap, HashSet};
-use std::io;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use parquet::file::metadata::ParquetMetaData;
 
@@ -70,12 +69,29 @@ impl Folder {
 #[derive(Debug, Default)]
 pub struct Listing {
     tables: BTreeMap<&'static str, BTreeMap<String, Folder>>,
+    /// Size of each file, bytes.
+    sizes: HashMap<String, u64>,
 }
+
+/// Times that a lake is listed again because `compact` changes it.
+const TRIES: usize = 5;
 
 impl Listing {
     /// Lists a lake. Footers are read only in partitions with more than one file of a table. With `all`, all are read, and one that is
     /// not readable is left to the caller: its file has no keys.
     pub fn read(store: &Store, all: bool) -> Result<Self, LakeError> {
+        for _ in 0..TRIES {
+            match Self::read_once(store, all) {
+                // `compact` replaced a merged file meanwhile.
+                Err(error) if error.is_gone() => {}
+                read => return read,
+            }
+        }
+        Err(LakeError::Changed)
+    }
+
+    fn read_once(store: &Store, all: bool) -> Result<Self, LakeError> {
+        let mut sizes = HashMap::new();
         let mut tables = BTreeMap::new();
         let mut unread = Vec::new();
         let mut mixed = HashSet::new();
@@ -85,6 +101,7 @@ impl Listing {
                 let Some(file) = TableFile::parse(&entry.path, &table) else {
                     continue;
                 };
+                sizes.insert(entry.path, entry.bytes);
                 let folder = folders.entry(file.partition.clone()).or_default();
                 match file.name {
                     FileName::Run { key } => {
@@ -107,7 +124,7 @@ impl Listing {
             }
             tables.insert(table.name, folders);
         }
-        let mut listing = Self { tables };
+        let mut listing = Self { tables, sizes };
         for (table, partition, path) in unread {
             if all || mixed.contains(&partition) {
                 match listing.read_keys(store, table, &partition, &path) {
@@ -133,15 +150,7 @@ impl Listing {
         else {
             return Ok(());
         };
-        let footer = match store.footer(path) {
-            Ok(footer) => footer,
-            // `compact` replaced it meanwhile.
-            Err(LakeError::Store { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                folder.merged.retain(|merged| merged.path != path);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
+        let footer = store.footer(path)?;
         if let Some(merged) = folder.merged.iter_mut().find(|merged| merged.path == path) {
             merged.keys = keys(&footer);
         }
@@ -168,9 +177,14 @@ impl Listing {
         single.chain(merged).map(String::as_str).collect()
     }
 
-    /// Returns the paths of the files that do not count.
-    pub fn hidden(&self) -> HashSet<String> {
-        let mut hidden = HashSet::new();
+    /// Returns the size of a file, bytes.
+    pub fn size(&self, path: &str) -> u64 {
+        self.sizes.get(path).copied().unwrap_or_default()
+    }
+
+    /// Returns the files that count, by path, with their sizes.
+    pub fn visible(&self) -> BTreeMap<String, u64> {
+        let mut visible = BTreeMap::new();
         for table in &TABLES {
             for (partition, folder) in self.folders(table) {
                 let runs = if folder.single.is_empty() {
@@ -180,15 +194,13 @@ impl Listing {
                 };
                 let counts = |key: &str| table.name == ErrorRow::TABLE.name || runs.contains(key);
                 let single = folder.single.iter();
-                let not_single = single.filter(|(key, _)| folder.merged_has(key) || !counts(key));
-                hidden.extend(not_single.map(|(_, path)| path.clone()));
-                let merged = folder.merged.iter().enumerate();
-                let not_merged = merged.filter(|(at, _)| folder.is_superseded(*at));
-                hidden.extend(not_merged.map(|(_, merged)| merged.path.clone()));
-                hidden.extend(folder.foreign.iter().chain(&folder.temporary).cloned());
+                let single = single.filter(|(key, _)| !folder.merged_has(key) && counts(key));
+                let paths = single.map(|(_, path)| path);
+                let paths = paths.chain(folder.current().map(|merged| &merged.path));
+                visible.extend(paths.map(|path| (path.clone(), self.size(path))));
             }
         }
-        hidden
+        visible
     }
 }
 
@@ -237,19 +249,12 @@ mod tests {
         let folders = |folder: Folder| BTreeMap::from([("p".to_owned(), folder)]);
         let listing = Listing {
             tables: BTreeMap::from([("runs", folders(runs)), ("stages", folders(stages))]),
+            sizes: HashMap::from([("runs/c".to_owned(), 7)]),
         };
-        let mut hidden: Vec<String> = listing.hidden().into_iter().collect();
-        hidden.sort();
+        let visible = listing.visible();
+        assert_eq!(visible.get("runs/c"), Some(&7));
+        let visible: Vec<String> = visible.into_keys().collect();
         // `d` is not in `runs`, `a` and `b` are merged, and of two equal merged files one counts.
-        let expected = [
-            "runs/1",
-            "runs/a",
-            "runs/b",
-            "stages/.x",
-            "stages/2",
-            "stages/a",
-            "stages/d",
-        ];
-        assert_eq!(hidden, expected);
+        assert_eq!(visible, ["runs/2", "runs/c", "stages/1", "stages/c"]);
     }
 }

@@ -10,7 +10,7 @@ use args::{Arguments, Command};
 use clap::Parser as _;
 use output::{Message, deliver, print, printable};
 use roofgap_lake::check::check;
-use roofgap_lake::compact::compact;
+use roofgap_lake::compact::{Limits, compact};
 use roofgap_lake::error::LakeError;
 use roofgap_lake::ingest::add::{AddProps, Added, Outcome, add};
 use roofgap_lake::page::fleet_page;
@@ -100,7 +100,7 @@ fn run(command: Command) -> Result<Exit, LakeError> {
             Ok(Exit::Done)
         }
         Command::Compact { lake } => {
-            let done = compact(&Store::open(&lake.lake)?)?;
+            let done = compact(&Store::open(&lake.lake)?, Limits::default())?;
             let (written, replaced, rows) = (done.written, done.replaced, done.rows);
             print(&format!(
                 "{written} merged files with {rows} rows replace {replaced} files\n"

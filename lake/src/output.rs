@@ -1,7 +1,7 @@
 //! The one place that writes to stdout and stderr, and the formats of answers.
 
 use std::fmt::Display;
-use std::io::{ErrorKind, Write as _, stderr, stdout};
+use std::io::{ErrorKind, IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
 
 use roofgap_collect::file::write_atomic;
@@ -71,6 +71,9 @@ pub(crate) fn deliver(
     output: Option<&Path>,
     title: &str,
 ) -> Result<(), LakeError> {
+    if !fits(format, output, stdout().is_terminal()) {
+        return Err(LakeError::Terminal);
+    }
     let width = terminal_size().map_or(WIDTH, |(Width(width), _)| width.into());
     let bytes = match format {
         Format::Table => printable(&answer.table()?).into_bytes(),
@@ -83,5 +86,24 @@ pub(crate) fn deliver(
     match output {
         Some(path) => save(path, &bytes),
         None => print_bytes(&bytes),
+    }
+}
+
+/// Tells whether an answer may be written: a terminal cannot show Parquet.
+fn fits(format: Format, output: Option<&Path>, is_terminal: bool) -> bool {
+    format != Format::Parquet || output.is_some() || !is_terminal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parquet_never_goes_to_a_terminal() {
+        let file = Some(Path::new("answer.parquet"));
+        assert!(!fits(Format::Parquet, None, true));
+        assert!(fits(Format::Parquet, None, false));
+        assert!(fits(Format::Parquet, file, true));
+        assert!(fits(Format::Json, None, true));
     }
 }

@@ -47,13 +47,13 @@ const SECTIONS: [(&str, &str, &str); 9] = [
     ("Slow ranks", "slow-ranks", "slowdown_pct"),
     ("Kernels and drivers", "driver-kernels", "change_pct"),
     ("Causes of idle time", "idle-causes", "idle_hours"),
-    ("Inputs that could not be read", "failed-runs", ""),
+    ("Failed runs and unreadable inputs", "failed-runs", ""),
 ];
 
 /// Renders an answer.
 pub fn answer_page(title: &str, answer: &Answer) -> Result<String, LakeError> {
     let body = html! {
-        section { (table(answer, "", usize::MAX)?) }
+        section { (table(answer, "", usize::MAX, &[])?) }
     };
     Ok(page(title, &body, &[]))
 }
@@ -63,7 +63,7 @@ pub fn fleet_page(engine: &Engine, address: &str) -> Result<String, LakeError> {
     let totals = engine.query(
         "SELECT COUNT(*) AS runs, COUNT(DISTINCT project) AS projects, COUNT(DISTINCT host) AS hosts, COUNT(DISTINCT gpu) AS gpu_models, \
          COUNT(DISTINCT model) AS models, MIN(date) AS first_date, MAX(date) AS last_date, \
-         SUM(busy_ns) / 3.6e12 AS busy_gpu_hours FROM runs",
+         SUM(CAST(busy_ns AS DOUBLE)) / 3.6e12 AS busy_gpu_hours FROM runs",
     )?;
     let facts = totals.rows(Some(4))?;
     let mut sections: Vec<(String, String, Markup)> = Vec::new();
@@ -74,9 +74,15 @@ pub fn fleet_page(engine: &Engine, address: &str) -> Result<String, LakeError> {
             continue;
         };
         let answer = engine.query(&fill(query.text, &BTreeMap::new())?)?;
+        // A stage without known work has no place in a table of utilisation.
+        let needed: &[&str] = if name == "utilisation" {
+            &["mfu_pct", "mbu_pct"]
+        } else {
+            &[]
+        };
         let body = html! {
             p.hint { (query.title()) ". " code { "roofgap lake query " (name) } }
-            (table(&answer, bars, ROWS)?)
+            (table(&answer, bars, ROWS, needed)?)
         };
         sections.push((name.to_owned(), title.to_owned(), body));
     }
@@ -122,29 +128,21 @@ fn page(title: &str, body: &Markup, links: &[(&str, &str)]) -> String {
     page.into_string()
 }
 
-/// Renders a table; the column `bars` also has bars.
-fn table(answer: &Answer, bars: &str, most: usize) -> Result<Markup, LakeError> {
+/// Renders a table; the column `bars` also has bars. Rows without a value in any of the columns `needed` are left out.
+fn table(answer: &Answer, bars: &str, most: usize, needed: &[&str]) -> Result<Markup, LakeError> {
     let names = answer.names();
     let drawn = names.iter().position(|name| *name == bars);
     let values = drawn.map_or_else(|| Ok(Vec::new()), |column| answer.numbers(column))?;
     let values = values.into_iter().chain(std::iter::repeat(None));
-    let utilisation: Vec<usize> = (0..names.len())
-        .filter(|at| {
-            names
-                .get(*at)
-                .is_some_and(|name| ["mfu_pct", "mbu_pct"].contains(name))
-        })
-        .collect();
-    // A stage without known work has no place in a table of utilisation.
-    let says = |row: &Row| {
-        let known = |at: &usize| row.get(*at).is_some_and(Option::is_some);
-        utilisation.is_empty() || utilisation.iter().any(known)
+    let is_shown = |row: &Row| {
+        let known = |(name, cell): (&&str, &Option<String>)| needed.contains(name) && cell.is_some();
+        needed.is_empty() || names.iter().zip(row).any(known)
     };
     let rows: Vec<(Row, Option<f64>)> = answer
         .rows(Some(6))?
         .into_iter()
         .zip(values)
-        .filter(|(row, _)| says(row))
+        .filter(|(row, _)| is_shown(row))
         .collect();
     if rows.is_empty() {
         return Ok(html! { p.absent { "No rows." } });

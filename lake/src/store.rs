@@ -6,13 +6,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::local::LocalFileSystem;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use roofgap_collect::file::write_atomic;
 
 use crate::error::LakeError;
 use crate::layout::MARKER;
 use crate::tables::SCHEMA;
+
+/// Bytes that are read from the end of an object for its footer at first.
+const FOOTER: u64 = 64 << 10;
 
 /// A lake.
 #[derive(Debug)]
@@ -151,9 +155,31 @@ impl Store {
                 let file = file.map_err(|source| LakeError::store("read", self.address(path), source))?;
                 ParquetMetaDataReader::new().parse_and_finish(&file)
             }
-            Place::Objects(_) => ParquetMetaDataReader::new().parse_and_finish(&self.read(path)?),
+            Place::Objects(store) => footer_from_end(|bytes| self.read_end(store.as_ref(), path, bytes))?,
         };
         footer.map_err(unreadable)
+    }
+
+    /// Reads the last bytes of an object, and its size.
+    fn read_end(&self, store: &dyn ObjectStore, path: &str, bytes: u64) -> Result<(Bytes, u64), LakeError> {
+        let options = GetOptions {
+            range: Some(GetRange::Suffix(bytes)),
+            ..GetOptions::default()
+        };
+        let read = self.runtime.block_on(async {
+            let found = store.get_opts(&path.into(), options).await?;
+            let size = found.meta.size;
+            Ok::<_, object_store::Error>((found.bytes().await?, size))
+        });
+        match read {
+            // An object without bytes has no end.
+            Err(error) if !matches!(error, object_store::Error::NotFound { .. }) => {
+                let whole = self.read(path)?;
+                let size = whole.len() as u64;
+                Ok((whole, size))
+            }
+            read => read.map_err(|source| LakeError::store("read", self.address(path), source)),
+        }
     }
 
     /// Tells whether a file exists.
@@ -187,6 +213,22 @@ impl Store {
         written.map_err(|source| LakeError::store("write", self.address(path), source))
     }
 
+    /// Writes a file unless it exists; `false` where it does.
+    pub fn put_new(&self, path: &str, bytes: Vec<u8>) -> Result<bool, LakeError> {
+        let objects = self.objects()?;
+        let payload = PutPayload::from(bytes.clone());
+        let written = self
+            .runtime
+            .block_on(objects.put_opts(&path.into(), payload, PutMode::Create.into()));
+        match written {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            // Some stores cannot do this, such as folders without hard links.
+            Err(_) if self.exists(path)? => Ok(false),
+            Err(_) => self.put(path, bytes).map(|()| true),
+        }
+    }
+
     /// Removes a file. One that is gone already is no error.
     pub fn delete(&self, path: &str) -> Result<(), LakeError> {
         let removed = match &self.place {
@@ -215,6 +257,21 @@ impl Store {
                 Ok(Arc::new(local))
             }
             Place::Objects(store) => Ok(Arc::clone(store)),
+        }
+    }
+}
+
+/// Reads a footer with a function that returns the last bytes of a file and its size.
+fn footer_from_end(
+    mut read: impl FnMut(u64) -> Result<(Bytes, u64), LakeError>,
+) -> Result<Result<ParquetMetaData, ParquetError>, LakeError> {
+    let mut wanted = FOOTER;
+    loop {
+        let (end, size) = read(wanted)?;
+        let mut reader = ParquetMetaDataReader::new();
+        match reader.try_parse_sized(&end, size) {
+            Err(ParquetError::NeedMoreData(needed)) if needed as u64 > wanted => wanted = needed as u64,
+            parsed => return Ok(parsed.and_then(|()| reader.finish())),
         }
     }
 }
@@ -280,4 +337,70 @@ fn walk(root: &Path, below: &str, found: &mut Vec<Entry>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::batch;
+    use crate::tables::record::Record as _;
+    use crate::tables::rows::ErrorRow;
+
+    /// Makes a file with rows and keys, and reads its footer from the end. Returns its size and the sizes that were read.
+    fn read_footer(rows: u64, keys: usize) -> (u64, Vec<u64>) {
+        let row = |at: u64| {
+            let noise = format!("{:x}", at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_pow(3));
+            let row = ErrorRow {
+                source: noise.as_str().into(),
+                ..ErrorRow::default()
+            };
+            row.cells()
+        };
+        let table = ErrorRow::TABLE;
+        let rows = batch::batch(&table, (1..=rows).map(row).collect()).unwrap();
+        let keys: Vec<String> = (0..keys).map(|key| format!("{key:032x}")).collect();
+        let file = Bytes::from(batch::parquet(&table, std::slice::from_ref(&rows), Some(&keys)).unwrap());
+        let mut sizes = Vec::new();
+        let footer = footer_from_end(|bytes| {
+            let end = file.slice(file.len().saturating_sub(bytes as usize)..);
+            sizes.push(end.len() as u64);
+            Ok((end, file.len() as u64))
+        });
+        let footer = footer.unwrap().unwrap();
+        assert_eq!(footer.file_metadata().num_rows(), rows.num_rows() as i64);
+        assert_eq!(crate::listing::keys(&footer).len(), keys.len());
+        (file.len() as u64, sizes)
+    }
+
+    #[test]
+    fn a_footer_is_read_without_the_rows() {
+        let (size, read) = read_footer(40_000, 3);
+        assert!(size > 2 * FOOTER, "{size}");
+        assert_eq!(read, [FOOTER]);
+        // Keys of many runs make it longer.
+        let (size, read) = read_footer(40_000, 4000);
+        assert_eq!(read.len(), 2);
+        assert!(read[1] < size - FOOTER, "{read:?} of {size}");
+        let (size, read) = read_footer(1, 1);
+        assert_eq!(read, [size]);
+    }
+
+    #[test]
+    fn a_damaged_file_has_no_footer() {
+        let damaged = footer_from_end(|_| Ok((Bytes::from_static(b"PAR1 and no more"), 16)));
+        assert!(damaged.unwrap().is_err());
+        let empty = footer_from_end(|_| Ok((Bytes::new(), 0)));
+        assert!(empty.unwrap().is_err());
+    }
+
+    #[test]
+    fn a_file_is_new_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::create(folder.path().to_str().unwrap()).unwrap();
+        assert!(store.put_new("_keys/00/a.place", b"first".to_vec()).unwrap());
+        assert!(!store.put_new("_keys/00/a.place", b"second".to_vec()).unwrap());
+        assert_eq!(store.read("_keys/00/a.place").unwrap(), b"first".as_slice());
+        // Nothing else is left.
+        assert_eq!(store.list("_keys").unwrap().len(), 1);
+    }
 }

@@ -13,11 +13,22 @@ not_run() {
 
 if [ -z "${ROOFGAP_TEST_LAKE:-}" ]; then
     cargo build --quiet --manifest-path lake/Cargo.toml
-    export ROOFGAP_TEST_LAKE=$PWD/lake/target/debug/roofgap-lake
+    target=$(cargo metadata --manifest-path lake/Cargo.toml --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    export ROOFGAP_TEST_LAKE=$target/debug/roofgap-lake
 fi
+# Without it every comparison would be skipped.
+[ -x "$ROOFGAP_TEST_LAKE" ] || { echo "$ROOFGAP_TEST_LAKE: no such program"; exit 1; }
 
 env=${XDG_CACHE_HOME:-$HOME/.cache}/roofgap/lake/venv
-[ -x "$env/bin/python" ] || python3 -m venv "$env"
+if ! "$env/bin/python" -m pip --version >/dev/null 2>&1; then
+    # What a failed attempt left has a Python without pip.
+    rm -rf "$env"
+    if ! python3 -m venv "$env"; then
+        not_run "the saved queries on other engines, and the ingestion job: python3 has no venv"
+        [ "${ROOFGAP_TEST_NO_SKIP:-}" != 1 ]
+        exit
+    fi
+fi
 install() { "$env/bin/pip" install --quiet --only-binary :all: "$@"; }
 install 'duckdb>=1.4' || not_run "the saved queries on DuckDB: it cannot be installed"
 install 'polars>=1.30' 'pyarrow>=20' || not_run "Polars: it cannot be installed"

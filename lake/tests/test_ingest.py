@@ -96,13 +96,38 @@ class OneCapture(unittest.TestCase):
         self.assertIn("No such file", missing.error)
 
     def test_folders_are_searched(self):
-        for name in ("a/one.rgcap", "a/.hidden", "run/session.json", "run/env.json"):
+        captures = ["a/one.rgcap", "a/report.sqlite", "a/packed.sqlite.gz", "a/alone.nsys-rep", "a/trace.json.gz"]
+        # Reports whose exports are there, and files that are no captures.
+        others = ["a/report.nsys-rep", "a/packed.nsys-rep", "a/.hidden.json", "a/notes.txt", "a/table.csv"]
+        for name in (*captures, *others, "run/session.json", "run/env.json"):
             path = self.folder / "in" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         (self.folder / "list").write_text("s3://bucket/x\n\n/data/y\n")
         found = ingest.list_captures([str(self.folder / "in"), f"@{self.folder / 'list'}"])
-        self.assertEqual(found, ["/data/y", f"{self.folder}/in/a/one.rgcap", f"{self.folder}/in/run", "s3://bucket/x"])
+        below = [f"{self.folder}/in/{name}" for name in (*captures, "run")]
+        self.assertEqual(found, sorted(["/data/y", *below, "s3://bucket/x"]))
+
+    def test_paths_mean_the_same_in_every_working_folder(self):
+        (self.folder / "one.rgcap").touch()
+        (self.folder / "list").write_text("two.rgcap\ns3://bucket/x\n")
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder)
+        here = os.getcwd()
+        self.assertEqual(ingest.list_captures([".", "one.rgcap", "@list"]), [f"{here}/one.rgcap", f"{here}/two.rgcap", "s3://bucket/x"])
+        for given, lake in (("lake", f"{here}/lake"), ("s3://bucket/lake", "s3://bucket/lake")):
+            options = ingest.parse(["--captures", "x", "--lake", given])
+            self.assertEqual(ingest.settings(options)["lake"], lake)
+
+    def test_date_and_host_are_passed_on(self):
+        options = ingest.parse(["--captures", "x", "--lake", "l", "--date", "2026-03-01", "--host", "a", "--label", "k=v"])
+        self.assertEqual(ingest.settings(options)["options"], ["--date", "2026-03-01", "--host", "a", "--label", "k=v"])
+
+    def test_cpu_time_is_that_of_all_cores(self):
+        show = "import resource; print(resource.getrlimit(resource.RLIMIT_CPU)[0])"
+        _, out, _ = ingest.run([sys.executable, "-c", show], 100, 0)
+        self.assertEqual(int(out), 100 * os.cpu_count())
 
 
 def trace(number):
@@ -178,15 +203,20 @@ class ClusterJob(unittest.TestCase):
             job = subprocess.Popen(list(map(str, command)), env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True)
             self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
             killed = None
-            deadline = time.monotonic() + 3600
+            deadline = time.monotonic() + 600
             while job.poll() is None and time.monotonic() < deadline:
                 done = sum(1 for _ in lake.glob("runs/*/*/*/*.parquet"))
                 if killed is None and done >= CAPTURES // 4 and (running := executors(job.pid)):
                     killed = running[0]
                     os.kill(killed, signal.SIGKILL)
                 time.sleep(0.2)
+            late = job.poll() is None
+            if late:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
             log.seek(0)
             text = log.read()
+        self.assertFalse(late, f"the job takes longer than 600 s: {text[-4000:]}")
         self.assertIsNotNone(killed, text[-4000:])
         self.assertEqual(job.returncode, 3, text[-4000:])
 

@@ -161,7 +161,7 @@ impl Failure {
             Self::Config(_) => Some("`roofgap config list` shows every group and option"),
             Self::Consent => Some("`--dry-run` prints the plan and its cost"),
             Self::NoLake => Some(
-                "`cargo install --path lake` builds it from the sources of roofgap; the release archive has it beside roofgap",
+                "`cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap",
             ),
             Self::ModelFile { .. } => Some("give the config.json of a Hugging Face model"),
             Self::Signals(_) | Self::Json(_) | Self::Panic => {

@@ -1,9 +1,9 @@
 //! Adds many inputs, each atomically and at most once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
@@ -14,7 +14,7 @@ use super::find::inputs;
 use super::key::{key, key_of_path};
 use super::rows::{Given, Rows, rows};
 use crate::error::LakeError;
-use crate::layout::{self, Partition, key_mark, run_file};
+use crate::layout::{self, Partition, Place, key_mark, key_place, run_file};
 use crate::store::Store;
 use crate::tables::record::Record as _;
 use crate::tables::rows::{ErrorRow, RunRow};
@@ -99,6 +99,7 @@ pub fn add(store: &Store, props: &AddProps, each: &(dyn Fn(&Added) + Sync)) -> R
             paths: paths.join(", "),
         });
     }
+    let turns = Turns::default();
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Added, LakeError>)>> = Mutex::new(Vec::new());
     let work = || {
@@ -106,7 +107,7 @@ pub fn add(store: &Store, props: &AddProps, each: &(dyn Fn(&Added) + Sync)) -> R
             let at = next.fetch_add(1, Ordering::Relaxed);
             inputs.get(at).map(|input| (at, input))
         } {
-            let added = add_one(store, input, props);
+            let added = add_one(store, input, props, &turns);
             if let Ok(added) = &added {
                 each(added);
             } else {
@@ -129,7 +130,18 @@ pub fn add(store: &Store, props: &AddProps, each: &(dyn Fn(&Added) + Sync)) -> R
     done.into_iter().map(|(_, added)| added).collect()
 }
 
-fn add_one(store: &Store, input: &Path, props: &AddProps) -> Result<Added, LakeError> {
+/// Lets inputs with one key be added one after another.
+#[derive(Default)]
+struct Turns(Mutex<HashMap<String, Arc<Mutex<()>>>>);
+
+impl Turns {
+    fn of(&self, key: &str) -> Arc<Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(turns.entry(key.to_owned()).or_default())
+    }
+}
+
+fn add_one(store: &Store, input: &Path, props: &AddProps, turns: &Turns) -> Result<Added, LakeError> {
     let added = |key: &str, outcome| Added {
         source: input.to_owned(),
         key: key.to_owned(),
@@ -144,6 +156,8 @@ fn add_one(store: &Store, input: &Path, props: &AddProps) -> Result<Added, LakeE
             return Ok(added(&key, Outcome::Unreadable(why)));
         }
     };
+    let turn = turns.of(&key);
+    let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     if store.exists(&key_mark(&key))? {
         return Ok(added(&key, Outcome::Present));
     }
@@ -161,20 +175,37 @@ fn add_one(store: &Store, input: &Path, props: &AddProps) -> Result<Added, LakeE
     };
     let facts = Facts::of(input);
     let (partition, date_from) = partition(input, &facts, Some(&loaded), &stated(props));
+    let place = place(
+        store,
+        &key,
+        Place {
+            partition,
+            date_from: date_from.to_owned(),
+        },
+    )?;
     let rows = rows(
         &loaded,
         &facts,
         &Given {
             key: key.as_str().into(),
             source: input.display().to_string(),
-            date_from,
+            date_from: &place.date_from,
             labels: &props.labels,
             events: props.events,
         },
     );
-    write(store, &partition, &key, rows)?;
+    write(store, &place.partition, &key, rows)?;
     store.put(&key_mark(&key), Vec::new())?;
     Ok(added(&key, Outcome::Added))
+}
+
+/// Returns the place of a run: that of the first writer. A copy of the input may have another date, and two partitions would count it twice.
+fn place(store: &Store, key: &str, own: Place) -> Result<Place, LakeError> {
+    let path = key_place(key);
+    if store.put_new(&path, own.text())? {
+        return Ok(own);
+    }
+    Ok(Place::parse(&store.read(&path)?).unwrap_or(own))
 }
 
 fn stated(props: &AddProps) -> Stated<'_> {

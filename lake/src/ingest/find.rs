@@ -59,6 +59,36 @@ fn is_input(path: &Path) -> bool {
 
 /// Tells whether the export of a report is beside it.
 fn is_exported(path: &Path) -> bool {
-    let export = path.with_extension("sqlite");
-    *path != export && export.is_file() && is_report(path)
+    let is_export = |extension| {
+        let export = path.with_extension(extension);
+        *path != export && export.is_file()
+    };
+    (is_export("sqlite") || is_export("sqlite.gz")) && is_report(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_with_its_export_is_one_input() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = b"NVIDIA Tegra Profiler Report 2025.1";
+        let files: [(&str, &[u8]); 5] = [
+            ("a.nsys-rep", report),
+            ("a.sqlite", b""),
+            ("b.nsys-rep", report),
+            ("b.sqlite.gz", b""),
+            ("c.nsys-rep", report),
+        ];
+        for (name, bytes) in files {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let found = inputs(&[folder.path().to_owned()], false);
+        let names: Vec<_> = found
+            .iter()
+            .filter_map(|path| path.file_name()?.to_str())
+            .collect();
+        assert_eq!(names, ["a.sqlite", "b.sqlite.gz", "c.nsys-rep"]);
+    }
 }

@@ -83,7 +83,12 @@ pub(super) fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
             share_pct: share(sum.total_ns),
         });
     }
-    // A map has no order, and the same input has to give the same file.
+    sort(&mut rows);
+    rows
+}
+
+/// Sorts kernels. A map has no order, and the same input has to give the same file, also where GPUs of two hosts have one number.
+fn sort(rows: &mut [KernelRow]) {
     rows.sort_by(|a, b| {
         let place = |row: &KernelRow| {
             (
@@ -92,11 +97,11 @@ pub(super) fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
                 row.grid.clone(),
                 row.block.clone(),
                 row.device,
+                [Some(row.calls), Some(row.total_ns), row.min_ns, row.max_ns],
             )
         };
         place(a).cmp(&place(b))
     });
-    rows
 }
 
 /// Returns every GPU operation of a run.
@@ -169,5 +174,29 @@ impl Names {
     fn of_kernel(&self, name: &str) -> (Text, Text, Text) {
         let short: &str = &self.short.get(name);
         (name.into(), short.into(), family(name).as_str().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_with_one_number_have_one_order() {
+        let row = |calls, total_ns, max_ns| KernelRow {
+            name: "gemm".into(),
+            device: Some(0),
+            calls,
+            total_ns,
+            max_ns: Some(max_ns),
+            ..KernelRow::default()
+        };
+        let sorted = vec![row(1, 9, 9), row(2, 5, 3), row(2, 5, 4), row(2, 6, 3)];
+        for shift in 0..sorted.len() {
+            let mut rows = sorted.clone();
+            rows.rotate_left(shift);
+            sort(&mut rows);
+            assert_eq!(rows, sorted, "{shift}");
+        }
     }
 }

@@ -34,7 +34,7 @@ impl Rows {
 pub(super) struct Given<'a> {
     pub(super) key: Text,
     pub(super) source: String,
-    pub(super) date_from: &'static str,
+    pub(super) date_from: &'a str,
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) events: bool,
 }
@@ -135,20 +135,13 @@ fn format(loaded: &Loaded) -> Option<Text> {
         .or_else(first)
 }
 
-/// Returns generated tokens per second: of the runs of a program, else of the load sent to a server, else of the engine's steps,
-/// else of decode.
+/// Returns generated tokens per second: of the runs of a program, else of the load sent to a server, else of the engine's steps. The rate
+/// of decode alone is not that of the run.
 fn tokens_per_s(analysis: &Analysis) -> Option<f64> {
     let of_runs = analysis.per_run.as_ref().and_then(|run| run.tokens_per_s);
     let of_load = || analysis.requests.as_ref()?.tokens_per_s;
     let of_engine = || analysis.serving.as_ref()?.generation_tokens_per_s;
-    let of_decode = || {
-        let decode = analysis
-            .stages
-            .iter()
-            .find(|stage| stage.kind == StageKind::Decode);
-        decode?.tokens_per_s
-    };
-    of_runs.or_else(of_load).or_else(of_engine).or_else(of_decode)
+    of_runs.or_else(of_load).or_else(of_engine)
 }
 
 fn stage(key: &Text, stage: &Stage) -> StageRow {
@@ -181,6 +174,7 @@ fn stage(key: &Text, stage: &Stage) -> StageRow {
         context_tokens: stage.tokens.and_then(|tokens| int(tokens.context)),
         generation_tokens: stage.tokens.and_then(|tokens| int(tokens.generation)),
         limited_by: (limit != StageLimit::NotMeasured).then(|| limit.as_str().into()),
+        devices_per_instance: (stage.device_count > 0).then_some(stage.devices_per_instance),
     }
 }
 
@@ -350,4 +344,30 @@ fn int(value: Option<u64>) -> Option<i64> {
 
 fn count_of(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_decode_is_not_that_of_the_run() {
+        let mut decode = Stage::default();
+        decode.kind = StageKind::Decode;
+        decode.tokens_per_s = Some(100.0);
+        let mut analysis = Analysis::default();
+        analysis.stages.push(decode);
+        assert_eq!(tokens_per_s(&analysis), None);
+    }
+
+    #[test]
+    fn a_stage_has_its_gpus_per_instance() {
+        let devices = |device_count| {
+            let mut row = Stage::default();
+            row.device_count = device_count;
+            row.devices_per_instance = 4.0;
+            stage(&"k".into(), &row).devices_per_instance
+        };
+        assert_eq!((devices(4), devices(0)), (Some(4.0), None));
+    }
 }

@@ -42,10 +42,9 @@ pub struct Engine {
 impl Engine {
     /// Opens the tables of a lake. `prices` is a CSV file with the columns `gpu` and `price_per_hour`.
     pub fn open(store: &Store, prices: Option<&Path>) -> Result<Self, LakeError> {
-        let hidden = Listing::read(store, false)?.hidden();
         let files = VisibleFiles {
             inner: store.objects()?,
-            hidden: Arc::new(hidden),
+            files: Listing::read(store, false)?.visible(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let config = SessionConfig::new().with_information_schema(true);

@@ -1,24 +1,46 @@
-//! An object store without the files that do not count.
+//! An object store with the files that counted when the lake was opened.
+//!
+//! The engine lists files for each query. `add` and `compact` may change them between two lists, and an answer must not mix the two.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-/// The files of a lake that count. Queries only read.
+/// The files of a lake that count, by path, with their sizes. Queries only read.
 #[derive(Debug)]
 pub(super) struct VisibleFiles {
     pub(super) inner: Arc<dyn ObjectStore>,
-    pub(super) hidden: Arc<HashSet<String>>,
+    pub(super) files: BTreeMap<String, u64>,
+}
+
+impl VisibleFiles {
+    /// Returns the files below a path.
+    fn below(&self, prefix: Option<&Path>) -> Vec<ObjectMeta> {
+        let prefix = prefix.map(|path| format!("{path}/")).filter(|path| path != "/");
+        let prefix = prefix.unwrap_or_default();
+        let files = self.files.range(prefix.clone()..);
+        files
+            .take_while(|(path, _)| path.starts_with(&prefix))
+            .map(|(path, bytes)| ObjectMeta {
+                location: Path::from(path.as_str()),
+                // A file of a lake never changes.
+                last_modified: Default::default(),
+                size: *bytes,
+                e_tag: None,
+                version: None,
+            })
+            .collect()
+    }
 }
 
 impl fmt::Display for VisibleFiles {
@@ -62,22 +84,25 @@ impl ObjectStore for VisibleFiles {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let hidden = Arc::clone(&self.hidden);
-        let counts = move |meta: &Result<ObjectMeta>| {
-            let hides = meta
-                .as_ref()
-                .is_ok_and(|meta| hidden.contains(meta.location.as_ref()));
-            std::future::ready(!hides)
-        };
-        self.inner.list(prefix).filter(counts).boxed()
+        stream::iter(self.below(prefix).into_iter().map(Ok)).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let mut listed = self.inner.list_with_delimiter(prefix).await?;
-        listed
-            .objects
-            .retain(|meta| !self.hidden.contains(meta.location.as_ref()));
-        Ok(listed)
+        let depth = prefix.map_or(0, |path| path.parts().count());
+        let mut folders = BTreeSet::new();
+        let mut objects = Vec::new();
+        for meta in self.below(prefix) {
+            let parts: Vec<_> = meta.location.parts().take(depth + 2).collect();
+            if parts.len() > depth + 1 {
+                folders.insert(parts.into_iter().take(depth + 1).collect::<Path>());
+            } else {
+                objects.push(meta);
+            }
+        }
+        Ok(ListResult {
+            common_prefixes: folders.into_iter().collect(),
+            objects,
+        })
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::planted::{
-    Extent, GPUS, MODELS, NEW_DRIVER, OLD_DRIVER, PROJECTS, SLOW_KERNEL, SLOW_RANK, decode_mbu_pct,
-    prefill_mfu_pct,
+    BATCH, Extent, GPUS, LARGER_BATCH, MODELS, NEW_DRIVER, OLD_DRIVER, PROJECTS, SLOW_KERNEL, SLOW_RANK,
+    decode_mbu_pct, prefill_mfu_pct,
 };
 use crate::tables::record::Micros;
 use crate::tables::rows::{
@@ -126,12 +126,15 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
     let faster_gpu = if gpu_at == 1 { 0.8 } else { 1.0 };
     let speed = slow_host * faster_gpu;
     let slower = place.project == 0 && model_at == 0 && place.day >= extent.slow_day();
+    let has_larger_batch = place.project == 1 && model_at == 1 && place.day >= extent.slow_day();
+    let batch = if has_larger_batch { LARGER_BATCH } else { BATCH };
     let new_driver = place.day >= extent.driver_day();
     let is_server = place.project == 1;
     let mut made = Made::default();
     for (name, kind, instances, units) in STAGES {
         let regressed = if slower && kind == "decode" { 1.2 } else { 1.0 };
-        let mean = noise.around((token_ns * units) as f64 * speed * regressed);
+        let larger = if batch == LARGER_BATCH { 1.5 } else { 1.0 };
+        let mean = noise.around((token_ns * units) as f64 * speed * regressed * larger);
         made.stages
             .push(stage(&key, name, kind, instances, mean, (model_at, gpu_at)));
     }
@@ -207,7 +210,7 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
         workload: Some(if is_server { "server" } else { "hf" }.into()),
         roofgap_version: env!("CARGO_PKG_VERSION").into(),
         world_size: Some(world_size),
-        batch: Some(8),
+        batch: Some(batch),
         prompt_tokens: Some(1024),
         output_tokens: Some(TOKENS),
         wall_ns: Some(wall_ns),
@@ -292,6 +295,7 @@ fn stage(
         context_tokens: None,
         generation_tokens: is_decode.then_some(tokens),
         limited_by: Some("GPU-bound".into()),
+        devices_per_instance: Some(1.0),
     }
 }
 

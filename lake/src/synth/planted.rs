@@ -89,6 +89,12 @@ impl Extent {
                 git_commit: self.commit(0, self.slow_day()),
                 change_pct: 20.0,
             },
+            batch_change: BatchChange {
+                project: PROJECTS[1],
+                model: MODELS[1].0,
+                git_commit: self.commit(1, self.slow_day()),
+                batch: LARGER_BATCH,
+            },
             slow_host: SlowHost {
                 host: self.host(self.slow_host()),
                 slowdown_pct: 15.0,
@@ -112,6 +118,10 @@ impl Extent {
 pub const OLD_DRIVER: &str = "550.54.15";
 /// Driver of the other days.
 pub const NEW_DRIVER: &str = "560.28.03";
+/// Batch size.
+pub const BATCH: i64 = 8;
+/// Batch size of one model and project since the slower commit: other work, not a slower commit.
+pub const LARGER_BATCH: i64 = 16;
 /// Kernel that the newer driver makes slower.
 pub const SLOW_KERNEL: &str = "flash_fwd_kernel";
 /// Rank that computes longer than the others.
@@ -132,6 +142,7 @@ pub fn decode_mbu_pct(model: usize, gpu: usize) -> f64 {
 #[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct Planted {
     pub regression: Regression,
+    pub batch_change: BatchChange,
     pub slow_host: SlowHost,
     pub slow_driver: SlowDriver,
     pub slow_rank: SlowRank,
@@ -147,6 +158,16 @@ pub struct Regression {
     pub stage: &'static str,
     pub git_commit: String,
     pub change_pct: f64,
+}
+
+/// A model and project whose stages take longer from one commit on because the batch is larger. No query may call it slower.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names are those of the columns")]
+pub struct BatchChange {
+    pub project: &'static str,
+    pub model: &'static str,
+    pub git_commit: String,
+    pub batch: i64,
 }
 
 /// A host on which every stage takes longer.

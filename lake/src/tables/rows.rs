@@ -63,7 +63,7 @@ records! {
         kernel_ns: i64,
         /// Number of kernels.
         kernel_count: i64,
-        /// Generated tokens per second, all sequences together.
+        /// Generated tokens per second, all sequences together; null where only the rate of decode is known.
         tokens_per_s: Option<f64>,
         /// Model FLOPs utilisation over wall time, %.
         mfu_pct: Option<f64>,
@@ -97,13 +97,13 @@ records! {
         busy_ns: Option<i64>,
         /// Total kernel time, ns.
         kernel_ns: Option<i64>,
-        /// Idle time because the CPU had not launched yet, ns.
+        /// Idle time because the CPU had not launched yet, summed over GPUs, ns.
         idle_launch_ns: Option<i64>,
-        /// Idle time because of a wait for the device, ns.
+        /// Idle time because of a wait for the device, summed over GPUs, ns.
         idle_sync_ns: Option<i64>,
-        /// Idle time because of a copy, ns.
+        /// Idle time because of a copy, summed over GPUs, ns.
         idle_copy_ns: Option<i64>,
-        /// Other idle time, ns.
+        /// Other idle time, summed over GPUs, ns.
         idle_other_ns: Option<i64>,
         /// Number of kernels.
         kernel_count: i64,
@@ -131,6 +131,8 @@ records! {
         generation_tokens: Option<i64>,
         /// Main limit of the stage, such as `GPU-bound` or `launch-bound`; null where no GPU work was recorded.
         limited_by: Option<Text>,
+        /// Mean number of GPUs per instance; null where no GPU work was recorded.
+        devices_per_instance: Option<f64>,
     }
 
     /// The steps of a stage, summarised.

@@ -72,10 +72,11 @@ fn a_kill_after_any_write_leaves_all_of_a_run_or_nothing() {
     add(&whole, &[capture()], &[]);
     let all = whole.counts();
     assert!(all[0] == 1 && all[1] > 0 && all[3] > 0, "{all:?}");
-    // Tables in the order of writing: `runs`, then the mark, are last.
+    // Files in the order of writing: the place is first; `runs`, then the mark, are last.
     let mut files = whole.files();
     let order = |path: &str| match path {
         "roofgap.lake.json" => 0,
+        path if path.ends_with(".place") => 1,
         path if path.starts_with("runs/") => 2,
         path if path.starts_with("_keys/") => 3,
         _ => 1,
@@ -181,6 +182,58 @@ fn two_writers_add_every_input_once() {
     add(&alone, &inputs, &[]);
     assert_eq!(shared.counts(), alone.counts());
     assert_eq!(shared.count("runs"), 3);
+}
+
+#[test]
+fn copies_of_an_input_are_one_run_whatever_their_dates() {
+    let folder = tempfile::tempdir().unwrap();
+    let copies: Vec<PathBuf> = (1..=4_u64)
+        .map(|day| {
+            let copy = folder.path().join(format!("{day}.rgcap"));
+            std::fs::copy(capture(), &copy).unwrap();
+            let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(day * 86_400);
+            let file = std::fs::File::options().write(true).open(&copy).unwrap();
+            file.set_modified(at).unwrap();
+            copy
+        })
+        .collect();
+    // In one process.
+    let alone = TestLake::new();
+    let text = ok([
+        "add",
+        folder.path().to_str().unwrap(),
+        "--to",
+        alone.path(),
+        "--jobs",
+        "4",
+    ]);
+    let statuses = ["added ", "present "].map(|status| text.matches(status).count());
+    assert_eq!(statuses, [1, 3], "{text}");
+    assert_eq!(alone.count("runs"), 1);
+    // In several.
+    let shared = TestLake::new();
+    let writers: Vec<_> = copies
+        .iter()
+        .map(|copy| {
+            let mut command = lake(["add", "--to", shared.path()]);
+            command.arg(copy).stdout(std::process::Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    for mut writer in writers {
+        assert!(writer.wait().unwrap().success());
+    }
+    assert_eq!(shared.counts(), alone.counts());
+    // After a writer that was killed before the mark was written.
+    for (path, _) in shared.files() {
+        if path.starts_with("_keys/") && !path.ends_with(".place") {
+            std::fs::remove_file(shared.0.path().join(path)).unwrap();
+        }
+    }
+    for copy in &copies {
+        ok(["add", copy.to_str().unwrap(), "--to", shared.path()]);
+    }
+    assert_eq!(shared.counts(), alone.counts());
 }
 
 #[test]

@@ -22,14 +22,31 @@ fn saved_queries_find_what_is_planted() {
 
     let slow = &planted["regression"];
     let changes = ask("regressions");
-    // One series for each GPU.
-    assert_eq!(changes.len(), 2, "{changes:#?}");
+    // Each GPU has a series with labels and one without.
+    let gpus: std::collections::BTreeSet<_> = changes.iter().map(|change| change["gpu"].as_str()).collect();
+    assert_eq!(gpus.len(), 2, "{changes:#?}");
     for change in &changes {
         for column in ["project", "model", "stage", "git_commit"] {
             assert_eq!(change[column], slow[column], "{column}");
         }
         assert!(close(&change["change_pct"], &slow["change_pct"], 3.0), "{change}");
     }
+
+    // A larger batch is other work.
+    let larger = &planted["batch_change"];
+    let ratio = lake.ask(&format!(
+        "select avg(case when r.batch = {0} then s.mean_ns end) / avg(case when r.batch <> {0} then s.mean_ns end) as ratio \
+         from stages s join runs r on r.run_key = s.run_key where s.stage = 'decode' and r.project = {1} and r.model = {2}",
+        larger["batch"],
+        larger["project"].to_string().replace('"', "'"),
+        larger["model"].to_string().replace('"', "'"),
+    ));
+    assert!(
+        close(&ratio[0]["ratio"], &serde_json::json!(1.5), 0.05),
+        "{ratio:?}"
+    );
+    let is_larger = |row: &&Value| row["project"] == larger["project"] && row["model"] == larger["model"];
+    assert_eq!(changes.iter().find(is_larger), None);
 
     let hosts = ask("slow-hosts");
     assert_eq!(hosts[0]["host"], planted["slow_host"]["host"]);
@@ -148,6 +165,10 @@ fn an_answer_has_many_formats() {
         page.contains(">qwen3-32b</td>") && !page.contains("<script"),
         "{page}"
     );
+    // A row without a value of utilisation is a row.
+    let sql_null = "select 'row-1' as name, cast(null as double) as mfu_pct";
+    let page = ok(["query", sql_null, "--lake", lake.path(), "--format", "html"]);
+    assert!(page.contains(">row-1</td>"), "{page}");
     let out = lake.0.path().join("answer.parquet");
     ok([
         "query",

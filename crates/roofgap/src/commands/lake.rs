@@ -28,7 +28,7 @@ Commands:
   check    Check every file
 
 roofgap-lake does the work, and it is neither beside this program nor on PATH.
-`cargo install --path lake` builds it from the sources of roofgap; the release archive has it beside roofgap.
+`cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap.
 ";
 
 pub(super) fn run(args: &[OsString], printer: &Printer) -> Result<Exit, Failure> {
