@@ -157,7 +157,11 @@ pub(crate) async fn timeline(
     }
     let (usual, most) = WINDOW_ITEMS;
     let limit = query.limit.unwrap_or(usual).clamp(1, most);
+    let place = shared.windows.clone().acquire_owned().await;
+    let place = place.map_err(|_| ApiError::Ending)?;
     blocking(shared, move |state| {
+        // Kept until the work is done, also if the client has left.
+        let _place = place;
         let run = state.run(&id)?;
         let loaded = state.loaded.load(&[run.path])?;
         let bundle = Bundle {
@@ -363,4 +367,78 @@ pub(crate) async fn cancel(
         Ok((StatusCode::ACCEPTED, described(state, &job)).into_response())
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use roofgap_collect::child::Cancel;
+
+    use super::*;
+    use crate::hosts::Hosts;
+    use crate::props::{Limits, Permissions, ServeProps};
+    use crate::queue::Queue;
+    use crate::token::Token;
+
+    fn state(folder: &std::path::Path) -> Shared {
+        let props = ServeProps {
+            runs: folder.to_owned(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            token: Token::open(&folder.join("token")).unwrap().0,
+            hosts: Vec::new(),
+            tls: None,
+            behind_tls_proxy: false,
+            permissions: Permissions::default(),
+            config_dir: None,
+            executable: "/bin/roofgap".into(),
+            version: "0".into(),
+            limits: Limits::default(),
+            cancel: Cancel::new(),
+        };
+        let queue = Queue::open(&props).unwrap();
+        AppState::new(props, Hosts(Vec::new()), queue)
+    }
+
+    #[test]
+    fn windows_of_timelines_leave_threads_to_other_requests() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = state(folder.path());
+        // One thread, so that blocking work is done in the order of its requests.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let free = shared.windows.available_permits() as u32;
+            let places = Arc::clone(&shared.windows)
+                .acquire_many_owned(free)
+                .await
+                .unwrap();
+            let query = WindowQuery {
+                from_ns: None,
+                to_ns: None,
+                limit: None,
+            };
+            let id = "20000101-000000".to_owned();
+            let mut window = Box::pin(timeline(State(shared.clone()), Path(id), Query(query)));
+            tokio::select! {
+                biased;
+                _ = &mut window => panic!("a window without a place"),
+                answer = runs(State(shared.clone())) => assert!(answer.is_ok()),
+            }
+            drop(places);
+            assert!(matches!(window.await, Err(ApiError::NoRun(_))));
+            assert_eq!(shared.windows.available_permits() as u32, free);
+        });
+    }
+
+    #[test]
+    fn the_end_of_the_server_ends_an_export() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = state(folder.path());
+        assert!(!shared.loaded.exporter().cancel.is_requested());
+        shared.props.cancel.request();
+        assert!(shared.loaded.exporter().cancel.is_requested());
+    }
 }

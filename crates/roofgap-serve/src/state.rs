@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use roofgap_collect::child::Cancel;
 use roofgap_collect::file::hash_file;
 use roofgap_collect::rundir::RunId;
 use roofgap_collect::tool::Search;
 use roofgap_session::cache::LoadCache;
 use roofgap_session::load::Exporter;
 use roofgap_session::runs::RunRef;
+use tokio::sync::Semaphore;
 
 use crate::api_error::ApiError;
 use crate::hosts::Hosts;
@@ -22,6 +22,9 @@ use crate::token::Token;
 
 /// Hashes that are remembered.
 const MOST_HASHES: usize = 10_000;
+
+/// Windows of timelines that are made at a time. Each takes the memory of its whole trace once more, and a thread while a run is loaded.
+const WINDOWS: usize = 2;
 
 /// State that all requests share.
 pub(crate) type Shared = Arc<AppState>;
@@ -38,6 +41,8 @@ pub(crate) struct AppState {
     pub(crate) queue: Arc<Queue>,
     /// Runs whose timeline was asked for.
     pub(crate) loaded: LoadCache,
+    /// Places for requests that make a window of a timeline; further ones wait.
+    pub(crate) windows: Arc<Semaphore>,
     /// SHA-256 of files by path, size and time.
     hashes: Mutex<HashMap<FileVersion, String>>,
 }
@@ -45,15 +50,17 @@ pub(crate) struct AppState {
 impl AppState {
     /// Makes the state of a server that is reached under `hosts`.
     pub(crate) fn new(props: ServeProps, hosts: Hosts, queue: Arc<Queue>) -> Shared {
+        let exporter = Exporter {
+            search: Search::from_env(None),
+            cancel: props.cancel.clone(),
+        };
         Arc::new(AppState {
             token: props.token.clone(),
             props,
             hosts,
             queue,
-            loaded: LoadCache::new(Exporter {
-                search: Search::from_env(None),
-                cancel: Cancel::new(),
-            }),
+            loaded: LoadCache::new(exporter),
+            windows: Arc::new(Semaphore::new(WINDOWS)),
             hashes: Mutex::default(),
         })
     }

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -152,11 +152,13 @@ fn a_client_that_stops_in_the_handshake_is_dropped_and_gives_its_place_back() {
         ..Limits::default()
     });
     // Nothing, and the beginning of a greeting: both places are taken.
+    let begun = Instant::now();
     let mut silent = server.connect();
     let mut slow = server.connect();
     slow.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
-    // Waits for a place.
+    // Waits for a place, until the first of them is dropped.
     assert!(server.get("/runs", &server.token).starts_with("HTTP/1.1 200"));
+    assert!(begun.elapsed() >= Duration::from_secs(1));
     for stream in [&mut silent, &mut slow] {
         assert!(!read_to_end(stream).starts_with(b"HTTP"));
     }

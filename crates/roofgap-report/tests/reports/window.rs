@@ -78,7 +78,7 @@ fn a_window_has_the_ranges_around_its_launches_and_not_those_between() {
             start,
             end,
             name: case.trace.names.intern(name),
-            ..case.trace.ranges.rows[0].clone()
+            ..case.trace.ranges.rows[0]
         };
         case.trace.ranges.rows.push(range);
     };
