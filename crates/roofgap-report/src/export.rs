@@ -45,22 +45,44 @@ impl ExportError {
     }
 }
 
-/// Writes a file under a temporary name and renames it, so that the old file stays until the new one is complete.
+/// Writes a file under a temporary name and renames it, so that the old file stays until the new one is complete. A device or a
+/// pipe, such as `/dev/null`, is written to and stays what it is.
 pub(crate) fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), ExportError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    let written = File::create(&part).and_then(|file| {
+    let fill_whole = |file: File| {
         let mut out = BufWriter::with_capacity(1 << 20, file);
         fill(&mut out)?;
         out.flush()
-    });
+    };
+    if fs::metadata(path).is_ok_and(|facts| !facts.is_file() && !facts.is_dir()) {
+        let opened = File::options().write(true).open(path);
+        return opened
+            .and_then(fill_whole)
+            .map_err(|e| ExportError::write(path, e));
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let part = path.with_file_name(name);
+    let written = File::create(&part).and_then(fill_whole);
     written.and_then(|()| fs::rename(&part, path)).map_err(|e| {
         // The first error is the one to report.
         let _ = fs::remove_file(&part);
         ExportError::write(path, e)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("nothing");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        write_whole(&link, |out| out.write_all(b"x")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
 }
