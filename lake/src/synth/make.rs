@@ -222,7 +222,10 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
         mbu_pct: Some(decode_mbu_pct(model_at, gpu_at)),
         overhead_pct: Some(2.0 + (noise.next() % 100) as f64 / 100.0),
         exit_status: Some(0),
-        labels: (place.index % 5 == 0).then(|| "experiment=baseline".into()),
+        labels: place
+            .index
+            .is_multiple_of(5)
+            .then(|| "experiment=baseline".into()),
         unreadable_files: 0,
     };
     made.findings.extend(findings(&key, &made.stages));
@@ -240,7 +243,7 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
         made.requests
             .push(requests(&key, token_ns as f64 * speed, &mut noise));
     }
-    if place.index % 10 == 0 {
+    if place.index.is_multiple_of(10) {
         made.counters.extend(counters(&key, &mut noise));
     }
     if place.run % 100 == 99 {

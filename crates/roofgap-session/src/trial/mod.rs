@@ -7,7 +7,7 @@
 //! - `bounds`: the gain that findings predict; `judge`: a row from its pairs of runs;
 //! - `context`: the state of a trial; `round`: interleaved runs; `journal`: `try.json` on disk;
 //! - [`mod@run`]: the whole trial: each change alone, then the best together, then the winner under the profilers;
-//! - [`history`]: predicted against measured gains of all runs;
+//! - [`mod@history`]: predicted against measured gains of all runs;
 //! - [`text`]: the plan and the history for people.
 
 pub mod error;
