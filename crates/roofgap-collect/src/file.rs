@@ -46,12 +46,8 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_atomic_with(path, |file| file.write_all(bytes))
 }
 
-/// Writes `path` atomically with a callback: to a temporary file `.NAME.PID-SALT-COUNT.tmp` beside it, then a rename. A device or
-/// a pipe, such as `/dev/null`, is written to and stays what it is.
+/// Writes `path` atomically with a callback: to a temporary file `.NAME.PID-SALT-COUNT.tmp` beside it, then a rename.
 pub fn write_atomic_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
-    if fs::metadata(path).is_ok_and(|facts| !facts.is_file() && !facts.is_dir()) {
-        return fill(&mut File::options().write(true).open(path)?);
-    }
     write_through(&temporary_beside(path)?, path, fill)
 }
 
@@ -130,15 +126,6 @@ pub fn copy_hashed(from: &mut impl Read, to: &mut impl Write) -> io::Result<File
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_device_is_not_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let link = folder.path().join("nothing");
-        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-        write_atomic(&link, b"x").unwrap();
-        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    }
 
     #[test]
     fn an_atomic_write_leaves_no_other_file() {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -45,8 +46,8 @@ impl ExportError {
     }
 }
 
-/// Writes a file under a temporary name and renames it, so that the old file stays until the new one is complete. A device or a
-/// pipe, such as `/dev/null`, is written to and stays what it is.
+/// Writes a file under a temporary name and renames it, so that the old file stays until the new one is complete. A
+/// device, such as `/dev/null`, is written to and stays what it is.
 pub(crate) fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
@@ -56,7 +57,7 @@ pub(crate) fn write_whole(
         fill(&mut out)?;
         out.flush()
     };
-    if fs::metadata(path).is_ok_and(|facts| !facts.is_file() && !facts.is_dir()) {
+    if fs::metadata(path).is_ok_and(|facts| facts.file_type().is_char_device()) {
         let opened = File::options().write(true).open(path);
         return opened
             .and_then(fill_whole)
