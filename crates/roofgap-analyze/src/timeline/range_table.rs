@@ -106,14 +106,14 @@ mod tests {
     use crate::timeline::{Contexts, Launches};
     use roofgap_trace::{Losses, Range};
 
-    #[test]
-    fn a_range_inside_itself_counts_its_time_once() {
+    /// Returns the table of ranges of one thread, given as name, start, end and style.
+    fn table_of(ranges: &[(&str, Ns, Ns, RangeStyle)]) -> Vec<RangeInfo> {
         let mut trace = Trace::default();
         let process = trace.add_process(1, "python");
         let thread = trace.add_thread(process, 1, "");
         let domain = trace.names.intern("");
-        let name = trace.names.intern("layer");
-        let mut push = |start: Ns, end: Ns, style: RangeStyle| {
+        for &(name, start, end, style) in ranges {
+            let name = trace.names.intern(name);
             trace.ranges.rows.push(Range {
                 start,
                 end,
@@ -125,17 +125,23 @@ mod tests {
                 style,
                 open: false,
             });
-        };
-        push(0, 100, RangeStyle::PushPop);
-        push(10, 60, RangeStyle::PushPop);
-        push(20, 30, RangeStyle::PushPop);
-        push(100, 140, RangeStyle::PushPop);
-        push(200, 300, RangeStyle::StartEnd);
-        push(210, 290, RangeStyle::StartEnd);
+        }
         let launches = Launches::join(&trace, &mut Losses::default());
         let contexts = Contexts::build(&trace, &launches.call_of_op);
         let (index, _) = StageIndex::build(&trace, launches, contexts, &StageSet::default());
-        let table = range_table(&trace, &index);
+        range_table(&trace, &index)
+    }
+
+    #[test]
+    fn a_range_inside_itself_counts_its_time_once() {
+        let table = table_of(&[
+            ("layer", 0, 100, RangeStyle::PushPop),
+            ("layer", 10, 60, RangeStyle::PushPop),
+            ("layer", 20, 30, RangeStyle::PushPop),
+            ("layer", 100, 140, RangeStyle::PushPop),
+            ("layer", 200, 300, RangeStyle::StartEnd),
+            ("layer", 210, 290, RangeStyle::StartEnd),
+        ]);
         let rows: Vec<(&str, u64, Ns)> = table
             .iter()
             .map(|r| (r.style.as_str(), r.instances, r.wall_ns))
@@ -145,36 +151,11 @@ mod tests {
 
     #[test]
     fn numbered_operators_are_one_name() {
-        let mut trace = Trace::default();
-        let process = trace.add_process(1, "python");
-        let thread = trace.add_thread(process, 1, "");
-        let domain = trace.names.intern("");
-        for (at, name) in [
-            "aten::mm, op_id = 1",
-            "aten::mm, seq = 4, op_id = 9",
-            "aten::add, op_id = 3",
-        ]
-        .iter()
-        .enumerate()
-        {
-            let start = 100 * at as Ns;
-            let name = trace.names.intern(name);
-            trace.ranges.rows.push(Range {
-                start,
-                end: start + 10,
-                domain,
-                name,
-                process,
-                thread,
-                end_thread: thread,
-                style: RangeStyle::PushPop,
-                open: false,
-            });
-        }
-        let launches = Launches::join(&trace, &mut Losses::default());
-        let contexts = Contexts::build(&trace, &launches.call_of_op);
-        let (index, _) = StageIndex::build(&trace, launches, contexts, &StageSet::default());
-        let table = range_table(&trace, &index);
+        let table = table_of(&[
+            ("aten::mm, op_id = 1", 0, 10, RangeStyle::PushPop),
+            ("aten::mm, seq = 4, op_id = 9", 100, 110, RangeStyle::PushPop),
+            ("aten::add, op_id = 3", 200, 210, RangeStyle::PushPop),
+        ]);
         let rows: Vec<(&str, u64, Ns)> = table
             .iter()
             .map(|r| (r.name.as_str(), r.instances, r.wall_ns))
