@@ -3,8 +3,8 @@
 
     scripts/glibc.py [--newest 2.28] [--parts 2] FILE...
 
-A wheel or another zip archive stands for the ELF files in it. Needs readelf. The status is 1 if a file needs a newer glibc, or has
-fewer parts: the program and the native collector inside it.
+A wheel or another zip archive stands for the ELF files in it. Needs readelf. The status is 1 if a file needs a newer glibc or a symbol
+without a version, or has fewer parts: the program and the native collector inside it.
 """
 
 import argparse
@@ -35,13 +35,22 @@ def too_new(versions, newest):
     return sorted((one for one in versions if version(one) > version(newest)), key=version)
 
 
-def versions_of(content):
-    """Returns the versions of glibc that an ELF file needs."""
+def unversioned(symbols):
+    """Returns the symbols without a version in the output of `readelf --dyn-syms`.
+
+    glibc gives all of its symbols versions. A library that is linked against a glibc that lacks a symbol has it without one.
+    """
+    return re.findall(r"GLOBAL +\w+ +UND ([^@\s]+)$", symbols, re.MULTILINE)
+
+
+def needs(content):
+    """Returns the versions of glibc and the symbols without a version that an ELF file needs."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
-        done = subprocess.run(["readelf", "--wide", "--version-info", file.name], check=True, capture_output=True, text=True)
-    return needed(done.stdout)
+        command = ["readelf", "--wide", "--version-info", "--dyn-syms", file.name]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return needed(done.stdout), unversioned(done.stdout)
 
 
 def parts(name, content):
@@ -78,11 +87,13 @@ def main():
             print(f"{path}: {len(found)} programs and libraries in it, not {arguments.parts}")
             failed = True
         for name, content in found:
-            versions = versions_of(content)
+            versions, unknown = needs(content)
             new = too_new(versions, arguments.newest)
-            failed = failed or bool(new)
+            failed = failed or bool(new or unknown)
             newest = max(versions, key=version, default="none")
             print(f"{name}: needs glibc {newest}" + (f", which is newer than {arguments.newest}" if new else ""))
+            if unknown:
+                print(f"{name}: needs symbols without a version: {', '.join(unknown)}")
     return 1 if failed else 0
 
 

@@ -20,6 +20,15 @@ Version needs section '.gnu.version_r' contains 2 entries:
   0x0020:   Name: GLIBC_2.34  Flags: none  Version: 6
   0x0030:   Name: GCC_3.0  Flags: none  Version: 7
 """
+DYNAMIC = """
+Symbol table '.dynsym' contains 4 entries:
+   Num:    Value          Size Type    Bind   Vis      Ndx Name
+     0: 0000000000000000     0 NOTYPE  LOCAL  DEFAULT  UND 
+     1: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND bcmp@GLIBC_2.2.5 (2)
+     2: 0000000000000000     0 NOTYPE  WEAK   DEFAULT  UND __gmon_start__
+     3: 0000000000000000     0 NOTYPE  GLOBAL DEFAULT  UND gettid
+     4: 00000000000c1a60   120 FUNC    GLOBAL DEFAULT   14 InitializeInjection
+"""
 
 
 class Versions(unittest.TestCase):
@@ -27,6 +36,9 @@ class Versions(unittest.TestCase):
         self.assertEqual(glibc.needed(SYMBOLS), {"2.2.5", "2.34"})
         self.assertEqual(glibc.too_new({"2.2.5", "2.9", "2.28"}, "2.28"), [])
         self.assertEqual(glibc.too_new({"2.34", "2.29", "2.4"}, "2.28"), ["2.29", "2.34"])
+
+    def test_only_a_needed_symbol_without_a_version_is_unknown(self):
+        self.assertEqual(glibc.unversioned(DYNAMIC), ["gettid"])
 
     def test_a_library_inside_a_program_is_a_part(self):
         program = glibc.HEAD + b"code \x7fELF is a text" + glibc.HEAD + b"library"
@@ -40,7 +52,7 @@ class Files(unittest.TestCase):
         return subprocess.run([sys.executable, SCRIPT, *arguments], check=False, capture_output=True, text=True)
 
     def test_a_program_of_this_machine_needs_some_glibc(self):
-        program = shutil.which("readelf")
+        program = shutil.which("env")
         self.assertEqual(self.run_on("--newest", "9.9", program).returncode, 0)
         old = self.run_on("--newest", "2.1", program)
         self.assertEqual(old.returncode, 1)
@@ -53,7 +65,7 @@ class Files(unittest.TestCase):
                 archive.writestr("x/__init__.py", "")
             self.assertEqual(self.run_on(wheel).returncode, 1)
             with zipfile.ZipFile(wheel, "a") as archive:
-                archive.write(shutil.which("readelf"), "x/scripts/program")
+                archive.write(shutil.which("env"), "x/scripts/program")
             done = self.run_on("--newest", "9.9", wheel)
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn("x/scripts/program: needs glibc", done.stdout)

@@ -60,8 +60,14 @@ impl Local {
         self.behind.set([(0, 0); BEHIND]);
         let ring = session.rings.claim();
         self.ring.set(ring);
+        // The system call, because `libc::gettid` needs glibc 2.30.
         // SAFETY: both only answer.
-        let (tid, handle) = unsafe { (libc::gettid() as u32, libc::pthread_self() as usize as u32) };
+        let (tid, handle) = unsafe {
+            (
+                libc::syscall(libc::SYS_gettid) as u32,
+                libc::pthread_self() as usize as u32,
+            )
+        };
         self.tid.set(tid);
         self.handle.set(handle);
         if let Some(ring) = ring {
