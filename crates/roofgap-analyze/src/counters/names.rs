@@ -5,6 +5,8 @@
 //! version, and `void at::native::f<4, std::array<char*, 2ul>>(int, ...)` to a framework's profiler. What all keep are
 //! the last part of every qualified name, and the template arguments.
 
+use crate::names::Parts;
+
 /// The form of a kernel's name in which tools agree.
 ///
 /// ```
@@ -18,7 +20,7 @@ pub fn canonical(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     // A comma separates as what it replaces did; one version of ncu drops the first bracket.
     let plain = name.replace("<unnamed>::", ",").replace("unnamed>::", ",");
-    let mut rest = without_return_type(&plain);
+    let mut rest = Parts::of(&plain).signature;
     while let Some(first) = rest.chars().next() {
         if first == '(' {
             let (inside, after) = group(rest);
@@ -50,20 +52,6 @@ pub fn canonical(name: &str) -> String {
         }
     }
     out
-}
-
-/// Returns the text after the first space outside of brackets; all of it where there is none.
-fn without_return_type(name: &str) -> &str {
-    let mut depth = 0usize;
-    for (at, character) in name.char_indices() {
-        match character {
-            '<' | '(' | '[' | '{' => depth += 1,
-            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            ' ' if depth == 0 => return name.get(at + 1..).unwrap_or(name),
-            _ => {}
-        }
-    }
-    name
 }
 
 /// Splits `text`, which begins with a parenthesis, into its inside and the rest.
@@ -133,6 +121,13 @@ mod tests {
             canonical(nsys),
             canonical("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, false, 7>(P)")
         );
+        let compared = "std::enable_if<T2>(int)0&&vllm::_typeConvert<T1>::exists, void>::type vllm::norm<c10::BFloat16, (int)8>(T1 *)";
+        for other in [
+            "enable_if<T2>0&&_typeConvert<T1>::exists, void>::type norm<BFloat16, 8>(T1 *)",
+            "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type vllm::norm<c10::BFloat16, 8>(c10::BFloat16*)",
+        ] {
+            assert_eq!(canonical(compared), canonical(other));
+        }
         assert_eq!(
             canonical("void cutlass::Kernel2<cutlass_80_x>(T1::Params)"),
             canonical("void Kernel2<cutlass_80_x>(Params)")

@@ -19,6 +19,7 @@ pub(crate) use distinct::distinct_short_names;
 pub(crate) use experts::is_expert;
 pub(crate) use module::{ModuleName, layer_kind, module_name};
 pub(crate) use operator::operator_name;
+pub(crate) use parts::Parts;
 
 use roofgap_trace::{OpKind, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};

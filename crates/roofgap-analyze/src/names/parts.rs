@@ -1,8 +1,10 @@
 //! The parts of a demangled function name.
 
-/// A function name without its return type and call parameters.
+/// The parts of a function's signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
+    /// All but the return type.
+    pub(crate) signature: &'a str,
     /// Name with namespaces and template arguments.
     pub(super) whole: &'a str,
     /// Namespaces before the name, with the `::` at their end.
@@ -29,9 +31,20 @@ pub(super) fn clean(name: &str) -> String {
     name.strip_suffix(".kd").unwrap_or(name).to_owned()
 }
 
+/// Returns whether the `>` at `at` is a comparison in a template argument, as in `enable_if<T2>(int)0&&T1::value, void>` of nsys: a
+/// number follows it, or a cast and a number.
+fn compares(name: &str, at: usize) -> bool {
+    let after = name.get(at + 1..).unwrap_or_default();
+    let operand = match after.strip_prefix('(') {
+        Some(cast) => cast.split_once(')').map_or("", |(_, value)| value),
+        None => after,
+    };
+    operand.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-'))
+}
+
 impl<'a> Parts<'a> {
-    /// Splits a clean name. A comparison in a template argument is not a bracket: it stands in parentheses.
-    pub(super) fn of(name: &'a str) -> Self {
+    /// Splits a clean name.
+    pub(crate) fn of(name: &'a str) -> Self {
         let mut open: Vec<char> = Vec::new();
         // Positions at depth 0: where the name starts, its last part starts, its arguments start, and its parameters start.
         let (mut start, mut last, mut arguments, mut end) = (0, 0, None, name.len());
@@ -50,7 +63,7 @@ impl<'a> Parts<'a> {
                     open.push(c);
                 }
                 '(' | '[' | '{' => open.push(c),
-                '>' if open.last() == Some(&'<') => {
+                '>' if open.last() == Some(&'<') && !compares(name, at) => {
                     open.pop();
                 }
                 ')' | ']' | '}' => {
@@ -71,6 +84,7 @@ impl<'a> Parts<'a> {
         }
         let base_end = arguments.unwrap_or(end);
         Self {
+            signature: &name[start..],
             whole: name[start..end].trim(),
             outer: &name[start..last],
             base: name[last..base_end].trim(),
@@ -101,6 +115,14 @@ mod tests {
                 "fused_add_rms_norm_kernel",
                 "<c10::BFloat16, 8>",
             ),
+            (
+                "std::enable_if<T2>(int)0&&vllm::_typeConvert<T1>::exists, void>::type \
+                 vllm::fused_add_rms_norm_kernel<c10::BFloat16, (int)8, (bool)1>(T1 *, long, T1 *)",
+                "vllm::",
+                "fused_add_rms_norm_kernel",
+                "<c10::BFloat16, (int)8, (bool)1>",
+            ),
+            ("f<int>(int) const", "", "f", "<int>"),
             (
                 "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, 7>(T12)",
                 "internal::gemvx::",
