@@ -5,6 +5,7 @@ use crate::findings::{Explanation, View};
 use crate::names::Family;
 use crate::numbers::{count, time};
 use crate::result::{Finding, Stage};
+use crate::verdict::{StageLimit, verdict};
 
 /// Below this share of the stage's time, in %, gaps are not what holds the stage back.
 const LEAST_GAP_PCT: f64 = 20.0;
@@ -82,8 +83,13 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
             "kernel totals and wall time: all time without kernels counts",
         );
     }
+    // The table of stages names another limit where something else takes more.
+    let limit = match verdict(stage).label {
+        StageLimit::Launch | StageLimit::NotMeasured => " is launch-bound:",
+        _ => ":",
+    };
     let title = format!(
-        "{} is launch-bound: the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}",
+        "{}{limit} the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}",
         stage.spoken(),
         time(gap_ns),
         count(launches)
