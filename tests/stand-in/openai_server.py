@@ -5,6 +5,8 @@ usage: openai_server.py PORT [MODE [ENGINE ARG...]]
 MODE is one of: normal, strict (refuses unknown fields), busy (429 to every second request), garbage, cut (ends answers early),
 dies (exits at the fifth request), stubborn (ignores SIGINT and SIGTERM).
 
+The environment variable ANSWER is the text of each token.
+
 ENGINE is a process of the server that runs until its standard input ends. Where there is a control folder and no ENGINE, the server answers
 as the collector does: tokens take longer while it is armed, and each command is a line of `commands` in the current folder.
 """
@@ -21,6 +23,7 @@ import time
 
 PORT, MODE = int(sys.argv[1]), (sys.argv[2] if len(sys.argv) > 2 else "normal")
 FIRST, NEXT, ARMED = 0.03, 0.005, 0.03
+ANSWER = os.environ.get("ANSWER", " a")
 armed = threading.Event()
 KNOWN = {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options"}
 lock = threading.Lock()
@@ -77,7 +80,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         for number in range(tokens):
             time.sleep(FIRST if number == 0 else NEXT + (ARMED if armed.is_set() else 0))
-            self.event({"choices": [{"index": 0, "text": " a"}]})
+            self.event({"choices": [{"index": 0, "text": ANSWER}]})
             if MODE == "cut" and number == 1:
                 self.close_connection = True
                 return

@@ -4,7 +4,6 @@
 import json
 import os
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -27,7 +26,9 @@ def main():
     from vllm import LLM, SamplingParams
 
     requests, prompt, tokens, rounds = number("REQUESTS", 16), number("PROMPT", 128), number("TOKENS", 64), number("ROUNDS", 8)
-    folder = tempfile.mkdtemp()
+    # In the same place each time, so that vLLM finds what it compiled before.
+    folder = os.path.join(tempfile.gettempdir(), "roofgap-vllm-model")
+    os.makedirs(folder, exist_ok=True)
     config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../crates/roofgap-analyze/presets/qwen3_1_7b.json")
     with open(config, encoding="utf-8") as source, open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as target:
         json.dump({**json.load(source), "architectures": ["Qwen3ForCausalLM"], "max_position_embeddings": 40960}, target)
@@ -62,7 +63,6 @@ def main():
         "tokens_per_s": [requests * tokens / second for second in seconds],
     }
     print("FIGURES " + json.dumps(figures), flush=True)
-    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,19 @@ pub struct TrialPlan {
     pub budget_ns: u64,
 }
 
+impl TrialPlan {
+    /// Returns the number of changes to run in turn: all, or as many as the budget has time for, and at least one. With fewer at
+    /// once, a short budget decides some changes instead of none.
+    pub fn at_once(&self) -> usize {
+        let all = self.candidates.len().max(1);
+        let Some(pair) = self.run_ns.map(|run| run.saturating_mul(u64::from(self.repeats))) else {
+            return all;
+        };
+        let sides = self.budget_ns.checked_div(pair).unwrap_or(u64::MAX);
+        usize::try_from(sides.saturating_sub(1)).map_or(all, |fit| fit.clamp(1, all))
+    }
+}
+
 /// A change to try.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Candidate {
@@ -52,6 +65,19 @@ pub struct Candidate {
     pub knob: Knob,
     /// Findings whose action it is.
     pub findings: Vec<TriedFinding>,
+}
+
+impl Candidate {
+    /// Returns the ids of the findings, each once: a finding may be in several stages.
+    pub fn finding_ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> = Vec::new();
+        for finding in &self.findings {
+            if !ids.contains(&finding.id) {
+                ids.push(finding.id.clone());
+            }
+        }
+        ids
+    }
 }
 
 /// A finding whose action is tried.

@@ -72,11 +72,16 @@ pub(super) fn measure(
             }
         }
     }
-    for contender in contenders.iter_mut().filter(|contender| contender.open) {
-        close(context, contender, end.as_ref().err());
-    }
+    abandon(context, contenders, end.as_ref().err());
     context.save()?;
     end
+}
+
+/// Ends the contenders that have no verdict yet.
+pub(super) fn abandon(context: &mut TrialContext<'_>, contenders: &mut [Contender], stop: Option<&Stop>) {
+    for contender in contenders.iter_mut().filter(|contender| contender.open) {
+        close(context, contender, stop);
+    }
 }
 
 /// Runs each open workload once.

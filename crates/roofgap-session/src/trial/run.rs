@@ -14,9 +14,9 @@ use roofgap_collect::command::CommandLine;
 use super::context::{Stop, TrialContext};
 use super::error::TrialError;
 use super::judge::hindrance;
-use super::plan::TrialPlan;
+use super::plan::{Candidate, TrialPlan};
 use super::props::{TrialEvent, TrialOutcome, TrialProps};
-use super::round::{Contender, measure};
+use super::round::{Contender, abandon, measure};
 use super::variant::{NO_JOB, Variant, conflict, quoted};
 use crate::config::{ConfigProps, Span, compose};
 use crate::exit::Exit;
@@ -92,7 +92,13 @@ fn alone(context: &mut TrialContext<'_>, kept: &mut Variant) -> Result<Vec<Knob>
         .map(|candidate| candidate.knob.clone())
         .collect();
     let mut contenders: Vec<Contender> = knobs.iter().map(|knob| contender(context, &base, knob)).collect();
-    let end = measure(context, &base, &mut contenders);
+    let mut end = Ok(());
+    for some in contenders.chunks_mut(context.plan.at_once()) {
+        match &end {
+            Ok(()) => end = measure(context, &base, some),
+            Err(stop) => abandon(context, some, Some(stop)),
+        }
+    }
     let mut faster: Vec<(f64, &Contender, &Knob)> = Vec::new();
     let mut same = Vec::new();
     for (contender, knob) in contenders.iter().zip(&knobs) {
@@ -311,12 +317,7 @@ fn contender(context: &mut TrialContext<'_>, reference: &Variant, knob: &Knob) -
         .candidates
         .iter()
         .find(|candidate| candidate.knob == *knob);
-    let mut findings: Vec<String> = Vec::new();
-    for finding in candidate.into_iter().flat_map(|candidate| &candidate.findings) {
-        if !findings.contains(&finding.id) {
-            findings.push(finding.id.clone());
-        }
-    }
+    let findings = candidate.map(Candidate::finding_ids).unwrap_or_default();
     let variant = reference.with(knob);
     let row = push_row(context, Some(knob), reference, &variant, findings);
     Contender::new(variant, knob.output, row)

@@ -30,11 +30,7 @@ fn ns(value: u64) -> String {
 /// Renders the plan and its cost.
 pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
     let row = |candidate: &Candidate| {
-        let findings: Vec<&str> = candidate
-            .findings
-            .iter()
-            .map(|finding| finding.id.as_str())
-            .collect();
+        let findings = candidate.finding_ids();
         [
             candidate.knob.id.clone(),
             candidate.knob.title.clone(),
@@ -62,9 +58,15 @@ pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
         Span(Duration::from_nanos(plan.budget_ns))
     );
     if plan.first_ns.is_some_and(|all| all > plan.budget_ns) {
+        let at_once = plan.at_once();
+        let order = match (at_once < plan.candidates.len(), at_once) {
+            (false, _) => String::new(),
+            (true, 1) => "; the first change is tried before the others".to_owned(),
+            (true, some) => format!("; the first {some} changes are tried before the others"),
+        };
         let _ = writeln!(
             out,
-            "the budget is too short for all of them; raise it with --budget"
+            "the budget is too short for all of them{order}; raise it with --budget"
         );
     }
     out

@@ -2,7 +2,7 @@
 
 use crate::support::{free_port, ok, root, run};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn stand_in() -> String {
     root()
@@ -13,6 +13,14 @@ fn stand_in() -> String {
 
 fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Returns the run in a folder of runs.
+fn only_run(folder: &Path) -> PathBuf {
+    let mut paths = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    paths.find(|path| path.join("metrics.json").exists()).unwrap()
 }
 
 #[test]
@@ -90,11 +98,7 @@ fn a_profiled_server_has_its_requests_in_every_report() {
     let server = ["--", "python3", script.as_str(), port.as_str()];
     let words: Vec<&str> = overrides.into_iter().chain(phases).chain(server).collect();
     ok(&words);
-    let run = std::fs::read_dir(folder.path()).unwrap();
-    let run = run
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.join("metrics.json").exists())
-        .unwrap();
+    let run = only_run(folder.path());
     let metrics = json(&run.join("metrics.json"));
     assert_eq!(metrics["requests"]["completed"], 5);
     assert_eq!(metrics["requests"]["output_tokens"], 15);
@@ -103,6 +107,28 @@ fn a_profiled_server_has_its_requests_in_every_report() {
         assert!(text.contains("time to first token"), "{report}");
     }
     assert!(run.join("baseline/server.log").exists());
+}
+
+#[test]
+fn a_change_of_a_server_is_refused_if_its_answers_differ() {
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
+    let url = format!("server.url=http://127.0.0.1:{port}");
+    let runs = format!("artifacts.stage2_dir={}", folder.path().display());
+    let (port, script) = (port.to_string(), stand_in());
+    let load = ["load.requests=4", "load.output_tokens=3", "runner=unwatched"];
+    let start = ["profile", "workload=server", &url, &runs];
+    let server = ["--", "python3", &script, &port];
+    let words: Vec<&str> = start.into_iter().chain(load).chain(server).collect();
+    ok(&words);
+    let run = only_run(folder.path());
+    let (path, change) = (run.display().to_string(), "--env=ANSWER=b");
+    ok(&["try", &path, change, "--repeats=2", "--yes"]);
+    let row = &json(&run.join("try.json"))["trials"][0]["rows"][0];
+    assert_eq!(row["verdict"], "refused", "{row}");
+    assert_eq!(row["output"]["tokens"], "different", "{row}");
+    let times = row["times"].as_array().unwrap().iter();
+    let kinds: Vec<&str> = times.map(|time| time["of"]["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["token", "request", "ttft", "itl", "process"]);
 }
 
 #[test]

@@ -189,6 +189,44 @@ fn changes_that_help_are_kept_together() {
     assert_eq!(trials[1]["winner"], Value::Null);
 }
 
+/// Pretends that the baseline took `ns`.
+fn set_baseline(tried: &Tried, ns: u64) {
+    let path = tried.run.join("session.json");
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let phases = record["phases"].as_array_mut().unwrap();
+    let baseline = phases.iter_mut().find(|phase| phase["name"] == "baseline");
+    baseline.unwrap()["wall_ns"] = ns.into();
+    std::fs::write(&path, record.to_string()).unwrap();
+}
+
+/// Two changes do not fit, so the second is run after the first, each with runs of the unchanged program.
+#[test]
+fn a_short_budget_decides_one_change_after_the_other() {
+    let tried = Tried::new(&[]);
+    set_baseline(&tried, 300_000_000_000);
+    let args = ["--env=SLOW=1", "--env=MORE=1", "--budget=22m"];
+    let run = tried.attempt(&args);
+    assert_eq!(run.status, Some(0), "{}\n{}", run.stderr, run.stdout);
+    assert!(
+        run.stderr
+            .contains("the first change is tried before the others; raise it with --budget"),
+        "{}",
+        run.stderr
+    );
+    let pairs: Vec<&str> = run
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("pair "))
+        .collect();
+    let second = pairs.iter().position(|line| line.contains("env.MORE")).unwrap();
+    let (first, second) = pairs.split_at(second);
+    assert!(first.iter().any(|line| line.contains("env.SLOW")), "{pairs:?}");
+    assert!(!second.iter().any(|line| line.contains("env.SLOW")), "{pairs:?}");
+    let trial = &tried.trials()[0];
+    assert_eq!(trial["rows"][0]["verdict"], "slower");
+    assert_eq!(trial["rows"][1]["verdict"], "kept");
+}
+
 /// The profiled run is the first; six measure each change alone, and four the second on top of the first.
 #[test]
 fn the_best_alone_is_kept_where_all_together_do_not_help() {
