@@ -6,7 +6,7 @@ use crate::bundle::Bundle;
 use crate::view::numbers::{count, ms, or_none, time};
 use crate::view::roof;
 use crate::view::stages::{
-    TimePart, busy_percent, columns_note, coverage, parts, parts_exceed_time, steps as steps_sentence,
+    PARTS, TimePart, busy_percent, columns_note, coverage, parts, parts_exceed_time, steps as steps_sentence,
     two_clocks, used_parts,
 };
 use crate::view::table::cut;
@@ -25,7 +25,7 @@ pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
     html! {
         @if !stages.is_empty() {
             ul.legend {
-                @for part in used_parts(stages) {
+                @for part in used_parts(stages).into_iter().map(|at| PARTS[at]) {
                     li { i class=(part.class) {} (part.name) " " small { (part.meaning) } }
                 }
             }
@@ -49,9 +49,7 @@ pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
 pub(super) fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
     let parts = parts(stage);
     let all = parts.iter().flatten().sum::<i64>().max(1) as f64;
-    let shares = used_parts(std::slice::from_ref(stage))
-        .iter()
-        .zip(parts.into_iter().flatten());
+    let shares = PARTS.iter().zip(parts.into_iter().flatten());
     shares
         .filter(|p| p.1 > 0)
         .map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all))
@@ -95,7 +93,7 @@ fn table(stages: &[Stage]) -> Markup {
         div.scroll { table {
             thead { tr {
                 th { "Stage" } @for name in clocks { th.n { (name) } }
-                @for part in used { th.n { (part.name) " ms" } }
+                @for at in &used { th.n { (PARTS[*at].name) " ms" } }
                 th.n { "Busy %" } th.n { "Kernel ms" } th.n { "Kernels" } th.n { "Launches" }
                 @if with_roof { @for name in roof::COLUMNS { th.n { (name) } } }
             } }
@@ -105,7 +103,7 @@ fn table(stages: &[Stage]) -> Markup {
                     @if clocks.len() > 1 { td.n { (ms(stage.elapsed_ns())) } }
                     td.n { (ms(stage.wall_ns)) }
                     @let parts = parts(stage);
-                    @for i in 0..used.len() { td.n { (or_none(parts.and_then(|p| p.get(i).copied()), ms)) } }
+                    @for at in &used { td.n { (or_none(parts.map(|p| p[*at]), ms)) } }
                     td.n { (busy_percent(stage)) }
                     td.n { (or_none(stage.kernel_ns, ms)) }
                     td.n { (gpu(stage, stage.kernel_count)) }

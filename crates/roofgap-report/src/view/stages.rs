@@ -15,8 +15,11 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
     let stages = &analysis.stages;
     let gpu = |stage: &Stage, n: u64| stage.busy_ns.map(|_| n);
     let idle = |f: fn(&Idle) -> i64| move |s: &Stage| s.idle.as_ref().map(|idle| s.each_device(f(idle)));
-    let used = used_parts(stages).len();
-    let rest = |at: usize| move |s: &Stage| parts(s).map(|parts| parts[at]).filter(|_| at < used);
+    let used = used_parts(stages);
+    let rest = |at: usize| {
+        let shown = used.contains(&at);
+        move |s: &Stage| parts(s).map(|parts| parts[at]).filter(|_| shown)
+    };
     let two_clocks = two_clocks(stages);
     let only = move |shown: bool, ns: i64| shown.then_some(ns);
     Table::of(stages)
@@ -331,18 +334,12 @@ pub(crate) fn parts(stage: &Stage) -> Option<[i64; 9]> {
     ])
 }
 
-/// Returns the parts that at least one stage can have.
-pub(crate) fn used_parts(stages: &[Stage]) -> &'static [TimePart] {
+/// Returns the positions of the parts to show: those that every program can have, and others that a stage has.
+pub(crate) fn used_parts(stages: &[Stage]) -> Vec<usize> {
     let has = |part: usize| stages.iter().any(|s| parts(s).is_some_and(|p| p[part] > 0));
-    if has(SHARED) {
-        &PARTS
-    } else if has(FOREIGN) {
-        &PARTS[..SHARED]
-    } else if has(QUEUED) {
-        &PARTS[..FOREIGN]
-    } else {
-        &PARTS[..QUEUED]
-    }
+    (0..PARTS.len())
+        .filter(|part| *part <= OUTSIDE || has(*part))
+        .collect()
 }
 
 /// Tells whether the parts of a stage add up to more than its time.
