@@ -186,6 +186,8 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
         "stage",
         "instances",
         "wall ms",
+        "time ms",
+        "CPU wall ms",
         "GPU busy ms",
         "busy %",
         "kernel ms",
@@ -196,11 +198,15 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
         "copy ms",
         "other ms",
     ];
+    columns.extend(stages::REST);
     if analysis.stages.iter().any(|s| s.mfu.is_some() || s.mbu.is_some()) {
         columns.extend(["MFU %", "MBU %"]);
     }
     let columns = roof::columns(&columns, &roof::of_stages(&analysis.stages));
     out.push_str(&stages::table(analysis).pick(&columns).text(options.screen()));
+    if let Some(note) = stages::columns_note(&analysis.stages) {
+        say(&note, options, out);
+    }
     for stage in &analysis.stages {
         let verdict = verdict(stage);
         let screen = options.screen();
@@ -269,7 +275,10 @@ fn findings(analysis: &Analysis, options: TextOptions, out: &mut String) {
         let screen = options.screen();
         let title = screen.wrapped(&format!("{}. {}", i + 1, plain(&finding.title)), 3);
         let _ = writeln!(out, "{title}");
-        let lines = [findings::saving(finding), finding.action.clone()];
+        let lines = [
+            findings::saving_with_id(analysis, finding),
+            finding.action.clone(),
+        ];
         for line in lines.into_iter().chain(findings::to_try(finding, "RUN")) {
             let _ = writeln!(out, "{}", screen.wrapped(&format!("   {}", plain(&line)), 0));
         }
@@ -371,7 +380,7 @@ fn kernel_table(
         return;
     }
     let mut columns = vec!["kernel", "family", "total ms", "share %", "calls", "mean µs"];
-    if analysis.devices.len() > 1 {
+    if kernels::on_several_devices(analysis) {
         columns.insert(1, "device");
     }
     let columns = roof::columns(&columns, &roof::of_kernels(kernels));

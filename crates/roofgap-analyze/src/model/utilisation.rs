@@ -120,6 +120,9 @@ const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the 
 const PART_CLOSES_EARLY: &str =
     "only a part of its steps was recorded, and its ranges close before the GPU has finished";
 
+const OTHER_STAGE: &str =
+    "the work of a model is known for prefill, for decode and for the steps of an engine only";
+
 fn beyond_peak(by_wall_pct: f64, by_busy_pct: Option<f64>) -> bool {
     by_wall_pct > 100.0 || by_busy_pct.is_some_and(|pct| pct > 100.0)
 }
@@ -139,18 +142,21 @@ pub(crate) fn add_utilisation(
     let one_device = analysis.devices.len() < 2;
     for (at, stage) in analysis.stages.iter_mut().enumerate() {
         let engine = stage.tokens.is_some().then(|| index.engine_steps(at));
-        let kind = match stage.name.as_str() {
-            "prefill" => StageKind::Prefill,
-            "decode" => StageKind::Decode,
-            _ if engine.is_some() => StageKind::Prefill,
-            _ => continue,
-        };
         let (no_mfu, no_mbu) = (
             About::StageMfu(stage.name.clone()),
             About::StageMbu(stage.name.clone()),
         );
         let mut missing = |what: &[&About], why: &str| {
             reasons.extend(what.iter().map(|about| Reason::new((*about).clone(), why)));
+        };
+        let kind = match stage.name.as_str() {
+            "prefill" => StageKind::Prefill,
+            "decode" => StageKind::Decode,
+            _ if engine.is_some() => StageKind::Prefill,
+            _ => {
+                missing(&[&no_mfu, &no_mbu], OTHER_STAGE);
+                continue;
+            }
         };
         let share_known = matches!(share, ModelShare::TensorParallel { .. });
         if one_device && !share_known && stage.kernels.iter().any(|k| k.family == Family::Communication) {

@@ -225,9 +225,14 @@ impl StageMeter<'_> {
         let (thread, count) = most.map_or((None, 0), |(thread, count)| (*thread, *count));
         let name = thread
             .and_then(|id| self.trace.threads.get(id.index()))
-            .map(|thread| match self.trace.names.get(thread.name) {
-                "" => format!("{}", thread.tid),
-                name => format!("{} ({name})", thread.tid),
+            .map(|thread| {
+                let number = thread.tid.to_string();
+                match self.trace.names.get(thread.name) {
+                    "" => number,
+                    // Some tools include the number in the name.
+                    name if name.contains(&number) => name.trim_start_matches("thread ").to_owned(),
+                    name => format!("{number} ({name})"),
+                }
             });
         ForeignWork {
             busy_ns,

@@ -55,20 +55,35 @@ pub(super) fn intensities(analysis: &Analysis) -> impl Iterator<Item = f64> {
         .flat_map(move |level| level.points(analysis).map(|point| point.1))
 }
 
-/// Draws the roof of each cache up to the highest compute peak, and a ring for each kernel.
-pub(super) fn draw(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
+/// Returns both ends of the roof of a bandwidth, up to the highest compute peak.
+fn slope(bandwidth: f64, scale: &Scale, highest: f64) -> [(f64, f64); 2] {
     let end = if highest > 0.0 { highest } else { scale.y.1 };
+    let from = scale.x.0.max(scale.y.0 / bandwidth);
+    let to = (end / bandwidth).min(scale.x.1);
+    [from, to].map(|x| scale.at(x, x * bandwidth))
+}
+
+/// Writes the names of the roofs, which stand above the dots.
+pub(super) fn names(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
     html! {
         @for level in &LEVELS {
             @if let Some(bandwidth) = level.bandwidth(analysis) {
-                @let from = scale.x.0.max(scale.y.0 / bandwidth);
-                @let (x1, y1) = scale.at(from, from * bandwidth);
-                @let to = (end / bandwidth).min(scale.x.1);
-                @let (x2, y2) = scale.at(to, to * bandwidth);
-                line class=(level.class) x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) {}
+                @let [(x1, y1), (x2, y2)] = slope(bandwidth, scale, highest);
                 @let angle = at((y2 - y1).atan2(x2 - x1).to_degrees());
                 @let (x, y) = (at(x1 + (x2 - x1) * 0.7), at(y1 + (y2 - y1) * 0.7 - 5.0));
                 text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { (level.name) " " (si(bandwidth)) "B/s" }
+            }
+        }
+    }
+}
+
+/// Draws the roof of each cache up to the highest compute peak, and a ring for each kernel.
+pub(super) fn draw(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
+    html! {
+        @for level in &LEVELS {
+            @if let Some(bandwidth) = level.bandwidth(analysis) {
+                @let [(x1, y1), (x2, y2)] = slope(bandwidth, scale, highest);
+                line class=(level.class) x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) {}
                 @for (row, intensity, flops) in level.points(analysis) {
                     @let (x, y) = scale.at(intensity, flops);
                     circle class={ "ring " (level.class) } cx=(at(x)) cy=(at(y)) r="3.5" {

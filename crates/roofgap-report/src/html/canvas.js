@@ -1,5 +1,5 @@
 // Draws the lanes in view. The cost grows with the pixels, not with the items.
-const AXIS = 22, GUTTER = 136;
+const AXIS = 22, GUTTER = 136, NARROW = 72;
 
 class Painter {
   constructor(canvas, axis, data) {
@@ -35,7 +35,7 @@ class Painter {
     const ratio = window.devicePixelRatio || 1;
     this.height = height;
     this.width = this.canvas.parentElement.clientWidth;
-    this.left = this.width > 700 ? GUTTER : 0; // room for the names of lanes, where there is any
+    this.left = this.width > 700 ? GUTTER : NARROW; // room for the names of lanes
     for (const [canvas, pen, tall] of [[this.canvas, this.pen, height], [this.axisCanvas, this.axisPen, AXIS]]) {
       canvas.style.height = tall + "px";
       canvas.style.width = this.width + "px";
@@ -77,7 +77,7 @@ class Painter {
     if (view.span) this.span(view);
     if (view.selected && view.selected.lane.visible) this.selection(view);
     pen.restore();
-    if (this.left) this.labels(from, to);
+    this.labels(from, to);
   }
 
   labels(from, to) {

@@ -31,8 +31,9 @@ pub(super) fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
                     summary {
                         b { (finding.title) }
                         span.saving {
-                            (saving(finding))
+                            (saving(analysis, finding))
                             @if let Some(token) = per_token(analysis, finding) { ", " (token) }
+                            " " code { (finding.id) }
                         }
                     }
                     p.action { b { "Do: " } span { (finding.action) } " " button.copy type="button" hidden { "Copy" } }
@@ -64,7 +65,7 @@ fn proof(bundle: Bundle<'_>, finding: &Finding) -> Markup {
         .iter()
         .find(|s| Some(s.name.as_str()) == finding.stage.as_deref());
     let parts = stage.map(shares).unwrap_or_default();
-    let whole = stage.map_or_else(|| "the measured launches".to_owned(), |s| cut(&s.name, 60));
+    let whole = stage.map_or_else(|| "the measured launches".to_owned(), |s| cut(s.spoken(), 60));
     let label = format!("{bound:.1} % of {whole} at most would go");
     html! {
         div.proof role="img" aria-label=(label) {

@@ -3,9 +3,9 @@
 use super::markup::absent;
 use crate::bundle::Bundle;
 use crate::view::headline;
-use crate::view::numbers::{NONE, count, or_none, time};
+use crate::view::numbers::{NONE, count, or_none, share, time};
 use crate::view::provenance::{self, missing};
-use crate::view::stages::own_times;
+use crate::view::stages::{own_times, two_clocks};
 use crate::view::table::{capitalized, cut};
 use crate::view::utilisation::why_missing;
 use maud::{Markup, html};
@@ -16,7 +16,7 @@ pub(super) fn head(bundle: Bundle<'_>) -> Markup {
     let analysis = bundle.analysis;
     let (workload, totals) = (analysis.workload.as_ref(), &analysis.totals);
     let unknown = |why: &str| html! { (NONE) " " small { "(" (why) ")" } };
-    let pct = |value: Option<f64>| or_none(value, |v| format!("{v:.2} %"));
+    let pct = |value: Option<f64>| or_none(value, |v| format!("{} %", share(v)));
     html! {
         @if let Some(headline) = headline::headline(analysis) { p.lead { (cut(&headline, 600)) } }
         dl.facts {
@@ -79,9 +79,9 @@ fn card(analysis: &Analysis, stage: &Stage) -> Markup {
                 @if own_times(stage) { " Times reported by the program." }
             }
             dl {
-                dt { "Wall" }
+                dt { @if two_clocks(std::slice::from_ref(stage)) { "Time" } @else { "Wall" } }
                 dd {
-                    (time(stage.wall_ns))
+                    (time(stage.elapsed_ns()))
                     @if stage.instances > 1 { " " small { "in " (count(stage.instances)) " instances" } }
                 }
                 @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
@@ -94,7 +94,7 @@ fn card(analysis: &Analysis, stage: &Stage) -> Markup {
                 }
                 @for (name, about, value) in utilisation {
                     dt { (name) }
-                    @if let Some(pct) = value { dd { (format!("{pct:.2} %")) } }
+                    @if let Some(pct) = value { dd { (share(pct)) " %" } }
                     @else {
                         @let why = why_missing(analysis, &about, &stage.name);
                         dd title=(why) { (NONE) " " small.why { (cut(why, 90)) } }

@@ -36,6 +36,8 @@ pub(super) struct Data {
     left_out: Vec<usize>,
     counters: Vec<Measured>,
     first: usize,
+    /// The table has the device of each row.
+    devices: bool,
     /// The table has the distance to the roof.
     roof: bool,
 }
@@ -135,6 +137,7 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
         rows,
         names,
         first: FIRST,
+        devices: kernels::on_several_devices(analysis),
         roof: analysis
             .kernels
             .iter()
@@ -195,10 +198,11 @@ fn row(kernel: &Kernel, name: usize) -> Row {
 }
 
 /// Headings of the kernel table: the key by which the script sorts, and the heading.
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 14] = [
     ("name", "Kernel"),
     ("family", "Family"),
     ("stage", "Stage"),
+    ("device", "GPU"),
     ("total", "Total ms"),
     ("share", "Share %"),
     ("calls", "Calls"),
@@ -237,7 +241,13 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
         return absent(&missing(analysis, &About::Kernels));
     }
     let shown = &analysis.kernels[..analysis.kernels.len().min(FIRST)];
-    let columns = roof::columns(&kernels::PAGE, &roof::of_kernels(&analysis.kernels));
+    let several = kernels::on_several_devices(analysis);
+    let columns: Vec<&str> = kernels::PAGE
+        .into_iter()
+        .filter(|name| several || *name != "device")
+        .collect();
+    let columns = roof::columns(&columns, &roof::of_kernels(&analysis.kernels));
+    let keys = KEYS.iter().filter(|(key, _)| several || *key != "device");
     let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&columns);
     html! {
         @if measured::alone(analysis) {
@@ -255,7 +265,7 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
         }
         div.scroll { table #kernel-table {
             thead { tr {
-                @for ((key, name), heading) in KEYS.iter().zip(&table.headings) {
+                @for ((key, name), heading) in keys.zip(&table.headings) {
                     th class=[heading.class()] scope="col" data-key=(key) aria-sort=[(*key == "total").then_some("descending")] { (name) }
                 }
             } }

@@ -102,7 +102,8 @@ pub fn page(bundle: Bundle<'_>) -> String {
         nav aria-label="Parts of this page" {
             (link("Findings"))
             @if bundle.context.trials.is_some() { (link("Tried")) }
-            @for name in ["Stages", "Timeline", "Roofline", "Kernels"] { (link(name)) }
+            @if !analysis.stages.is_empty() { (link("Stages")) }
+            @for name in ["Timeline", "Roofline", "Kernels"] { (link(name)) }
             @for (name, ..) in &work { (link(name)) }
             @if flame.is_some() { (link("Flame")) }
             @for name in ["Operators", "Provenance"] { (link(name)) }
@@ -111,7 +112,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         main {
             (section("findings", "What to do first", findings))
             @if let Some(content) = tried(bundle) { (section("tried", "Tried", content)) }
-            (section("stages", "Where the time goes", stages::stages(bundle)))
+            @if !analysis.stages.is_empty() { (section("stages", "Where the time goes", stages::stages(bundle))) }
             @if let Some(requests) = &analysis.requests { (section("requests", "Requests", requests_view(analysis, requests))) }
             @if let Some(serving) = view::serving::of(analysis) { (section("serving", "Steps of the engine", serving_view(analysis, serving))) }
             (section("timeline", "Timeline", timeline_view::timeline(no_timeline.as_deref())))
@@ -239,7 +240,7 @@ fn operators(analysis: &Analysis) -> Markup {
     ];
     let more = analysis.operators.len().saturating_sub(OPERATORS);
     html! {
-        @if let Some(why) = analysis.reason(&About::Operators) { p.hint { (why) "." } }
+        p.hint { (view::kernels::operator_scope(analysis)) "." }
         (crate::view::kernels::operators(analysis, OPERATORS).pick(&columns).html())
         @if more > 0 { p.hint { (more) " more are in metrics.json." } }
     }

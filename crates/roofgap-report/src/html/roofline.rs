@@ -11,6 +11,9 @@ use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use roofgap_analyze::{About, Analysis, CounterRow, DeviceInfo, ShortNames, Stage, family};
 use std::collections::{HashMap, HashSet};
 
+/// Distance of two roofs between which a label fits.
+const LABEL: f64 = 20.0;
+
 /// Renders the drawing, or why there is none.
 pub(super) fn roofline(analysis: &Analysis) -> Markup {
     let dots = dots(analysis);
@@ -27,6 +30,7 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
     let roofs = Roofs::of(analysis);
     let short_names = ShortNames::of(analysis);
     let scale = scale(analysis, &dots, &roofs);
+    let highest = roofs.highest();
     let points = stage_points(analysis, &dots);
     let longest = dots.iter().map(|d| d.ns).max().unwrap_or(1).max(1) as f64;
     let mut families: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
@@ -37,11 +41,13 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
             svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="group" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
                 (axes(&scale, if cache_roofs::intensities(analysis).next().is_some() { "DRAM, L2 or L1" } else { "DRAM" }))
                 (roofs.draw(&scale))
-                (cache_roofs::draw(analysis, &scale, roofs.peaks.iter().map(|p| p.1).fold(0.0, f64::max)))
+                (cache_roofs::draw(analysis, &scale, highest))
                 @for (i, dot) in dots.iter().enumerate() {
                     @let stage = analysis.stages.iter().position(|s| Some(s.name.as_str()) == dot.row.stage.as_deref());
                     (dot.draw(&scale, longest, &short_names, stage, i == 0))
                 }
+                (roofs.names(&scale))
+                (cache_roofs::names(analysis, &scale, highest))
                 @for point in &points { (point.draw(&scale)) }
             }
         }
@@ -200,24 +206,51 @@ impl Roofs {
         roofs
     }
 
-    fn draw(&self, scale: &Scale) -> Markup {
-        let highest = self.peaks.iter().map(|p| p.1).fold(0.0, f64::max);
+    /// Returns the highest compute peak, FLOP/s; 0 without any.
+    fn highest(&self) -> f64 {
+        self.peaks.iter().map(|p| p.1).fold(0.0, f64::max)
+    }
+
+    /// Returns both ends of the DRAM roof, which goes up to the highest compute peak.
+    fn slope(&self, scale: &Scale) -> Option<(f64, [(f64, f64); 2])> {
+        let bandwidth = self.bandwidth.as_ref()?.0;
+        let highest = self.highest();
         let end = if highest > 0.0 { highest } else { scale.y.1 };
+        let low = scale.at(scale.x.0, scale.x.0 * bandwidth);
+        let high = scale.at((end / bandwidth).min(scale.x.1), end.min(scale.x.1 * bandwidth));
+        Some((bandwidth, [low, high]))
+    }
+
+    /// Draws the lines.
+    fn draw(&self, scale: &Scale) -> Markup {
         html! {
-            @if let Some((bandwidth, _)) = &self.bandwidth {
-                @let (x1, y1) = scale.at(scale.x.0, scale.x.0 * bandwidth);
-                @let (x2, y2) = scale.at((end / bandwidth).min(scale.x.1), end.min(scale.x.1 * bandwidth));
-                @let angle = at((y2 - y1).atan2(x2 - x1).to_degrees());
-                @let (x, y) = (at(x1 + (x2 - x1) * 0.45), at(y1 + (y2 - y1) * 0.45 - 6.0));
+            @if let Some((_, [(x1, y1), (x2, y2)])) = self.slope(scale) {
                 line.roof x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) {}
-                text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { "DRAM " (si(*bandwidth)) "B/s" }
             }
-            @for (name, peak, _) in &self.peaks {
+            @for (_, peak, _) in &self.peaks {
                 @let ridge = self.bandwidth.as_ref().map_or(scale.x.0, |b| peak / b.0);
                 @let (x1, y) = scale.at(ridge.clamp(scale.x.0, scale.x.1), *peak);
-                // Only the highest roof has room for a label above it.
-                @let label = if *peak >= highest { y - 6.0 } else { y + 14.0 };
                 line.roof x1=(at(x1)) y1=(at(y)) x2=(at(PLOT.2)) y2=(at(y)) {}
+            }
+        }
+    }
+
+    /// Writes the names of the lines, which stand above the dots.
+    fn names(&self, scale: &Scale) -> Markup {
+        let height = |peak: f64| scale.at(scale.x.1, peak).1;
+        let above = |peak: f64| {
+            let higher = self.peaks.iter().map(|p| p.1).filter(|other| *other > peak);
+            height(peak) - higher.map(height).fold(f64::MIN, f64::max)
+        };
+        html! {
+            @if let Some((bandwidth, [(x1, y1), (x2, y2)])) = self.slope(scale) {
+                @let angle = at((y2 - y1).atan2(x2 - x1).to_degrees());
+                @let (x, y) = (at(x1 + (x2 - x1) * 0.45), at(y1 + (y2 - y1) * 0.45 - 6.0));
+                text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { "DRAM " (si(bandwidth)) "B/s" }
+            }
+            @for (name, peak, _) in &self.peaks {
+                // Below the line where the next one is close.
+                @let label = height(*peak) + if above(*peak) >= LABEL { -5.0 } else { 14.0 };
                 text.roof-name x=(at(PLOT.2 - 4.0)) y=(at(label)) text-anchor="end" { (name) " " (si(*peak)) "FLOP/s" }
             }
         }
@@ -247,7 +280,7 @@ fn axes(scale: &Scale, traffic: &str) -> Markup {
             text x=(PLOT.0 - 6.0) y=(at(py + 4.0)) text-anchor="end" { (tick(y)) }
         }
         text x=(at((PLOT.0 + PLOT.2) / 2.0)) y=(at(PLOT.3 + 38.0)) text-anchor="middle" { "FLOP per byte of " (traffic) " traffic" }
-        text x="14" y=(middle) text-anchor="middle" transform={ "rotate(-90 14 " (middle) ")" } { "FLOP/s" }
+        text.y-name x="14" y=(middle) text-anchor="middle" transform={ "rotate(-90 14 " (middle) ")" } { "FLOP/s" }
     }
 }
 

@@ -6,7 +6,8 @@ use crate::bundle::Bundle;
 use crate::view::numbers::{count, ms, or_none, time};
 use crate::view::roof;
 use crate::view::stages::{
-    TimePart, busy_percent, coverage, parts, parts_exceed_wall, steps as steps_sentence, used_parts,
+    PARTS, TimePart, busy_percent, columns_note, coverage, parts, parts_exceed_time, steps as steps_sentence,
+    two_clocks, used_parts,
 };
 use crate::view::table::cut;
 use maud::{Markup, html};
@@ -20,15 +21,15 @@ const HEIGHT: f64 = 100.0;
 /// Renders the bars and the table of all stages, and the steps of each.
 pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
     let stages = &bundle.analysis.stages;
-    let widest = stages.iter().map(|s| s.wall_ns).max().unwrap_or(0).max(1);
+    let widest = stages.iter().map(Stage::elapsed_ns).max().unwrap_or(0).max(1);
     html! {
         @if !stages.is_empty() {
             ul.legend {
-                @for part in used_parts(stages) {
+                @for part in used_parts(stages).into_iter().map(|at| PARTS[at]) {
                     li { i class=(part.class) {} (part.name) " " small { (part.meaning) } }
                 }
             }
-            @for stage in stages { (bar(stage, 100.0 * stage.wall_ns as f64 / widest as f64)) }
+            @for stage in stages { (bar(stage, 100.0 * stage.elapsed_ns() as f64 / widest as f64)) }
             (table(stages))
         }
         @for stage in stages {
@@ -48,9 +49,7 @@ pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
 pub(super) fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
     let parts = parts(stage);
     let all = parts.iter().flatten().sum::<i64>().max(1) as f64;
-    let shares = used_parts(std::slice::from_ref(stage))
-        .iter()
-        .zip(parts.into_iter().flatten());
+    let shares = PARTS.iter().zip(parts.into_iter().flatten());
     shares
         .filter(|p| p.1 > 0)
         .map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all))
@@ -68,7 +67,7 @@ fn bar(stage: &Stage, width: f64) -> Markup {
     let label = parts.map(|_| format!("{name}: {}", label.join(", ")));
     html! {
         div.bar-row {
-            span.bar-name { (name) " " b { (time(stage.wall_ns)) } }
+            span.bar-name { (name) " " b { (time(stage.elapsed_ns())) } }
             div.bar role=[label.as_ref().map(|_| "img")] style=(format!("width:{width:.3}%")) aria-label=[label] {
                 @if parts.is_none() { span.unknown style="flex:1" { "no GPU work recorded" } }
                 @for (part, ns, share) in shares {
@@ -84,21 +83,27 @@ fn bar(stage: &Stage, width: f64) -> Markup {
 fn table(stages: &[Stage]) -> Markup {
     let used = used_parts(stages);
     let with_roof = stages.iter().any(|stage| stage.roof.roof_pct.is_some());
+    let clocks: &[&str] = if two_clocks(stages) {
+        &["Time ms", "CPU wall ms"]
+    } else {
+        &["Wall ms"]
+    };
     let gpu = |stage: &Stage, n: u64| or_none(stage.busy_ns, |_| count(n));
     html! {
         div.scroll { table {
             thead { tr {
-                th { "Stage" } th.n { "Wall ms" }
-                @for part in used { th.n { (part.name) " ms" } }
+                th { "Stage" } @for name in clocks { th.n { (name) } }
+                @for at in &used { th.n { (PARTS[*at].name) " ms" } }
                 th.n { "Busy %" } th.n { "Kernel ms" } th.n { "Kernels" } th.n { "Launches" }
                 @if with_roof { @for name in roof::COLUMNS { th.n { (name) } } }
             } }
             tbody { @for stage in stages {
                 tr {
                     th scope="row" { (cut(&stage.name, 60)) }
+                    @if clocks.len() > 1 { td.n { (ms(stage.elapsed_ns())) } }
                     td.n { (ms(stage.wall_ns)) }
                     @let parts = parts(stage);
-                    @for i in 0..used.len() { td.n { (or_none(parts.and_then(|p| p.get(i).copied()), ms)) } }
+                    @for at in &used { td.n { (or_none(parts.map(|p| p[*at]), ms)) } }
                     td.n { (busy_percent(stage)) }
                     td.n { (or_none(stage.kernel_ns, ms)) }
                     td.n { (gpu(stage, stage.kernel_count)) }
@@ -108,6 +113,7 @@ fn table(stages: &[Stage]) -> Markup {
                 @for note in &stage.notes {
                     tr.note {
                         th scope="row" { "of which " (cut(&note.name, 60)) }
+                        @if clocks.len() > 1 { td {} }
                         td.n { (ms(note.wall_ns)) }
                         @for _ in 0..=used.len() { td {} }
                         td.n { (or_none(note.kernel_ns, ms)) }
@@ -118,11 +124,9 @@ fn table(stages: &[Stage]) -> Markup {
                 }
             } }
         } }
-        @if stages.iter().any(parts_exceed_wall) {
-            p.hint {
-                "Parts can add up to more than the wall time: they are summed over GPUs, and GPU work may go on after its range \
-                 has closed on the CPU."
-            }
+        @if let Some(note) = columns_note(stages) { p.hint { (note) } }
+        @if stages.iter().any(parts_exceed_time) {
+            p.hint { "Parts can add up to more than the time of a stage: GPU work of one instance may run in the time of another." }
         }
     }
 }

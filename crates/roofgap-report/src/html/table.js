@@ -34,7 +34,7 @@ class KernelTable {
 
   sort(key) {
     // Text sorts ascending first, numbers descending.
-    this.down = key === this.key ? !this.down : !["name", "family", "stage", "bound"].includes(key);
+    this.down = key === this.key ? !this.down : !["name", "family", "stage", "device", "bound"].includes(key);
     this.key = key;
     for (const head of this.table.tHead.rows[0].cells) {
       if (head.dataset.key === key) head.setAttribute("aria-sort", this.down ? "descending" : "ascending");
@@ -49,6 +49,7 @@ class KernelTable {
       case "name": return name.short.toLowerCase();
       case "family": return this.data.families[name.family];
       case "stage": return this.stagesOf(name);
+      case "device": return row[1];
       case "total": case "share": return row[2];
       case "calls": return row[3];
       case "mean": return row[4];
@@ -125,6 +126,7 @@ class KernelTable {
     const all = this.data.totals[Number(this.stage.value)];
     cell(this.data.families[name.family]);
     cell(this.stagesOf(name) || NONE);
+    if (this.data.devices) cell(row[1] === null ? NONE : row[1]);
     cell(grouped(row[2] / 1e6, 3), true);
     cell(all ? (100 * row[2] / all).toFixed(1) : NONE, true);
     cell(formatCount(row[3]), true);

@@ -2,7 +2,7 @@
 
 use super::sections;
 use crate::bundle::Bundle;
-use crate::view::kernels::{markdown_columns, operators as operator_table, table};
+use crate::view::kernels::{markdown_columns, operator_scope, operators as operator_table, table};
 use crate::view::measured;
 use crate::view::numbers::{count, time};
 use crate::view::provenance::missing;
@@ -84,9 +84,7 @@ fn recorded_operators(analysis: &Analysis, out: &mut String) {
         let _ = writeln!(out, "{}", escape_line(&missing(analysis, &About::Operators)));
         return;
     }
-    if let Some(why) = analysis.reason(&About::Operators) {
-        let _ = writeln!(out, "{}.\n", escape_line(why));
-    }
+    let _ = writeln!(out, "{}.\n", escape_line(&operator_scope(analysis)));
     out.push_str(&operator_table(analysis, OPERATORS).markdown());
     if analysis.operators.len() > OPERATORS {
         let more = analysis.operators.len() - OPERATORS;

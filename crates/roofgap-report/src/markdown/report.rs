@@ -188,7 +188,9 @@ const METHOD: &str = "\
   not by the time at which it ran. Ranges inside a warm-up are excluded from the stages.
 - `wall` is the sum of a stage's ranges on the CPU; `kernel` is the sum of kernel durations; `busy` is the union of the stage's GPU
   operations, per device; `idle` is the time between the first and the last operation in which the GPU ran nothing at all.
-- Time before the first operation of a stage in which the GPU ran earlier work is `queued`, not idle.
+- `outside` is the time of a stage before its first and after its last operation, averaged over GPUs. Time before the first operation
+  in which the GPU ran earlier work is `queued`, not idle; time in which it ran only work from outside the stage is `other work`. With
+  busy and idle time they add up to the time of the stage.
 - Idle time is `launch` if the launch of the next operation began after the device ran out of work, less the time that the launching
   thread spent waiting (`sync`) or copying (`copy`) before that launch; it is `other` if the operation had been launched already.
 - A dash stands for a value that was not measured.

@@ -2,7 +2,7 @@
 
 use crate::bundle::Bundle;
 use crate::view;
-use crate::view::kernels::operators as operator_table;
+use crate::view::kernels::{operator_scope, operators as operator_table};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{
@@ -13,13 +13,19 @@ use roofgap_analyze::{About, Analysis, RequestStats, Serving, verdict};
 use std::fmt::Write;
 
 /// Columns of the table of stages.
-const STAGES: [&str; 9] = [
+const STAGES: [&str; 15] = [
     "stage",
     "instances",
     "wall ms",
+    "time ms",
+    "CPU wall ms",
     "GPU busy ms",
     "busy %",
     "idle ms",
+    stages_view::REST[0],
+    stages_view::REST[1],
+    stages_view::REST[2],
+    stages_view::REST[3],
     "kernel ms",
     "kernels",
     "launches",
@@ -60,6 +66,9 @@ pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
     let mut out = table.pick(&columns).markdown();
     if causes && analysis.stages.iter().any(|stage| stage.idle.is_some()) {
         let _ = write!(out, "\n{}", table.pick(&IDLE).markdown());
+    }
+    if let Some(note) = stages_view::columns_note(&analysis.stages) {
+        let _ = writeln!(out, "\n{note}");
     }
     out.push('\n');
     for stage in &analysis.stages {
@@ -114,7 +123,11 @@ pub(super) fn findings(bundle: Bundle<'_>, most: usize, evidence: bool) -> Strin
     let mut out = String::new();
     for (i, finding) in analysis.findings.iter().take(most).enumerate() {
         let _ = writeln!(out, "{}. **{}**", i + 1, escape_line(&finding.title));
-        let _ = writeln!(out, "   - {}", escape_line(&findings_view::saving(finding)));
+        let _ = writeln!(
+            out,
+            "   - {}",
+            escape_line(&findings_view::saving_with_id(analysis, finding))
+        );
         if evidence {
             let pieces = finding.evidence.iter().map(|(key, value)| {
                 let value = findings_view::evidence_value(key, value);
@@ -191,10 +204,10 @@ pub(super) fn ncu_rules(analysis: &Analysis, most: usize) -> String {
 /// Renders the first operators, or why there are none.
 pub(super) fn operators(analysis: &Analysis, most: usize) -> String {
     if analysis.operators.is_empty() {
-        format!("{}\n", escape_line(&missing(analysis, &About::Operators)))
-    } else {
-        operator_table(analysis, most).markdown()
+        return format!("{}\n", escape_line(&missing(analysis, &About::Operators)));
     }
+    let table = operator_table(analysis, most).markdown();
+    format!("{}.\n\n{table}", escape_line(&operator_scope(analysis)))
 }
 
 /// Renders the requests that a load generator sent to the server.

@@ -89,7 +89,7 @@ fn first_sentence(text: &str) -> &str {
     end.map_or(text, |at| &text[..=at])
 }
 
-/// Lists the lines for a manager: the headline, the numbers of one run, the environment, the confidence, and the next step.
+/// Lists the lines for a manager: the headline, the numbers of one run, the environment, the confidence, and what was tried.
 fn first_lines(bundle: Bundle<'_>) -> Vec<String> {
     let analysis = bundle.analysis;
     let mut lines: Vec<String> = headline::headline(analysis).into_iter().collect();
@@ -98,43 +98,45 @@ fn first_lines(bundle: Bundle<'_>) -> Vec<String> {
     lines.extend(confidence::line(analysis));
     let tried = bundle.context.trials.as_ref().and_then(trial::headline);
     lines.extend(tried.map(|line| format!("Tried: {line}")));
-    let first = analysis.findings.first();
-    lines.extend(first.map(|finding| format!("Next step: {}", first_sentence(&finding.action))));
     lines
 }
 
 /// States the time of a stage: the mean of several instances.
 fn each_instance(stage: &Stage) -> String {
-    match stage.mean_ns {
-        Some(mean) if stage.instances > 1 => {
-            format!(
-                "{} on average of {} instances",
-                time(mean),
-                count(stage.instances)
-            )
-        }
-        _ => time(stage.wall_ns),
+    let elapsed = stage.elapsed_ns();
+    match stage.instances {
+        0 | 1 => time(elapsed),
+        instances => format!(
+            "{} on average of {} instances",
+            time(elapsed / instances as i64),
+            count(instances)
+        ),
     }
 }
 
-/// Lists the conclusions: what to fix first, the time of each stage, the top kernels, and what was not measured.
+/// Lists the conclusions: what to fix first and how, the time of each stage, the top kernels, and what was not measured.
 fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
     let analysis = bundle.analysis;
     let mut lines = Vec::new();
     if let Some(first) = analysis.findings.first() {
         lines.push(format!("**Fix first: {}.**", escape_line(&first.title)));
-        lines.push(escape_line(&format!("It {}.", findings_view::saving(first))));
+        let saving = findings_view::saving_with_id(analysis, first);
+        lines.push(escape_line(&format!("It {saving}.")));
+        lines.push(escape_line(&format!(
+            "Next step: {}",
+            first_sentence(&first.action)
+        )));
     } else if !analysis.stages.is_empty() {
         lines.push(escape_line(&findings_view::none_found(analysis)));
     }
-    let wall: i64 = analysis.stages.iter().map(|s| s.wall_ns).sum();
+    let all: i64 = analysis.stages.iter().map(Stage::elapsed_ns).sum();
     for stage in &analysis.stages {
         let verdict = verdict(stage);
         lines.push(format!(
             "{} takes {} ({} % of the stages): {}; {}.",
             escape(&stage.name),
             each_instance(stage),
-            percent(stage.wall_ns, wall),
+            percent(stage.elapsed_ns(), all),
             verdict.label,
             verdict.why
         ));
@@ -174,10 +176,13 @@ mod tests {
     #[test]
     fn the_time_of_several_instances_is_their_mean() {
         let mut stage = Stage::default();
-        (stage.instances, stage.wall_ns, stage.mean_ns) = (3, 9_000_000, Some(3_000_000));
+        (stage.instances, stage.wall_ns) = (3, 9_000_000);
         assert_eq!(each_instance(&stage), "3.00 ms on average of 3 instances");
         stage.instances = 1;
         assert_eq!(each_instance(&stage), "9.00 ms");
+        // The steps of an engine go on after its ranges have closed.
+        stage.period_ns = Some(12_000_000);
+        assert_eq!(each_instance(&stage), "12.0 ms");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Findings: savings, evidence, and the sentence for no findings.
 
 use super::numbers::{NONE, count, si, significant, time};
-use roofgap_analyze::{Analysis, Finding, Knob, StageLimit, verdict};
+use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
 use serde_json::Value;
 
 /// Note on several findings.
@@ -9,13 +9,21 @@ pub(crate) const SAVINGS_OVERLAP: &str =
     "Each saving is an upper bound for that finding alone; savings overlap and do not add up.";
 
 /// States the upper bound on the time a finding saves.
-pub(crate) fn saving(finding: &Finding) -> String {
-    let stage = finding.stage.as_deref().unwrap_or("the measured launches");
+pub(crate) fn saving(analysis: &Analysis, finding: &Finding) -> String {
+    let stage = finding.stage.as_deref();
+    let known = analysis.stages.iter().find(|s| Some(s.name.as_str()) == stage);
+    let stage = known.map(Stage::spoken).or(stage);
+    let stage = stage.unwrap_or("the measured launches");
     format!(
         "saves at most {} ({:.1} % of {stage})",
         time(finding.bound_ns),
         finding.bound_pct
     )
+}
+
+/// States the upper bound on the time a finding saves, and its id for `roofgap explain` and `roofgap try`.
+pub(crate) fn saving_with_id(analysis: &Analysis, finding: &Finding) -> String {
+    format!("{} [{}]", saving(analysis, finding), finding.id)
 }
 
 /// Returns the command that tries the changes of a finding, and the changes; `None` for a finding without any.
@@ -31,8 +39,27 @@ pub(crate) fn to_try(finding: &Finding, run: &str) -> Option<String> {
     Some(format!("try: {command} ({changes})"))
 }
 
+/// Names of evidence whose key without its unit does not say what was measured.
+const EVIDENCE_NAMES: [(&str, &str); 12] = [
+    ("busy_ns", "busy time"),
+    ("busy_pct", "busy share"),
+    ("chain_ns", "time of chains"),
+    ("communication_ns", "communication time"),
+    ("compute_ns", "computation time"),
+    ("copy_ns", "time of copies"),
+    ("gemm_ns", "time of matrix products"),
+    ("idle_ns", "idle time"),
+    ("kernel_ns", "kernel time"),
+    ("prefill_ns", "time of prefill"),
+    ("small_kernel_ns", "time of small kernels"),
+    ("wall_ns", "wall time"),
+];
+
 /// Returns the name of a piece of evidence, without the unit its value is shown with.
 pub(crate) fn evidence_name(key: &str) -> String {
+    if let Some((_, name)) = EVIDENCE_NAMES.iter().find(|(known, _)| *known == key) {
+        return (*name).to_owned();
+    }
     let bare = ["_ns", "_pct"].iter().find_map(|unit| key.strip_suffix(unit));
     bare.unwrap_or(key).replace('_', " ")
 }
@@ -96,6 +123,8 @@ mod tests {
     #[test]
     fn evidence_has_its_unit() {
         assert_eq!(evidence_name("gap_per_launch_ns"), "gap per launch");
+        assert_eq!(evidence_name("small_kernel_ns"), "time of small kernels");
+        assert_eq!(evidence_name("small_kernels"), "small kernels");
         for (key, value, shown) in [
             ("gap_per_launch_ns", json!(1500.4), "1.50 µs"),
             ("busy_pct", json!(8.25), "8.2 %"),

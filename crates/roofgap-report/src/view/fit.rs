@@ -3,11 +3,16 @@
 use super::heading::Heading;
 
 /// Columns in the order in which they give way.
-const GIVE_WAY: [&str; 30] = [
+const GIVE_WAY: [&str; 35] = [
     "schema version",
+    "shared ms",
+    "other work ms",
+    "queued ms",
+    "CPU wall ms",
     "other ms",
     "copy ms",
     "sync ms",
+    "outside ms",
     "link",
     "mode",
     "size",

@@ -84,13 +84,17 @@ pub(crate) fn graphs_of_stage(stage: &Stage) -> Option<String> {
         format!(
             "of its GPU work {} was recorded as {} of whole CUDA graphs",
             time(total_ns),
-            if launches == 1 {
-                "1 launch".to_owned()
-            } else {
-                format!("{} launches", count(launches))
-            }
+            self::launches(launches)
         )
     })
+}
+
+/// Formats a number of launches.
+pub(crate) fn launches(n: u64) -> String {
+    match n {
+        1 => "1 launch".to_owned(),
+        n => format!("{} launches", count(n)),
+    }
 }
 
 /// Describes the copies of a stage, where they take at least 5 % of its busy time.
@@ -109,10 +113,12 @@ pub(crate) fn copies_of_stage(stage: &Stage) -> Option<String> {
             CopyKind::Unknown => "direction unknown",
             kind => kind.as_str(),
         };
+        let on = row.device.filter(|_| stage.device_count > 1);
+        let on = on.map_or_else(String::new, |number| format!(" on GPU {number}"));
         let rate = row.bandwidth_bytes_per_s.zip(row.bytes);
         let rate = rate.map(|(rate, bytes)| format!(", {} at {} GB/s", size(bytes), gbs(rate)));
         format!(
-            "{kind}{memory} {}{}",
+            "{kind}{memory}{on} {}{}",
             time(row.total_ns),
             rate.unwrap_or_default()
         )

@@ -3,8 +3,8 @@
 use super::numbers::{NONE, decimal, or_none, percent, si, us};
 use super::roof;
 use super::stages::joined;
-use super::table::Table;
-use roofgap_analyze::{Analysis, CounterRow, Kernel, Operator, ShortNames};
+use super::table::{Table, capitalized};
+use roofgap_analyze::{About, Analysis, CounterRow, Kernel, Operator, ShortNames};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -71,6 +71,13 @@ pub(crate) fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> T
         .build()
 }
 
+/// Tells whether kernels ran on more than one device, so that a row needs its device.
+pub(crate) fn on_several_devices(analysis: &Analysis) -> bool {
+    let mut devices = analysis.kernels.iter().filter_map(|kernel| kernel.device);
+    let first = devices.next();
+    devices.any(|device| Some(device) != first)
+}
+
 /// Returns the columns of a table of kernels in Markdown.
 pub(crate) fn markdown_columns(kernels: &[Kernel]) -> Vec<&'static str> {
     roof::columns(&MARKDOWN, &roof::of_kernels(kernels))
@@ -80,11 +87,12 @@ const MARKDOWN: [&str; 9] = [
     "kernel", "device", "total ms", "calls", "mean ms", "share %", "stage", "family", "bound",
 ];
 
-/// The columns of the kernel table of the page.
-pub(crate) const PAGE: [&str; 11] = [
+/// The columns of the kernel table of the page; the device only where there are several.
+pub(crate) const PAGE: [&str; 12] = [
     "kernel",
     "family",
     "stage",
+    "device",
     "total ms",
     "share %",
     "calls",
@@ -121,6 +129,14 @@ pub(crate) fn by_time(analysis: &Analysis) -> (Vec<(&str, i64)>, i64) {
     sums.sort_by_key(|(_, ns)| Reverse(*ns));
     let whole = sums.iter().map(|(_, ns)| ns).sum();
     (sums, whole)
+}
+
+/// States what the operators are, if they are not those of a framework, and that calls outside the stages count.
+pub(crate) fn operator_scope(analysis: &Analysis) -> String {
+    let what = analysis.reason(&About::Operators);
+    let what = what.map_or_else(String::new, |what| format!("{what}; "));
+    let scope = "all recorded calls count, also those outside the stages, such as warm-up";
+    capitalized(&format!("{what}{scope}"))
 }
 
 /// Builds the table of the first operators.

@@ -6,15 +6,29 @@ use super::roof;
 use super::table::Table;
 use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageCoverage, StageKind, StageOrigin, Steps};
 
-/// Builds the table of all stages. A report picks its columns.
+/// Columns of a table of stages for the time outside its operations: [`OUTSIDE`] and the parts after it.
+pub(crate) const REST: [&str; 4] = ["outside ms", "queued ms", "other work ms", "shared ms"];
+
+/// Builds the table of all stages. A report picks its columns. GPU busy, idle and the columns of [`REST`] add up to the time of a
+/// stage.
 pub(crate) fn table(analysis: &Analysis) -> Table {
+    let stages = &analysis.stages;
     let gpu = |stage: &Stage, n: u64| stage.busy_ns.map(|_| n);
-    let idle = |f: fn(&Idle) -> i64| move |s: &Stage| s.idle.as_ref().map(f);
-    Table::of(&analysis.stages)
+    let idle = |f: fn(&Idle) -> i64| move |s: &Stage| s.idle.as_ref().map(|idle| s.each_device(f(idle)));
+    let used = used_parts(stages);
+    let rest = |at: usize| {
+        let shown = used.contains(&at);
+        move |s: &Stage| parts(s).map(|parts| parts[at]).filter(|_| shown)
+    };
+    let two_clocks = two_clocks(stages);
+    let only = move |shown: bool, ns: i64| shown.then_some(ns);
+    Table::of(stages)
         .text("stage", |s: &Stage| s.name.clone())
         .count("instances", |s| s.instances)
-        .ms("wall", |s| s.wall_ns)
-        .ms("GPU busy", |s| s.busy_ns)
+        .ms("wall", |s| only(!two_clocks, s.wall_ns))
+        .ms("time", |s| only(two_clocks, s.elapsed_ns()))
+        .ms("CPU wall", |s| only(two_clocks, s.wall_ns))
+        .ms("GPU busy", |s| s.busy_ns.map(|ns| s.each_device(ns)))
         .number("busy %", busy_percent)
         .ms("idle", idle(Idle::total_ns))
         .ms("kernel", |s| s.kernel_ns)
@@ -24,12 +38,41 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
         .ms("sync", idle(|i| i.sync_ns))
         .ms("copy", idle(|i| i.copy_ns))
         .ms("other", idle(|i| i.other_ns))
+        .ms("outside", rest(OUTSIDE))
+        .ms("queued", rest(QUEUED))
+        .ms("other work", rest(FOREIGN))
+        .ms("shared", rest(SHARED))
         .number("MFU %", |s| or_none(s.mfu.as_ref(), |m| share(m.by_wall_pct)))
         .number("MBU %", |s| or_none(s.mbu.as_ref(), |m| share(m.by_wall_pct)))
         .number(roof::COLUMNS[0], |s| roof::pct(&s.roof))
         .number(roof::COLUMNS[1], |s| roof::above(&s.roof))
         .build()
         .measured()
+}
+
+/// Tells whether the time of a stage is not the wall time of its ranges: it has the periods of engine steps, or GPU work after its
+/// ranges of over 1 %.
+pub(crate) fn two_clocks(stages: &[Stage]) -> bool {
+    stages
+        .iter()
+        .any(|s| s.period_ns.is_some() || s.late_ns > s.wall_ns / 100)
+}
+
+/// Explains the columns of the table of stages: the two times of a stage, and times on several GPUs.
+pub(crate) fn columns_note(stages: &[Stage]) -> Option<String> {
+    let mut lines = Vec::new();
+    if two_clocks(stages) {
+        lines.push(
+            "Time is that of the GPU work: the periods of an engine's steps, or the ranges with the work that goes on after them; CPU \
+             wall is the time of the ranges.",
+        );
+    }
+    if stages.iter().any(|s| s.devices_per_instance > 1.0) {
+        lines.push(
+            "GPU busy, idle and outside are averages over the GPUs of a stage; kernel time, kernels and launches are sums over them.",
+        );
+    }
+    (!lines.is_empty()).then(|| lines.join(" "))
 }
 
 /// Says how much kernel time lies outside the stages that were found.
@@ -108,7 +151,7 @@ pub(crate) fn coverage(part: &StageCoverage) -> String {
 pub(crate) fn steps(steps: &Steps) -> String {
     let launches = steps
         .launches_per_step
-        .map(|launches| format!(", {} launches per step", count(launches.round() as u64)));
+        .map(|launches| format!(", {} per step", gpu_work::launches(launches.round() as u64)));
     format!(
         "{}: mean {}, p50 {}, p90 {}, p99 {}{}",
         plural(steps.count, "step"),
@@ -262,7 +305,8 @@ const fn part(class: &'static str, name: &'static str, meaning: &'static str) ->
     TimePart { class, name, meaning }
 }
 
-/// Positions of the parts that only some programs have.
+/// Position of the time before the first and after the last operation, and of the parts that only some programs have.
+const OUTSIDE: usize = 5;
 const QUEUED: usize = 6;
 const FOREIGN: usize = 7;
 const SHARED: usize = 8;
@@ -290,23 +334,18 @@ pub(crate) fn parts(stage: &Stage) -> Option<[i64; 9]> {
     ])
 }
 
-/// Returns the parts that at least one stage can have.
-pub(crate) fn used_parts(stages: &[Stage]) -> &'static [TimePart] {
+/// Returns the positions of the parts to show: those that every program can have, and others that a stage has.
+pub(crate) fn used_parts(stages: &[Stage]) -> Vec<usize> {
     let has = |part: usize| stages.iter().any(|s| parts(s).is_some_and(|p| p[part] > 0));
-    if has(SHARED) {
-        &PARTS
-    } else if has(FOREIGN) {
-        &PARTS[..SHARED]
-    } else if has(QUEUED) {
-        &PARTS[..FOREIGN]
-    } else {
-        &PARTS[..QUEUED]
-    }
+    (0..PARTS.len())
+        .filter(|part| *part <= OUTSIDE || has(*part))
+        .collect()
 }
 
-/// Tells whether the parts of a stage add up to more than its wall time.
-pub(crate) fn parts_exceed_wall(stage: &Stage) -> bool {
-    parts(stage).is_some_and(|p| p.iter().sum::<i64>() > stage.wall_ns + stage.wall_ns / 50)
+/// Tells whether the parts of a stage add up to more than its time.
+pub(crate) fn parts_exceed_time(stage: &Stage) -> bool {
+    let elapsed = stage.elapsed_ns();
+    parts(stage).is_some_and(|p| p.iter().sum::<i64>() > elapsed + elapsed / 50)
 }
 
 /// Names the stages of a kernel, or a dash.

@@ -75,7 +75,12 @@ fn roofs_and_dots_stand_where_counters_are() {
     ]));
     assert!(page.matches("<circle ").count() > 10);
     assert!(page.contains("DRAM 4.81 TB/s"));
-    assert!(page.contains("bf16 989.40 TFLOP/s"));
+    // Names of roofs stand above the dots, and the source of a compute roof says nothing about caches.
+    let name = page.find(">bf16 989.40 TFLOP/s</text>").unwrap();
+    assert!(name > page.rfind("<circle ").unwrap());
+    let (_, hints) = page.split_once("A dot is one kernel and launch shape").unwrap();
+    let (hints, _) = hints.split_once("</p>").unwrap();
+    assert_eq!(hints.matches("L2").count(), 1, "{hints}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod schema;
 mod selection;
 mod snapshots;
 mod stacks;
+mod stages;
 mod telemetry;
 mod tried;
 mod window;

@@ -71,7 +71,11 @@ fn every_report_begins_with_what_a_manager_asks() {
         "{first:#?}"
     );
     let next = markdown::stakeholder_summary(case.bundle());
-    assert!(next.contains("\nNext step: Launch less often"), "{next}");
+    let (problem, step) = (
+        next.find("**Fix first: decode"),
+        next.find("\n- Next step: Launch less often"),
+    );
+    assert!(step.is_some() && problem < step, "{next}");
     let report = markdown::report(case.bundle());
     let text = text::render(&case.analysis, text::TextOptions::default());
     let page = html::page(case.bundle());
