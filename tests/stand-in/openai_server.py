@@ -2,8 +2,8 @@
 
 usage: openai_server.py PORT [MODE [ENGINE ARG...]]
 
-MODE is one of: normal, strict (refuses unknown fields), busy (429 to every second request), garbage, cut (ends answers early),
-dies (exits at the fifth request), stubborn (ignores SIGINT and SIGTERM).
+MODE is one of: normal, strict (refuses unknown fields), busy (429 to every second request), garbage, endless (a line of 64 MiB),
+cut (ends answers early), dies (exits at the fifth request), stubborn (ignores SIGINT and SIGTERM).
 
 The environment variable ANSWER is the text of each token.
 
@@ -78,6 +78,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
+        if MODE == "endless":
+            return self.endless()
         for number in range(tokens):
             time.sleep(FIRST if number == 0 else NEXT + (ARMED if armed.is_set() else 0))
             self.event({"choices": [{"index": 0, "text": ANSWER}]})
@@ -88,6 +90,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.event({"choices": [], "usage": {"prompt_tokens": len(prompt), "completion_tokens": tokens}})
         self.event("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
+
+    def endless(self):
+        part = b"data: " + b"a" * (1 << 20)
+        try:
+            for _ in range(64):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            self.close_connection = True
 
     def event(self, data):
         text = data if isinstance(data, str) else json.dumps(data)

@@ -118,7 +118,7 @@ pub fn operators(account: &Account) -> Vec<Operator> {
             ..Operator::default()
         };
         let sum = operators.entry(&own.name, new);
-        sum.calls += own.calls;
+        sum.calls = sum.calls.saturating_add(own.calls);
         sum.self_cpu_ns += own.self_cpu_ns;
         sum.total_cpu_ns += own.total_cpu_ns;
         let add = |sum: &mut Option<i64>, value: Option<i64>| {

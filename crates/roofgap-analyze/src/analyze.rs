@@ -17,7 +17,7 @@ use crate::timeline::{
 use crate::{account, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
-use roofgap_trace::{Device, LossKind, Losses, Ns, OpKind, SourceFormat, Trace};
+use roofgap_trace::{Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
@@ -112,6 +112,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         reasons.push(Reason::new(About::Stages, no_stages(trace, from)));
     }
     reasons.extend(phases_reason(&index));
+    reasons.extend(forward_reason(&index));
     reasons.extend(operator_reason);
     let (by_layer, layer_reason) = by_layer;
     reasons.extend(layer_reason);
@@ -392,6 +393,15 @@ fn phases_reason(index: &StageIndex) -> Option<Reason> {
     })
 }
 
+/// Says that calls of backward operators are missing from ranges on their own threads.
+fn forward_reason(index: &StageIndex) -> Option<Reason> {
+    index.contexts().forward_only.then(|| {
+        let why = "too many ranges overlap: calls of some backward operators count in the ranges around their forward operators, \
+                   not in those on their own threads";
+        Reason::new(About::Other("ranges".into()), why)
+    })
+}
+
 /// Sums up the recorded part of a trace with gaps.
 fn coverage(trace: &Trace, stages: &[Stage]) -> Option<Coverage> {
     if trace.recorded.is_empty() {
@@ -405,11 +415,12 @@ fn coverage(trace: &Trace, stages: &[Stage]) -> Option<Coverage> {
             .filter_map(|stage| Some(count(stage, stage.steps.as_ref()?)));
         has_steps.then(|| counts.sum())
     };
+    let time = |of: fn(&RecordedWindows) -> Ns| trace.recorded.iter().map(of).fold(0, Ns::saturating_add);
     Some(Coverage {
         recorded_steps: sum(|_, steps| steps.count),
         all_steps: sum(|stage, steps| stage.coverage.as_ref().map_or(steps.count, |part| part.all)),
-        recorded_ns: trace.recorded.iter().map(|recorded| recorded.recorded_ns()).sum(),
-        all_ns: trace.recorded.iter().map(|recorded| recorded.all_ns()).sum(),
+        recorded_ns: time(RecordedWindows::recorded_ns),
+        all_ns: time(RecordedWindows::all_ns),
     })
 }
 

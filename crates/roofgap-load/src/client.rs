@@ -11,6 +11,9 @@ use ureq::Agent;
 /// Most bytes of an answer that are kept for a message.
 const MOST_SHOWN: u64 = 300;
 
+/// Longest line of an answer, bytes. A line holds one event.
+const MOST_LINE: u64 = 4 << 20;
+
 /// A server and a model on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
@@ -162,11 +165,15 @@ impl Client {
         let mut line = Vec::new();
         loop {
             line.clear();
-            let read = lines.read_until(b'\n', &mut line);
+            let read = (&mut lines).take(MOST_LINE).read_until(b'\n', &mut line);
             let read = read.map_err(|error| RequestError::Transport(error.to_string()))?;
             let now = origin.elapsed();
             if read == 0 {
                 return Err(RequestError::Cut);
+            }
+            if read as u64 == MOST_LINE && !line.ends_with(b"\n") {
+                let why = format!("a line of more than {} MiB", MOST_LINE >> 20);
+                return Err(RequestError::NotUnderstood(why));
             }
             let text = String::from_utf8_lossy(&line);
             let text = text.trim();

@@ -15,6 +15,12 @@ pub enum LoadError {
         /// Cause, with the line where it is known.
         why: String,
     },
+    /// More requests than prompts that fit into memory.
+    #[error("more than {most} requests with those of the warm-up; send fewer (load.requests, load.warmup)")]
+    TooManyRequests {
+        /// Most requests.
+        most: u64,
+    },
     /// The server names no model.
     #[error("{url} names no model: {why}; name it with --model (load.model)")]
     NoModel {

@@ -71,6 +71,9 @@ pub struct LoadRun {
 const FIRST_SAMPLE: Duration = Duration::from_millis(200);
 const SAMPLE: Duration = Duration::from_secs(1);
 
+/// Most requests of a load with its warm-up. Their prompts are all made before the first is sent.
+const MOST_REQUESTS: u64 = 10_000_000;
+
 /// Longest sleep between two checks for cancellation.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -93,7 +96,11 @@ pub fn run(
         None => first_model(&agent, &props.url)?,
     };
     progress(Progress::Ready { model: model.clone() });
-    let mut prompts = prompts::all(props, props.warmup + props.requests)?;
+    let count = props.warmup.checked_add(props.requests);
+    let count = count
+        .filter(|count| *count <= MOST_REQUESTS)
+        .ok_or(LoadError::TooManyRequests { most: MOST_REQUESTS })?;
+    let mut prompts = prompts::all(props, count)?;
     let measured = prompts.split_off((props.warmup as usize).min(prompts.len()));
     let mut client = Client::new(agent.clone(), &props.url, model);
     if let Some(first) = prompts.first().or(measured.first()) {

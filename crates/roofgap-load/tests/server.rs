@@ -265,3 +265,21 @@ fn no_overhead_is_measured_after_a_short_load_or_without_a_collector() {
         assert!(refused.unwrap().contains(why), "{refused:?}");
     }
 }
+
+#[test]
+fn a_line_without_an_end_is_refused() {
+    let (server, mut load) = props("endless");
+    (load.requests, load.warmup) = (2, 0);
+    let error = run(&server, &load).0.unwrap_err().to_string();
+    assert!(error.contains("a line of more than 4 MiB"), "{error}");
+}
+
+#[test]
+fn more_requests_than_fit_into_memory_are_refused() {
+    for (requests, warmup) in [(u64::MAX, 8), (u64::MAX - 8, 0)] {
+        let (server, mut load) = props("normal");
+        (load.requests, load.warmup) = (requests, warmup);
+        let error = run(&server, &load).0.unwrap_err();
+        assert!(matches!(error, LoadError::TooManyRequests { .. }), "{error}");
+    }
+}

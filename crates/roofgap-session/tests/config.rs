@@ -502,3 +502,24 @@ fn the_annotated_form_says_where_each_value_came_from() {
     );
     assert!(text.contains("  keep: 5  # built-in config.yaml\n"), "{text}");
 }
+
+#[test]
+fn the_sections_of_every_preset_are_those_that_ncu_has() {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/ncu/list_sections_ncu2025.txt");
+    let list = std::fs::read_to_string(list).unwrap();
+    let offered: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    for (preset, expected) in [
+        ("deep", &["SpeedOfLight", "LaunchStats", "Occupancy"][..]),
+        ("light", &["LaunchStats"]),
+    ] {
+        let composed = with(&[&format!("profiling/ncu={preset}")]).unwrap();
+        let sections = composed.config.profiling.ncu.sections;
+        assert_eq!(sections, expected, "{preset}");
+        for section in &sections {
+            assert!(offered.contains(&section.as_str()), "{section}");
+        }
+    }
+}

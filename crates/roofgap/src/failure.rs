@@ -143,9 +143,9 @@ impl Failure {
             Self::Attach(error) => error.exit(),
             Self::Load(error) => match error {
                 roofgap_load::LoadError::Cancelled => Exit::Interrupted,
-                roofgap_load::LoadError::Prompts { .. } | roofgap_load::LoadError::NoModel { .. } => {
-                    Exit::Usage
-                }
+                roofgap_load::LoadError::Prompts { .. }
+                | roofgap_load::LoadError::TooManyRequests { .. }
+                | roofgap_load::LoadError::NoModel { .. } => Exit::Usage,
                 _ => Exit::ProgramFailed,
             },
             _ => Exit::Usage,

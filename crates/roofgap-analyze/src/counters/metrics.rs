@@ -1,4 +1,4 @@
-//! The metrics and sections that a session requests from ncu.
+//! The metrics that a session requests from ncu.
 
 use super::arch::Arch;
 
@@ -38,18 +38,4 @@ pub fn light_metrics(compute_capability: Option<(u8, u8)>) -> Vec<String> {
         metrics.extend(counters.map(|counter| format!("{}.sum", counter.metric)));
     }
     metrics
-}
-
-/// The sections of a deep session, beside [`light_metrics`]: they bring ncu's own rules with their estimates.
-#[must_use]
-pub fn deep_sections() -> &'static [&'static str] {
-    &[
-        "SpeedOfLight",
-        "LaunchStats",
-        "Occupancy",
-        "ComputeWorkloadAnalysis",
-        "MemoryWorkloadAnalysis",
-        "SchedulerStats",
-        "WarpStateStats",
-    ]
 }

@@ -18,7 +18,7 @@ mod work;
 pub(crate) use advice::Advice;
 pub(crate) use bound::Bound;
 pub(crate) use join::{Measured, attach, join, merge};
-pub use metrics::{deep_sections, light_metrics};
+pub use metrics::light_metrics;
 pub use names::canonical;
 pub(crate) use roof::{roofs, roofs_alone};
 pub(crate) use rules::rules;

@@ -112,18 +112,6 @@ fn no_tensor_operation_is_counted_twice() {
 }
 
 #[test]
-fn every_section_asked_for_is_offered() {
-    let text = String::from_utf8(fixture("list_sections_ncu2025.txt")).expect("text");
-    let offered: BTreeSet<&str> = text
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
-    for section in deep_sections() {
-        assert!(offered.contains(section), "{section}");
-    }
-}
-
-#[test]
 fn what_was_asked_on_hopper_is_what_the_rows_need() {
     let set = raw("llama4_light_raw_base.csv.gz");
     let joined = join(

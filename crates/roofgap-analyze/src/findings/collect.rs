@@ -215,7 +215,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                     copies.count += 1;
                     copies.ns += end - start;
                     copies.to_host += u64::from(host(memory.1));
-                    copies.bytes += transfer.map_or(0, |t| t.bytes);
+                    copies.bytes = copies.bytes.saturating_add(transfer.map_or(0, |t| t.bytes));
                     if memory.0 == MemoryKind::Pageable || memory.1 == MemoryKind::Pageable {
                         copies.pageable += 1;
                     }

@@ -66,14 +66,6 @@ impl Estimate {
         }
     }
 
-    /// Estimates the sum of `all` values of which `sample` is known; `None` without a sample.
-    ///
-    /// The interval is that of Student's distribution, and narrower the larger the known part is.
-    pub fn of_sum(sample: &[i64], all: u64) -> Option<Self> {
-        let groups: Vec<Group> = sample.iter().map(|&value| Group::of(&[value])).collect();
-        Self::of_groups(&groups, all)
-    }
-
     /// Estimates the sum of `all` values from groups of known ones. Every value counts alike; the spread is that of the groups.
     fn of_groups(groups: &[Group], all: u64) -> Option<Self> {
         let known: f64 = groups.iter().map(|group| group.count).sum();
@@ -133,6 +125,12 @@ fn student(freedom: usize) -> f64 {
 mod tests {
     use super::*;
 
+    /// Estimates a sum from values that are each a group of their own.
+    fn of_sample(sample: &[i64], all: u64) -> Option<Estimate> {
+        let group: Vec<usize> = (0..sample.len()).collect();
+        Estimate::after(sample, &group, 0, all)
+    }
+
     #[test]
     fn the_first_values_are_known_and_no_sample_of_the_others() {
         // Two values of 100, then groups of two values around 10.
@@ -145,14 +143,7 @@ mod tests {
         );
         let single = Estimate::after(&known, &[0, 0, 1, 1, 1, 1], 2, 14).unwrap();
         assert_eq!((single.value, single.low), (332, None), "one group has no spread");
-        assert_eq!(
-            Estimate::after(&[7, 7], &[0, 0], 2, 10),
-            Estimate::of_sum(&[7], 10)
-        );
-        assert_eq!(
-            Estimate::after(&[7, 8], &[0, 1], 0, 10),
-            Estimate::of_sum(&[7, 8], 10)
-        );
+        assert_eq!(Estimate::after(&[7, 7], &[0, 0], 2, 10), of_sample(&[7], 10));
         assert_eq!(Estimate::after(&[], &[], 0, 10), None);
     }
 
@@ -169,16 +160,15 @@ mod tests {
 
     #[test]
     fn a_sum_is_estimated_from_a_sample() {
-        assert_eq!(Estimate::of_sum(&[], 10), None);
-        let single = Estimate::of_sum(&[7], 10).unwrap();
+        let single = of_sample(&[7], 10).unwrap();
         assert_eq!((single.value, single.low, single.high), (70, None, None));
-        let same = Estimate::of_sum(&[5, 5, 5], 30).unwrap();
+        let same = of_sample(&[5, 5, 5], 30).unwrap();
         assert_eq!((same.value, same.low, same.high), (150, Some(150), Some(150)));
         // Mean 20, deviation 10; 4.31 * 100 * 10 / sqrt(3) * sqrt(0.97).
-        let spread = Estimate::of_sum(&[10, 20, 30], 100).unwrap();
+        let spread = of_sample(&[10, 20, 30], 100).unwrap();
         assert_eq!(spread.value, 2000);
         assert_eq!((spread.low, spread.high), (Some(0), Some(4451)));
-        let all = Estimate::of_sum(&[10, 20, 30], 3).unwrap();
+        let all = of_sample(&[10, 20, 30], 3).unwrap();
         assert_eq!((all.value, all.low, all.high), (60, Some(60), Some(60)));
     }
 }

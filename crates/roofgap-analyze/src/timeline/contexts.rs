@@ -27,6 +27,8 @@ pub struct Contexts {
     /// Limit of the length of `stored`.
     most_stored: usize,
     threads: Vec<ThreadRanges>,
+    /// True if calls of backward operators have the ranges around their forward operators alone, without their own.
+    pub(crate) forward_only: bool,
 }
 
 /// Members of one context.
@@ -194,7 +196,7 @@ impl Contexts {
                 combine(sum, value);
             }
         };
-        // Contexts that do not store their members, by thread; within a thread `opened` grows.
+        // Contexts that do not store their members, by thread.
         let mut computed: Vec<Vec<(usize, Ns, T)>> = vec![Vec::new(); self.threads.len()];
         for (members, value) in self.members.iter().zip(of_context) {
             match *members {
@@ -209,10 +211,12 @@ impl Contexts {
                 } => computed[thread].push((opened, until, *value)),
             }
         }
-        for (ranges, contexts) in self.threads.iter().zip(&computed) {
+        for (ranges, contexts) in self.threads.iter().zip(&mut computed) {
             if contexts.is_empty() {
                 continue;
             }
+            // Backward operators come in the order of their own calls, not in that of the forward operators.
+            contexts.sort_by_key(|(opened, ..)| *opened);
             let mut moments: Vec<Ns> = contexts.iter().map(|(_, until, _)| *until).collect();
             moments.sort_unstable();
             moments.dedup();
@@ -366,6 +370,7 @@ impl Contexts {
                     _ => {
                         room = room && self.join(own, &around);
                         if !room {
+                            self.forward_only = true;
                             self.members.push(forward);
                         }
                         self.members.len() as u32 - 1
@@ -593,10 +598,25 @@ mod tests {
             })
             .collect();
         let calls: Vec<(Ns, Ns)> = (0..1_500).map(|at| (at, at + random(9))).collect();
-        let trace = trace(&ranges, &calls);
+        let mut trace = trace(&ranges, &calls);
+        // Backward operators, whose forward operators are in the reverse order.
+        let autograd = trace.add_thread(trace.threads[0].process, 2, "");
+        for call in (0..calls.len()).step_by(3) {
+            trace.calls.thread[call] = autograd;
+            let (start, forward_start) = (trace.calls.start[call], 1_500 - trace.calls.start[call]);
+            trace.backward.push(BackwardLink {
+                thread: autograd,
+                start,
+                end: start + 1,
+                forward_thread: ThreadId(0),
+                forward_start,
+                forward_end: forward_start + 3,
+            });
+        }
         let launched: Vec<u32> = (0..trace.calls.len() as u32).collect();
-        // All contexts stored, about half of them, none.
-        for most_stored in [MOST_STORED, 10, 0] {
+        // All contexts stored, most of them, about half, none.
+        let all = 1_000;
+        for most_stored in [all, MOST_STORED, 10, 0] {
             let contexts = Contexts::build_with(&trace, &launched, most_stored);
             let values: Vec<(u64, i64)> = (0..contexts.len()).map(|at| (1, at as i64 * 7 % 101)).collect();
             let mut sums = vec![(0, i64::MIN); ranges.len()];
@@ -616,6 +636,7 @@ mod tests {
             let found = contexts.sum_by_range(&values, ranges.len(), (0, i64::MIN), combine);
             assert_eq!(found, sums, "{most_stored}");
             assert_eq!(contexts.outermost(marked, u32::MAX), first, "{most_stored}");
+            assert_eq!(contexts.forward_only, most_stored < all, "{most_stored}");
         }
     }
 

@@ -32,7 +32,10 @@ impl QuantityError {
     }
 }
 
-const TIME: &str = "a time such as 90, 90s, 5m or 1h30m";
+/// Longest time: ten years. No sum of a few of them with a clock overflows.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+
+const TIME: &str = "a time of at most ten years, such as 90, 90s, 5m or 1h30m";
 const SIZE: &str = "a size such as 1000000, 500MB or 2GiB";
 
 impl FromStr for Span {
@@ -46,7 +49,10 @@ impl FromStr for Span {
                 .ok()
                 .and_then(|duration| Duration::try_from(duration).ok()),
         };
-        duration.map(Span).ok_or_else(|| QuantityError::new(TIME, text))
+        duration
+            .filter(|duration| *duration <= LONGEST)
+            .map(Span)
+            .ok_or_else(|| QuantityError::new(TIME, text))
     }
 }
 
@@ -158,7 +164,17 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Span>().unwrap().0.as_secs_f64(), seconds, "{text}");
         }
-        for text in ["", "m", "5x", "-1", "1e400", "5 parsecs", "1.2.3"] {
+        for text in [
+            "",
+            "m",
+            "5x",
+            "-1",
+            "1e400",
+            "1e19",
+            "100000000h",
+            "5 parsecs",
+            "1.2.3",
+        ] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
         assert_eq!("90s".parse::<Span>().unwrap().to_string(), "90s");

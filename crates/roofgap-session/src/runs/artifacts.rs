@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::file::hash_file;
+use roofgap_trace::native;
 use serde::Serialize;
 
 use super::error::RunsError;
@@ -92,7 +93,7 @@ fn kind(path: &Path) -> &'static str {
         _ if plain.ends_with(".md") || plain.ends_with(".html") => "report",
         _ if plain.ends_with(".nsys-rep") => "nsys report",
         _ if plain.ends_with(".sqlite") => "timeline (nsys)",
-        _ if plain.ends_with(".rgcap") => "timeline (native)",
+        _ if native::is_capture(plain) => "timeline (native)",
         _ if plain.starts_with("torch/trace") => "timeline (torch)",
         _ if plain.ends_with(".ncu-rep") => "ncu report",
         _ if plain.starts_with("ncu/") && plain.ends_with(".csv") => "counters",

@@ -213,8 +213,7 @@ fn copy_base(base: &RunRef, out: &Path) -> Result<(), RunsError> {
         let hidden = Path::new(&name)
             .components()
             .any(|part| part.as_os_str().to_string_lossy().starts_with('.'));
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        if hidden || plain.ends_with(".rgcap") || ["session.json", "try.json"].contains(&name.as_ref()) {
+        if hidden || native::is_capture(&name) || ["session.json", "try.json"].contains(&name.as_ref()) {
             continue;
         }
         copy(&base.path.join(&file.path), &out.join(&file.path))?;
@@ -239,9 +238,13 @@ fn add_capture(path: &Path, folder: &Path, names: &mut BTreeMap<String, String>)
         own
     };
     copy(path, &folder.join(&name))?;
-    let older = native::older_segment(path);
-    if older.is_file() {
-        copy(&older, &native::older_segment(&folder.join(&name)))?;
+    if let Some(older) = native::find_older(path) {
+        let plain = name.strip_suffix(".gz").unwrap_or(&name);
+        let mut to = native::older_segment(&folder.join(plain));
+        if older.extension().is_some_and(|extension| extension == "gz") {
+            to = to.with_added_extension("gz");
+        }
+        copy(&older, &to)?;
     }
     names.insert(name, hash);
     Ok(())
@@ -290,4 +293,29 @@ fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(),
         written.map_err(RunsError::io("write", &path))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_segment_goes_with_its_capture() {
+        for (capture, older) in [
+            ("1.rgcap", "1.rgcap.old"),
+            ("1.rgcap.gz", "1.rgcap.old.gz"),
+            ("1.rgcap.gz", "1.rgcap.old"),
+        ] {
+            let base = tempfile::tempdir().unwrap();
+            fs::write(base.path().join(capture), "newer").unwrap();
+            fs::write(base.path().join(older), "older").unwrap();
+            let folder = base.path().join("merged");
+            // Another capture has that name.
+            let mut names = BTreeMap::from([(capture.to_owned(), "another".to_owned())]);
+            add_capture(&base.path().join(capture), &folder, &mut names).unwrap();
+            let name = names.keys().find(|name| *name != capture).unwrap();
+            let copied = native::find_older(&folder.join(name)).unwrap();
+            assert_eq!(fs::read_to_string(copied).unwrap(), "older", "{name}");
+        }
+    }
 }

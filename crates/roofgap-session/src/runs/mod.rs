@@ -17,6 +17,8 @@ pub mod summary;
 pub mod text;
 
 mod files;
+#[cfg(test)]
+mod killed;
 
 pub use crate::run_dir::{RunRef, resolve};
 pub use artifacts::{Artifact, ArtifactList, artifacts};

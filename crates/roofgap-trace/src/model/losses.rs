@@ -118,7 +118,8 @@ impl Losses {
     /// Counts `count` rows under `kind`.
     pub fn add(&mut self, kind: LossKind, count: u64) {
         if count > 0 {
-            *self.counts.entry(kind).or_default() += count;
+            let known = self.counts.entry(kind).or_default();
+            *known = known.saturating_add(count);
         }
     }
 
@@ -133,7 +134,8 @@ impl Losses {
     fn keep_message(&mut self, kind: LossKind, line: String, count: u64) {
         let known = self.messages.entry(kind).or_default();
         if !line.is_empty() && (known.len() < MOST_MESSAGES || known.contains_key(&line)) {
-            *known.entry(line).or_default() += count;
+            let times = known.entry(line).or_default();
+            *times = times.saturating_add(count);
         }
     }
 

@@ -52,12 +52,16 @@ impl RecordedWindows {
 
     /// Returns the recorded time, ns.
     pub fn recorded_ns(&self) -> Ns {
-        self.windows.iter().map(|window| window.1 - window.0).sum()
+        let lengths = self
+            .windows
+            .iter()
+            .map(|window| window.1.saturating_sub(window.0));
+        lengths.fold(0, Ns::saturating_add)
     }
 
     /// Returns the time of the recording with the gaps, ns.
     pub fn all_ns(&self) -> Ns {
-        self.span.1 - self.span.0
+        self.span.1.saturating_sub(self.span.0)
     }
 
     /// Returns the number of times that were not recorded.

@@ -1,10 +1,9 @@
 //! The host name in a capture, which is in its first frame.
 
-use super::reader::{failed, open};
+use super::file::{content, failed, open};
 use crate::ReadError;
 use roofgap_wire::{FrameBuilder, HEADER_LEN, Host, Record, Text};
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// Returns the host name; `None` without one.
@@ -21,7 +20,7 @@ pub fn host(path: &Path) -> Result<Option<String>, ReadError> {
     Ok(first.into_iter().flatten().find_map(host))
 }
 
-/// Writes a capture without its host name.
+/// Writes a capture without its host name, uncompressed.
 ///
 /// # Errors
 /// Fails when the file is not a readable capture, or cannot be written.
@@ -35,15 +34,15 @@ pub fn write_without_host(path: &Path, to: &mut dyn Write) -> Result<(), ReadErr
         let is_host = matches!(record, Record::Host(_));
         frame.put(if is_host { &nameless } else { &record });
     }
-    let rest = reader.offset();
+    let first_frame = reader.offset().saturating_sub(HEADER_LEN as u64);
+    let mut content = content(path)?;
     let mut copied = || -> io::Result<()> {
-        let mut file = File::open(path)?;
         let mut header = [0; HEADER_LEN];
-        file.read_exact(&mut header)?;
+        content.read_exact(&mut header)?;
         to.write_all(&header)?;
         to.write_all(frame.close())?;
-        file.seek(SeekFrom::Start(rest))?;
-        io::copy(&mut file, to).map(drop)
+        io::copy(&mut (&mut content).take(first_frame), &mut io::sink())?;
+        io::copy(&mut content, to).map(drop)
     };
     copied().map_err(|error| ReadError::io(path, error))
 }

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod demangle;
+mod file;
 mod graph_nodes;
 mod host;
 mod identity;
@@ -11,6 +12,7 @@ mod reader;
 mod window_edges;
 
 pub(crate) use demangle::demangle;
+pub use file::{find_older, is_capture};
 pub use host::{host, write_without_host};
 pub use rank::{CaptureRank, rank};
 pub(crate) use reader::READER;

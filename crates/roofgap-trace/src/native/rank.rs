@@ -1,13 +1,10 @@
 //! The rank of the process of a capture: by its process group, else by the variables of its launcher.
 
+use super::file::{failed, open};
 use super::place::Place;
-use super::reader::failed;
 use crate::ReadError;
 use crate::annotated::GroupMark;
-use flate2::read::MultiGzDecoder;
-use roofgap_wire::{EventKind, Message, Reader, Record};
-use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use roofgap_wire::{EventKind, Message, Record};
 use std::path::Path;
 
 /// Frames that are searched for the mark of a process group. A program joins its group before it computes.
@@ -27,7 +24,7 @@ pub struct CaptureRank {
 /// # Errors
 /// Fails when the file is not a readable capture.
 pub fn rank(path: &Path) -> Result<Option<CaptureRank>, ReadError> {
-    let mut reader = Reader::open(open(path)?).map_err(|error| failed(path, error))?;
+    let mut reader = open(path)?;
     let mut place = Place::default();
     for _ in 0..MOST_FRAMES {
         let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? else {
@@ -53,17 +50,4 @@ pub fn rank(path: &Path) -> Result<Option<CaptureRank>, ReadError> {
         rank,
         host: place.take_host(),
     }))
-}
-
-fn open(path: &Path) -> Result<Box<dyn Read>, ReadError> {
-    let failed = |error| ReadError::io(path, error);
-    let mut file = File::open(path).map_err(failed)?;
-    let mut start = Vec::new();
-    (&mut file).take(2).read_to_end(&mut start).map_err(failed)?;
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    Ok(if start == [0x1f, 0x8b] {
-        Box::new(MultiGzDecoder::new(BufReader::new(file)))
-    } else {
-        Box::new(BufReader::new(file))
-    })
 }

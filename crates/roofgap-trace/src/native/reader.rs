@@ -2,18 +2,18 @@
 
 use super::annotations::Annotations;
 use super::demangle::demangle;
+use super::file::{failed, find_older, is_packed, open, plain};
 use super::graph_nodes::NodeRanges;
 use super::identity::Identity;
 use super::place::Place;
 use super::window_edges;
+use crate::temporary::TemporaryCopy;
 use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
     ReadError, RecordedWindows, ShapeId, Source, SourceFormat, ThreadId, Trace,
 };
-use roofgap_wire::{self as wire, Header, Reader, Record, WireError};
+use roofgap_wire::{self as wire, Header, Record};
 use rustc_hash::FxHashMap;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
 use crate::reader::{Detected, Reader as InputReader};
@@ -21,7 +21,8 @@ use roofgap_wire::Ending;
 
 pub(crate) const READER: InputReader = InputReader {
     detect: |head| Detected::when(wire::looks_like(&head.bytes), SourceFormat::Native),
-    takes_gzip: false,
+    // The older segment is found beside the file itself.
+    takes_gzip: true,
     read: |path, _, input| read(path, &mut input.trace).map(drop),
 };
 
@@ -38,7 +39,13 @@ pub(super) struct CaptureFacts {
 
 /// Reads a capture into `trace`, which may have other inputs already. The caller sorts.
 pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
-    let mut reader = open(path)?;
+    // Unpacked before the first event: damaged compressed data adds none.
+    let unpacked = match is_packed(path)? {
+        true => Some(TemporaryCopy::unpack(path)?),
+        false => None,
+    };
+    let content = unpacked.as_ref().map_or(path, TemporaryCopy::path);
+    let mut reader = open(content).map_err(|error| error.about(path))?;
     let header = *reader.header();
     let mut capture = Capture::new(&header, path, trace);
     capture.read_older(path, &header);
@@ -52,7 +59,7 @@ pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadE
         at: 0,
         why: wire::CutReason::Torn,
     });
-    let has_note = wire::note_path(path).exists();
+    let has_note = wire::note_path(&plain(path)).exists();
     Ok(capture.finish(header.pid, ending, has_note))
 }
 
@@ -78,7 +85,7 @@ pub fn kernel_names(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
 }
 
 /// Passes the uncompressed frames of a capture to `frame`. Returns the length of the header and the whole frames in the file,
-/// bytes; what follows was not read.
+/// or in the unpacked content of a file compressed with gzip, bytes; what follows was not read.
 ///
 /// # Errors
 /// Fails when the file is not a readable capture.
@@ -88,28 +95,6 @@ pub fn frames(path: &Path, frame: &mut dyn FnMut(&[u8])) -> Result<u64, ReadErro
         frame(records.as_bytes());
     }
     Ok(reader.offset())
-}
-
-pub(super) fn open(path: &Path) -> Result<Reader<BufReader<File>>, ReadError> {
-    let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
-    Reader::open(BufReader::with_capacity(1 << 20, file)).map_err(|error| failed(path, error))
-}
-
-pub(super) fn failed(path: &Path, error: WireError) -> ReadError {
-    match error {
-        WireError::Io(source) => ReadError::io(path, source),
-        WireError::Version { .. } => ReadError::Unsupported {
-            path: path.to_path_buf(),
-            what: error.to_string(),
-            remedy: "read it with the roofgap that recorded it".into(),
-        },
-        WireError::NotACapture => ReadError::Unrecognised {
-            path: path.to_path_buf(),
-            expected: "a native capture".into(),
-            found: "another format".into(),
-        },
-        _ => ReadError::damaged(path, "native capture", error),
-    }
 }
 
 /// A capture on its way into the trace.
@@ -164,7 +149,7 @@ impl<'t> Capture<'t> {
 
     /// Reads the older segment of a capture that keeps only the last seconds, where there is one of the same process.
     fn read_older(&mut self, path: &Path, header: &Header) {
-        let Ok(mut older) = open(&wire::older_segment(path)) else {
+        let Some(mut older) = find_older(path).and_then(|older| open(&older).ok()) else {
             return;
         };
         let found = older.header();

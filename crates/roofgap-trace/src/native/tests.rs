@@ -903,3 +903,116 @@ fn a_host_name_can_be_removed() {
     assert_eq!(trace.host, None);
     assert_eq!(trace.distributed.unwrap().world_size, Some(8));
 }
+
+/// Compresses a file as `runs prune` does.
+fn compress(path: &Path) -> PathBuf {
+    let packed = path.with_added_extension("gz");
+    let mut encoder = flate2::write::GzEncoder::new(
+        std::fs::File::create(&packed).unwrap(),
+        flate2::Compression::fast(),
+    );
+    std::io::copy(&mut std::fs::File::open(path).unwrap(), &mut encoder).unwrap();
+    encoder.finish().unwrap();
+    std::fs::remove_file(path).unwrap();
+    packed
+}
+
+#[test]
+fn a_compressed_capture_has_its_host_names_and_frames() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Record::Host(wire::Host { name: Text(b"node7") });
+    let mut records = basics();
+    records.insert(0, host);
+    records.extend(launch(1, 900, 110));
+    let path = write(folder.path(), &records, true);
+    let frames = |path: &Path| {
+        let mut bytes = Vec::new();
+        let whole = super::frames(path, &mut |frame| bytes.extend_from_slice(frame)).unwrap();
+        (whole, bytes)
+    };
+    let without_host = |path: &Path| {
+        let mut bytes = Vec::new();
+        super::write_without_host(path, &mut bytes).unwrap();
+        bytes
+    };
+    let plain = (frames(&path), without_host(&path), kernel_names(&path).unwrap());
+    let packed = compress(&path);
+    assert_eq!(super::host(&packed).unwrap().as_deref(), Some("node7"));
+    let unpacked = (
+        frames(&packed),
+        without_host(&packed),
+        kernel_names(&packed).unwrap(),
+    );
+    assert_eq!(unpacked, plain);
+}
+
+#[test]
+fn the_older_segment_is_read_beside_a_compressed_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = basics();
+    records.extend(launch(1, 900, 110));
+    let path = write(folder.path(), &records, false);
+    let older = wire::older_segment(&path);
+    std::fs::rename(&path, &older).unwrap();
+    let mut records = basics();
+    records.extend(launch(2, 900, 200));
+    write(folder.path(), &records, true);
+    let kernels = |path: &Path| {
+        let trace = crate::read(&[path.to_owned()]).unwrap().trace;
+        assert_eq!(trace.sources[0].path, path.display().to_string());
+        trace.ops.len()
+    };
+    assert_eq!(kernels(&path), 2);
+    let packed = compress(&path);
+    assert_eq!(kernels(&packed), 2);
+    let packed_older = compress(&older);
+    assert_eq!(kernels(&packed), 2);
+    assert_eq!(super::find_older(&packed), Some(packed_older));
+}
+
+#[test]
+fn captures_and_their_older_segments_are_named_as_such() {
+    for (name, is_capture) in [
+        ("1-2.rgcap", true),
+        ("1-2.rgcap.old", true),
+        ("1-2.rgcap.gz", true),
+        ("1-2.rgcap.old.gz", true),
+        ("1-2.rgcap.log", false),
+        ("notes.old", false),
+    ] {
+        assert_eq!(super::is_capture(name), is_capture, "{name}");
+    }
+}
+
+#[test]
+fn losses_of_an_impossible_number_are_counted_up_to_the_largest() {
+    let loss = Record::Loss(wire::Loss {
+        count: u64::MAX,
+        id: Text(b"cupti.dropped"),
+        detail: Text(b""),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), &[loss], true);
+    let losses = crate::read(&[path.clone(), path]).unwrap().trace.losses;
+    assert_eq!(losses.count(LossKind::ToolDropped), u64::MAX);
+}
+
+#[test]
+fn windows_of_impossible_times_have_a_length() {
+    let edge = |on: u8, at: i64| {
+        Record::Window(wire::Window {
+            on,
+            cause: 0,
+            at: at as u64,
+        })
+    };
+    let edges = [
+        edge(1, i64::MIN),
+        edge(0, i64::MAX),
+        edge(1, i64::MIN),
+        edge(0, i64::MAX),
+    ];
+    let (trace, _) = read_whole(&edges);
+    let recorded = &trace.recorded[0];
+    assert_eq!((recorded.recorded_ns(), recorded.all_ns()), (i64::MAX, i64::MAX));
+}

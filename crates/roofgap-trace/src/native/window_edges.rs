@@ -28,7 +28,7 @@ pub(super) fn settle(first: (usize, usize), recorded: &mut RecordedWindows, trac
         if launches.contains(&calls.correlation[row])
             && let Some(end) = recorded.window_of(at, at).and_then(|window| ends.get_mut(window))
         {
-            *end = (*end).min(at - 1);
+            *end = (*end).min(at.saturating_sub(1));
         }
     }
     for (window, end) in recorded.windows.iter_mut().zip(ends) {

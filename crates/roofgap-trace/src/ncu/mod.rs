@@ -41,6 +41,11 @@ pub(crate) const READER: Reader = Reader {
     takes_gzip: true,
     read: |path, format, input| {
         let set = read(path, format)?;
+        let total: f64 = input.counters.iter().chain([&set]).map(total_ns).sum();
+        if total > MOST_TOTAL {
+            let what = "its launches last more than 146 years together";
+            return Err(ReadError::damaged(path, NAME, what));
+        }
         input.trace.sources.push(Source {
             path: path.display().to_string(),
             format,
@@ -51,6 +56,21 @@ pub(crate) const READER: Reader = Reader {
         Ok(())
     },
 };
+
+/// Name of the format in messages.
+const NAME: &str = "ncu report or page";
+
+/// Longest sum of the durations of all launches, ns, so that no sum of some of them overflows.
+const MOST_TOTAL: f64 = (i64::MAX / 2) as f64;
+
+/// Returns the sum of the durations of all launches, ns.
+fn total_ns(set: &CounterSet) -> f64 {
+    let durations = set
+        .launches
+        .iter()
+        .filter_map(|launch| set.value(launch, "gpu__time_duration.sum", Unit::NANOSECOND));
+    durations.map(f64::abs).sum()
+}
 
 /// Reads counters, compressed or not.
 fn read(path: &Path, format: SourceFormat) -> Result<CounterSet, ReadError> {
@@ -67,7 +87,7 @@ fn read(path: &Path, format: SourceFormat) -> Result<CounterSet, ReadError> {
         SourceFormat::NcuDetailsPage => details::read(input),
         _ => raw::read(input),
     };
-    set.map_err(|e| ReadError::damaged(path, "ncu report or page", chain(&e)))
+    set.map_err(|e| ReadError::damaged(path, NAME, chain(&e)))
 }
 
 /// Formats an error with its causes on one line.

@@ -25,6 +25,9 @@ const NAME: &str = "kernel summary of nsys stats";
 /// Size limit, bytes: a summary has a row per kernel, not per launch.
 const MAX_BYTES: u64 = 256 << 20;
 
+/// Largest sum of times, ns, and of launches over all kernels, so that no sum of some of them overflows.
+const MOST_TOTAL: i64 = i64::MAX / 2;
+
 /// Tolerance between a written share and the computed one, percentage points: half a digit and the sum of all roundings.
 const SHARE_TOLERANCE: f64 = 0.0501;
 
@@ -144,7 +147,7 @@ enum RowError {
     Time(String),
     #[error("`{0}` is not a number of launches")]
     Launches(String),
-    #[error("the sum of times overflows")]
+    #[error("the sum of times or launches overflows")]
     Overflow,
 }
 
@@ -157,6 +160,10 @@ struct Totals {
     shares: Vec<(f64, i64)>,
     /// Lines whose times are not whole nanoseconds.
     rounded: u64,
+    /// Time of all kernels, ns.
+    total_ns: i64,
+    /// Launches of all kernels.
+    calls: u64,
 }
 
 impl Totals {
@@ -203,6 +210,11 @@ impl Totals {
             .ok()
             .filter(|&calls| calls > 0);
         let calls = calls.ok_or_else(|| RowError::Launches(cell(columns.instances).to_owned()))?;
+        self.total_ns = self.total_ns.saturating_add(total_ns);
+        self.calls = self.calls.saturating_add(calls);
+        if self.total_ns > MOST_TOTAL || self.calls > MOST_TOTAL as u64 {
+            return Err(RowError::Overflow);
+        }
         let rounded = columns.total.unit.is_rounded(number(total_text).as_str());
         self.rounded += u64::from(rounded);
         if let Some(share) = columns
@@ -229,7 +241,7 @@ impl Totals {
         let position = *self.positions.entry(kernel.name).or_insert(self.rows.len());
         match self.rows.get_mut(position) {
             None => self.rows.push(kernel),
-            Some(same) => add_launches(same, &kernel).ok_or(RowError::Overflow)?,
+            Some(same) => add_launches(same, &kernel),
         }
         Ok(())
     }
@@ -244,13 +256,13 @@ impl Totals {
 }
 
 /// Adds the launches of the same kernel in another shape. The median of all does not follow from their medians.
-fn add_launches(kernel: &mut KernelTotal, other: &KernelTotal) -> Option<()> {
-    kernel.total_ns = kernel.total_ns.checked_add(other.total_ns)?;
-    kernel.calls = kernel.calls.checked_add(other.calls)?;
+fn add_launches(kernel: &mut KernelTotal, other: &KernelTotal) {
+    // The totals of the table hold these sums.
+    kernel.total_ns += other.total_ns;
+    kernel.calls += other.calls;
     kernel.median_ns = None;
     kernel.min_ns = kernel.min_ns.zip(other.min_ns).map(|(a, b)| a.min(b));
     kernel.max_ns = kernel.max_ns.zip(other.max_ns).map(|(a, b)| a.max(b));
-    Some(())
 }
 
 #[cfg(test)]

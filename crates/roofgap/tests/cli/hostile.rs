@@ -351,3 +351,65 @@ fn escapes_in_the_version_of_a_tool() {
         is_inert(&command.output().unwrap().into());
     }
 }
+
+/// Numbers whose sums overflow: an error or a result, no panic.
+#[test]
+fn numbers_whose_sums_overflow() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = "Time (%),Total Time (ns),Instances,Name\n";
+    let calls = format!("{head}50.0,10,18446744073709551615,a\n50.0,10,18446744073709551615,b\n");
+    let half = i64::MAX / 2;
+    let times = format!("{head}33.3,{half},1,a\n33.3,{half},1,b\n33.3,{half},1,c\n");
+    // Durations of ncu: some launches of 285 years each.
+    let page = String::from_utf8(unpacked("ncu/mt_basic_raw.csv.gz")).unwrap();
+    let column = |line: &str| {
+        line.split("\",\"")
+            .position(|cell| cell == "gpu__time_duration.sum")
+    };
+    let duration = page.lines().find_map(column).unwrap();
+    let lines = page.lines().map(|line| {
+        let mut cells: Vec<&str> = line.split("\",\"").collect();
+        if cells
+            .get(duration)
+            .is_some_and(|cell| cell.parse::<f64>().is_ok())
+        {
+            cells[duration] = "9000000000000000";
+        }
+        cells.join("\",\"")
+    });
+    let page = lines.collect::<Vec<_>>().join("\n");
+    assert!(page.contains("\"9000000000000000\""));
+    for (name, text, refused) in [
+        ("calls.csv", calls, "the sum of times or launches overflows"),
+        ("times.csv", times, "the sum of times or launches overflows"),
+        ("page.csv", page, "its launches last more than 146 years together"),
+    ] {
+        let run = run(["analyze".as_ref(), put(folder.path(), name, text).as_os_str()]);
+        assert_eq!(run.status, Some(2), "{name}: {}", run.stderr);
+        assert!(run.stderr.contains(refused), "{name}: {}", run.stderr);
+    }
+    let copies = trace(4, |at, events| {
+        events.push(kernel(at, "k", 7));
+        let args = format!(
+            r#""correlation":{},"device":0,"stream":7,"bytes":{}"#,
+            100 + at,
+            i64::MAX
+        );
+        let name = "Memcpy DtoH (Device -> Pageable)";
+        events.push(event("gpu_memcpy", name, (7, 10 * at + 9, 1), &args).replace("\"pid\":9", "\"pid\":0"));
+        events.push(event("user_annotation", "decode", (9, 10 * at, 9), ""));
+    });
+    let operator = |name: &str| {
+        format!(r#"{{"name":"{name}","calls":18446744073709551615,"self_cpu_ns":1,"total_cpu_ns":1}}"#)
+    };
+    let account = format!(
+        r#"{{"schema":"roofgap.workload/1","repeats":[{{"warmup":false,"stages":[{{"name":"decode","wall_ns":5}}]}}],
+            "operators":[{},{}]}}"#,
+        operator("a"),
+        operator("a")
+    );
+    for (name, text) in [("copies.json", copies), ("account.json", account)] {
+        let run = run(["analyze".as_ref(), put(folder.path(), name, text).as_os_str()]);
+        assert_eq!(run.status, Some(0), "{name}: {}", run.stderr);
+    }
+}

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::rundir::{RunState, run_state};
+use roofgap_trace::native;
 use serde::Serialize;
 
 use super::super::artifacts::is_temporary;
@@ -211,12 +212,13 @@ fn compress(root: &Path, file: &FoundFile, why: &str) -> Option<PruneStep> {
 }
 
 /// Suffixes of recordings.
-const TRACES: [&str; 6] = [".sqlite", ".rgcap", ".nsys-rep", ".ncu-rep", ".csv", ".log"];
+const TRACES: [&str; 5] = [".sqlite", ".nsys-rep", ".ncu-rep", ".csv", ".log"];
 
 /// Returns true for a recording or log.
 fn is_trace(path: &Path) -> bool {
     let name = path.to_string_lossy();
-    TRACES.iter().any(|ending| name.ends_with(ending)) || name == "torch/trace.json"
+    let is_capture = native::is_capture(&name) && !name.ends_with(".gz");
+    is_capture || TRACES.iter().any(|ending| name.ends_with(ending)) || name == "torch/trace.json"
 }
 
 /// Returns true for a compressed recording.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::rundir::RunDir;
 
+use super::super::killed::{ChildTest, moments};
 use super::*;
 
 /// Text that compresses like a trace does: somewhat.
@@ -237,45 +238,46 @@ fn prune_as_a_child() {
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing() {
+    let child = ChildTest {
+        name: "runs::prune::tests::prune_as_a_child",
+        variable: "ROOFGAP_TEST_PRUNE_CHILD",
+    };
     let content = trace(2048);
-    let mut cut_short = 0;
-    for wait_ms in [0, 5, 20, 40, 80, 120, 160, 240, 320, 480] {
+    let names = ["nsys/run.sqlite", "ncu/plan_raw.csv"];
+    let new_run = || {
         let base = tempfile::tempdir().unwrap();
-        let names = ["nsys/run.sqlite", "ncu/plan_raw.csv"];
-        let path = run(
-            base.path(),
-            "20260101-000000",
-            &[(names[0], 2048), (names[1], 2048)],
-        );
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "runs::prune::tests::prune_as_a_child"])
-            .env("ROOFGAP_TEST_PRUNE_CHILD", base.path())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let path = run(base.path(), "20260101-000000", &names.map(|name| (name, 2048)));
+        (base, path)
+    };
+    let packed = |path: &Path, name: &str| unpacked(&path.join(format!("{name}.gz")));
+    let ends_whole = |base: &Path, path: &Path| {
         for name in names {
-            let plain = path.join(name);
-            let packed = path.join(format!("{name}.gz"));
-            if plain.is_file() {
-                cut_short += 1;
-                assert!(fs::read(&plain).unwrap() == content, "{name} after {wait_ms} ms");
-            } else {
-                assert!(unpacked(&packed) == content, "{name} after {wait_ms} ms");
-            }
+            let plain = fs::read(path.join(name));
+            assert!(
+                plain.unwrap_or_else(|_| packed(path, name)) == content,
+                "{name} is damaged"
+            );
         }
         // What is there now can be pruned to the end.
-        done(&plan(&props(base.path(), 0, u64::MAX)).unwrap());
+        done(&plan(&props(base, 0, u64::MAX)).unwrap());
         for name in names {
-            assert!(unpacked(&path.join(format!("{name}.gz"))) == content);
+            assert!(packed(path, name) == content);
         }
+    };
+    let (base, _) = new_run();
+    let whole = child.whole(base.path());
+    for moment in moments(10, whole) {
+        let (base, path) = new_run();
+        child.kill_after(base.path(), moment);
+        ends_whole(base.path(), &path);
     }
-    assert!(
-        cut_short > 0,
-        "the first child is killed before it can do anything"
-    );
+    let in_the_middle = || {
+        let (base, path) = new_run();
+        let is_hit = child.kill_in_the_middle(base.path());
+        ends_whole(base.path(), &path);
+        is_hit
+    };
+    assert!((0..50).any(|_| in_the_middle()), "no kill was in the middle");
 }
 
 #[test]
@@ -306,4 +308,23 @@ fn a_folder_that_became_a_link_is_not_followed() {
     let outcome = execute(&plan, &Cancel::new(), &mut |_, _| {});
     assert_eq!(outcome.failed.len(), 1, "{outcome:?}");
     assert!(moved.join("run.sqlite").exists());
+}
+
+#[test]
+fn the_older_segment_of_a_capture_is_compressed_with_it() {
+    let base = tempfile::tempdir().unwrap();
+    let names = ["native/1.rgcap", "native/1.rgcap.old"];
+    let path = run(base.path(), "20260101-000000", &names.map(|name| (name, 64)));
+    assert!(
+        done(&plan(&props(base.path(), 0, u64::MAX)).unwrap())
+            .failed
+            .is_empty()
+    );
+    for name in names {
+        assert!(!path.join(name).exists(), "{name}");
+        assert_eq!(unpacked(&path.join(format!("{name}.gz"))), trace(64));
+    }
+    // What is compressed is not compressed again.
+    let again = plan(&props(base.path(), 0, u64::MAX)).unwrap();
+    assert!(again.runs[0].steps.is_empty(), "{again:?}");
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use roofgap_wire::{FrameBuilder, Header, Host, Record, Text};
 use rusqlite::Connection;
 
 use super::remembered::{self, RememberedSecrets};
@@ -331,4 +332,122 @@ fn unreadable_hashes_are_named() {
         "{:?}",
         outcome.not_clean
     );
+}
+
+#[test]
+fn secrets_of_every_node_are_searched_everywhere() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("20260101-000000");
+    write(&root, "session.json", b"{}");
+    // The secret of one node is the begin of that of another, and two nodes share one.
+    let nodes = [
+        ("a", "cobra-lily-77"),
+        ("b", "cobra-lily-77-and-more"),
+        ("c", "swordfish/12"),
+        ("d", "swordfish/12"),
+    ];
+    for (node, secret) in nodes {
+        let remembered = RememberedSecrets::of([("DB_PASSWORD".to_owned(), secret.to_owned())]);
+        let remembered = serde_json::to_vec(&remembered.unwrap().unwrap()).unwrap();
+        write(&root, &format!("nodes/{node}/{}", remembered::FILE), &remembered);
+        let texts: Vec<&str> = nodes.iter().map(|(_, secret)| *secret).collect();
+        let log = format!("nodes/{node}/baseline/program.err.log");
+        write(&root, &log, texts.join(" and ").as_bytes());
+    }
+    let pack = base.path().join("share.tar.gz");
+    let props = ScrubProps {
+        pack: Some(pack.clone()),
+        ..ScrubProps::default()
+    };
+    let outcome = scrub(&RunRef::at(&root), &props).unwrap();
+    assert_eq!(outcome.removed["the variable DB_PASSWORD"], 16, "{outcome:?}");
+    let files = unpacked(&pack);
+    let logs: Vec<&(String, Vec<u8>)> = files.iter().filter(|(name, _)| name.ends_with(".log")).collect();
+    assert_eq!(logs.len(), nodes.len(), "{:?}", outcome.not_clean);
+    for (name, bytes) in logs {
+        let text = String::from_utf8_lossy(bytes);
+        assert_eq!(text, ["<removed>"; 4].join(" and "), "{name}");
+    }
+}
+
+#[test]
+fn hashes_of_secrets_of_an_impossible_length_are_refused() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("20260101-000000");
+    write(&root, "session.json", b"{}");
+    write(&root, "report.md", b"some text");
+    let own = RememberedSecrets::of([("API_KEY".to_owned(), "k1".repeat(60_000))]);
+    let own = serde_json::to_value(own.unwrap().unwrap()).unwrap();
+    for (bytes, refused) in [
+        (None, false),
+        (Some(u64::MAX), true),
+        (Some(1 << 40), true),
+        (Some(0), true),
+    ] {
+        let mut hashes = own.clone();
+        if let Some(bytes) = bytes {
+            hashes["secrets"][0]["bytes"] = bytes.into();
+        }
+        write(&root, remembered::FILE, &serde_json::to_vec(&hashes).unwrap());
+        let outcome = scrub(&RunRef::at(&root), &ScrubProps::default()).unwrap();
+        let named = outcome.not_clean.iter().find(|file| !file.by_kind);
+        let why = named.map(|file| file.why.as_str()).unwrap_or_default();
+        assert_eq!(
+            why.contains("but expected 6 to"),
+            refused,
+            "{bytes:?}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn compressed_captures_and_older_segments_are_cleaned_and_packed() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("20260101-000000");
+    let capture = |host: &str| {
+        let mut frame = FrameBuilder::new();
+        let name = Text(host.as_bytes());
+        frame.put(&Record::Host(Host { name }));
+        let mut bytes = Header::new(1, 2, 3).encode().to_vec();
+        bytes.extend_from_slice(frame.close());
+        bytes
+    };
+    write(&root, "session.json", b"{}");
+    let hosts = [
+        ("native/1.rgcap.gz", "node-of-a-cluster"),
+        ("native/1.rgcap.old.gz", "other-of-a-cluster"),
+        ("native/2.rgcap.old", "third-of-a-cluster"),
+    ];
+    for (name, host) in hosts {
+        let bytes = capture(host);
+        let is_packed = name.ends_with(".gz");
+        write(&root, name, &if is_packed { packed(&bytes) } else { bytes });
+    }
+    let notes = hosts.map(|(_, host)| host).join(" ");
+    write(&root, "notes.md", notes.as_bytes());
+    let pack = base.path().join("share.tar.gz");
+    let props = ScrubProps {
+        pack: Some(pack.clone()),
+        ..ScrubProps::default()
+    };
+    let outcome = scrub(&RunRef::at(&root), &props).unwrap();
+    assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.not_clean);
+    let files = unpacked(&pack);
+    for (name, bytes) in &files {
+        assert!(
+            memchr::memmem::find(bytes, b"-of-a-cluster").is_none(),
+            "{name} has a host"
+        );
+    }
+    for (name, _) in hosts {
+        assert!(
+            files.iter().any(|(packed, _)| packed.ends_with(name)),
+            "{name}: {:?}",
+            outcome.not_clean
+        );
+        let path = root.join(name);
+        assert_eq!(roofgap_trace::native::host(&path).unwrap(), None, "{name}");
+        let is_packed = fs::read(&path).unwrap().starts_with(&[0x1f, 0x8b]);
+        assert_eq!(is_packed, name.ends_with(".gz"), "{name} stays as it was");
+    }
 }

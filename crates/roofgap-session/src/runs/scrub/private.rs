@@ -28,8 +28,8 @@ pub(super) struct Private {
     words: Vec<(String, String)>,
     /// Home paths outside `/home` and `/Users`.
     homes: Vec<String>,
-    /// Secrets of the machine that recorded the run.
-    remembered: Option<RememberedSearch>,
+    /// Secrets of the machines that recorded the run, one search for each node of a job.
+    remembered: Vec<RememberedSearch>,
 }
 
 /// User and host names that identify nobody.
@@ -67,9 +67,9 @@ impl Private {
         private
     }
 
-    /// Adds the secrets of the machine that recorded the run.
+    /// Adds the secrets of a machine that recorded the run.
     pub(super) fn remember(&mut self, remembered: RememberedSecrets) {
-        self.remembered = Some(RememberedSearch::new(remembered));
+        self.remembered.push(RememberedSearch::new(remembered));
     }
 
     /// Adds a variable, where its value is private.
@@ -171,9 +171,28 @@ impl Private {
         }
     }
 
-    /// Removes the secrets of the machine that recorded the run, and counts them.
+    /// Finds the secrets of the machines that recorded the run, in order and without overlaps.
+    fn remembered_in(&self, text: &[u8]) -> Vec<(Found, &str)> {
+        let mut found: Vec<(Found, &str)> = self
+            .remembered
+            .iter()
+            .flat_map(|search| search.find(text))
+            .collect();
+        found.sort_by_key(|(place, _)| (place.start, Reverse(place.end)));
+        // Nodes may share a secret, or have one that is part of another.
+        found.dedup_by(|(next, _), (last, _)| {
+            let overlaps = next.start < last.end;
+            if overlaps {
+                last.end = last.end.max(next.end);
+            }
+            overlaps
+        });
+        found
+    }
+
+    /// Removes the secrets of the machines that recorded the run, and counts them.
     fn without_remembered(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
-        let found = self.remembered.as_ref()?.find(text.as_bytes());
+        let found = self.remembered_in(text.as_bytes());
         for (_, what) in &found {
             *count.entry((*what).to_owned()).or_default() += 1;
         }
@@ -186,10 +205,8 @@ impl Private {
         let longest = needles
             .iter()
             .map(|needle| needle.finder.needle().len())
-            .max()
-            .unwrap_or(0)
-            .max(shapes::LONGEST_TOKEN)
-            .max(self.remembered.as_ref().map_or(0, RememberedSearch::longest));
+            .chain(self.remembered.iter().map(RememberedSearch::longest))
+            .fold(shapes::LONGEST_TOKEN, usize::max);
         let mut buffer = Vec::new();
         loop {
             // The end of the last piece is kept, because a match may span two.
@@ -203,9 +220,7 @@ impl Private {
             if let Some(needle) = needles.iter().find(|needle| needle.is_in(&buffer)) {
                 return Ok(Some(needle.what.to_owned()));
             }
-            if let Some(search) = &self.remembered
-                && let Some((_, what)) = search.find(&buffer).first()
-            {
+            if let Some((_, what)) = self.remembered_in(&buffer).first() {
                 return Ok(Some((*what).to_owned()));
             }
             if let Some(token) = shapes::tokens(&buffer).first() {

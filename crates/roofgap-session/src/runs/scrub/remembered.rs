@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use roofgap_collect::file::read_document;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -23,6 +24,9 @@ const SCHEMA: &str = "roofgap.secrets/1";
 
 /// First bytes of a secret that its fingerprint covers. No secret is shorter.
 const HEAD: usize = 6;
+
+/// Longest form of a secret, bytes. A variable has at most 128 KiB on Linux, and no encoding makes it eight times as long.
+const LONGEST: usize = 1 << 20;
 
 /// The document `secrets.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,10 +90,19 @@ impl RememberedSecrets {
 
     /// Reads the hashes of a run; `None` where it has none.
     pub(super) fn read(root: &Path) -> io::Result<Option<RememberedSecrets>> {
-        match std::fs::read(root.join(FILE)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let bytes = match read_document(&root.join(FILE)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let remembered: RememberedSecrets = serde_json::from_slice(&bytes)?;
+        let mut lengths = remembered.secrets.iter().map(|secret| secret.bytes);
+        match lengths.find(|length| !(HEAD..=LONGEST).contains(length)) {
+            None => Ok(Some(remembered)),
+            Some(length) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a secret of {length} bytes, but expected {HEAD} to {LONGEST}"),
+            )),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use roofgap_collect::file::{hash_file, write_atomic, write_atomic_with};
+use roofgap_collect::file::write_atomic;
 use roofgap_collect::rundir::{RunState, run_state};
 use roofgap_trace::native;
 use serde::Serialize;
@@ -145,6 +145,9 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
     if folders.any(|folder| run_state(&folder) == RunState::UnderWay) {
         return Err(RunsError::InProgress { run: run.id.clone() });
     }
+    if let Some(target) = &props.pack {
+        pack::is_device(target)?;
+    }
     let mut outcome = ScrubOutcome {
         schema: SCHEMA,
         run_id: run.id.clone(),
@@ -204,11 +207,11 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
         clean.retain(|file| file != Path::new(NOTE));
         clean.push(PathBuf::from(NOTE));
         clean.sort();
-        let bytes = pack::pack(&run.path, &run.id, &clean, target, &private)?;
+        let hash = pack::pack(&run.path, &run.id, &clean, target, &private)?;
         outcome.pack = Some(Archive {
             path: target.clone(),
-            bytes,
-            sha256: hash_file(target).ok().map(|hash| hash.sha256),
+            bytes: hash.bytes,
+            sha256: Some(hash.sha256),
             files: clean.len(),
         });
     }
@@ -312,7 +315,7 @@ fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut S
         }
     }
     // Captures of other machines name their hosts.
-    let captures = found.iter().filter(|file| file.name().ends_with(".rgcap"));
+    let captures = found.iter().filter(|file| native::is_capture(&file.name()));
     for host in captures.filter_map(|file| native::host(&run.path.join(&file.path)).ok().flatten()) {
         private.word(&host, "the host name");
     }
@@ -340,6 +343,9 @@ fn treatment(path: &Path) -> Treatment {
     if plain == remembered::FILE {
         return Treatment::LeaveOut("hashes, from which a short secret can be guessed");
     }
+    if native::is_capture(plain) {
+        return Treatment::Search;
+    }
     match plain.rsplit('.').next().unwrap_or_default() {
         "sqlite" => Treatment::Timeline,
         "nsys-rep" | "qdstrm" => {
@@ -349,7 +355,6 @@ fn treatment(path: &Path) -> Treatment {
             Treatment::LeaveOut("an ncu report holds paths and modules of the program and cannot be changed")
         }
         "json" | "yaml" | "yml" | "md" | "html" | "csv" | "log" | "txt" | "py" => Treatment::Text,
-        "rgcap" => Treatment::Search,
         "parquet" => {
             Treatment::LeaveOut("compressed inside; `roofgap report` regenerates it from the clean files")
         }
@@ -409,17 +414,18 @@ fn capture(path: &Path, dry_run: bool, private: &Private) -> Result<bool, ScrubE
     let unreadable = |error: roofgap_trace::ReadError| ScrubError::Unreadable {
         why: error.to_string(),
     };
-    if native::host(path).map_err(unreadable)?.is_none() {
-        return check_capture(path, private).map(|()| false);
-    }
-    let mut clean = tempfile::NamedTempFile::new()?;
-    native::write_without_host(path, &mut clean).map_err(unreadable)?;
-    check_capture(clean.path(), private)?;
-    if !dry_run {
-        let mut clean = clean.reopen()?;
-        write_atomic_with(path, |file| io::copy(&mut clean, file))?;
-    }
-    Ok(true)
+    with_plain(path, dry_run, |plain, work| {
+        if native::host(plain).map_err(unreadable)?.is_none() {
+            return check_capture(plain, private).map(|()| false);
+        }
+        let clean = work.join(".clean.tmp");
+        native::write_without_host(plain, &mut File::create(&clean)?).map_err(unreadable)?;
+        check_capture(&clean, private)?;
+        if !dry_run {
+            replace(path, clean, work)?;
+        }
+        Ok(true)
+    })
 }
 
 /// Searches a native capture, which is compressed inside: its bytes, and its names as other files show them.
@@ -494,22 +500,27 @@ fn timeline(
         let dropped = sqlite::rewrite(plain, &between, &clean, private, count)?;
         // Searched before it replaces the original.
         check_clean(&clean, private)?;
-        if dry_run {
-            return Ok(dropped);
+        if !dry_run {
+            replace(path, clean, work)?;
         }
-        let ready = if text::is_packed(path)? {
-            let packed = work.join(".packed.tmp");
-            let mut encoder = GzEncoder::new(BufWriter::new(File::create(&packed)?), Compression::new(6));
-            io::copy(&mut File::open(&clean)?, &mut encoder)?;
-            encoder.finish()?.flush()?;
-            packed
-        } else {
-            clean
-        };
-        File::open(&ready)?.sync_all()?;
-        fs::rename(&ready, path)?;
         Ok(dropped)
     })
+}
+
+/// Replaces a file by its clean copy in the work folder beside it, compressed where the file was.
+fn replace(path: &Path, clean: PathBuf, work: &Path) -> Result<(), ScrubError> {
+    let ready = if text::is_packed(path)? {
+        let packed = work.join(".packed.tmp");
+        let mut encoder = GzEncoder::new(BufWriter::new(File::create(&packed)?), Compression::new(6));
+        io::copy(&mut File::open(&clean)?, &mut encoder)?;
+        encoder.finish()?.flush()?;
+        packed
+    } else {
+        clean
+    };
+    File::open(&ready)?.sync_all()?;
+    fs::rename(&ready, path)?;
+    Ok(())
 }
 
 /// Unpacks a file where it is compressed, and passes it on with a temporary work folder, which is beside it or, for a dry run,

@@ -9,6 +9,7 @@ use roofgap_wire::{End, FrameBuilder, Header, Host, Record, Text};
 use rusqlite::Connection;
 
 use super::super::error::RunsError;
+use super::super::killed::{ChildTest, moments};
 use super::*;
 use crate::exit::Exit;
 use crate::run_dir::RunRef;
@@ -444,20 +445,26 @@ fn ends_clean(base: &Path, root: &Path) {
 
 #[test]
 fn a_kill_at_any_moment_can_be_made_good() {
-    for wait_ms in [5, 15, 25, 40, 60, 90, 130, 200] {
+    let child = ChildTest {
+        name: "runs::scrub::tests::scrub_as_a_child",
+        variable: "ROOFGAP_TEST_SCRUB_CHILD",
+    };
+    let base = tempfile::tempdir().unwrap();
+    let whole = child.whole(&run(base.path()));
+    for moment in moments(8, whole) {
         let base = tempfile::tempdir().unwrap();
         let root = run(base.path());
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "runs::scrub::tests::scrub_as_a_child"])
-            .env("ROOFGAP_TEST_SCRUB_CHILD", &root)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.kill_after(&root, moment);
         ends_clean(base.path(), &root);
     }
+    let in_the_middle = || {
+        let base = tempfile::tempdir().unwrap();
+        let root = run(base.path());
+        let is_hit = child.kill_in_the_middle(&root);
+        ends_clean(base.path(), &root);
+        is_hit
+    };
+    assert!((0..50).any(|_| in_the_middle()), "no kill was in the middle");
 }
 
 #[test]
@@ -519,4 +526,25 @@ fn real_nsys_a_real_capture_is_clean() {
     assert!(names(&target).contains(&"20260101-000000/nsys/run.sqlite".to_owned()));
     assert_eq!(outcome.not_clean.len(), 1, "{:?}", outcome.not_clean);
     roofgap_trace::read(&[root.join("nsys/run.sqlite")]).unwrap();
+}
+
+#[test]
+fn an_archive_replaces_neither_a_pipe_nor_a_device() {
+    use std::os::unix::fs::FileTypeExt;
+    let base = tempfile::tempdir().unwrap();
+    let root = run(base.path());
+    let pipe = base.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let error = scrub(&RunRef::at(&root), &props(Some(pipe.clone()))).unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert!(!root.join("scrubbed.json").exists(), "refused before any work");
+    // A link, so that only the link could be replaced.
+    let device = base.path().join("device");
+    std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+    let outcome = scrub(&RunRef::at(&root), &props(Some(device.clone()))).unwrap();
+    assert!(fs::symlink_metadata(&device).unwrap().is_symlink());
+    let archive = outcome.pack.unwrap();
+    assert!(archive.bytes > 0 && archive.sha256.is_some(), "{archive:?}");
 }

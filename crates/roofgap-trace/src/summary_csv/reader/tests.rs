@@ -184,7 +184,17 @@ fn broken_tables_are_refused() {
         (
             format!("{HEADER}\n50.0,4611686018427387903,1,1,1,1,1,1,k\n")
                 + &"50.0,4611686018427387903,1,1,1,1,1,1,k\n".repeat(2),
-            "sum of times overflows",
+            "sum of times or launches overflows",
+        ),
+        (
+            format!(
+                "{HEADER}\n50.0,4611686018427387903,1,1,1,1,1,1,k\n50.0,4611686018427387903,1,1,1,1,1,1,l\n"
+            ),
+            "row 2: the sum of times or launches overflows",
+        ),
+        (
+            format!("{HEADER}\n50.0,1,18446744073709551615,1,1,1,1,1,k\n50.0,1,1,1,1,1,1,1,l\n"),
+            "row 1: the sum of times or launches overflows",
         ),
     ] {
         let error = read_bytes(text.as_bytes()).expect_err(what).to_string();

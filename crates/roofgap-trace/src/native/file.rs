@@ -1,0 +1,75 @@
+//! The files of a capture, which may be compressed with gzip.
+
+use crate::{ReadError, Unpacked};
+use roofgap_wire::{Reader, WireError, older_segment};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// Returns true for the name of a capture or of its older segment, also of a compressed one.
+#[must_use]
+pub fn is_capture(name: &str) -> bool {
+    let plain = name.strip_suffix(".gz").unwrap_or(name);
+    plain.strip_suffix(".old").unwrap_or(plain).ends_with(".rgcap")
+}
+
+/// Finds the older segment of a capture; `None` without one. Each of the two may be compressed.
+#[must_use]
+pub fn find_older(capture: &Path) -> Option<PathBuf> {
+    let older = older_segment(&plain(capture));
+    let packed = older.with_added_extension("gz");
+    [older, packed].into_iter().find(|path| path.is_file())
+}
+
+/// Returns the path of a capture without the extension of a compressed one.
+pub(super) fn plain(capture: &Path) -> PathBuf {
+    match capture.extension() {
+        Some(extension) if extension == "gz" => capture.with_extension(""),
+        _ => capture.to_owned(),
+    }
+}
+
+/// Opens a capture, plain or compressed.
+pub(super) fn open(path: &Path) -> Result<Reader<Box<dyn Read>>, ReadError> {
+    Reader::open(content(path)?).map_err(|error| failed(path, error))
+}
+
+/// Opens the uncompressed bytes of a capture.
+pub(super) fn content(path: &Path) -> Result<Box<dyn Read>, ReadError> {
+    let io = |error| ReadError::io(path, error);
+    Ok(if is_packed(path)? {
+        Box::new(BufReader::with_capacity(
+            1 << 18,
+            Unpacked::open(path).map_err(io)?,
+        ))
+    } else {
+        Box::new(BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?))
+    })
+}
+
+/// Returns true for a file compressed with gzip.
+pub(super) fn is_packed(path: &Path) -> Result<bool, ReadError> {
+    let io = |error| ReadError::io(path, error);
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(io)?;
+    file.take(2).read_to_end(&mut start).map_err(io)?;
+    Ok(start == [0x1f, 0x8b])
+}
+
+/// Describes an error of the wire format in a file.
+pub(super) fn failed(path: &Path, error: WireError) -> ReadError {
+    match error {
+        WireError::Io(source) => ReadError::io(path, source),
+        WireError::Version { .. } => ReadError::Unsupported {
+            path: path.to_path_buf(),
+            what: error.to_string(),
+            remedy: "read it with the roofgap that recorded it".into(),
+        },
+        WireError::NotACapture => ReadError::Unrecognised {
+            path: path.to_path_buf(),
+            expected: "a native capture".into(),
+            found: "another format".into(),
+        },
+        _ => ReadError::damaged(path, "native capture", error),
+    }
+}
