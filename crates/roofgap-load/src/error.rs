@@ -15,6 +15,14 @@ pub enum LoadError {
         /// Cause, with the line where it is known.
         why: String,
     },
+    /// Nothing answers at the address.
+    #[error("no server answers at {url}: {why}")]
+    NoServer {
+        /// Address of the server.
+        url: String,
+        /// Cause.
+        why: String,
+    },
     /// The server names no model.
     #[error("{url} names no model: {why}; name it with --model (load.model)")]
     NoModel {
