@@ -353,6 +353,10 @@ fn no_stages(trace: &Trace, from: KernelOrigin) -> String {
         "a summary table has no ranges".into()
     } else if from == KernelOrigin::Counters && trace.ranges.rows.is_empty() {
         "ncu measures single launches and records no timeline; add an nsys, PyTorch or native capture of the same program".into()
+    } else if trace.ranges.rows.is_empty()
+        && trace.sources.first().map(|source| source.format) == Some(SourceFormat::Kineto)
+    {
+        "the capture has no ranges; name the stages of the program with torch.profiler.record_function (prefill, decode_all, decode_step)".into()
     } else if trace.ranges.rows.is_empty() {
         "the capture has no ranges; add NVTX ranges to the program (domain LLM: prefill, decode_all, decode_step)".into()
     } else {

@@ -110,7 +110,7 @@ pub(crate) fn agent(timeout: Duration, connections: usize) -> Agent {
 /// Gets a status and a short text.
 pub(crate) fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String), RequestError> {
     let call = agent.get(url).call();
-    let response = call.map_err(|error| RequestError::Transport(error.to_string()))?;
+    let response = call.map_err(transport)?;
     let status = response.status().as_u16();
     let mut bytes = Vec::new();
     let read = response
@@ -144,7 +144,6 @@ impl Client {
     }
 
     fn stream(&self, prompt: &Prompt, origin: Instant, outcome: &mut Outcome) -> Result<(), RequestError> {
-        let transport = |error: ureq::Error| RequestError::Transport(error.to_string());
         let path = match prompt.content {
             Content::Completion(_) => "/v1/completions",
             Content::Chat(_) => "/v1/chat/completions",
@@ -240,6 +239,14 @@ impl Choice {
         ];
         texts.into_iter().flatten()
     }
+}
+
+/// Describes a failed connection.
+fn transport(error: ureq::Error) -> RequestError {
+    RequestError::Transport(match error {
+        ureq::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    })
 }
 
 fn shortened(text: &str) -> String {

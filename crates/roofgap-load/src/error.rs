@@ -21,6 +21,14 @@ pub enum LoadError {
         /// Most requests.
         most: u64,
     },
+    /// Nothing answers at the address.
+    #[error("no server answers at {url}: {why}")]
+    NoServer {
+        /// Address of the server.
+        url: String,
+        /// Cause.
+        why: String,
+    },
     /// The server names no model.
     #[error("{url} names no model: {why}; name it with --model (load.model)")]
     NoModel {

@@ -80,7 +80,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// Sends load to a running server and measures it.
 ///
 /// # Errors
-/// Fails when the server names no model, when the prompts cannot be read or when no request was answered.
+/// Fails when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
 pub fn run(
     props: &LoadProps,
     cancel: &Cancel,
@@ -317,7 +317,10 @@ fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, LoadError> {
         why,
     };
     let list = format!("{}/v1/models", url.trim_end_matches('/'));
-    let (status, text) = get(agent, &list, 1 << 20).map_err(|error| unknown(error.to_string()))?;
+    let (status, text) = get(agent, &list, 1 << 20).map_err(|error| LoadError::NoServer {
+        url: url.to_owned(),
+        why: error.to_string(),
+    })?;
     if status != 200 {
         return Err(unknown(format!("HTTP status {status} from /v1/models")));
     }

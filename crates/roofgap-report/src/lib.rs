@@ -21,7 +21,7 @@ mod view;
 pub use bundle::{Bundle, Context, PhaseLine};
 pub use export::ExportError;
 pub use files::{ReportFile, files};
-pub use view::headline::headline;
+pub use view::headline::{headline, main_stage};
 pub use view::numbers::{count, size, time, times};
 pub use view::requests::requests_text;
 pub use view::screen::{Screen, Tone};

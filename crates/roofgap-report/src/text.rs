@@ -7,7 +7,7 @@ use crate::view::requests::{against_steps, requests_text};
 use crate::view::screen::Screen;
 use crate::view::table::{Table, plain};
 use crate::view::{
-    findings, gpu_work, headline, job, kernels, layers, measured, ranges, roof, stage1, stages,
+    findings, gpu_work, headline, job, kernels, layers, measured, ranges, roof, stage1, stages, utilisation,
 };
 use roofgap_analyze::{About, Analysis, Kernel, Stage, StageKind, verdict};
 use std::fmt::Write;
@@ -217,6 +217,16 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
             say(&format!("  {line}"), options, out);
         }
     }
+    // Without a model no stage has them, and the table has no columns for them.
+    if analysis
+        .workload
+        .as_ref()
+        .is_some_and(|workload| workload.model.is_some())
+    {
+        for line in utilisation::missing(analysis) {
+            say(&format!("no MFU or MBU of {line}"), options, out);
+        }
+    }
     // Stages that are not shown are not outside.
     if let Some(line) = stages::outside(analysis).filter(|_| !options.stages_only) {
         say(&line, options, out);
@@ -392,10 +402,12 @@ fn kernel_table(
     }
 }
 
-/// Explains the distance to the roof where a table has it.
+/// Explains the distance to the roof where a table has it, or why none has.
 fn roof_note(analysis: &Analysis, options: TextOptions, out: &mut String) {
     if let Some(note) = roof::note(analysis) {
         say(&note, options, out);
+    } else if let Some(why) = provenance::no_roof(analysis) {
+        say(why, options, out);
     }
 }
 

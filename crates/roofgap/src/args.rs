@@ -90,9 +90,25 @@ pub(crate) enum Command {
     /// Serve read-only tools for agents over the Model Context Protocol, on standard input and output
     #[cfg(feature = "mcp")]
     Mcp(Mcp),
+    /// Serve read-only tools for agents; not part of this build
+    #[cfg(not(feature = "mcp"))]
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Mcp {
+        /// Arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Serve the runs over HTTP: list, reports, files, comparisons; with --allow-run, start and follow sessions
     #[cfg(feature = "serve")]
     Serve(Serve),
+    /// Serve the runs over HTTP; not part of this build
+    #[cfg(not(feature = "serve"))]
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Serve {
+        /// Arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Collect many runs as Parquet tables and ask questions about them, with roofgap-lake
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Lake {
@@ -621,6 +637,9 @@ pub(crate) enum Config {
         /// Folder of presets that override the built-in ones
         #[arg(long, value_name = "DIR")]
         config_dir: Option<PathBuf>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
     },
 }
 
@@ -654,7 +673,7 @@ pub(crate) struct Serve {
     /// Certificate of the server in PEM form, followed by those that signed it; an address that other machines can reach needs it, or a proxy
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Private key of the certificate, which not everyone may be able to read
+    /// Private key of the certificate; refused if everyone can read it
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// A proxy in front encrypts the connections
@@ -795,7 +814,7 @@ pub(crate) struct Load {
     /// Time limit for the server to get ready
     #[arg(long, default_value = "10m")]
     pub(crate) ready_timeout: Span,
-    /// Time between a polite request to stop and the next, harder one
+    /// Time that the server has to end after SIGINT, and again after SIGTERM, before SIGKILL
     #[arg(long, default_value = "10s")]
     pub(crate) grace: Span,
     /// Pairs of windows, with the native collector armed and dormant, that measure its overhead in the server after the load

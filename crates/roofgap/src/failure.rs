@@ -86,6 +86,10 @@ pub(crate) enum Failure {
     /// `man` names a command that does not exist.
     #[error("no command {command:?}; `roofgap --help` lists all")]
     NoCommand { command: String },
+    /// A command is a feature that this program was built without.
+    #[cfg(not(all(feature = "mcp", feature = "serve")))]
+    #[error("this roofgap was built without the command {command}")]
+    NotBuilt { command: &'static str },
     /// `roofgap-lake` is not installed.
     #[error("roofgap-lake is neither beside this program nor on PATH")]
     NoLake,
@@ -162,6 +166,10 @@ impl Failure {
             Self::Consent => Some("`--dry-run` prints the plan and its cost"),
             Self::NoLake => Some(
                 "`cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap",
+            ),
+            #[cfg(not(all(feature = "mcp", feature = "serve")))]
+            Self::NotBuilt { .. } => Some(
+                "`cargo install --path crates/roofgap --features serve,mcp` builds it from the sources of roofgap; the programs of a release have it",
             ),
             Self::ModelFile { .. } => Some("give the config.json of a Hugging Face model"),
             Self::Signals(_) | Self::Json(_) | Self::Panic => {

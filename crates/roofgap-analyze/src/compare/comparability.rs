@@ -1,6 +1,7 @@
 //! The sides of a comparison, and the differences that make them incomparable.
 
-use super::comparison::{Difference, Weight};
+use super::comparison::{Difference, KernelChange, MatchedBy, Weight};
+use crate::numbers::count;
 use crate::result::{Analysis, KernelOrigin, PhaseCounts, Stage, WorkloadInfo};
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub struct Side<'a> {
     pub facts: &'a SideFacts,
 }
 
-/// Lists the differences of two sides, worst first, and the facts that neither side gives.
+/// Lists the differences of two sides, and the facts that neither side gives.
 pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
     let mut found = Found::default();
     found.hold(
@@ -163,7 +164,6 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
         }
     }
     found.list.extend(stage_differences(base, head));
-    found.list.sort_by_key(|difference| difference.weight);
     (found.list, found.unchecked)
 }
 
@@ -287,6 +287,40 @@ fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
         base: Some(base.kernel_count.to_string()),
         head: Some(head.kernel_count.to_string()),
         meaning: "ncu measures a selection of launches: totals do not compare, means of a kernel do"
+            .to_owned(),
+    })
+}
+
+/// Difference of calls, of the larger number, from which on a kernel does different work.
+const OTHER_CALLS: f64 = 0.1;
+
+/// Compares the work that two timelines cover. A change of the program replaces kernels and leaves the others their calls; where
+/// those that take most of the common time run a different number of times, one side covers more of the run, such as a warm-up.
+pub(super) fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) -> Option<Difference> {
+    let (base, head) = (&base.analysis.totals, &head.analysis.totals);
+    if [base, head]
+        .iter()
+        .any(|totals| totals.from == KernelOrigin::Counters)
+    {
+        return None;
+    }
+    let (mut common, mut other) = (0.0, 0.0);
+    for kernel in kernels {
+        let (Some(b), Some(h), MatchedBy::Name) = (&kernel.base, &kernel.head, kernel.matched_by) else {
+            continue;
+        };
+        let time = b.total_ns as f64 + h.total_ns as f64;
+        common += time;
+        if (b.calls - h.calls).abs() > OTHER_CALLS * b.calls.max(h.calls) {
+            other += time;
+        }
+    }
+    (other > common / 2.0).then(|| Difference {
+        what: "launches".to_owned(),
+        weight: Weight::Incomparable,
+        base: Some(count(base.kernel_count)),
+        head: Some(count(head.kernel_count)),
+        meaning: "the same kernels ran a different number of times: the whole traces cover different work"
             .to_owned(),
     })
 }

@@ -21,7 +21,10 @@ pub struct CompareOptions {
 /// Compares two runs.
 pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comparison {
     let floors = &options.floors;
-    let (differences, unchecked) = comparability::differences(base, head);
+    let kernels = kernels::of_whole(base.analysis, head.analysis, floors);
+    let (mut differences, unchecked) = comparability::differences(base, head);
+    differences.extend(comparability::covered_work(base, head, &kernels));
+    differences.sort_by_key(|difference| difference.weight);
     let mut stages = Vec::new();
     let mut stages_gone = Vec::new();
     for stage in &base.analysis.stages {
@@ -38,7 +41,6 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
     let known = |name: &str| base.analysis.stages.iter().any(|stage| stage.name == name);
     let added = head.analysis.stages.iter().map(|stage| stage.name.clone());
     let stages_added = added.filter(|name| !known(name)).collect();
-    let kernels = kernels::changes((&base.analysis.kernels, 1), (&head.analysis.kernels, 1), floors);
     let basis = basis::of_all(&differences);
     let mut totals = totals(
         base.analysis,

@@ -46,7 +46,7 @@ pub struct Comparison {
     pub stages_added: Vec<String>,
     /// The whole trace.
     pub totals: TotalsChange,
-    /// Kernels of the whole trace, largest change first.
+    /// Kernels of the whole trace, largest change first; empty where a side has none.
     pub kernels: Vec<KernelChange>,
     /// Results of the gates.
     pub gates: Vec<GateResult>,
@@ -171,7 +171,7 @@ pub struct StageChange {
     pub mbu_pct: Change<f64>,
     /// Parts that add up to the change of the wall time.
     pub explanation: Explanation,
-    /// Kernels, largest change first.
+    /// Kernels, largest change first; empty where they were not measured on both sides.
     pub kernels: Vec<KernelChange>,
 }
 

@@ -4,11 +4,31 @@ use super::comparison::{KernelChange, KernelSide, KernelStatus, MatchedBy};
 use super::noise::{self, DEVIATIONS, Floors};
 use super::pairing::{self, Group, Pair};
 use crate::names::distinct_short_names;
-use crate::result::Kernel;
+use crate::result::{Analysis, Kernel, Stage};
 use rustc_hash::FxHashMap;
 
+/// Compares the kernels of two whole traces; empty where a side has none.
+pub(super) fn of_whole(base: &Analysis, head: &Analysis, floors: &Floors) -> Vec<KernelChange> {
+    if base.kernels.is_empty() || head.kernels.is_empty() {
+        return Vec::new();
+    }
+    changes((&base.kernels, 1), (&head.kernels, 1), floors)
+}
+
+/// Compares the kernels of a stage; empty where a side did not measure them: what was not measured is not gone.
+pub(super) fn of_stage(base: &Stage, head: &Stage, floors: &Floors) -> Vec<KernelChange> {
+    if base.kernel_ns.is_none() || head.kernel_ns.is_none() {
+        return Vec::new();
+    }
+    changes(
+        (&base.kernels, base.instances),
+        (&head.kernels, head.instances),
+        floors,
+    )
+}
+
 /// Kernels of both sides by instance, largest change first.
-pub(super) fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), floors: &Floors) -> Vec<KernelChange> {
+fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), floors: &Floors) -> Vec<KernelChange> {
     let groups =
         |side: (&[Kernel], u64)| pairing::groups(side.0, side.1, |kernel| noise::of_kernel(kernel, floors));
     let mut changes: Vec<KernelChange> = pairing::pair(groups(base), groups(head))

@@ -47,11 +47,7 @@ impl Values {
 pub(super) fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> StageChange {
     let (b, h) = (Values::of(base.stage), Values::of(head.stage));
     let (wall_noise, wall_noise_from) = wall_noise(base, head, b.wall, floors);
-    let kernels = kernels::changes(
-        (&base.stage.kernels, base.stage.instances),
-        (&head.stage.kernels, head.stage.instances),
-        floors,
-    );
+    let kernels = kernels::of_stage(base.stage, head.stage, floors);
     let gpu_noise =
         kernels::noise_of_sum(&kernels).max(noise::share(b.busy.or(b.kernel).unwrap_or(0), floors.gpu_pct));
     let idle_noise = wall_noise.hypot(gpu_noise);

@@ -403,3 +403,57 @@ fn absurd_numbers_do_not_panic() {
     compare(side(&base), side(&head), &options);
     compare(side(&head), side(&base), &options);
 }
+
+/// A side whose stage the program timed itself has no kernels to lose.
+#[test]
+fn kernels_that_were_not_measured_are_not_gone() {
+    let mut base = analysis();
+    base.kernels = base.stages[0].kernels.clone();
+    let mut head = analysis();
+    let stage = &mut head.stages[0];
+    (stage.kernel_ns, stage.busy_ns, stage.idle) = (None, None, None);
+    stage.kernels.clear();
+    for comparison in [run(&base, &head, "5%"), run(&head, &base, "5%")] {
+        assert!(comparison.kernels.is_empty());
+        assert!(comparison.stages[0].kernels.is_empty());
+        assert!(!comparison.stages[0].has_changed());
+    }
+    let mut empty = analysis();
+    empty.stages[0].kernels.clear();
+    let kernels = &run(&analysis(), &empty, "5%").stages[0].kernels;
+    assert!(kernels.iter().all(|kernel| kernel.status == KernelStatus::Gone) && kernels.len() == 2);
+}
+
+#[test]
+fn traces_of_different_work_do_not_compare_as_a_whole() {
+    let side = |kernels: Vec<Kernel>| Analysis {
+        totals: Totals {
+            kernel_count: kernels.iter().map(|kernel| kernel.calls).sum(),
+            kernel_ns: kernels.iter().map(|kernel| kernel.total_ns).sum(),
+            ..Totals::default()
+        },
+        kernels,
+        ..Analysis::default()
+    };
+    let once = || side(vec![kernel("gemm", 80_000, 64), kernel("sort", 9_000, 8)]);
+    let warm = side(vec![
+        kernel("gemm", 160_000, 128),
+        kernel("sort", 18_000, 16),
+        kernel("fill_normal", 50_000, 31),
+    ]);
+    let comparison = run(&warm, &once(), "total.kernel=5%");
+    assert_eq!(comparison.basis, Basis::Instance);
+    assert_eq!(comparison.totals.kernel_ns.judgement, Judgement::Unknown);
+    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    let difference = &comparison.differences[0];
+    assert_eq!(difference.what, "launches");
+    assert_eq!(
+        (difference.base.as_deref(), difference.head.as_deref()),
+        (Some("175"), Some("72"))
+    );
+    // A program with other kernels in place of some does the same work.
+    let fused = side(vec![kernel("gemm", 80_000, 64), kernel("fused", 4_000, 1)]);
+    let comparison = run(&once(), &fused, "total.kernel=5%");
+    assert_eq!(comparison.basis, Basis::Whole);
+    assert_eq!(comparison.totals.kernel_ns.judgement, Judgement::Better);
+}

@@ -205,7 +205,10 @@ impl GpuFacts {
             peak_tflops: flops_per_s.map(|peak| peak / 1e12),
             bandwidth_gbs: bytes_per_s.map(|bytes| bytes / 1e9),
         };
-        let source = format!("measured: {how}");
+        let source = match how.starts_with("measured") {
+            true => how.to_owned(),
+            false => format!("measured: {how}"),
+        };
         let mut facts = Self::set_by_user(name, limits);
         facts.stated_source = facts.stated_tflops.map(|_| source.clone());
         facts.bandwidth_source = facts.bandwidth_gbs.map(|_| source.clone());

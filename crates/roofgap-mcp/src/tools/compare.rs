@@ -101,7 +101,7 @@ pub(crate) struct ChangeRow {
     pub(crate) delta_pct: Option<f64>,
     /// Amount by which the number may move by itself.
     pub(crate) noise: Option<Number>,
-    /// `same`, `better`, `worse`, or `not measured on both sides`.
+    /// `same`, `better`, `worse`, or why it is not judged.
     pub(crate) judgement: &'static str,
 }
 
@@ -246,6 +246,9 @@ fn change_row<T>(
             Judgement::Same => "same",
             Judgement::Better => "better",
             Judgement::Worse => "worse",
+            Judgement::Unknown if change.base.is_some() && change.head.is_some() => {
+                "not judged: the sides did different work"
+            }
             Judgement::Unknown => "not measured on both sides",
         },
     }

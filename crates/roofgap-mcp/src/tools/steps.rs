@@ -1,6 +1,7 @@
 //! `steps`: the steps of a stage, and the slowest of them.
 
 use roofgap_analyze::{Analysis, Stage};
+use roofgap_report::main_stage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +70,7 @@ pub(crate) fn answer(
 ) -> Result<StepsAnswer, McpError> {
     let stage = match &request.stage {
         Some(name) => Some(stage::find(analysis, name)?.1),
-        None => main_stage(analysis),
+        None => stage_with_steps(analysis),
     };
     let steps = stage.and_then(|stage| stage.steps.as_ref());
     let why = match stage {
@@ -130,9 +131,32 @@ pub(crate) fn answer(
     })
 }
 
-/// Returns the stage with steps that a reader asks about first.
-fn main_stage(analysis: &Analysis) -> Option<&Stage> {
-    let with_steps = || analysis.stages.iter().filter(|stage| stage.steps.is_some());
-    let decode = with_steps().find(|stage| stage.kind == roofgap_analyze::StageKind::Decode);
-    decode.or_else(|| with_steps().next())
+/// Returns the main stage of the reports or, where it has no steps, the first that has.
+fn stage_with_steps(analysis: &Analysis) -> Option<&Stage> {
+    let has_steps = |stage: &&Stage| stage.steps.is_some();
+    let main = main_stage(analysis).filter(has_steps);
+    main.or_else(|| analysis.stages.iter().find(has_steps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::Steps;
+
+    #[test]
+    fn the_stage_is_that_of_the_summary() {
+        let stage = |name: &str| {
+            let mut stage = Stage::default();
+            (stage.name, stage.steps) = (name.to_owned(), Some(Steps::default()));
+            stage
+        };
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage("mixed"), stage("decode")];
+        assert_eq!(
+            stage_with_steps(&analysis).map(|stage| &stage.name),
+            main_stage(&analysis).map(|stage| &stage.name)
+        );
+        analysis.stages[1].steps = None;
+        assert_eq!(stage_with_steps(&analysis).unwrap().name, "mixed");
+    }
 }

@@ -75,6 +75,7 @@ fn stage(stage: &StageView, change: &StageChange) -> Markup {
             (stage.numbers.html())
             p.hint { (stage.noise) }
             @if let Some(why) = &stage.why_no_parts { p { "No breakdown of the change: " (why) } }
+            @if let Some(why) = &stage.why_no_kernels { p.hint { (why) } }
             @if !stage.bars.is_empty() { h3 { "Breakdown of the change of wall time" } (deltas(&stage.bars)) }
             @if !stage.kernels.is_empty() {
                 h3 { "Kernels that changed" }

@@ -59,6 +59,9 @@ fn document(comparison: &Comparison, size: Size) -> String {
         if let Some(why) = &stage.why_no_parts {
             let _ = writeln!(out, "\nNo breakdown of the change: {}.", escape_long(why));
         }
+        if let Some(why) = &stage.why_no_kernels {
+            let _ = writeln!(out, "\nNote: {}.", escape_long(why));
+        }
         if !stage.parts.is_empty() {
             fold("Breakdown of the change", &stage.parts.markdown(), &mut out);
         }

@@ -103,11 +103,25 @@ fn total(comparison: &Comparison) -> String {
         Judgement::Unknown if kernels.base.is_some() && kernels.head.is_some() => {
             "no stage on both sides; the kernels compare by call".to_owned()
         }
-        Judgement::Unknown => "no stage and no kernel on both sides: nothing to compare".to_owned(),
+        Judgement::Unknown => match unmeasured_side(kernels) {
+            Some(side) => {
+                format!("no stage on both sides, and the {side} has no kernels: nothing to compare")
+            }
+            None => "no stage and no kernel on either side: nothing to compare".to_owned(),
+        },
         _ => format!(
             "no stage on both sides; kernel time of the whole trace: {}",
             words(kernels)
         ),
+    }
+}
+
+/// Names the side on which a number was not measured, where the other has it.
+pub(super) fn unmeasured_side(change: &Change<i64>) -> Option<&'static str> {
+    match (change.base, change.head) {
+        (Some(_), None) => Some("head"),
+        (None, Some(_)) => Some("base"),
+        _ => None,
     }
 }
 
@@ -133,8 +147,11 @@ fn judgement(stage: &StageChange) -> Option<Judgement> {
 
 /// Describes a change: `71.6 ms to 78.8 ms, +10.0 %, worse`.
 fn words(change: &Change<i64>) -> String {
-    let (Some(base), Some(head), Some(delta)) = (change.base, change.head, change.delta) else {
-        return "not measured on both sides".to_owned();
+    let (base, head, delta) = match (change.base, change.head, change.delta) {
+        (Some(base), Some(head), Some(delta)) => (base, head, delta),
+        (Some(base), ..) => return format!("{} on the base, not measured on the head", time(base)),
+        (_, Some(head), _) => return format!("{} on the head, not measured on the base", time(head)),
+        _ => return "measured on neither side".to_owned(),
     };
     let pct = change
         .delta_pct

@@ -202,3 +202,35 @@ fn json_holds_all_of_it() {
     assert_eq!(back.verdict(), comparison.verdict());
     assert_eq!(back.stages[0].kernels.len(), comparison.stages[0].kernels.len());
 }
+
+#[test]
+fn kernels_of_one_side_alone_are_not_called_gone() {
+    let base = real();
+    let mut head = base.clone();
+    head.kernels.clear();
+    for stage in &mut head.stages {
+        (stage.kernel_ns, stage.busy_ns, stage.idle) = (None, None, None);
+        stage.kernels.clear();
+    }
+    let comparison = between(&base, &head, "5%");
+    let shown = text(&comparison, TextOptions::default());
+    assert!(!shown.contains("gone"), "{shown}");
+    let note = "the kernels do not compare: they were not measured on the head";
+    assert!(shown.contains(&format!("\n{note}\n")), "{shown}");
+    let busy = "GPU busy 770 µs on the base, not measured on the head";
+    assert!(shown.contains(busy), "{shown}");
+    assert!(markdown(&comparison).contains(note));
+    assert!(html(&comparison).contains(note));
+}
+
+#[test]
+fn differences_follow_what_they_are_about() {
+    let base = real();
+    let shown = text(&between(&base, &base, "5%"), TextOptions::default());
+    let lines: Vec<&str> = shown.lines().take(3).collect();
+    assert!(
+        lines[0].starts_with("base 20260101-000000, head ")
+            && lines[2].starts_with("  unknown on both sides: "),
+        "{shown}"
+    );
+}

@@ -21,13 +21,13 @@ pub fn text(comparison: &Comparison, options: TextOptions) -> String {
     if let Some(alarm) = &view.alarm {
         let _ = writeln!(out, "{}", bold(alarm));
     }
-    for difference in &view.differences {
-        let _ = writeln!(out, "{}", screen.wrapped(&format!("  {}", plain(difference)), 2));
-    }
     let (base, head) = (&comparison.base.title, &comparison.head.title);
     let _ = writeln!(out, "{}", line(&format!("base {base}, head {head}")));
     let headline = bold(&view.headline);
     let _ = writeln!(out, "{}", screen.toned(&headline, view.tone));
+    for difference in &view.differences {
+        let _ = writeln!(out, "{}", screen.wrapped(&format!("  {}", plain(difference)), 2));
+    }
     for sentence in &view.one_sided {
         let _ = writeln!(out, "{}", line(sentence));
     }
@@ -44,6 +44,9 @@ pub fn text(comparison: &Comparison, options: TextOptions) -> String {
         }
         if let Some(why) = &stage.why_no_parts {
             let _ = writeln!(out, "{}", line(&format!("no breakdown of the change: {why}")));
+        }
+        if let Some(why) = &stage.why_no_kernels {
+            let _ = writeln!(out, "{}", line(why));
         }
         if !stage.kernels.is_empty() {
             let _ = write!(out, "\n{}", stage.kernels.text(screen));

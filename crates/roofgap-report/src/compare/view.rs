@@ -44,6 +44,8 @@ pub(super) struct StageView {
     pub(super) bars: Vec<(String, i64)>,
     pub(super) why_no_parts: Option<String>,
     pub(super) kernels: Table,
+    /// Side on which the kernels were not measured.
+    pub(super) why_no_kernels: Option<String>,
     pub(super) more_kernels: usize,
     pub(super) renamed: Vec<String>,
 }
@@ -106,6 +108,8 @@ impl StageView {
                 stage.explanation.why_not.clone()
             },
             kernels,
+            why_no_kernels: sentences::unmeasured_side(&stage.kernel_ns)
+                .map(|side| format!("the kernels do not compare: they were not measured on the {side}")),
             more_kernels,
             renamed: renamed(&stage.kernels),
         }

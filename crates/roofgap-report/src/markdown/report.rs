@@ -150,7 +150,16 @@ fn terms(analysis: &Analysis) -> String {
 
 fn counters(analysis: &Analysis) -> String {
     if analysis.counters.is_empty() {
-        return format!("{}\n", escape_line(&missing(analysis, &About::Counters)));
+        let lines = [
+            Some(missing(analysis, &About::Counters)),
+            provenance::no_roof(analysis).map(str::to_owned),
+        ];
+        let lines: Vec<String> = lines
+            .into_iter()
+            .flatten()
+            .map(|line| escape_line(&line))
+            .collect();
+        return format!("{}\n", lines.join("\n\n"));
     }
     counter_table(analysis, usize::MAX).markdown()
 }

@@ -104,11 +104,12 @@ pub(super) fn utilisation(analysis: &Analysis) -> String {
     } else {
         table.markdown()
     };
-    let missing = utilisation_view::missing(analysis);
-    if !missing.is_empty() {
+    let mut lines = utilisation_view::sources(analysis);
+    lines.extend(utilisation_view::missing(analysis));
+    if !lines.is_empty() {
         out.push('\n');
     }
-    for line in missing {
+    for line in lines {
         let _ = writeln!(out, "- {}", escape_line(&line));
     }
     out

@@ -2,6 +2,7 @@
 
 use super::headline::main_stage;
 use super::numbers::{count, plural, significant};
+use super::provenance::is_unprofiled;
 use roofgap_analyze::{Analysis, Stage};
 
 /// Profiler overhead up to which the times are close to those without a profiler.
@@ -92,7 +93,11 @@ fn repeats(stage: &Stage) -> Fact {
 fn overhead(analysis: &Analysis, stage: &Stage) -> Fact {
     let own = analysis.timeline_overhead().filter(|o| o.stage == stage.name);
     let Some(worst) = own.max_by(|a, b| a.sure_ratio().total_cmp(&b.sure_ratio())) else {
-        return Fact::new("the profiler overhead is unknown".to_owned(), None);
+        return if is_unprofiled(analysis) {
+            Fact::new("no profiler ran".to_owned(), Some(true))
+        } else {
+            Fact::new("the profiler overhead is unknown".to_owned(), None)
+        };
     };
     let highest = worst.interval.map_or(worst.ratio, |(_, high)| high);
     let speaks = if highest <= CLOSE {
@@ -191,6 +196,21 @@ mod tests {
         assert_eq!(level(&both), "medium");
         both.overhead[1].interval = Some((1.3, 1.5));
         assert_eq!(level(&both), "low");
+    }
+
+    #[test]
+    fn times_without_a_profiler_speak_for_themselves() {
+        let mut own = analysis(1.0);
+        own.overhead.clear();
+        let text = line(&own).expect("a line");
+        assert!(text.contains("the profiler overhead is unknown"), "{text}");
+        own.sources.clear();
+        own.stages[0].from = roofgap_analyze::StageOrigin::Workload;
+        let text = line(&own).expect("a line");
+        assert!(
+            text.starts_with("Confidence: high: ") && text.contains("; no profiler ran;"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use super::heading::Heading;
 
 /// Columns in the order in which they give way.
-const GIVE_WAY: [&str; 35] = [
+const GIVE_WAY: [&str; 36] = [
+    "sha256",
     "schema version",
     "shared ms",
     "other work ms",
@@ -36,13 +37,17 @@ const GIVE_WAY: [&str; 35] = [
     "launches",
     "occupancy %",
     "device",
+    "model",
     "head ms",
     "base ms",
     "share %",
 ];
 
-/// Columns of sentences, which wrap.
-const PROSE: [&str; 3] = ["why", "meaning", "purpose"];
+/// Columns of sentences and lists, which wrap.
+const PROSE: [&str; 4] = ["why", "meaning", "purpose", "stages"];
+
+/// Columns of text that are of no use in part.
+const WHOLE: [&str; 1] = ["sha256"];
 
 /// Widths below which the first column, a column of sentences and any other text do not shrink while a column can give way.
 const LEAST_NAME: usize = 32;
@@ -71,7 +76,10 @@ pub(super) fn fit(
                 .unwrap_or(0)
         })
         .collect();
-    let numeric = |i: usize| headings.get(i).is_some_and(|heading| heading.numeric);
+    let rigid = |i: usize| {
+        let heading = headings.get(i);
+        heading.is_some_and(|heading| heading.numeric || WHOLE.contains(&heading.name.as_str()))
+    };
     let of = |i: usize| natural.get(i).copied().unwrap_or(0).max(3);
     let prose = |i: usize| {
         headings
@@ -79,7 +87,7 @@ pub(super) fn fit(
             .is_some_and(|heading| PROSE.contains(&heading.name.as_str()))
     };
     let least = |i: usize| match i {
-        _ if numeric(i) => of(i),
+        _ if rigid(i) => of(i),
         0 => of(i).min(LEAST_NAME),
         _ if prose(i) => of(i).min(LEAST_PROSE),
         _ => of(i).min(LEAST_TEXT),
@@ -100,7 +108,7 @@ pub(super) fn fit(
     let mut widths: Vec<usize> = kept.iter().map(|i| of(*i)).collect();
     let mut excess = total(&kept, &of).saturating_sub(width);
     while excess > 0 {
-        let texts = kept.iter().zip(widths.iter_mut()).filter(|(i, _)| !numeric(**i));
+        let texts = kept.iter().zip(widths.iter_mut()).filter(|(i, _)| !rigid(**i));
         let widest = texts.map(|(_, width)| width).max_by_key(|width| **width);
         let Some(widest) = widest.filter(|width| **width > SMALLEST) else {
             break;
@@ -223,6 +231,40 @@ mod tests {
         assert_eq!(
             table.text(narrow(42)),
             "phase     why\ncounters  ncu may not read the counters of\n          this GPU without permission\n"
+        );
+    }
+
+    #[test]
+    fn a_hash_is_whole_or_gives_way() {
+        let mut table = Table::new(&["file", "size>", "sha256", "purpose"]);
+        let hash = "0123456789abcdef".repeat(4);
+        table.row(["nsys/run.sqlite", "1.2 MB", &hash, "timeline"].map(str::to_owned));
+        assert_eq!(
+            table.text(narrow(60)),
+            "file               size  purpose\nnsys/run.sqlite  1.2 MB  timeline\n"
+        );
+        assert!(table.text(narrow(100)).contains(&hash));
+    }
+
+    #[test]
+    fn a_list_of_times_wraps() {
+        let mut table = Table::new(&["run", "status", "model", "device", "mode", "stages", "size>"]);
+        let row = [
+            "20261116-022345",
+            "complete",
+            "deepseek-ocr-tiny",
+            "Xeon(R) Processor @ 2.50GHz",
+            "deep",
+            "prefill 1.21 s, decode 571 ms",
+            "5.1 MB",
+        ];
+        table.row(row.map(str::to_owned));
+        let text = table.text(narrow(60));
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(!text.contains('…'), "{text}");
+        assert!(
+            text.contains("20261116-022345") && text.contains("decode 571"),
+            "{text}"
         );
     }
 

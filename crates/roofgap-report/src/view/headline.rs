@@ -26,7 +26,7 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
 }
 
 /// Returns the stage that a reader asks about first: decode, else the one with the most time.
-pub(crate) fn main_stage(analysis: &Analysis) -> Option<&Stage> {
+pub fn main_stage(analysis: &Analysis) -> Option<&Stage> {
     let decode = |stage: &&Stage| stage.kind == StageKind::Decode || stage.name == "decode";
     let stages = &analysis.stages;
     let longest = || stages.iter().max_by_key(|stage| stage.elapsed_ns());

@@ -1,12 +1,13 @@
 //! Provenance: inputs, environment, phases, profiler overhead, losses, and why a part is missing.
 
-use super::job;
 use super::numbers::{NONE, count, ms, or_none, percent, si, times};
 use super::table::{Table, plain};
+use super::{job, roof};
 use crate::bundle::{Bundle, PhaseLine};
 use roofgap_analyze::WorkloadInfo;
 use roofgap_analyze::{
     About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, Reason, SourceInfo, Stage,
+    StageOrigin,
 };
 
 /// Measured time over unprofiled time above which a tool distorts its own measurement.
@@ -17,6 +18,13 @@ const MESSAGES: usize = 4;
 
 /// Sentence for an analysis without losses.
 pub(crate) const NO_LOSSES: &str = "None: every row of the input was read and used.";
+
+/// Sentence for an analysis of times without a profiler.
+const NO_PROFILER: &str = "No profiler overhead: no profiler ran, and the times are the program's own.";
+
+/// Sentence for kernels without a distance to the roof.
+const NO_ROOF: &str = "The distance to the roof is not known: it needs counters of ncu, as a second input beside this capture or from \
+     `roofgap profile` with ncu.";
 
 /// Advice for a high profiler overhead.
 pub(crate) const LOWER_OVERHEAD: &str = "Above 1.25 the profiler distorts its own measurement. `run.mode=light` or `profiling.timeline=native` costs less.";
@@ -32,10 +40,25 @@ pub(crate) fn missing(analysis: &Analysis, part: &About) -> String {
     });
     let why = why.trim_end_matches('.');
     match part {
+        About::Overhead if is_unprofiled(analysis) => NO_PROFILER.to_owned(),
         About::Overhead => format!("Profiler overhead unknown: {why}."),
         About::Stages if !analysis.stages.is_empty() => format!("The whole trace is one stage: {why}."),
         _ => format!("No {part}: {why}."),
     }
+}
+
+/// Tells whether the times are the program's own and nothing was profiled.
+pub(crate) fn is_unprofiled(analysis: &Analysis) -> bool {
+    let own = |stage: &Stage| stage.from == StageOrigin::Workload;
+    analysis.sources.is_empty() && !analysis.stages.is_empty() && analysis.stages.iter().all(own)
+}
+
+/// Says where the distance to the roof comes from, if kernels have none and there are no counters.
+pub(crate) fn no_roof(analysis: &Analysis) -> Option<&'static str> {
+    // A selection of kernels without counters has no reason.
+    let no_counters = analysis.counters.is_empty() && analysis.reason(&About::Counters).is_some();
+    let unknown = no_counters && roof::note(analysis).is_none();
+    (unknown && !analysis.kernels.is_empty()).then_some(NO_ROOF)
 }
 
 /// Lists the facts of a device that are known: name, compute capability, SMs, memory, bandwidth.
@@ -54,7 +77,11 @@ pub(crate) fn device(device: &DeviceInfo) -> String {
 /// Lists the facts of the model that are known: name, parameters, dtype, weights.
 pub(crate) fn model(workload: &WorkloadInfo) -> String {
     let mut facts = vec![workload.model.clone().unwrap_or_else(|| "unknown model".into())];
-    facts.extend(workload.parameters.map(|p| format!("{}parameters", si(p as f64))));
+    facts.extend(
+        workload
+            .parameters
+            .map(|p| format!("{} parameters", si(p as f64).trim_end())),
+    );
     facts.extend(workload.dtype.clone());
     facts.extend(workload.weights.as_ref().map(|w| format!("{w} weights")));
     facts.join(", ")
@@ -124,16 +151,23 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
 /// Builds the table of totals over the whole capture.
 pub(crate) fn aggregates(analysis: &Analysis) -> Table {
     let totals = &analysis.totals;
+    let measured = totals.kernel_count > 0 || totals.busy_ns.is_some();
     let mut table = Table::new(&["total", "value>"]);
     for (name, value) in [
-        ("kernel launches", count(totals.kernel_count)),
-        ("kernel time, ms", ms(totals.kernel_ns)),
+        (
+            "kernel launches",
+            or_none(measured.then_some(totals.kernel_count), count),
+        ),
+        (
+            "kernel time, ms",
+            or_none(measured.then_some(totals.kernel_ns), ms),
+        ),
         ("GPU busy, ms", or_none(totals.busy_ns, ms)),
         ("copies, ms", or_none(totals.memcpy_ns, ms)),
         ("memory sets, ms", or_none(totals.memset_ns, ms)),
         (
             "GPU operations without a launch record",
-            count(totals.unattributed_count),
+            or_none(measured.then_some(totals.unattributed_count), count),
         ),
     ] {
         table.row([name.to_owned(), value]);
@@ -286,6 +320,55 @@ pub(crate) fn reasons(analysis: &Analysis) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roofgap_analyze::{CounterRow, Kernel};
+
+    #[test]
+    fn times_of_the_program_have_no_overhead() {
+        let mut analysis = Analysis::default();
+        let unknown = missing(&analysis, &About::Overhead);
+        assert!(unknown.starts_with("Profiler overhead unknown: "), "{unknown}");
+        analysis.stages = vec![Stage::default()];
+        analysis.stages[0].from = StageOrigin::Workload;
+        assert_eq!(missing(&analysis, &About::Overhead), NO_PROFILER);
+        analysis.sources = vec![SourceInfo::default()];
+        assert_eq!(missing(&analysis, &About::Overhead), unknown);
+    }
+
+    #[test]
+    fn totals_that_were_not_recorded_are_dashes() {
+        let values = |analysis: &Analysis| -> Vec<String> {
+            let rows = aggregates(analysis).rows;
+            rows.into_iter()
+                .filter_map(|row| row.into_iter().nth(1))
+                .collect()
+        };
+        let mut analysis = Analysis::default();
+        assert!(values(&analysis).iter().all(|value| value == NONE));
+        analysis.totals.busy_ns = Some(0);
+        assert_eq!(values(&analysis)[..3], ["0", "0.000", "0.000"]);
+    }
+
+    #[test]
+    fn facts_of_a_model_are_words() {
+        let workload = WorkloadInfo {
+            model: Some("m".to_owned()),
+            parameters: Some(43_788_608),
+            ..WorkloadInfo::default()
+        };
+        assert_eq!(model(&workload), "m, 43.79 M parameters");
+    }
+
+    #[test]
+    fn counters_are_asked_for_where_there_are_kernels() {
+        let mut analysis = Analysis::default();
+        assert_eq!(no_roof(&analysis), None);
+        analysis.kernels = vec![Kernel::default()];
+        assert_eq!(no_roof(&analysis), None);
+        analysis.reasons = vec![Reason::new(About::Counters, "none")];
+        assert_eq!(no_roof(&analysis), Some(NO_ROOF));
+        analysis.counters = vec![CounterRow::default()];
+        assert_eq!(no_roof(&analysis), None);
+    }
 
     #[test]
     fn the_first_texts_are_quoted_and_all_others_counted() {

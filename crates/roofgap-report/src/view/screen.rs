@@ -69,29 +69,33 @@ impl Screen {
     }
 
     /// Breaks a line at words so that it fits, and indents what follows by `indent` columns more than the line itself. A longer word
-    /// stays whole.
+    /// and the spaces between words of one line stay as they are.
     pub fn wrapped(self, line: &str, indent: usize) -> String {
         let Some(width) = self.columns().filter(|width| visible(line) > *width) else {
             return line.to_owned();
         };
         let own = line.len() - line.trim_start_matches(' ').len();
         let mut out = " ".repeat(own);
-        let (mut at, mut first) = (own, true);
-        for word in line.split(' ').filter(|word| !word.is_empty()) {
+        let (mut at, mut first, mut gap) = (own, true, 0);
+        for word in line.trim_start_matches(' ').split(' ') {
+            if word.is_empty() {
+                gap += 1;
+                continue;
+            }
             let length = visible(word);
-            if !first && at + 1 + length > width {
+            if !first && at + gap + length > width {
                 out.push('\n');
                 out.push_str(&" ".repeat(own + indent));
                 at = own + indent;
                 first = true;
             }
             if !first {
-                out.push(' ');
-                at += 1;
+                out.push_str(&" ".repeat(gap));
+                at += gap;
             }
             out.push_str(word);
             at += length;
-            first = false;
+            (first, gap) = (false, 1);
         }
         out
     }
@@ -138,6 +142,18 @@ mod tests {
         assert_eq!(NARROW.wrapped(&long, 2), long);
         let styled = NARROW.bold(&"y".repeat(39));
         assert_eq!(NARROW.wrapped(&styled, 2), styled);
+    }
+
+    #[test]
+    fn padding_between_columns_stays() {
+        let line = "absent   nsys               nsys is neither on the PATH nor installed";
+        assert_eq!(
+            NARROW.wrapped(line, 28),
+            format!(
+                "absent   nsys               nsys is\n{0}neither on\n{0}the PATH nor\n{0}installed",
+                " ".repeat(28)
+            )
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The part of an analysis that a user asks for.
 
-use roofgap_analyze::{Analysis, Kernel};
+use super::numbers::counted;
+use roofgap_analyze::{About, Analysis, Kernel, Reason};
 use std::cmp::Reverse;
 
 /// Accepts or refuses the name of a kernel.
@@ -59,6 +60,12 @@ impl Selection {
                 .iter_mut()
                 .for_each(|stage| stage.kernels.retain(accepted));
             part.counters.retain(|row| matches(&row.kernel));
+            if part.kernels.is_empty() && !analysis.kernels.is_empty() {
+                let all = counted(analysis.kernels.len() as u64, "kernel");
+                let why = format!("none of the {all} of the input matches the pattern");
+                part.reasons.retain(|reason| reason.about != About::Kernels);
+                part.reasons.push(Reason::new(About::Kernels, why));
+            }
         }
         self.sort(&mut part.kernels);
         part.stages
@@ -111,6 +118,20 @@ mod tests {
 
     fn names(kernels: &[Kernel]) -> Vec<&str> {
         kernels.iter().map(|kernel| kernel.short_name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_pattern_without_a_match_is_the_reason_for_no_kernels() {
+        let none = Selection {
+            kernel: Some(Box::new(|_| false)),
+            ..Selection::default()
+        };
+        let part = none.of(&analysis());
+        assert_eq!(
+            crate::view::provenance::missing(&part, &About::Kernels),
+            "No kernels: none of the 3 kernels of the input matches the pattern."
+        );
+        assert_eq!(none.of(&Analysis::default()).reasons, []);
     }
 
     #[test]

@@ -34,6 +34,31 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
         .build()
 }
 
+/// States where the peaks of the table come from, each source once.
+pub(crate) fn sources(analysis: &Analysis) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for stage in &analysis.stages {
+        let peak = stage.mfu.iter().map(|mfu| {
+            format!(
+                "peak of {} FLOP/s ({}): {}.",
+                si(mfu.peak_flops_per_s).trim_end(),
+                mfu.dtype,
+                mfu.peak_source
+            )
+        });
+        let bandwidth = stage.mbu.iter().map(|mbu| {
+            let bandwidth = si(mbu.bandwidth_bytes_per_s);
+            format!("bandwidth of {bandwidth}B/s: {}.", mbu.bandwidth_source)
+        });
+        for line in peak.chain(bandwidth) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
+}
+
 /// Returns why MBU or MFU of a stage is missing. A missing MBU has the reason of the MFU unless it has its own.
 pub(crate) fn why_missing<'a>(analysis: &'a Analysis, about: &About, stage: &str) -> &'a str {
     let mfu = || analysis.reason(&About::StageMfu(stage.to_owned()));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_collect::file::read_text;
+use serde::Serialize;
 
 use super::error::ConfigError;
 use super::layer::{self, GROUPS, nearest};
@@ -17,7 +18,7 @@ pub(super) const FOLLOWS_MODE: &str = "${run.mode}";
 const NOT_A_MAP: &str = "expected keys with values";
 
 /// A group of options.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Group {
     /// Name, as in `name=option`.
     pub name: String,
@@ -28,7 +29,7 @@ pub struct Group {
 }
 
 /// One option of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PresetOption {
     /// Name, as in `group=name`.
     pub name: String,

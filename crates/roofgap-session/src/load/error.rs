@@ -29,6 +29,9 @@ pub enum LoadError {
     /// No run was found.
     #[error(transparent)]
     Locate(#[from] LocateError),
+    /// The name of an input is neither a file nor a run.
+    #[error("there is no file {wanted}, and {source}")]
+    Neither { wanted: String, source: LocateError },
     /// A run directory was given with other inputs.
     #[error(
         "{}: a run directory has its own timeline and counters and cannot be joined with {}; analyse it alone, or compare \

@@ -13,7 +13,7 @@ use super::capture;
 use super::error::LoadError;
 use super::nsys_report::Exporter;
 use super::overrides::Overrides;
-use crate::run_dir::{Layout, RunRef, SessionRecord, locate};
+use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 
 /// One side of a comparison.
 #[derive(Debug, Clone)]
@@ -56,7 +56,14 @@ pub fn load_side(
         };
         return Ok(LoadedSide::new(analysis, wanted));
     }
-    load_run(&locate::resolve(base, wanted)?)
+    let run = locate::resolve(base, wanted).map_err(|source| match source {
+        LocateError::Unknown { .. } | LocateError::Empty { .. } if wanted != "latest" => LoadError::Neither {
+            wanted: wanted.to_owned(),
+            source,
+        },
+        source => source.into(),
+    })?;
+    load_run(&run)
 }
 
 /// Loads the analysis of a run as it was written, with the facts of its record.

@@ -23,6 +23,9 @@ pub enum LocateError {
         base: PathBuf,
         latest: String,
     },
+    /// A folder is not the directory of a run.
+    #[error("{} is a folder but not a run: it has no session.json", path.display())]
+    NotRun { path: PathBuf },
     /// Several runs match.
     #[error("{wanted:?} matches {count} runs: {some}; write more of the id")]
     Ambiguous {
@@ -109,6 +112,9 @@ pub fn resolve(base: &Path, wanted: &str) -> Result<RunRef, LocateError> {
         .collect();
     match like.as_slice() {
         [one] => Ok((*one).clone()),
+        [] if path.is_dir() => Err(LocateError::NotRun {
+            path: path.to_owned(),
+        }),
         [] if runs.is_empty() => Err(LocateError::Empty {
             base: base.to_owned(),
         }),
@@ -162,6 +168,11 @@ mod tests {
         assert!(matches!(
             resolve(base.path(), "not-a-run"),
             Err(LocateError::Unknown { .. })
+        ));
+        std::fs::remove_file(path.join("session.json")).unwrap();
+        assert!(matches!(
+            resolve(base.path(), path.to_str().unwrap()),
+            Err(LocateError::NotRun { .. })
         ));
         std::fs::create_dir_all(base.path().join("job-7/nodes")).unwrap();
         assert_eq!(found("job-7"), "job-7");

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use roofgap_report::{Screen, columns, count, size, time, times};
+use roofgap_analyze::numbers::counted;
+use roofgap_report::{Screen, columns, size, time, times};
 
 use super::artifacts::ArtifactList;
 use super::merge::MergeOutcome;
@@ -32,10 +33,10 @@ fn stages(stages: &[StageLine]) -> String {
 pub fn merged(outcome: &MergeOutcome) -> String {
     let ranks: Vec<String> = outcome.ranks.iter().map(u32::to_string).collect();
     let mut out = format!(
-        "{}: {} captures of {} runs, ranks {}\n",
+        "{}: {} of {}, ranks {}\n",
         outcome.run.display(),
-        outcome.captures,
-        outcome.from.len(),
+        counted(outcome.captures as u64, "capture"),
+        counted(outcome.from.len() as u64, "run"),
         if ranks.is_empty() {
             NONE.to_owned()
         } else {
@@ -100,7 +101,7 @@ pub(crate) fn over_cap(plan: &RunPlan, cap: u64, command: &str) -> String {
         return line;
     }
     let mut files: Vec<String> = Vec::new();
-    for (action, verb) in [(Action::Compress, "compress"), (Action::Drop, "delete")] {
+    for (action, verb) in [(Action::Compress, "compress"), (Action::Delete, "delete")] {
         let steps = plan.steps.iter().filter(|step| step.action == action);
         let names: Vec<String> = steps.map(|step| step.path.display().to_string()).collect();
         if let Some(shown) = names
@@ -118,7 +119,7 @@ pub(crate) fn over_cap(plan: &RunPlan, cap: u64, command: &str) -> String {
         line,
         "; `{command}` would {} and free about {}",
         files.join(", "),
-        size(plan.wins_bytes)
+        size(plan.saves_bytes)
     );
     if plan.over_cap_bytes > 0 {
         let _ = write!(
@@ -156,9 +157,9 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
     fact(
         "size",
         Some(format!(
-            "{} in {} files",
+            "{} in {}",
             size(summary.bytes),
-            count(run.files as u64)
+            counted(run.files as u64, "file")
         )),
     );
     fact("roofgap", run.roofgap_version.clone());
@@ -220,8 +221,8 @@ pub fn artifacts(list: &ArtifactList, screen: Screen) -> String {
     let mut out = columns(["file", "size>", "sha256", "purpose"], rows, screen);
     let _ = writeln!(
         out,
-        "{} files, {}",
-        count(list.artifacts.len() as u64),
+        "{}, {}",
+        counted(list.artifacts.len() as u64, "file"),
         size(list.bytes)
     );
     out
@@ -245,7 +246,7 @@ pub fn plan(plan: &PrunePlan, screen: Screen) -> String {
                 format!("{}/{}", run.run_id, step.path.display()),
                 action(step.action).to_owned(),
                 size(step.bytes),
-                size(step.wins_bytes),
+                size(step.saves_bytes),
                 step.why.clone(),
             ]);
         }
@@ -263,10 +264,11 @@ pub fn plan(plan: &PrunePlan, screen: Screen) -> String {
     let mut out = columns(["file", "action", "size>", "saves about>", "why"], rows, screen);
     let _ = writeln!(
         out,
-        "{} runs take {}; about {} would be saved",
-        plan.runs.len(),
+        "{} {} {}; about {} would be saved",
+        counted(plan.runs.len() as u64, "run"),
+        if plan.runs.len() == 1 { "takes" } else { "take" },
         size(plan.bytes),
-        size(plan.wins_bytes)
+        size(plan.saves_bytes)
     );
     out
 }
@@ -274,7 +276,7 @@ pub fn plan(plan: &PrunePlan, screen: Screen) -> String {
 fn action(action: Action) -> &'static str {
     match action {
         Action::Compress => "compress",
-        Action::Drop => "drop",
+        Action::Delete => "delete",
     }
 }
 
@@ -284,7 +286,7 @@ pub fn pruned(outcome: &PruneOutcome, screen: Screen) -> String {
         [
             format!("{}/{}", done.run_id, done.path.display()),
             action(done.action).to_owned(),
-            size(done.won_bytes),
+            size(done.saved_bytes),
             String::new(),
         ]
     });
@@ -301,15 +303,15 @@ pub fn pruned(outcome: &PruneOutcome, screen: Screen) -> String {
     if outcome.interrupted {
         out.push_str("interrupted; the other files are unchanged\n");
     }
-    let _ = writeln!(out, "{} saved", size(outcome.won_bytes));
+    let _ = writeln!(out, "{} saved", size(outcome.saved_bytes));
     out
 }
 
 /// Renders the result of scrubbing.
 pub fn scrubbed(outcome: &ScrubOutcome, screen: Screen) -> String {
-    let files = outcome.changed.len();
+    let files = counted(outcome.changed.len() as u64, "file");
     let mut out = if outcome.dry_run {
-        let mut out = format!("{}: {files} files would change\n", outcome.run_id);
+        let mut out = format!("{}: {files} would change\n", outcome.run_id);
         for file in &outcome.cleaned {
             for (what, number) in &file.removed {
                 let line = format!("  {}: {what}, {}", file.path.display(), times(*number));
@@ -318,7 +320,7 @@ pub fn scrubbed(outcome: &ScrubOutcome, screen: Screen) -> String {
         }
         out
     } else {
-        let mut out = format!("{}: {files} files changed\n", outcome.run_id);
+        let mut out = format!("{}: {files} changed\n", outcome.run_id);
         for (what, number) in &outcome.removed {
             let line = format!("  removed {what}, {}", times(*number));
             let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
@@ -344,9 +346,9 @@ pub fn scrubbed(outcome: &ScrubOutcome, screen: Screen) -> String {
         let hash = archive.sha256.as_deref().unwrap_or(NONE);
         let _ = writeln!(
             out,
-            "{}: {} files, {}, sha256 {hash}",
+            "{}: {}, {}, sha256 {hash}",
             archive.path.display(),
-            archive.files,
+            counted(archive.files as u64, "file"),
             size(archive.bytes)
         );
     }

@@ -16,6 +16,7 @@ use roofgap_session::exit::Exit;
 use roofgap_session::load::{Exporter, LoadError, Loaded, Overrides, is_report, load};
 use roofgap_session::run_dir::Layout;
 use roofgap_session::trial;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -26,6 +27,7 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
         ..args.overrides.props()?
     };
     let selection = args.shown.props()?;
+    check_outputs(&args)?;
     let loaded = with_bar(&args.inputs, printer, || {
         load(&args.inputs, &overrides, &exporter)
     })?;
@@ -73,6 +75,42 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     } else {
         Exit::Partial
     })
+}
+
+/// Checks that the folder of every output can hold it, before the inputs are read.
+fn check_outputs(args: &Analyze) -> Result<(), Failure> {
+    let files = [
+        &args.perfetto,
+        &args.speedscope,
+        &args.folded,
+        &args.prometheus,
+        &args.otlp,
+    ];
+    for path in files.into_iter().flatten() {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let found = folder.unwrap_or(Path::new(".")).metadata();
+        let problem = match found {
+            Ok(facts) if !facts.is_dir() => Some(ErrorKind::NotADirectory.into()),
+            Ok(_) if path.is_dir() => Some(ErrorKind::IsADirectory.into()),
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        if let Some(source) = problem {
+            let path = path.clone();
+            return Err(Failure::Write { path, source });
+        }
+    }
+    // These are created, with the folders above them.
+    for path in [&args.out, &args.parquet].into_iter().flatten() {
+        let above = path.ancestors().find(|folder| folder.exists());
+        if above.is_some_and(|folder| !folder.is_dir()) {
+            return Err(Failure::Write {
+                path: path.clone(),
+                source: ErrorKind::NotADirectory.into(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the analysis has the stage of `--only`.

@@ -1,5 +1,6 @@
 //! `roofgap config`: shows the composed configuration and the presets.
 
+use super::answer;
 use crate::args::{Config, Format};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -11,9 +12,12 @@ use std::fmt::Write;
 
 pub(super) fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
     match args {
-        Config::List { config_dir } => {
-            printer.text(&groups(list(config_dir.as_deref())?, printer.screen()))?
-        }
+        Config::List { config_dir, format } => answer(
+            &list(config_dir.as_deref())?,
+            |found| groups(found, printer.screen()),
+            format,
+            printer,
+        )?,
         Config::Show { composition, format } => {
             let composed = compose(&composition.props(&[]))?;
             match format {
@@ -26,13 +30,13 @@ pub(super) fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
 }
 
 /// Lists the options of each group.
-fn groups(groups: Vec<Group>, screen: Screen) -> String {
+fn groups(groups: &[Group], screen: Screen) -> String {
     let mut out = String::new();
     for group in groups {
         // Writing to a string cannot fail.
         let line = format!("{}: {}", group.name, group.about);
         let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
-        for option in group.options {
+        for option in &group.options {
             let line = format!("  {}={:<20} {}", group.name, option.name, option.about);
             let _ = writeln!(out, "{}", screen.wrapped(&line, 4));
         }

@@ -62,8 +62,12 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         Command::Capture(args) => capture::run(args, printer),
         #[cfg(feature = "mcp")]
         Command::Mcp(args) => mcp::run(args),
+        #[cfg(not(feature = "mcp"))]
+        Command::Mcp { .. } => Err(Failure::NotBuilt { command: "mcp" }),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args, printer),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve { .. } => Err(Failure::NotBuilt { command: "serve" }),
         Command::Lake { args } => lake::run(&args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Explain { finding, format } => explain::run(finding.as_deref(), format, printer),

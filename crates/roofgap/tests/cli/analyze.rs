@@ -284,3 +284,51 @@ fn exports_are_written_where_they_are_asked_for() {
     assert!(run.stderr.contains("no stacks to write"), "{}", run.stderr);
     assert!(!folder.path().join("absent").exists());
 }
+
+#[test]
+fn the_option_for_a_missing_number_of_tokens_is_named() {
+    let shown = ok([
+        "analyze",
+        "fixtures/h200/dsocr2.sqlite.gz",
+        "--model=deepseek_ocr2",
+        "--prompt-tokens=400",
+        "--new-tokens=8",
+    ])
+    .stdout;
+    let line = "no MFU or MBU of prefill: the number of vision tokens is not known";
+    let found = shown.lines().find(|shown| shown.starts_with(line));
+    assert!(
+        found.is_some_and(|line| line.contains("(--vision-tokens")),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_pattern_that_no_kernel_matches_is_no_empty_input() {
+    let shown = ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "--kernel=zzz"]).stdout;
+    assert!(shown.contains("of the input matches the pattern."), "{shown}");
+    assert!(!shown.contains("the input has no kernels"), "{shown}");
+}
+
+#[test]
+fn advice_fits_the_kind_of_the_capture() {
+    let shown = ok(["analyze", "fixtures/h200/llama4.kineto.json.gz"]).stdout;
+    assert!(shown.contains("torch.profiler.record_function"), "{shown}");
+    assert!(!shown.contains("NVTX"), "{shown}");
+}
+
+#[test]
+fn the_way_to_the_roof_is_told_where_it_is_not_known() {
+    let shown = ok(["analyze", "fixtures/h200/llama4.sqlite.gz"]).stdout;
+    let told = "The distance to the roof is not known: it needs counters of ncu";
+    assert_eq!(shown.matches(told).count(), 1, "{shown}");
+    let report = ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "--format=markdown"]).stdout;
+    assert!(report.contains(told), "{report}");
+    let measured = ok([
+        "analyze",
+        "fixtures/h200/llama4.sqlite.gz",
+        "fixtures/ncu/llama4_light_raw.csv.gz",
+    ])
+    .stdout;
+    assert!(!measured.contains(told), "{measured}");
+}

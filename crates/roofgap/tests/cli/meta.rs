@@ -73,10 +73,27 @@ fn a_configuration_says_where_each_value_came_from() {
         values["run.mode"]["origin"]
     );
 
+    let groups = ok(["config", "list", "--format=json"]).stdout;
+    let groups: serde_json::Value = serde_json::from_str(&groups).unwrap();
+    assert!(groups[0]["options"][0]["name"].is_string(), "{groups}");
     let list = ok(["config", "list"]).stdout;
     for option in ["model=deepseek_ocr", "workload=embedded", "profiling/nsys=light"] {
         assert!(list.contains(option), "no {option} in {list}");
     }
+}
+
+#[cfg(not(feature = "serve"))]
+#[test]
+fn a_command_that_is_not_built_in_says_how_to_get_it() {
+    let run = run(["serve", "--bind=127.0.0.1:0"]);
+    assert_eq!(run.status, Some(2));
+    assert!(
+        run.stderr.contains("built without the command serve"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("--features serve,mcp"), "{}", run.stderr);
+    assert!(!ok(["--help"]).stdout.contains("not part of this build"));
 }
 
 #[test]

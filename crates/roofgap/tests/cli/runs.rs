@@ -246,21 +246,70 @@ fn the_timeline_for_other_tools() {
 fn an_export_that_fails_stops_neither_the_others_nor_the_answer() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
+    // No file system takes such names, which only shows when they are written.
+    let (trace, stacks) = ("t".repeat(300), "s".repeat(300));
     let run = run([
         "analyze",
         LLAMA,
-        &format!("--perfetto={}", at("absent/trace.json")),
+        &format!("--perfetto={}", at(&trace)),
         &format!("--prometheus={}", at("numbers.prom")),
-        &format!("--folded={}", at("absent/stacks.txt")),
+        &format!("--folded={}", at(&stacks)),
         &format!("--speedscope={}", at("stacks.json")),
     ]);
     assert_eq!(run.status, Some(2), "{}", run.stderr);
-    for name in ["absent/trace.json", "absent/stacks.txt"] {
+    for name in [&trace, &stacks] {
         let line = format!("cannot write {}", at(name));
         assert!(run.stderr.contains(&line), "{}", run.stderr);
     }
     assert!(Path::new(&at("numbers.prom")).exists() && Path::new(&at("stacks.json")).exists());
     assert!(run.stdout.contains("decode"), "{}", run.stdout);
+}
+
+#[test]
+fn an_output_without_a_folder_is_refused_before_the_analysis() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("file"), "").unwrap();
+    for (option, name) in [
+        ("--perfetto", "absent/trace.json"),
+        ("--speedscope", "absent/stacks.json"),
+        ("--folded", "file/stacks.txt"),
+        ("--prometheus", ""),
+        ("--otlp", "absent/numbers.json"),
+        ("--parquet", "file/tables"),
+        ("--out", "file/reports"),
+    ] {
+        let run = run(["analyze", LLAMA, &format!("{option}={}", at(name))]);
+        assert_eq!(run.status, Some(2), "{option}: {}", run.stderr);
+        let line = format!("cannot write {}", at(name));
+        assert!(run.stderr.contains(&line), "{option}: {}", run.stderr);
+        assert_eq!(run.stdout, "", "{option}");
+    }
+}
+
+#[test]
+fn a_side_that_is_neither_a_file_nor_a_run_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().display().to_string();
+    let absent = run(["compare", "absent.sqlite", LLAMA, "--dir", &runs]);
+    assert_eq!(absent.status, Some(2));
+    let words = "there is no file absent.sqlite, and no runs in ";
+    assert!(absent.stderr.contains(words), "{}", absent.stderr);
+    let empty = run(["try", &runs, "--dir", &runs]);
+    assert_eq!(empty.status, Some(2));
+    let words = format!("{runs} is a folder but not a run");
+    assert!(empty.stderr.contains(&words), "{}", empty.stderr);
+}
+
+#[test]
+fn whole_traces_of_different_work_are_not_judged() {
+    let kineto = "fixtures/h200/llama4.kineto.json.gz";
+    let shown = ok(["compare", LLAMA, kineto]).stdout;
+    let headline = "not comparable as a whole (different launches); by instance: no stage on both sides; the kernels compare by call";
+    assert_eq!(shown.lines().nth(1), Some(headline), "{shown}");
+    assert!(shown.contains("launches: 3,490 against "), "{shown}");
+    let gated = run(["compare", LLAMA, kineto, "--fail-on", "total.kernel=5%"]);
+    assert_eq!(gated.status, Some(3), "{}", gated.stdout);
 }
 
 /// The same requests, scheduled differently: prefill has 768 tokens on one side and 256 on the other.

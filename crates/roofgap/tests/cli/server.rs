@@ -69,6 +69,10 @@ fn a_server_that_does_not_answer_is_status_4() {
         "{}",
         failed.stderr
     );
+    let failed = run(["load", &url]);
+    assert_eq!(failed.status, Some(4), "{}", failed.stderr);
+    let words = format!("error: no server answers at http://127.0.0.1:{port}: Connection refused");
+    assert!(failed.stderr.contains(&words), "{}", failed.stderr);
     let usage = run(["load", &url, "--rate=0"]);
     assert_eq!(usage.status, Some(2), "{}", usage.stderr);
 }

@@ -32,7 +32,8 @@ pub(crate) enum StageKind {
 pub(crate) enum Misfit {
     /// The number of tokens is unknown.
     #[error(
-        "the number of {0} is not known: the program wrote no account of it and none was given (--prompt-tokens, --new-tokens)"
+        "the number of {0} is not known: the program wrote no account of it and none was given ({option})",
+        option = option(.0)
     )]
     Unknown(&'static str),
     /// The trace has another number of steps than the run.
@@ -57,6 +58,15 @@ pub(crate) enum Misfit {
     /// No instance of the stage.
     #[error("the stage has no instance")]
     NoInstance,
+}
+
+/// Names the option that gives a number of tokens.
+fn option(tokens: &str) -> &'static str {
+    match tokens {
+        "generated tokens" => "--new-tokens",
+        "vision tokens" => "--vision-tokens, 0 for a prompt without images",
+        _ => "--prompt-tokens",
+    }
 }
 
 impl Architecture {

@@ -252,7 +252,13 @@ fn a_vision_model_without_its_vision_tokens_has_no_prefill_work() {
         ..Tokens::default()
     };
     let prefill = |tokens: &Tokens| model.stage_work(StageKind::Prefill, tokens, 1, None);
-    assert_eq!(prefill(&tokens), Err(Misfit::Unknown("vision tokens")));
+    let unknown = Misfit::Unknown("vision tokens");
+    let words = unknown.to_string();
+    assert!(
+        words.contains("(--vision-tokens") && !words.contains("--new-tokens"),
+        "{words}"
+    );
+    assert_eq!(prefill(&tokens), Err(unknown));
     assert_eq!(
         prefill(&Tokens {
             vision: Some(300),

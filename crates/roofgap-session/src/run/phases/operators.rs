@@ -1,5 +1,6 @@
 //! Records the operators of the framework in a separate run under torch.profiler, where the program supports it.
 
+use roofgap_analyze::account_operators;
 use roofgap_collect::program::Phase;
 use roofgap_trace::account;
 
@@ -33,7 +34,7 @@ pub(crate) fn is_supported(config: &Config) -> bool {
 pub(crate) fn run(context: &mut PhaseContext<'_>, program: &Program, baseline: Option<&Baseline>) {
     let own = baseline
         .and_then(|baseline| baseline.account.as_ref())
-        .map_or(0, |account| account.operators.len());
+        .map_or(0, |account| account_operators(account).len());
     if own > 0 {
         context.begin(PHASE);
         context.record.tool(PHASE, "program");

@@ -20,7 +20,7 @@ pub struct PruneOutcome {
     /// Files that are unchanged because of an error.
     pub failed: Vec<FailedFile>,
     /// Disk space saved, bytes.
-    pub won_bytes: u64,
+    pub saved_bytes: u64,
     /// True where the user interrupted it.
     pub interrupted: bool,
 }
@@ -48,7 +48,7 @@ pub struct PrunedFile {
     /// Action.
     pub action: Action,
     /// Disk space saved, bytes.
-    pub won_bytes: u64,
+    pub saved_bytes: u64,
 }
 
 /// A file that is unchanged because of an error.
@@ -92,13 +92,13 @@ pub fn execute(
             }
             progress(&run.run_id, step);
             match execute_step(run, step) {
-                Ok(won_bytes) => {
-                    outcome.won_bytes += won_bytes;
+                Ok(saved_bytes) => {
+                    outcome.saved_bytes += saved_bytes;
                     outcome.done.push(PrunedFile {
                         run_id: run.run_id.clone(),
                         path: step.path.clone(),
                         action: step.action,
-                        won_bytes,
+                        saved_bytes,
                     });
                 }
                 Err(error) => outcome.failed.push(FailedFile {
@@ -135,7 +135,7 @@ fn execute_step(run: &RunPlan, step: &PruneStep) -> Result<u64, StepError> {
             let packed = gzip::pack(&path)?;
             Ok(size.saturating_sub(packed))
         }
-        Action::Drop => {
+        Action::Delete => {
             if let Some(from) = &step.made_from
                 && stored(run.path.join(from)).is_none()
             {

@@ -31,7 +31,7 @@ pub struct PrunePlan {
     /// Disk usage of all runs, bytes.
     pub bytes: u64,
     /// Expected saving, bytes. Compression is estimated from samples.
-    pub wins_bytes: u64,
+    pub saves_bytes: u64,
 }
 
 /// The plan for one run.
@@ -44,11 +44,10 @@ pub struct RunPlan {
     /// Disk usage, bytes.
     pub bytes: u64,
     /// Expected saving, bytes.
-    pub wins_bytes: u64,
+    pub saves_bytes: u64,
     /// Reason to leave the run unchanged.
     pub left_alone: Option<String>,
     /// Steps in order.
-    #[serde(rename = "deeds")]
     pub steps: Vec<PruneStep>,
     /// Bytes over the limit after all steps, in files that cannot be regenerated.
     pub over_cap_bytes: u64,
@@ -61,7 +60,7 @@ pub enum Action {
     /// Compress; every reader accepts the compressed file.
     Compress,
     /// Delete.
-    Drop,
+    Delete,
 }
 
 /// One step: an action on a file.
@@ -74,7 +73,7 @@ pub struct PruneStep {
     /// Size, bytes.
     pub bytes: u64,
     /// Expected saving, bytes.
-    pub wins_bytes: u64,
+    pub saves_bytes: u64,
     /// Reason, and for a deleted file the way to regenerate it.
     pub why: String,
     /// Source to regenerate it from, which must exist when it is deleted.
@@ -113,7 +112,7 @@ pub fn plan(props: &PruneProps) -> Result<PrunePlan, RunsError> {
     }
     Ok(PrunePlan {
         bytes: plans.iter().map(|plan| plan.bytes).sum(),
-        wins_bytes: plans.iter().map(|plan| plan.wins_bytes).sum(),
+        saves_bytes: plans.iter().map(|plan| plan.saves_bytes).sum(),
         runs: plans,
     })
 }
@@ -123,7 +122,7 @@ fn left_alone(run: &RunRef, why: &str) -> Result<RunPlan, RunsError> {
         run_id: run.id.clone(),
         path: run.path.clone(),
         bytes: files(&run.path)?.iter().map(|file| file.own_bytes).sum(),
-        wins_bytes: 0,
+        saves_bytes: 0,
         left_alone: Some(why.to_owned()),
         steps: Vec::new(),
         over_cap_bytes: 0,
@@ -136,7 +135,7 @@ pub(crate) fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, RunsE
     let bytes: u64 = found.iter().map(|file| file.own_bytes).sum();
     let mut steps: Vec<PruneStep> = found.iter().filter_map(left_behind).collect();
     let over = |steps: &[PruneStep]| {
-        let wins: u64 = steps.iter().map(|step| step.wins_bytes).sum();
+        let wins: u64 = steps.iter().map(|step| step.saves_bytes).sum();
         bytes.saturating_sub(wins).saturating_sub(cap)
     };
     if old || over(&steps) > 0 {
@@ -157,20 +156,20 @@ pub(crate) fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, RunsE
             steps.remove(at);
         }
         steps.push(PruneStep {
-            action: Action::Drop,
+            action: Action::Delete,
             path: file.path.clone(),
             bytes: file.bytes,
-            wins_bytes: file.own_bytes,
+            saves_bytes: file.own_bytes,
             why: format!("the run exceeds retention.max_run_bytes; {how}"),
             made_from: Some(made_from),
         });
     }
-    let wins_bytes = steps.iter().map(|step| step.wins_bytes).sum();
+    let saves_bytes = steps.iter().map(|step| step.saves_bytes).sum();
     Ok(RunPlan {
         run_id: run.id.clone(),
         path: run.path.clone(),
         bytes,
-        wins_bytes,
+        saves_bytes,
         left_alone: steps.is_empty().then(|| {
             if old {
                 "nothing left to compress".to_owned()
@@ -186,10 +185,10 @@ pub(crate) fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, RunsE
 /// Plans to delete an unfinished file.
 fn left_behind(file: &FoundFile) -> Option<PruneStep> {
     (is_temporary(&file.path) && file.age_s > LEFT_BEHIND_S).then(|| PruneStep {
-        action: Action::Drop,
+        action: Action::Delete,
         path: file.path.clone(),
         bytes: file.bytes,
-        wins_bytes: file.own_bytes,
+        saves_bytes: file.own_bytes,
         why: "unfinished, left by a killed process".to_owned(),
         made_from: None,
     })
@@ -205,7 +204,7 @@ fn compress(root: &Path, file: &FoundFile, why: &str) -> Option<PruneStep> {
         action: Action::Compress,
         path: file.path.clone(),
         bytes: file.bytes,
-        wins_bytes: (file.own_bytes as f64 * (1.0 - share)) as u64,
+        saves_bytes: (file.own_bytes as f64 * (1.0 - share)) as u64,
         why: why.to_owned(),
         made_from: None,
     })

@@ -72,11 +72,11 @@ fn older_runs_are_compressed_and_reports_stay() {
     assert!(old.join("report.md").is_file());
     assert!(new.join("nsys/run.sqlite").is_file());
     // The estimate is near what came of it.
-    let (said, won) = (plan.wins_bytes as f64, outcome.won_bytes as f64);
+    let (said, won) = (plan.saves_bytes as f64, outcome.saved_bytes as f64);
     assert!((said - won).abs() < 0.1 * won, "{said} {won}");
     // A second time there is nothing to do.
     assert_eq!(
-        super::plan(&props(base.path(), 1, u64::MAX)).unwrap().wins_bytes,
+        super::plan(&props(base.path(), 1, u64::MAX)).unwrap().saves_bytes,
         0
     );
 }
@@ -126,8 +126,8 @@ fn over_the_limit_regenerable_files_are_deleted() {
         what,
         [
             (Action::Compress, "native/1.rgcap"),
-            (Action::Drop, "nsys/summary_cuda_gpu_kern_sum.csv"),
-            (Action::Drop, "nsys/run.sqlite"),
+            (Action::Delete, "nsys/summary_cuda_gpu_kern_sum.csv"),
+            (Action::Delete, "nsys/run.sqlite"),
         ]
     );
     // Without what it is made from, it stays.
