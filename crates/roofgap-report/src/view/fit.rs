@@ -3,7 +3,7 @@
 use super::heading::Heading;
 
 /// Columns in the order in which they give way.
-const GIVE_WAY: [&str; 36] = [
+const GIVE_WAY: [&str; 37] = [
     "sha256",
     "schema version",
     "shared ms",
