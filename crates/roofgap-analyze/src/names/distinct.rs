@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// The most characters of what tells two kernels apart, and as many as it has beside a long name.
 const MOST_DETAIL: usize = 32;
-const LEAST_DETAIL: usize = 16;
+const LEAST_DETAIL: usize = 20;
 
 /// Length from which on a word is split at its underscores.
 const LONG_WORD: usize = 24;

@@ -76,7 +76,7 @@ pub(super) fn readable(clean: &str) -> String {
     }
     let says_nothing = base.eq_ignore_ascii_case("kernel") || base == "Kernel2" || base == "device_kernel";
     let wrapped = match base {
-        "_kernel_agent" | "kernel_agent" => algorithm(arguments),
+        "_kernel_agent" | "kernel_agent" => algorithm(arguments).or_else(|| detail(arguments)),
         _ => GENERIC.contains(&base).then(|| detail(arguments)).flatten(),
     };
     match wrapped {
@@ -97,9 +97,9 @@ fn algorithm(arguments: &str) -> Option<String> {
     let mut namespaces =
         words.filter(|word| word.starts_with("__") && !word.starts_with("__nv_") && *word != "__half");
     let first = namespaces.next()?;
-    // A loop says nothing; its body is another algorithm.
+    // A loop says nothing; its body may be another algorithm.
     let told = match first {
-        "__parallel_for" => namespaces.find(|word| *word != first).unwrap_or(first),
+        "__parallel_for" => namespaces.find(|word| *word != first)?,
         _ => first,
     };
     let told = told.trim_start_matches('_');
@@ -260,6 +260,10 @@ mod tests {
             (
                 "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::ParallelForAgent<thrust::cuda_cub::__fill::functor<int*, int>, long>, thrust::cuda_cub::__fill::functor<int*, int>, long>(long)",
                 "_kernel_agent[fill]",
+            ),
+            (
+                "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::ParallelForAgent<cudf::reduce_functor<int>, long>, long>(long)",
+                "_kernel_agent[reduce]",
             ),
             (
                 "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4, at::native::templates::cuda::normal_and_transform<float> >(long)",

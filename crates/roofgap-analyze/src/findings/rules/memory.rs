@@ -114,13 +114,17 @@ pub(in crate::findings) fn bound_by_a_cache(view: &View<'_>, findings: &mut Vec<
     let stage = view.stage;
     let kernels: Vec<&Measured> = view
         .counters()
-        .filter(|row| matches!(row.bound, Some(Bound::L1 | Bound::L2)) && row.reached_pct.is_some())
+        .filter(|row| matches!(row.bound, Some(Bound::L1 | Bound::L2)))
         .collect();
     let Some((largest, total_ns)) = largest(&kernels) else {
         return;
     };
-    let reached = |row: &Measured| row.reached_pct.unwrap_or_default();
-    // DRAM may be busier than the cache that is named by a little.
+    let of_level = |row: &Measured| match row.bound {
+        Some(Bound::L1) => row.row.l1_pct,
+        _ => row.row.l2_pct,
+    };
+    let reached = |row: &Measured| of_level(row).or(row.reached_pct).unwrap_or_default();
+    // DRAM may be a little busier than the cache that is named.
     let busiest = |row: &Measured| reached(row).max(row.row.dram_pct.unwrap_or_default());
     let lost = lost_ns(view, &kernels, busiest);
     let name = view.short_names.get(&largest.row.kernel);
