@@ -9,8 +9,8 @@
 
 use std::fmt;
 
-/// From this share of its peak on, a unit is near its roof.
-pub(super) const NEAR_ROOF_PCT: f64 = 60.0;
+/// Share of its peak, in %, from which on a unit is near its roof.
+pub(crate) const NEAR_ROOF_PCT: f64 = 60.0;
 
 /// Memory levels this close to the busiest one share its load.
 const SHARED_PCT: f64 = 10.0;

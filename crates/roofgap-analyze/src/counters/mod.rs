@@ -16,7 +16,7 @@ mod timeline;
 mod work;
 
 pub(crate) use advice::Advice;
-pub(crate) use bound::Bound;
+pub(crate) use bound::{Bound, NEAR_ROOF_PCT};
 pub(crate) use join::{Measured, attach, join, merge};
 pub use metrics::light_metrics;
 pub use names::canonical;

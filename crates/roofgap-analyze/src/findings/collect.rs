@@ -79,6 +79,7 @@ impl Lane {
 struct ShapeSum {
     calls: u64,
     ns: Ns,
+    longest_ns: Ns,
     /// Time in which another kernel ran on the device too.
     shared_ns: Ns,
 }
@@ -190,6 +191,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                 let sum = self.shapes.entry((name, shape, device.0)).or_default();
                 sum.calls += 1;
                 sum.ns += end - start;
+                sum.longest_ns = sum.longest_ns.max(end - start);
                 self.kernel_ns += end - start;
                 // The kernel that ends last began before this one, so both run until the first of them ends.
                 let last_end = self.last_end.entry(device.0).or_insert(Ns::MIN);
@@ -345,10 +347,17 @@ impl<'t, 'k> Collector<'t, 'k> {
             let hidden = |beside: fn(&ComputeTime) -> Ns| self.compute.values().map(beside).sum::<Ns>();
             if self.talks > 0 {
                 let ns = length(&self.talk);
+                // Computation that has communication beside it hides that already.
+                let hideable = self.talk.iter().filter_map(|(device, talk)| {
+                    let time = self.compute.get(device)?;
+                    let hidden = time.beside_talk.ns;
+                    Some((talk.length() - hidden).min(time.all.ns - hidden))
+                });
                 self.found.communication = Some(CommunicationUse {
                     count: self.talks,
                     ns,
                     exposed_ns: ns - hidden(|time| time.beside_talk.ns),
+                    hideable_ns: hideable.sum(),
                 });
             }
             self.found.host_copies.exposed_ns = length(&self.copies) - hidden(|time| time.beside_copies.ns);
@@ -385,6 +394,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                     shared_bytes: shape.static_shared.saturating_add(shape.dynamic_shared),
                     calls: sum.calls,
                     total_ns: sum.ns,
+                    longest_ns: sum.longest_ns,
                     shared_ns: sum.shared_ns,
                 }
             })

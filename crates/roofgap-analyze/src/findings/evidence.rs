@@ -60,7 +60,9 @@ pub(crate) struct ShapeUse {
     pub calls: u64,
     /// Sum of durations.
     pub total_ns: Ns,
-    /// Of that, time in which another kernel ran on the device too.
+    /// Longest duration; the mean where single launches are not known.
+    pub longest_ns: Ns,
+    /// Of the sum, time in which another kernel ran on the device too.
     pub shared_ns: Ns,
 }
 
@@ -118,4 +120,6 @@ pub(crate) struct CommunicationUse {
     pub ns: Ns,
     /// Of that, time in which the device ran nothing else.
     pub exposed_ns: Ns,
+    /// Of that, as much as computation of the device without communication beside it can hide.
+    pub hideable_ns: Ns,
 }

@@ -21,6 +21,7 @@ use crate::counters::Measured;
 use crate::model::Architecture;
 use crate::names::ShortNames;
 use crate::result::{Analysis, Finding, Stage};
+use rustc_hash::FxHashMap;
 
 /// Returns the explanation of a finding by its id.
 ///
@@ -93,8 +94,11 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Adds the findings about the ranks of a job to an analysis.
-pub(crate) fn add_of_job(analysis: &mut Analysis) {
+/// Adds the findings about the ranks of a job to an analysis. `waited_ns` has the time that the rank of the analysis waited for
+/// others, by stage.
+pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, i64>) {
+    let waited = |stage: &str| waited_ns.get(stage).copied();
+    rules::without_waits(&analysis.stages, waited, &mut analysis.findings);
     let mut findings = Vec::new();
     let inputs = Inputs {
         analysis,

@@ -29,12 +29,12 @@ impl Limit {
 }
 
 /// Occupancy that a launch can reach at most.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Occupancy {
     /// Warps in % of what a multiprocessor holds.
     pub pct: f64,
-    /// Limiting resource.
-    pub limit: Limit,
+    /// Limiting resources: one, or several that limit it equally.
+    pub limits: Vec<Limit>,
 }
 
 /// Slots of a multiprocessor: threads, blocks, and bytes of shared memory.
@@ -81,20 +81,26 @@ pub(super) fn occupancy(
     };
     let by_warps = warp_slots / warps;
     let by_grid = u32::try_from(blocks.div_ceil(u64::from(sms))).unwrap_or(u32::MAX);
-    // The first of the smallest is named.
     let candidates = [
         (by_warps, Limit::Warps),
         (by_registers, Limit::Registers),
         (by_shared, Limit::SharedMemory),
         (block_slots, Limit::Blocks),
-        // Last: where a resource limits just as much, more blocks would not help.
         (by_grid, Limit::Grid),
     ];
-    let (fit, limit) = candidates.into_iter().min_by_key(|(fit, _)| *fit)?;
+    let fit = candidates.iter().map(|(fit, _)| *fit).min()?;
+    let smallest = candidates.iter().filter(|(own, _)| *own == fit);
+    let mut limits: Vec<Limit> = smallest.map(|(_, limit)| *limit).collect();
+    if by_grid == fit && blocks <= u64::from(sms) {
+        // There is no second block for any multiprocessor, so that no other resource matters.
+        limits = vec![Limit::Grid];
+    } else if by_warps == fit {
+        limits = vec![Limit::Warps];
+    }
     let pct = 100.0 * f64::from(fit * warps) / f64::from(warp_slots);
     Some(Occupancy {
         pct: pct.min(100.0),
-        limit,
+        limits,
     })
 }
 
@@ -111,7 +117,7 @@ mod tests {
             h200(100_000, 256, 32, 0),
             Occupancy {
                 pct: 100.0,
-                limit: Limit::Warps
+                limits: vec![Limit::Warps],
             }
         );
         // 168 registers x 384 threads: one block of 12 warps of 64.
@@ -119,24 +125,43 @@ mod tests {
             h200(10_000, 384, 168, 0),
             Occupancy {
                 pct: 18.75,
-                limit: Limit::Registers
+                limits: vec![Limit::Registers],
             }
         );
         assert_eq!(
             h200(10_000, 128, 32, 100 << 10),
             Occupancy {
                 pct: 12.5,
-                limit: Limit::SharedMemory
+                limits: vec![Limit::SharedMemory],
             }
         );
         assert_eq!(
             h200(10_000, 32, 32, 0),
             Occupancy {
                 pct: 50.0,
-                limit: Limit::Blocks
+                limits: vec![Limit::Blocks],
             }
         );
-        assert_eq!(h200(4, 128, 32, 0).limit, Limit::Grid);
+        assert_eq!(h200(4, 128, 32, 0).limits, [Limit::Grid]);
+    }
+
+    #[test]
+    fn resources_that_limit_equally_are_all_named() {
+        // One block by registers (168 of 384 threads) and by shared memory.
+        let both = occupancy((9, 0), 132, 10_000, 384, 168, 200 << 10).unwrap();
+        assert_eq!(both.limits, [Limit::Registers, Limit::SharedMemory]);
+        // With 264 blocks there are two for each multiprocessor, and registers leave room for two.
+        let two = |blocks| occupancy((9, 0), 132, blocks, 384, 80, 0).unwrap().limits;
+        assert_eq!(two(264), [Limit::Registers, Limit::Grid]);
+        assert_eq!(two(1_000), [Limit::Registers]);
+        // No second block exists, so that registers do not matter.
+        let small = |blocks| {
+            occupancy((9, 0), 132, blocks, 384, 168, 200 << 10)
+                .unwrap()
+                .limits
+        };
+        assert_eq!(small(132), [Limit::Grid]);
+        assert_eq!(small(133), [Limit::Registers, Limit::SharedMemory]);
     }
 
     #[test]

@@ -225,6 +225,9 @@ mod tests {
             ("NVIDIA GeForce RTX 4080 SUPER", "GeForce RTX 4080 SUPER"),
             ("NVIDIA GeForce RTX 4080", "GeForce RTX 4080"),
             ("NVIDIA GB10", "GB10 (DGX Spark)"),
+            ("NVIDIA RTX A4000", "RTX A4000"),
+            ("Quadro RTX 8000", "Quadro RTX 8000"),
+            ("NVIDIA GeForce RTX 2080 Ti", "GeForce RTX 2080 Ti"),
         ] {
             assert_eq!(lookup(reported, None, None).unwrap().name, expected, "{reported}");
         }

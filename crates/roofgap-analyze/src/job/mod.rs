@@ -93,6 +93,12 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
             Vec::new()
         }
     };
+    let shown = records.iter().position(|record| record.rank() == shown_rank);
+    // Waits are not known without clocks.
+    let waited_ns = shown
+        .filter(|at| clocks[*at].is_some())
+        .map(|at| waits.by_stage(at, &records[at]))
+        .unwrap_or_default();
     for (at, record) in records.iter_mut().enumerate() {
         let info = &mut record.info;
         info.world_size = world_size;
@@ -129,7 +135,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
             .into_iter()
             .map(|why| Reason::new(about("job.collectives"), why)),
     );
-    findings::add_of_job(analysis);
+    findings::add_of_job(analysis, &waited_ns);
 }
 
 /// Formats sorted numbers as spans, such as `1, 4-6`.

@@ -6,6 +6,7 @@ use super::median;
 use super::record::RankRecord;
 use crate::result::{MatchedCollectives, RankInfo};
 use roofgap_trace::Ns;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// Lateness of a rank at the collectives of a stage.
@@ -17,6 +18,8 @@ pub(super) struct Lateness {
     pub(super) last_count: u64,
     /// Exposed time that the other ranks (their median) waited for it, ns.
     pub(super) waited_for_ns: Ns,
+    /// Exposed time that it waited for the others, ns.
+    pub(super) waited_ns: Ns,
 }
 
 /// Arrival of all ranks at all matched collectives.
@@ -108,6 +111,11 @@ impl Waits {
                 sum.waited_ns = waited.saturating_add(sum.waited_ns);
                 let total = self.waited_ns[set.ranks[column]].get_or_insert(0);
                 *total = waited.saturating_add(*total);
+                let in_stage = self
+                    .late
+                    .entry((set.ranks[column], own(column).stage))
+                    .or_default();
+                in_stage.waited_ns = waited.saturating_add(in_stage.waited_ns);
             }
             last_counts[last] += 1;
             let late = self.late.entry((set.ranks[last], own(last).stage)).or_default();
@@ -124,6 +132,16 @@ impl Waits {
             sum.last_count = last_counts[column];
         }
         sum
+    }
+
+    /// Returns the exposed time that a rank waited for others, by stage.
+    pub(super) fn by_stage(&self, at: usize, record: &RankRecord) -> FxHashMap<String, Ns> {
+        let own = self.late.iter().filter(|((rank, _), _)| *rank == at);
+        own.filter_map(|((_, stage), late)| {
+            let stage = record.stages.get((*stage)?)?;
+            Some((stage.name.clone(), late.waited_ns))
+        })
+        .collect()
     }
 
     /// Adds the sums of a rank.

@@ -1,14 +1,38 @@
 //! Short names that differ for different kernels.
 
 use super::parts::{Parts, clean};
-use super::short::{MOST, cut, readable, short_name};
+use super::short::{MOST, cut, fit, readable, short_name};
 use crate::counters::canonical;
 use crate::result::{Analysis, Kernel};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// The most characters of what tells two kernels apart.
+/// The most characters of what tells two kernels apart, and as many as it has beside a long name.
 const MOST_DETAIL: usize = 32;
+const LEAST_DETAIL: usize = 20;
+
+/// Length from which on a word is split at its underscores.
+const LONG_WORD: usize = 24;
+
+/// Words that hardly tell kernels apart: namespaces, qualifiers and wrappers. They are compared last.
+const EMPTY_WORDS: [&str; 16] = [
+    "at",
+    "native",
+    "c10",
+    "std",
+    "thrust",
+    "cuda_cub",
+    "cub",
+    "core",
+    "detail",
+    "const",
+    "unsigned",
+    "void",
+    "gpu_kernel_impl",
+    "gpu_kernel_impl_nocast",
+    "TensorIteratorBase",
+    "TensorIterator",
+];
 
 /// The most words of a name that are compared.
 const MOST_WORDS: usize = 256;
@@ -72,7 +96,7 @@ pub(crate) fn distinct_short_names<'a>(
     let mut groups: BTreeMap<String, BTreeMap<&str, String>> = BTreeMap::new();
     for name in names {
         let clean = clean(name);
-        let short = cut(&readable(&clean), MOST);
+        let short = fit(&readable(&clean), MOST);
         groups.entry(short).or_default().insert(name, clean);
     }
     let mut suffixes = Suffixes::new(taken);
@@ -88,13 +112,14 @@ pub(crate) fn distinct_short_names<'a>(
         found.extend(names.map(|name| ((*name).to_owned(), own.clone())));
     }
     for group in groups.values().filter(|group| !alone(group)) {
-        let words: Vec<Vec<&str>> = group.values().map(|clean| words(clean)).collect();
-        for ((name, clean), detail) in group.iter().zip(differences(&words)) {
+        for ((name, clean), detail) in group.iter().zip(differences(&compared(group.values()))) {
+            let readable = readable(clean);
+            let left = MOST.saturating_sub(readable.chars().count() + 2);
             let detail = match detail.as_str() {
                 "" => String::new(),
-                detail => format!("<{}>", cut(detail, MOST_DETAIL)),
+                detail => format!("<{}>", cut(detail, left.clamp(LEAST_DETAIL, MOST_DETAIL))),
             };
-            let own = suffixes.distinct(&readable(clean), &detail);
+            let own = suffixes.distinct(&readable, &detail);
             found.insert((*name).to_owned(), own);
         }
     }
@@ -117,7 +142,7 @@ impl Suffixes {
     fn distinct(&mut self, name: &str, suffix: &str) -> String {
         let with = |suffix: &str| {
             let room = MOST.saturating_sub(suffix.chars().count());
-            format!("{}{suffix}", cut(name, room))
+            format!("{}{suffix}", fit(name, room))
         };
         let first = with(suffix);
         let mut own = first.clone();
@@ -139,8 +164,43 @@ fn words(clean: &str) -> Vec<&str> {
     let rest = [parts.arguments, parts.parameters, parts.outer];
     let rest = rest
         .into_iter()
-        .flat_map(|text| text.split(move |c| !in_word(c)).filter(|word| !word.is_empty()));
+        .flat_map(|text| text.split(move |c| !in_word(c)).filter(|word| !word.is_empty()))
+        .flat_map(|word| {
+            let long = word.len() > LONG_WORD && !EMPTY_WORDS.contains(&word);
+            word.split(move |c| long && c == '_')
+                .filter(|part| !part.is_empty())
+        });
     parts.base.split('_').chain(rest).take(MOST_WORDS).collect()
+}
+
+/// Returns the words of each name in the order in which they are compared: those that tell something, then at the same positions of
+/// every list the others.
+fn compared<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Vec<&'a str>> {
+    let split = names.map(|clean| {
+        let empty = |word: &&str| EMPTY_WORDS.contains(word);
+        words(clean)
+            .into_iter()
+            .partition::<Vec<_>, _>(|word| !empty(word))
+    });
+    let split: Vec<(Vec<&str>, Vec<&str>)> = split.collect();
+    let longest = split.iter().map(|(telling, _)| telling.len()).max().unwrap_or(0);
+    let join = |(mut telling, empty): (Vec<&'a str>, Vec<&'a str>)| {
+        telling.resize(longest, "");
+        telling.extend(empty);
+        telling
+    };
+    split.into_iter().map(join).collect()
+}
+
+/// Shortens a word that tells kernels apart: the operation of a functor is in the name already.
+fn brief(word: &str) -> &str {
+    match word.strip_prefix("CUDAFunctor") {
+        Some(rest) => rest.split('_').next().unwrap_or(""),
+        None => match word.strip_suffix("Functor") {
+            Some(rest) if !rest.is_empty() => rest,
+            _ => word,
+        },
+    }
 }
 
 /// Returns for each list the words at the fewest positions, from the left, that tell all lists apart.
@@ -173,6 +233,7 @@ fn differences(lists: &[Vec<&str>]) -> Vec<String> {
     let of = |list: &Vec<&str>| {
         let words = chosen.iter().filter_map(|&at| list.get(at).copied());
         words
+            .map(brief)
             .filter(|word| !word.is_empty())
             .collect::<Vec<_>>()
             .join(",")
@@ -209,6 +270,94 @@ mod tests {
                 "vectorized_elementwise_kernel[Fill]<4,int>",
                 "vectorized_elementwise_kernel[Fill]<4,long>",
                 "vectorized_elementwise_kernel[Fill]<2,long>",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_operation_stays_readable() {
+        let elementwise = |functor: &str| {
+            format!(
+                "void at::native::vectorized_elementwise_kernel<4, at::native::{functor}, at::detail::Array<char*, 3> >(int)"
+            )
+        };
+        let names = [
+            elementwise("CUDAFunctor_add<float>"),
+            elementwise("CUDAFunctorOnSelf_add<float>"),
+            elementwise("CUDAFunctorOnSelf_add<c10::BFloat16>"),
+            elementwise("AUnaryFunctor<float, float, bool, at::native::CompareEqFunctor<float> >"),
+            elementwise(
+                "BinaryFunctor<c10::BFloat16, c10::BFloat16, bool, at::native::CompareEqFunctor<c10::BFloat16> >",
+            ),
+        ];
+        assert_eq!(
+            short(&names.each_ref().map(String::as_str)),
+            [
+                "vectorized_elementwise_kernel[add]<float>",
+                "vectorized_elementwise_kernel[add]<OnSelf,float>",
+                "vectorized_elementwise_kernel[add]<OnSelf,BFloat16>",
+                "vectorized_elementwise_kernel[CompareEq]<AUnary>",
+                "vectorized_elementwise_kernel[CompareEq]<Binary>",
+            ]
+        );
+        let random = "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4, \
+                      at::native::templates::cuda::normal_and_transform<TYPE, float> >(long)";
+        let names = ["c10::BFloat16", "float"].map(|kind| random.replace("TYPE", kind));
+        assert_eq!(
+            short(&names.each_ref().map(String::as_str)),
+            [
+                "distribution_elementwise_gr…[normal_and_transform]<BFloat16>",
+                "distribution_elementwise_grid_…[normal_and_transform]<float>",
+            ]
+        );
+    }
+
+    #[test]
+    fn words_that_say_nothing_differ_last() {
+        let kernel = |wrapper: &str, kind: &str| {
+            format!(
+                "void at::native::elementwise_kernel<128, 4, at::native::{wrapper}<at::native::CUDAFunctor_add<{kind}> >(int)>(int)"
+            )
+        };
+        let names = [
+            kernel("gpu_kernel_impl_nocast", "c10::BFloat16"),
+            kernel("gpu_kernel_impl_nocast", "float"),
+            kernel("gpu_kernel_impl", "double"),
+        ];
+        assert_eq!(
+            short(&names.each_ref().map(String::as_str)),
+            [
+                "elementwise_kernel[add]<BFloat16>",
+                "elementwise_kernel[add]<float>",
+                "elementwise_kernel[add]<double>",
+            ]
+        );
+        // Where nothing else differs, they do.
+        let names = [
+            kernel("gpu_kernel_impl_nocast", "float"),
+            kernel("gpu_kernel_impl", "float"),
+        ];
+        assert_eq!(
+            short(&names.each_ref().map(String::as_str)),
+            [
+                "elementwise_kernel[add]<gpu_kernel_impl_nocast>",
+                "elementwise_kernel[add]<gpu_kernel_impl>",
+            ]
+        );
+    }
+
+    #[test]
+    fn long_words_differ_by_their_parts() {
+        let names = [2, 8].map(|align| {
+            let kernel =
+                format!("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x2_tn_align{align}");
+            format!("void cutlass::Kernel<{kernel}>({kernel}::Params)")
+        });
+        assert_eq!(
+            short(&names.each_ref().map(String::as_str)),
+            [
+                "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x3…<align2>",
+                "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x3…<align8>",
             ]
         );
     }

@@ -4,6 +4,7 @@ mod communication;
 mod distinct;
 mod experts;
 mod family;
+mod library;
 mod module;
 mod operator;
 mod parts;
@@ -17,6 +18,7 @@ pub use short::short_name;
 
 pub(crate) use distinct::distinct_short_names;
 pub(crate) use experts::is_expert;
+pub(crate) use library::is_closed_source;
 pub(crate) use module::{ModuleName, layer_kind, module_name};
 pub(crate) use operator::operator_name;
 pub(crate) use parts::Parts;

@@ -60,7 +60,7 @@ const WRAPPERS: [&str; 14] = [
 /// ```
 pub fn short_name(name: &str) -> String {
     let clean = clean(name);
-    cut(&readable(&clean), MOST)
+    fit(&readable(&clean), MOST)
 }
 
 /// Returns the short name of a clean name, of any length.
@@ -75,7 +75,10 @@ pub(super) fn readable(clean: &str) -> String {
         return clean.to_owned();
     }
     let says_nothing = base.eq_ignore_ascii_case("kernel") || base == "Kernel2" || base == "device_kernel";
-    let wrapped = GENERIC.contains(&base).then(|| detail(arguments)).flatten();
+    let wrapped = match base {
+        "_kernel_agent" | "kernel_agent" => algorithm(arguments).or_else(|| detail(arguments)),
+        _ => GENERIC.contains(&base).then(|| detail(arguments)).flatten(),
+    };
     match wrapped {
         Some(detail) if says_nothing => detail,
         Some(detail) => format!("{base}[{detail}]"),
@@ -86,6 +89,21 @@ pub(super) fn readable(clean: &str) -> String {
         }
         None => base.to_owned(),
     }
+}
+
+/// The algorithm of Thrust that an agent is part of, by the namespace of the agent: `__merge_sort`.
+fn algorithm(arguments: &str) -> Option<String> {
+    let words = arguments.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let mut namespaces =
+        words.filter(|word| word.starts_with("__") && !word.starts_with("__nv_") && *word != "__half");
+    let first = namespaces.next()?;
+    // A loop says nothing; its body may be another algorithm.
+    let told = match first {
+        "__parallel_for" => namespaces.find(|word| *word != first)?,
+        _ => first,
+    };
+    let told = told.trim_start_matches('_');
+    (!told.is_empty()).then(|| told.to_owned())
 }
 
 /// The operation inside the template arguments of a generic kernel.
@@ -134,6 +152,23 @@ fn detail(arguments: &str) -> Option<String> {
         word = word.strip_prefix(prefix).unwrap_or(word);
     }
     (!word.is_empty()).then(|| word.to_owned())
+}
+
+/// Least characters of a kernel before the operation in brackets.
+const LEAST_BASE: usize = 12;
+
+/// Shortens a readable name to a number of characters. The operation in brackets at its end is kept, if there is room.
+pub(super) fn fit(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    let operation = name.rfind('[').filter(|_| name.ends_with(']'));
+    let split = operation.and_then(|at| {
+        let (base, operation) = (name.get(..at)?, name.get(at..)?);
+        let room = most.checked_sub(operation.chars().count())?;
+        (room >= LEAST_BASE).then(|| format!("{}{operation}", cut(base, room)))
+    });
+    split.unwrap_or_else(|| cut(name, most))
 }
 
 /// Cuts to a number of characters, at the end, with an ellipsis.
@@ -217,6 +252,22 @@ mod tests {
             (
                 "triton_poi_fused_add_mul_silu_3",
                 "triton_poi_fused_add_mul_silu_3",
+            ),
+            (
+                "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__merge_sort::MergeAgent<int*, int*, long, cudf::row_lexicographic_comparator<false> >, bool>(bool)",
+                "_kernel_agent[merge_sort]",
+            ),
+            (
+                "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::ParallelForAgent<thrust::cuda_cub::__fill::functor<int*, int>, long>, thrust::cuda_cub::__fill::functor<int*, int>, long>(long)",
+                "_kernel_agent[fill]",
+            ),
+            (
+                "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::ParallelForAgent<cudf::reduce_functor<int>, long>, long>(long)",
+                "_kernel_agent[reduce]",
+            ),
+            (
+                "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4, at::native::templates::cuda::normal_and_transform<float> >(long)",
+                "distribution_elementwise_grid_stride_…[normal_and_transform]",
             ),
             ("", ""),
         ];

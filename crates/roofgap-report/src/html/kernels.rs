@@ -193,7 +193,7 @@ fn row(kernel: &Kernel, name: usize) -> Row {
         kernel
             .roof
             .roof_pct
-            .map(|_| [roof::pct(&kernel.roof), roof::above(&kernel.roof)]),
+            .map(|_| [roof::pct_of(kernel), roof::above(&kernel.roof)]),
     )
 }
 

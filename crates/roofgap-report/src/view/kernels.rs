@@ -66,7 +66,7 @@ pub(crate) fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> T
         .number("median µs", |k| or_none(k.median_ns, us))
         .number("min µs", |k| or_none(k.min_ns, us))
         .number("max µs", |k| or_none(k.max_ns, us))
-        .number(roof::COLUMNS[0], |k| roof::pct(&k.roof))
+        .number(roof::COLUMNS[0], roof::pct_of)
         .number(roof::COLUMNS[1], |k| roof::above(&k.roof))
         .build()
 }

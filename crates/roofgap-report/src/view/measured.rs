@@ -3,7 +3,7 @@
 use super::numbers::{NONE, count, or_none, percent, plural, time, us};
 use super::roof;
 use super::table::Table;
-use roofgap_analyze::{Analysis, CounterRow, Kernel, KernelOrigin, NcuRule, short_name};
+use roofgap_analyze::{Analysis, CounterRow, Kernel, KernelOrigin, NcuRule, ShortNames};
 
 /// Tells whether the kernels of an analysis are launches that ncu measured.
 pub(crate) fn alone(analysis: &Analysis) -> bool {
@@ -60,7 +60,7 @@ pub(crate) fn table(analysis: &Analysis, most: usize) -> Table {
             let bound = k.counters.as_ref().and_then(|row| row.bound.clone());
             bound.unwrap_or_else(|| NONE.to_owned())
         })
-        .number(roof::COLUMNS[0], |k| roof::pct(&k.roof))
+        .number(roof::COLUMNS[0], roof::pct_of)
         .number(roof::COLUMNS[1], |k| roof::above(&k.roof))
         .build()
         .pick(&columns)
@@ -79,8 +79,9 @@ pub(crate) fn verdicts(analysis: &Analysis, most: usize) -> Vec<String> {
 
 /// Builds the table of the first results of ncu's own rules.
 pub(crate) fn rules(analysis: &Analysis, most: usize) -> Table {
+    let names = ShortNames::of(analysis);
     Table::of(&analysis.ncu_rules[..analysis.ncu_rules.len().min(most)])
-        .text("kernel", |r: &NcuRule| short_name(&r.kernel))
+        .text("kernel", |r: &NcuRule| names.get(&r.kernel))
         .count("launches", |r| r.launches)
         .text("rule", |r| r.rule.clone())
         .text("kind", |r| r.kind.clone())
@@ -96,7 +97,7 @@ pub(crate) fn rules(analysis: &Analysis, most: usize) -> Table {
 fn saving(rule: &NcuRule, pct: f64) -> String {
     let of = match rule.speedup_of.as_deref() {
         Some("kernel") => "of the kernel",
-        _ => "of a part of it",
+        _ => "of the part it is about",
     };
     format!("{pct:.1} % {of}")
 }

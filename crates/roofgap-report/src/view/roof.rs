@@ -14,6 +14,10 @@ const NOTE: &str = "The roof is the time of the same work at the peaks of the GP
 const MODELLED: &str = "* modelled from the shapes of operators: every input and output moves once between DRAM and the GPU. Data \
      that is in a cache makes a kernel faster than this roof; it then shows as 100 %.";
 
+/// Explains the brackets of a value that is not about all launches.
+const PART: &str = "In brackets: the share of the kernel's time that % of roof and ms above the roof are about; the work of its other \
+     launches is not known.";
+
 /// Returns columns, with those of the distance to the roof where a row has one.
 pub(crate) fn columns<'a>(names: &[&'a str], rows: &[RoofDistance]) -> Vec<&'a str> {
     let known = rows.iter().any(|row| row.roof_pct.is_some());
@@ -40,6 +44,24 @@ pub(crate) fn pct(roof: &RoofDistance) -> String {
     or_none(roof.roof_pct, |pct| format!("{pct:.1}{mark}"))
 }
 
+/// Formats the share of a kernel's time that the roof needs, and in brackets the part of that time which has a roof, where it is not
+/// all.
+pub(crate) fn pct_of(kernel: &Kernel) -> String {
+    let share = pct(&kernel.roof);
+    match covered(kernel) {
+        Some(part) if part < 1.0 => format!("{share} (<1 %)"),
+        Some(part) => format!("{share} ({part:.0} %)"),
+        None => share,
+    }
+}
+
+/// Returns the part of a kernel's time that has a roof, %; `None` without a roof, and where it is all of it.
+fn covered(kernel: &Kernel) -> Option<f64> {
+    let covered = kernel.roof.roof_covered_ns?;
+    let part = 100.0 * covered as f64 / kernel.total_ns as f64;
+    (part < 99.5).then_some(part)
+}
+
 /// Formats the time beyond the roof, ms.
 pub(crate) fn above(roof: &RoofDistance) -> String {
     or_none(roof.above_roof_ns, ms)
@@ -52,11 +74,21 @@ pub(crate) fn note(analysis: &Analysis) -> Option<String> {
     let mut sources = all.filter_map(|roof| roof.roof_source).peekable();
     sources.peek()?;
     let modelled = sources.any(|source| source != RoofSource::Counters);
-    Some(if modelled {
-        format!("{NOTE} {MODELLED}")
-    } else {
-        NOTE.to_owned()
-    })
+    let of_stages = analysis.stages.iter().flat_map(|stage| &stage.kernels);
+    let in_part = analysis
+        .kernels
+        .iter()
+        .chain(of_stages)
+        .any(|kernel| covered(kernel).is_some());
+    let mut note = NOTE.to_owned();
+    for (text, _) in [(PART, in_part), (MODELLED, modelled)]
+        .iter()
+        .filter(|(_, said)| *said)
+    {
+        note.push(' ');
+        note.push_str(text);
+    }
+    Some(note)
 }
 
 /// Describes the distance of a stage, and the part of its kernel time that it is known for.
@@ -64,9 +96,9 @@ pub(crate) fn of_stage(stage: &Stage) -> Option<String> {
     let roof = &stage.roof;
     let (pct, above, covered) = (roof.roof_pct?, roof.above_roof_ns?, roof.roof_covered_ns?);
     let by = match roof.roof_source? {
-        RoofSource::Counters => "with counters",
+        RoofSource::Counters => "whose counters give a roof",
         RoofSource::Modelled => "whose shapes are known",
-        RoofSource::Mixed => "with counters or known shapes",
+        RoofSource::Mixed => "whose counters or shapes give a roof",
     };
     Some(format!(
         "roof: kernels {by} ({} % of kernel time) are {} above their roof, at {pct:.1} % of it",
@@ -102,6 +134,7 @@ mod tests {
         assert_eq!(note(&analysis), None);
         let mut kernel = Kernel {
             roof: known,
+            total_ns: 2_000_000_000,
             ..Kernel::default()
         };
         analysis.kernels = vec![kernel.clone()];
@@ -116,8 +149,37 @@ mod tests {
         assert_eq!(
             of_stage(&stage).as_deref(),
             Some(
-                "roof: kernels with counters (50.0 % of kernel time) are 1.23 s above their roof, at 43.2 % of it"
+                "roof: kernels whose counters give a roof (50.0 % of kernel time) are 1.23 s above their roof, at 43.2 % of it"
             )
         );
+    }
+
+    #[test]
+    fn a_roof_of_some_launches_says_of_how_much_time() {
+        let mut kernel = Kernel {
+            roof: RoofDistance {
+                roof_pct: Some(66.0),
+                above_roof_ns: Some(232_000),
+                roof_covered_ns: Some(684_000),
+                roof_source: Some(RoofSource::Counters),
+            },
+            total_ns: 1_374_000,
+            ..Kernel::default()
+        };
+        assert_eq!(pct_of(&kernel), "66.0 (50 %)");
+        let mut analysis = Analysis {
+            kernels: vec![kernel.clone()],
+            ..Analysis::default()
+        };
+        let said = note(&analysis).expect("a note");
+        assert!(said.ends_with(PART), "{said}");
+        kernel.total_ns = 684_000;
+        assert_eq!(pct_of(&kernel), "66.0");
+        analysis.kernels = vec![kernel.clone()];
+        assert_eq!(note(&analysis).as_deref(), Some(NOTE));
+        kernel.total_ns = 684_000_000;
+        assert_eq!(pct_of(&kernel), "66.0 (<1 %)");
+        kernel.roof = RoofDistance::default();
+        assert_eq!(pct_of(&kernel), pct(&kernel.roof));
     }
 }

@@ -220,6 +220,9 @@ impl Document {
     }
 }
 
+/// The most multiprocessors of a device that are believed: some versions of Kineto write another number for them.
+const MOST_SMS: u32 = 1_024;
+
 /// Parses the devices of the header; devices without a number are left out.
 fn devices(text: &[u8]) -> Vec<DeviceProperties> {
     let list: Vec<Value> = serde_json::from_slice(text).unwrap_or_default();
@@ -229,7 +232,10 @@ fn devices(text: &[u8]) -> Vec<DeviceProperties> {
             number: small(device, "id")?,
             name: device.get("name").and_then(Value::as_str).map(str::to_owned),
             compute_capability: small(device, "computeMajor").zip(small(device, "computeMinor")),
-            sms: small(device, "numSms"),
+            sms: small(device, "multiProcessorCount")
+                .into_iter()
+                .chain(small(device, "numSms"))
+                .find(|sms| (1..=MOST_SMS).contains(sms)),
             memory_bytes: device.get("totalGlobalMem").and_then(Value::as_u64),
         })
     };
@@ -270,4 +276,18 @@ fn distributed(text: &[u8]) -> Option<Distributed> {
             })
             .collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impossible_number_of_multiprocessors_is_not_believed() {
+        let sms = |text: &str| devices(text.as_bytes())[0].sms;
+        assert_eq!(sms(r#"[{"id": 0, "numSms": 132}]"#), Some(132));
+        let both = r#"[{"id": 0, "numSms": 167936, "multiProcessorCount": 108}]"#;
+        assert_eq!(sms(both), Some(108));
+        assert_eq!(sms(r#"[{"id": 0, "numSms": 167936}]"#), None);
+    }
 }

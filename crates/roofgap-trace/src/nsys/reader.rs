@@ -115,13 +115,28 @@ fn diagnostics(db: &Database, trace: &mut Trace) -> Result<(), ReadError> {
     const WARNING: i64 = 2;
     const ERROR: i64 = 3;
     db.each("DIAGNOSTIC_EVENT", &["severity", "text"], |row| {
+        let text = row[1].text().unwrap_or_default();
         let kind = match row[0].int() {
+            Some(WARNING) if is_about_graphics(&text) => return,
             Some(WARNING) => LossKind::ToolWarning,
             Some(ERROR) => LossKind::ToolError,
             _ => return,
         };
-        trace.losses.add_message(kind, &row[1].text().unwrap_or_default());
+        trace.losses.add_message(kind, &text);
     })
+}
+
+/// Tells whether a diagnostic is about missing events of a graphics API. nsys records some by default, and no number here is about
+/// them.
+fn is_about_graphics(text: &str) -> bool {
+    const APIS: [&str; 7] = ["OpenGL", "Vulkan", "DX11", "DX12", "DX9", "OpenXR", "WDDM"];
+    let text = text.trim();
+    let subject = ["No ", "Not all "]
+        .iter()
+        .find_map(|start| text.strip_prefix(start));
+    let subject = subject.unwrap_or(text);
+    let after = APIS.iter().find_map(|api| subject.strip_prefix(api));
+    after.is_some_and(|rest| rest.starts_with(" events") || rest.starts_with(" profiling"))
 }
 
 /// Gives work that names no process to the one process that made calls, where there is only one.

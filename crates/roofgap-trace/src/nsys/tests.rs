@@ -242,7 +242,8 @@ fn long_names_are_whole() {
 fn errors_and_warnings_of_nsys_are_losses() {
     let trace = after(
         "INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text)
-         VALUES (1, 1, 1, 2, 'a warning'), (2, 1, 1, 3, 'an error'), (3, 1, 1, 3, 'another'), (4, 1, 1, 4, 'verbose')",
+         VALUES (1, 1, 1, 2, 'a warning'), (1, 1, 1, 2, 'No OpenGL events collected. Does the process use OpenGL?'),
+                (1, 1, 1, 2, 'Not all Vulkan events might have been collected.'), (2, 1, 1, 3, 'an error'), (3, 1, 1, 3, 'another'), (4, 1, 1, 4, 'verbose')",
     );
     assert_eq!(trace.losses.count(LossKind::ToolWarning), 1);
     assert_eq!(trace.losses.count(LossKind::ToolError), 2);

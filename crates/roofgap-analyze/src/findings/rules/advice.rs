@@ -1,6 +1,6 @@
 //! Advice of ncu's own rules.
 
-use crate::counters::{Advice, Measured};
+use crate::counters::Advice;
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::time;
@@ -11,7 +11,7 @@ use crate::result::Finding;
 pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     // One line for a kernel and rule: the launch shapes that a rule speaks of are added up.
-    let mut said: Vec<(&Measured, &Advice, f64, f64)> = Vec::new();
+    let mut said: Vec<Said<'_>> = Vec::new();
     for measured in view.counters() {
         for advice in &measured.advice {
             let Some(percent) = advice
@@ -22,20 +22,37 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
             };
             let percent = percent.min(100.0);
             let saves = measured.timeline_total_ns as f64 * percent / 100.0;
-            let same = said.iter_mut().find(|(other, known, _, _)| {
-                other.row.kernel == measured.row.kernel && known.rule == advice.rule
-            });
+            let same = said
+                .iter_mut()
+                .find(|said| said.kernel == measured.row.kernel && said.advice.rule == advice.rule);
             match same {
-                Some((_, _, most, sum)) => {
-                    *most = most.max(percent);
-                    *sum += saves;
+                Some(said) => {
+                    // The text is that of the largest estimate.
+                    if percent > said.percent {
+                        (said.advice, said.percent) = (advice, percent);
+                    }
+                    said.kernel_ns += measured.timeline_total_ns;
+                    said.saves += saves;
                 }
-                None => said.push((measured, advice, percent, saves)),
+                None => said.push(Said {
+                    kernel: &measured.row.kernel,
+                    kernel_ns: measured.timeline_total_ns,
+                    advice,
+                    percent,
+                    saves,
+                }),
             }
         }
     }
-    for (measured, advice, percent, saves) in said {
-        let name = view.short_names.get(&measured.row.kernel);
+    for said in said {
+        let Said {
+            kernel,
+            kernel_ns,
+            advice,
+            percent,
+            saves,
+        } = said;
+        let name = view.short_names.get(kernel);
         let title = format!(
             "ncu's rule {} for {name} in {}: up to {percent:.0} %, {} in all",
             advice.rule,
@@ -47,12 +64,25 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
             stage,
             saves as i64,
         )
-        .with("kernel", measured.row.kernel.as_str())
-        .with("kernel_ns", measured.timeline_total_ns)
+        .with("kernel", kernel)
+        .with("kernel_ns", kernel_ns)
         .with("section", advice.section.as_str())
         .with_number("estimated_speedup_pct", percent)
         .finish(title, advice.text.trim().to_owned(), findings);
     }
+}
+
+/// Results of one rule for one kernel.
+struct Said<'a> {
+    kernel: &'a str,
+    /// Time of the launch shapes that the rule is about, ns.
+    kernel_ns: i64,
+    /// Result with the largest estimate.
+    advice: &'a Advice,
+    /// Largest estimate, %.
+    percent: f64,
+    /// Sum over the launch shapes, ns.
+    saves: f64,
 }
 
 /// Explains `ncu-*`.

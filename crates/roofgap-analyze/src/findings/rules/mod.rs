@@ -19,6 +19,7 @@ mod streams;
 mod tensor;
 mod waits;
 
+pub(super) use communication::without_waits;
 pub(super) use overhead::PROFILER_OVERHEAD;
 
 use super::{Explanation, View};
@@ -28,10 +29,11 @@ use crate::result::Finding;
 pub(super) type Rule = fn(&View<'_>, &mut Vec<Finding>);
 
 /// The rules that judge measured launches without a timeline.
-pub(super) const OF_COUNTERS: [Rule; 6] = [
+pub(super) const OF_COUNTERS: [Rule; 7] = [
     small::small_kernels,
     memory::at_the_roof,
     memory::far_from_the_roof,
+    memory::bound_by_a_cache,
     tensor::tensor_cores_idle,
     occupancy::low_occupancy,
     advice::ncu_rules,
@@ -41,13 +43,14 @@ pub(super) const OF_COUNTERS: [Rule; 6] = [
 pub(super) const OF_JOB: [Rule; 2] = [stragglers::late_ranks, expert_balance::uneven];
 
 /// Every rule about a single capture.
-pub(super) const ALL: [Rule; 24] = [
+pub(super) const ALL: [Rule; 25] = [
     launch::launch_bound,
     waits::synchronisation,
     waits::host_copies,
     small::small_kernels,
     memory::at_the_roof,
     memory::far_from_the_roof,
+    memory::bound_by_a_cache,
     tensor::tensor_cores_idle,
     occupancy::low_occupancy,
     chains::unfused,
@@ -69,13 +72,14 @@ pub(super) const ALL: [Rule; 24] = [
 ];
 
 /// The explanation of every finding.
-pub(super) const EXPLANATIONS: [&Explanation; 26] = [
+pub(super) const EXPLANATIONS: [&Explanation; 27] = [
     &launch::LAUNCH_BOUND,
     &waits::SYNC_IN_STEP,
     &waits::HOST_COPIES,
     &small::SMALL_KERNELS,
     &memory::AT_ROOF,
     &memory::BELOW_ROOF,
+    &memory::CACHE_BOUND,
     &tensor::TENSOR_CORES_IDLE,
     &occupancy::LOW_OCCUPANCY,
     &chains::UNFUSED,

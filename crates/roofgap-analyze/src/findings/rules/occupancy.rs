@@ -1,11 +1,12 @@
 //! Kernels that leave most of the multiprocessors' slots empty.
 
-use crate::counters::Measured;
+use crate::counters::{Measured, NEAR_ROOF_PCT};
 use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::collect::{blocks_of, threads_of};
 use crate::findings::evidence::ShapeUse;
 use crate::findings::occupancy::{Limit, occupancy};
 use crate::findings::{Explanation, View};
+use crate::names::is_closed_source;
 use crate::numbers::counted;
 use crate::result::Finding;
 
@@ -13,10 +14,8 @@ use crate::result::Finding;
 const LOW_PCT: f64 = 30.0;
 /// Share of the stage's kernel time, in %, from which on a kernel is worth a line.
 const LEAST_KERNEL_PCT: f64 = 5.0;
-/// Share of its roof, in %, from which on a kernel is fast enough at any occupancy.
-const NEAR_ROOF_PCT: f64 = 60.0;
 
-/// Kernels whose counters show a low occupancy and no roof near, with the resource that limits it by their launch shape.
+/// Kernels whose counters show a low occupancy and no roof near, with the resources that limit it by their launch shape.
 /// The bound is their time less what the better of their two throughputs explains.
 pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
@@ -49,24 +48,25 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
         );
         let Some(possible) = possible else { continue };
         let name = view.short_names.get(&row.kernel);
+        let names: Vec<&str> = possible.limits.iter().map(|limit| limit.name()).collect();
+        let limit = names.join(" and ");
         let title = format!(
-            "{name} of {} reaches {achieved:.0} % occupancy, limited by {}",
-            stage.spoken(),
-            possible.limit.name()
+            "{name} of {} reaches {achieved:.0} % occupancy, limited by {limit}",
+            stage.spoken()
         );
         let bound = measured.timeline_total_ns as f64 * (1.0 - roof / 100.0);
         FindingBuilder::summed("low-occupancy", stage, bound as i64)
             .with("kernel", row.kernel.as_str())
             .with_number("occupancy_pct", achieved)
             .with_number("possible_occupancy_pct", possible.pct)
-            .with("limit", possible.limit.name())
+            .with("limit", limit)
             .with("registers", shape.registers)
             .with("shared_bytes", shape.shared_bytes)
             .with("blocks", shape.blocks)
             .with("threads", shape.threads)
             .with_number("nearest_roof_pct", roof)
             .with("kernel_ns", measured.timeline_total_ns)
-            .finish(title, action(possible.limit, shape, sms), findings);
+            .finish(title, action(&possible.limits, shape, sms), findings);
     }
 }
 
@@ -79,7 +79,24 @@ fn shape_of<'a>(shapes: &'a [ShapeUse], measured: &Measured) -> Option<&'a Shape
         .find(|s| s.name == measured.row.kernel && s.blocks == blocks && s.threads == threads)
 }
 
-fn action(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
+fn action(limits: &[Limit], shape: &ShapeUse, sms: u32) -> String {
+    let of_its_code = |limit: &Limit| matches!(limit, Limit::Registers | Limit::SharedMemory | Limit::Blocks);
+    if limits.iter().any(of_its_code) && is_closed_source(&shape.name) {
+        return "The kernel is part of a library without source code, which chooses its tile and its registers: let the library \
+                choose among more of its kernels (autotuning, a larger workspace, sizes that are multiples of 8), change the \
+                sizes of the problem, or use another implementation."
+            .to_owned();
+    }
+    let each = limits.iter().map(|limit| of_one(*limit, shape, sms));
+    let each = each.collect::<Vec<_>>().join(" ");
+    if limits.len() > 1 {
+        format!("Each of them alone limits it, so change them together. {each}")
+    } else {
+        each
+    }
+}
+
+fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
     match limit {
         Limit::Registers => format!(
             "Use fewer than its {} registers a thread: a smaller tile, __launch_bounds__, or another variant of the kernel.",
@@ -108,7 +125,8 @@ pub(in crate::findings) const LOW_OCCUPANCY: Explanation = Explanation {
     meaning: "Few warps run at a time on a multiprocessor, so that it has nothing to issue while they wait for \
               memory.",
     computed: "Kernels of at least 5 % of the stage's kernel time with an occupancy below 30 % and no roof near, by \
-              counters. The limit is the scarcest of registers, shared memory, threads and blocks of the launch. \
+              counters. The limit is the scarcest of registers, shared memory, threads and blocks of the launch, or several \
+              that are equally scarce; a grid of no more blocks than multiprocessors is the limit itself. \
               The bound is the time that the better of their two throughputs does not explain.",
     fix: "Use fewer registers or less shared memory in a thread block, smaller blocks, or more blocks, \
               whichever the finding names.",

@@ -2,7 +2,7 @@
 
 use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::{Explanation, View};
-use crate::numbers::{time, times};
+use crate::numbers::{count, time, times};
 use crate::result::Finding;
 
 /// Up to so many waits in a step are the one that ends it.
@@ -95,7 +95,7 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
         0 => String::new(),
         1 if copies.count == 1 => ", from or to pageable memory".to_owned(),
         all if all == copies.count => ", all of them from or to pageable memory".to_owned(),
-        some => format!(", {some} of them from or to pageable memory"),
+        some => format!(", {} of them from or to pageable memory", count(some)),
     };
     let title = format!(
         "{} copies {} between host and device{pageable}; that and the gaps it leaves take {}",

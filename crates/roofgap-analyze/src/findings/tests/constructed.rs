@@ -57,6 +57,7 @@ fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
         shared_bytes: 1024,
         calls: 1000,
         total_ns,
+        longest_ns: total_ns / 1000,
         shared_ns: 0,
     }
 }
@@ -167,6 +168,16 @@ fn pageable_copies() {
     let found = one(&all, "host-copies");
     assert_eq!(found.bound_ns, 4 * MS);
     assert!(found.action.contains("pinned"));
+    evidence.host_copies.count = 2_036;
+    evidence.host_copies.pageable = 2_034;
+    let title = one(&run(stage.clone(), evidence.clone()), "host-copies")
+        .title
+        .clone();
+    assert!(
+        title.contains("2,036 times") && title.contains("2,034 of them"),
+        "{title}"
+    );
+    evidence.host_copies.count = 20;
     // A few pinned copies are how it should be; one for each step is not.
     evidence.host_copies.pageable = 0;
     assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"host-copies"));
@@ -282,14 +293,9 @@ fn memory_at_and_below_the_roof() {
     assert_eq!(ids(&all), ["memory-at-roof"]);
     assert_eq!(all[0].bound_ns, 49 * MS);
     assert!(all[0].action.contains("8 or 4 bits"));
-    for (bound, row) in [
-        (Bound::L2, row(10.0, 70.0, 40.0)),
-        (Bound::Latency, row(10.0, 50.0, 40.0)),
-    ] {
-        let all = run(bound, row);
-        assert_eq!(ids(&all), ["memory-below-roof"]);
-        assert_eq!(all[0].bound_ns, 58_800_000);
-    }
+    let all = run(Bound::Latency, row(10.0, 50.0, 40.0));
+    assert_eq!(ids(&all), ["memory-below-roof"]);
+    assert_eq!(all[0].bound_ns, 58_800_000);
     assert_eq!(
         ids(&run(Bound::Latency, row(50.0, 20.0, 10.0))),
         Vec::<&str>::new()
@@ -311,6 +317,72 @@ fn memory_at_and_below_the_roof() {
 }
 
 #[test]
+fn at_the_roof_is_not_near_it() {
+    let (stage, evidence) = busy();
+    let title = |reached: &[f64]| {
+        let row = |pct: &f64| {
+            let mut row = measured(Some(Bound::Dram), CounterRow::default());
+            row.reached_pct = Some(*pct);
+            row
+        };
+        let counters: Vec<Measured> = reached.iter().map(row).collect();
+        run_counted(stage.clone(), &evidence, &counters)[0].title.clone()
+    };
+    assert!(title(&[80.0]).starts_with("one kernel of decode runs at the memory roof"));
+    assert!(title(&[60.0]).starts_with("one kernel of decode runs near the memory roof"));
+    assert!(title(&[60.0, 92.0]).starts_with("2 kernels of decode run at or near the memory roof"));
+}
+
+#[test]
+fn a_cache_that_holds_kernels_back() {
+    let (mut stage, evidence) = busy();
+    let cached = |bound| {
+        let row = CounterRow {
+            sm_pct: Some(53.0),
+            memory_pct: Some(75.0),
+            dram_pct: Some(13.0),
+            l2_pct: Some(23.0),
+            l1_pct: Some(75.0),
+            ..CounterRow::default()
+        };
+        let mut row = measured(Some(bound), row);
+        // The share that the verdict counts, which is that of the memory system as a whole.
+        row.reached_pct = Some(70.0);
+        row
+    };
+    let all = run_counted(stage.clone(), &evidence, &[cached(Bound::L1)]);
+    assert_eq!(ids(&all), ["cache-bound"]);
+    // A quarter of the peak of L1 is left, whatever DRAM does.
+    assert_eq!(all[0].bound_ns, 24_500_000);
+    assert!(
+        all[0].title.contains("big_gemm at 75 % of the peak of L1"),
+        "{}",
+        all[0].title
+    );
+    assert!(all[0].action.contains("registers"), "{}", all[0].action);
+    let mut second = cached(Bound::L2);
+    second.row.l2_pct = Some(80.0);
+    let all = run_counted(stage.clone(), &evidence, &[second]);
+    assert!(
+        all[0].title.contains("80 % of the peak of L2"),
+        "{}",
+        all[0].title
+    );
+    assert_eq!(all[0].bound_ns, 19_600_000);
+    // It saves no more than the time above the roof, where all launches have one.
+    stage.kernels[0].roof = RoofDistance {
+        above_roof_ns: Some(9 * MS),
+        roof_covered_ns: Some(98 * MS),
+        ..RoofDistance::default()
+    };
+    let all = run_counted(stage.clone(), &evidence, &[cached(Bound::L1)]);
+    assert_eq!(all[0].bound_ns, 9 * MS);
+    stage.kernels[0].roof.roof_covered_ns = Some(50 * MS);
+    let all = run_counted(stage, &evidence, &[cached(Bound::L1)]);
+    assert_eq!(all[0].bound_ns, 24_500_000);
+}
+
+#[test]
 fn memory_by_the_model_where_there_are_no_counters() {
     let (mut stage, evidence) = busy();
     stage.steps = Some(Steps {
@@ -322,7 +394,15 @@ fn memory_by_the_model_where_there_are_no_counters() {
         bytes: 1e9,
         ..Mbu::default()
     });
-    assert_eq!(ids(&run(stage.clone(), evidence.clone())), ["memory-at-roof"]);
+    let all = run(stage.clone(), evidence.clone());
+    assert_eq!(ids(&all), ["memory-at-roof"]);
+    assert!(all[0].title.contains("runs at the"), "{}", all[0].title);
+    stage.mbu = stage.mbu.map(|mbu| Mbu {
+        by_busy_pct: Some(79.0),
+        ..mbu
+    });
+    let all = run(stage.clone(), evidence.clone());
+    assert!(all[0].title.contains("runs near the"), "{}", all[0].title);
     stage.mbu = Some(Mbu {
         by_busy_pct: Some(25.0),
         bytes: 1e9,
@@ -404,6 +484,22 @@ fn low_occupancy_names_the_limit() {
     let found = one(&all, "low-occupancy");
     assert_eq!(found.evidence["limit"], "registers");
     assert_eq!(found.bound_ns, 63_700_000);
+    // Its registers are not for the user of a library to change.
+    assert!(found.action.contains("168 registers"), "{}", found.action);
+    let mut closed = evidence.clone();
+    closed.shapes[0].name = "nvjet_tst_192x8".into();
+    let mut counted = measured(None, row(18.0, 35.0));
+    counted.row.kernel = "nvjet_tst_192x8".into();
+    let all = run_counted(stage.clone(), &closed, &[counted]);
+    let found = one(&all, "low-occupancy");
+    assert!(!found.action.contains("168 registers"), "{}", found.action);
+    // Registers and shared memory both leave room for one block.
+    let mut tied = evidence.clone();
+    tied.shapes[0].shared_bytes = 200 << 10;
+    let all = run_counted(stage.clone(), &tied, &[measured(None, row(18.0, 35.0))]);
+    let found = one(&all, "low-occupancy");
+    assert_eq!(found.evidence["limit"], "registers and shared memory");
+    assert!(found.action.contains("change them together"), "{}", found.action);
     // Near its roof a kernel needs no occupancy.
     assert_eq!(ids(&run(row(18.0, 85.0))), Vec::<&str>::new());
 }
@@ -463,6 +559,19 @@ fn one_stream_where_two_could_overlap() {
     evidence.shapes = vec![shape("half", 66, 50 * MS), shape("big_gemm", 1000, 48 * MS)];
     let all = run(stage.clone(), evidence.clone());
     assert_eq!(one(&all, "one-stream").bound_ns, 25 * MS);
+    // Beside its longest launch only the rest of them can run.
+    evidence.shapes[0].longest_ns = 40 * MS;
+    let all = run(stage.clone(), evidence.clone());
+    assert_eq!(one(&all, "one-stream").bound_ns, 10 * MS);
+    evidence.shapes[0].longest_ns = 50 * MS;
+    assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"one-stream"));
+    evidence.shapes[0].longest_ns = 0;
+    // A single kernel has nothing to overlap with.
+    let single = Stage {
+        kernel_count: 1,
+        ..stage.clone()
+    };
+    assert!(!ids(&run(single, evidence.clone())).contains(&"one-stream"));
     // Where the GPU waits for the CPU, overlap gains nothing.
     let idle = Stage {
         busy_ns: Some(20 * MS),
@@ -478,13 +587,85 @@ fn communication_that_is_not_hidden() {
         count: 64,
         ns: 20 * MS,
         exposed_ns: 15 * MS,
+        hideable_ns: 15 * MS,
     });
-    let all = run(stage, evidence);
+    let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "communication-exposed");
     assert_eq!(
         (found.bound_ns, found.evidence["hidden_pct"].as_f64()),
         (15 * MS, Some(25.0))
     );
+    assert!(
+        found.title.starts_with("15.0 ms of 20.0 ms of"),
+        "{}",
+        found.title
+    );
+    assert!(found.action.contains("Or communicate less"), "{}", found.action);
+
+    // It cannot hide behind more computation than there is.
+    evidence.communication = Some(CommunicationUse {
+        count: 64,
+        ns: 90 * MS,
+        exposed_ns: 90 * MS - 1,
+        hideable_ns: 8 * MS,
+    });
+    let all = run(stage.clone(), evidence.clone());
+    let found = one(&all, "communication-exposed");
+    assert_eq!(found.bound_ns, 8 * MS);
+    assert!(found.title.starts_with("the 90.0 ms of"), "{}", found.title);
+    assert!(
+        found
+            .action
+            .contains("computation of 8.00 ms to hide it behind; for the rest, communicate less"),
+        "{}",
+        found.action
+    );
+
+    // On two devices, title and evidence are both means of them.
+    let two = Stage {
+        devices_per_instance: 2.0,
+        ..stage
+    };
+    let all = run(two, evidence);
+    let found = one(&all, "communication-exposed");
+    assert_eq!(found.evidence["communication_ns"], 45 * MS);
+    assert!(found.title.starts_with("the 45.0 ms of"), "{}", found.title);
+}
+
+#[test]
+fn waits_for_other_ranks_are_not_hidden_by_computation() {
+    let (stage, mut evidence) = busy();
+    evidence.communication = Some(CommunicationUse {
+        count: 64,
+        ns: 60 * MS,
+        exposed_ns: 60 * MS,
+        hideable_ns: 38 * MS,
+    });
+    let with = |waited: Option<i64>| {
+        let mut analysis = analysis(stage.clone());
+        analysis.findings = run(stage.clone(), evidence.clone());
+        let waited = waited.map(|ns| ("decode".to_owned(), ns));
+        add_of_job(&mut analysis, &waited.into_iter().collect());
+        analysis.findings
+    };
+    assert_eq!(one(&with(None), "communication-exposed").bound_ns, 38 * MS);
+    let all = with(Some(50 * MS));
+    let found = one(&all, "communication-exposed");
+    assert_eq!(
+        (found.bound_ns, &found.evidence["waited_ns"]),
+        (10 * MS, &(50 * MS).into())
+    );
+    assert!(
+        found
+            .title
+            .ends_with("; 50.0 ms of that are waits for other ranks"),
+        "{}",
+        found.title
+    );
+    assert!(found.action.contains("ranks that are late"), "{}", found.action);
+    assert_eq!(one(&with(Some(0)), "communication-exposed").bound_ns, 38 * MS);
+    // All of it is waiting: overlap gains nothing.
+    assert!(!ids(&with(Some(60 * MS))).contains(&"communication-exposed"));
 }
 
 #[test]
@@ -574,7 +755,7 @@ fn rules_of_ncu_are_carried_in() {
         row.advice = vec![Advice {
             rule: "AchievedOccupancy".into(),
             section: "Occupancy".into(),
-            text: " Look at the block size. ".into(),
+            text: format!(" Look at the block size of {total_ns}. "),
             speedup_pct: percent,
         }];
         row
@@ -590,7 +771,9 @@ fn rules_of_ncu_are_carried_in() {
     // A fifth of 40 ms and half of 50 ms.
     assert_eq!(all[0].bound_ns, 33 * MS);
     assert_eq!(all[0].evidence["estimated_speedup_pct"], 50.0);
-    assert_eq!(all[0].action, "Look at the block size.");
+    // Text and number are of the same launch shape.
+    assert_eq!(all[0].action, format!("Look at the block size of {}.", 50 * MS));
+    assert_eq!(all[0].evidence["kernel_ns"], 90 * MS);
 }
 
 #[test]
@@ -612,6 +795,7 @@ fn findings_are_ranked_by_what_they_save() {
         count: 9,
         ns: 12 * MS,
         exposed_ns: 12 * MS,
+        hideable_ns: 12 * MS,
     });
     assert_eq!(
         ids(&run(stage, evidence)),

@@ -208,6 +208,13 @@ fn communication_is_exposed_where_nothing_computes() {
     let found = program.evidence();
     let talk = found.communication.unwrap();
     assert_eq!((talk.count, talk.ns, talk.exposed_ns), (2, 150, 130));
+    // The one product hides some of it already.
+    assert_eq!(talk.hideable_ns, 0);
+    program.kernel(GEMM, 30, 400, 430, 7);
+    assert_eq!(program.evidence().communication.unwrap().hideable_ns, 30);
+    program.kernel(GEMM, 40, 500, 900, 7);
+    let talk = program.evidence().communication.unwrap();
+    assert_eq!(talk.hideable_ns, talk.exposed_ns);
 }
 
 #[test]
