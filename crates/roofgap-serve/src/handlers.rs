@@ -265,8 +265,11 @@ pub(crate) async fn start(State(shared): State<Shared>, request: Request) -> Res
     })
     .await?;
     if !wait {
-        let status = shared.queue.find(&job.job).unwrap_or(job);
-        return Ok((StatusCode::ACCEPTED, described(&shared, &status)).into_response());
+        return blocking(shared, move |state| {
+            let status = state.queue.find(&job.job).unwrap_or(job);
+            Ok((StatusCode::ACCEPTED, described(state, &status)).into_response())
+        })
+        .await;
     }
     loop {
         match shared.queue.find(&job.job) {
@@ -338,14 +341,20 @@ pub(crate) async fn job(
     .await
 }
 
+/// Checks that there is a job or a run of this id.
+fn is_known(state: &AppState, id: &str) -> Result<(), ApiError> {
+    match state.queue.find(id) {
+        Some(_) => Ok(()),
+        None => state.run(id).map(drop),
+    }
+}
+
 /// Follows a session.
 pub(crate) async fn events(
     State(shared): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    if shared.queue.find(&id).is_none() {
-        shared.run(&id)?;
-    }
+    let id = blocking(shared.clone(), move |state| is_known(state, &id).map(|()| id)).await?;
     Ok(Sse::new(follow::events(shared, id))
         .keep_alive(KeepAlive::default())
         .into_response())
@@ -356,10 +365,8 @@ pub(crate) async fn cancel(
     State(shared): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    if shared.queue.find(&id).is_none() {
-        shared.run(&id)?;
-    }
     blocking(shared, move |state| {
+        is_known(state, &id)?;
         if !state.props.permissions.run {
             return Err(ApiError::RunsOff);
         }
@@ -430,6 +437,34 @@ mod tests {
             drop(places);
             assert!(matches!(window.await, Err(ApiError::NoRun(_))));
             assert_eq!(shared.windows.available_permits() as u32, free);
+        });
+    }
+
+    #[test]
+    fn runs_are_looked_up_on_threads_for_blocking_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = state(folder.path());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            // The only thread is taken until the sender is gone.
+            let (taken, free) = std::sync::mpsc::channel::<()>();
+            let other = tokio::task::spawn_blocking(move || free.recv().is_err());
+            let id = || Path("20000101-000000".to_owned());
+            let mut events = Box::pin(events(State(shared.clone()), id()));
+            let mut cancel = Box::pin(cancel(State(shared.clone()), id()));
+            tokio::select! {
+                biased;
+                _ = &mut events => panic!("events without a thread"),
+                _ = &mut cancel => panic!("cancel without a thread"),
+                () = std::future::ready(()) => {}
+            }
+            drop(taken);
+            assert!(other.await.unwrap());
+            assert!(matches!(events.await, Err(ApiError::NoRun(_))));
+            assert!(matches!(cancel.await, Err(ApiError::NoRun(_))));
         });
     }
 

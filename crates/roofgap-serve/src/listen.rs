@@ -16,7 +16,7 @@ use roofgap_collect::child::Cancel;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
 use crate::error::ServeError;
@@ -154,7 +154,7 @@ async fn accept(
     limits: Limits,
     cancel: &Cancel,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
     loop {
         let accepted = tokio::select! {
             accepted = next(listener, &places) => accepted,
@@ -239,7 +239,7 @@ impl<S> Unstalled<S> {
         let limit = self.limit;
         let deadline = self
             .deadline
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         match deadline.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,

@@ -689,13 +689,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR")]
     pub(crate) config_dir: Option<PathBuf>,
     /// Connections at a time; further ones wait
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     pub(crate) max_connections: usize,
     /// Sessions that may wait for their turn; one runs at a time
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) max_queue: usize,
     /// Seconds for a client to send a request, and to take a part of an answer
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) client_timeout: u64,
 }
 

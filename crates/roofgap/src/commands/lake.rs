@@ -2,9 +2,9 @@
 
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_collect::command::is_executable;
 use roofgap_session::exit::Exit;
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,9 +57,4 @@ fn find() -> Option<PathBuf> {
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(PROGRAM))
         .find(|path| is_executable(path))
-}
-
-fn is_executable(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
 }

@@ -183,3 +183,32 @@ fn an_address_that_others_reach_needs_a_flag() {
     assert_eq!(status, Some(2));
     assert!(error.contains("--allow-run"), "{error}");
 }
+
+#[test]
+fn limits_that_no_clock_or_counter_holds_are_refused() {
+    let place = Place::new();
+    for (option, value) in [
+        ("--client-timeout", u64::MAX),
+        ("--client-timeout", 0),
+        ("--max-connections", u64::MAX),
+        ("--max-connections", 0),
+    ] {
+        // A server that starts is ended by `timeout`, with status 124.
+        let output = Command::new("timeout")
+            .args([
+                "20",
+                env!("CARGO_BIN_EXE_roofgap"),
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--token-file",
+            ])
+            .arg(place.at("token"))
+            .args([option, &value.to_string()])
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(option), "{error}");
+    }
+}
