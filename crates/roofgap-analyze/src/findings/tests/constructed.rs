@@ -361,14 +361,14 @@ fn a_cache_that_holds_kernels_back() {
     );
     assert!(all[0].action.contains("registers"), "{}", all[0].action);
     let mut second = cached(Bound::L2);
-    second.row.l2_pct = Some(80.0);
+    second.row.l2_pct = Some(50.0);
     let all = run_counted(stage.clone(), &evidence, &[second]);
     assert!(
-        all[0].title.contains("80 % of the peak of L2"),
+        all[0].title.contains("50 % of the peak of L2"),
         "{}",
         all[0].title
     );
-    assert_eq!(all[0].bound_ns, 19_600_000);
+    assert_eq!(all[0].bound_ns, 49 * MS);
     // It saves no more than the time above the roof, where all launches have one.
     stage.kernels[0].roof = RoofDistance {
         above_roof_ns: Some(9 * MS),
