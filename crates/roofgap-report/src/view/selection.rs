@@ -44,6 +44,10 @@ impl Selection {
                 .retain(|finding| finding.stage.as_ref() == Some(stage));
             part.counters.retain(|row| row.stage.as_ref() == Some(stage));
             part.layers.retain(|row| row.stage == *stage);
+            part.reasons.retain(|reason| match &reason.about {
+                About::StageMfu(of) | About::StageMbu(of) => of == stage,
+                _ => true,
+            });
             for rank in &mut part.ranks {
                 rank.utilisation.retain(|row| row.stage == *stage);
             }
@@ -118,6 +122,18 @@ mod tests {
 
     fn names(kernels: &[Kernel]) -> Vec<&str> {
         kernels.iter().map(|kernel| kernel.short_name.as_str()).collect()
+    }
+
+    #[test]
+    fn reasons_of_other_stages_are_left_out() {
+        let mut analysis = analysis();
+        let reason = |stage: &str| Reason::new(About::StageMfu(stage.to_owned()), "no tokens");
+        analysis.reasons = vec![reason("prefill"), reason("decode")];
+        let only = Selection {
+            stage: Some("decode".to_owned()),
+            ..Selection::default()
+        };
+        assert_eq!(only.of(&analysis).reasons, [reason("decode")]);
     }
 
     #[test]

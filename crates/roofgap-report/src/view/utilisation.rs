@@ -125,3 +125,25 @@ pub(crate) fn work(stage: &Stage) -> Option<Work<'_>> {
         assumptions,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_source_of_a_peak_is_named_once() {
+        let mut stage = Stage::default();
+        stage.mfu = Some(Mfu {
+            peak_flops_per_s: 19.22e9,
+            dtype: "fp32".to_owned(),
+            peak_source: "measured on this CPU".to_owned(),
+            ..Mfu::default()
+        });
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage.clone(), stage];
+        assert_eq!(
+            sources(&analysis),
+            ["peak of 19.22 G FLOP/s (fp32): measured on this CPU."]
+        );
+    }
+}

@@ -328,3 +328,39 @@ fn the_older_segment_of_a_capture_is_compressed_with_it() {
     let again = plan(&props(base.path(), 0, u64::MAX)).unwrap();
     assert!(again.runs[0].steps.is_empty(), "{again:?}");
 }
+
+#[test]
+fn a_plan_speaks_of_one_run_and_of_several() {
+    let run = RunPlan {
+        run_id: "20260101-000000".into(),
+        path: "20260101-000000".into(),
+        bytes: 1_000,
+        saves_bytes: 1_000,
+        left_alone: None,
+        steps: vec![PruneStep {
+            action: Action::Delete,
+            path: "nsys/run.sqlite".into(),
+            bytes: 1_000,
+            saves_bytes: 1_000,
+            why: "regenerated from the report".into(),
+            made_from: None,
+        }],
+        over_cap_bytes: 0,
+    };
+    let text = |runs: Vec<RunPlan>| {
+        let plan = PrunePlan {
+            bytes: 1_000 * runs.len() as u64,
+            saves_bytes: 0,
+            runs,
+        };
+        crate::runs::text::plan(&plan, roofgap_report::Screen::default())
+    };
+    let one = text(vec![run.clone()]);
+    assert!(one.contains("\n1 run takes 1.0 kB;"), "{one}");
+    assert!(one.contains("delete"), "{one}");
+    let two = text(vec![run.clone(), run.clone()]);
+    assert!(two.contains("\n2 runs take 2.0 kB;"), "{two}");
+    let json = serde_json::to_value(&run).unwrap();
+    assert_eq!(json["steps"][0]["action"], "delete");
+    assert_eq!(json["saves_bytes"], 1_000);
+}
