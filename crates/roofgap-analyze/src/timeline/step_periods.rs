@@ -1,7 +1,8 @@
 //! The time of each step: the period of its GPU work.
 //!
 //! A range on the CPU may close long before its GPU work is done. The time of a step therefore runs from its first GPU operation to
-//! the first one of the next step, or to its own last one where no step follows.
+//! the first one of the next step, or to its own last one where no step follows. Such a last step is no whole period where its range on
+//! the CPU is clearly longer: the time before its first operation, and after its last one, is missing.
 
 use super::idle::Activity;
 use super::interval::Extent;
@@ -20,7 +21,12 @@ pub(super) struct StepPeriod {
     pub(super) idle_after_ns: Ns,
     /// Time after its last operation in which the GPU ran other work, ns.
     pub(super) busy_after_ns: Ns,
+    /// True for a last step that is much shorter than its range on the CPU.
+    pub(super) cut: bool,
 }
+
+/// A last step counts as a whole period if its GPU work takes at least this share of its range, %.
+const WHOLE_PCT: Ns = 90;
 
 /// The times of the steps of a stage.
 #[derive(Debug, Default)]
@@ -78,18 +84,36 @@ impl StepPeriods {
             let end = next.unwrap_or(extent.1);
             let gap = (end - extent.1).max(0);
             let busy_after_ns = activity.busy_in(device, extent.1, extent.1 + gap).min(gap);
+            // The periods of an engine add up to the time of its stage, so that none of them is left out.
+            let cut = !engine && next.is_none() && (end - extent.0) < step.length() / 100 * WHOLE_PCT;
             StepPeriod {
+                cut,
                 time_ns: end - extent.0,
                 span: Some((extent.0, end)),
                 idle_after_ns: gap - busy_after_ns,
                 busy_after_ns,
             }
         };
-        let each: Vec<StepPeriod> = spans.steps.iter().map(period).collect();
+        let mut each: Vec<StepPeriod> = spans.steps.iter().map(period).collect();
+        // Without any whole period the range on the CPU is the best measure of a step.
+        if each.iter().all(|step| step.cut) {
+            for (period, step) in each.iter_mut().zip(&spans.steps) {
+                (period.time_ns, period.cut) = (step.length(), false);
+            }
+        }
         Self {
             on_gpu: each.iter().any(|step| step.span.is_some()),
             each,
         }
+    }
+
+    /// Returns the times of all steps, and those of the whole periods among them.
+    pub(super) fn times(&self) -> (Vec<Ns>, Vec<Ns>) {
+        let whole = self.each.iter().filter(|step| !step.cut);
+        (
+            self.each.iter().map(|step| step.time_ns).collect(),
+            whole.map(|step| step.time_ns).collect(),
+        )
     }
 }
 
