@@ -521,7 +521,9 @@ fn a_last_step_without_a_successor_does_not_shorten_the_mean() {
         (steps.mean_ns - cpu.mean_ns).abs() < cpu.mean_ns / 100,
         "{steps:?}"
     );
-    assert!(steps.each_ns[2] < cpu.mean_ns / 2 && steps.p50_ns > cpu.mean_ns / 2);
+    // The steps add up to the time in which they ran.
+    let sums = [&steps.each_ns, &cpu.each_ns].map(|each| each.iter().sum::<i64>());
+    assert_eq!(sums[0], sums[1]);
     // A single step takes as long as its range.
     let analysis = training(1, LOADER).analysis();
     let steps = analysis.stages[0].steps.as_ref().unwrap();

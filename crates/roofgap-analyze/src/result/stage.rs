@@ -309,8 +309,8 @@ impl Idle {
 pub struct Steps {
     /// Number of steps.
     pub count: u64,
-    /// Mean time, ns: from the first GPU operation of a step to that of the next; the CPU time without GPU work. A last step that no
-    /// step follows is left out, here and below, where its GPU work takes less than 90 % of its range on the CPU.
+    /// Mean time, ns: from the first GPU operation of a step to that of the next; the CPU time without GPU work. A last step
+    /// that no step follows has the idle time at its edges instead, where that is more than 10 % of it.
     pub mean_ns: i64,
     /// Median, ns.
     pub p50_ns: i64,

@@ -6,23 +6,14 @@ use crate::result::{CpuSteps, Steps};
 /// Mean and percentiles of step times; `None` without steps. A percentile is the smallest value that at least that share of the
 /// steps does not exceed.
 pub(crate) fn summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Option<Steps> {
-    let whole = each_ns.clone();
-    of_whole(each_ns, whole, launches_per_step)
-}
-
-/// As [`summary`], with the mean and the percentiles of the steps that were recorded whole.
-pub(super) fn of_whole(
-    each_ns: Vec<i64>,
-    mut sorted: Vec<i64>,
-    launches_per_step: Option<f64>,
-) -> Option<Steps> {
+    let mut sorted = each_ns.clone();
     sorted.sort_unstable();
     let at = |share: f64| {
         let rank = (share * sorted.len() as f64).ceil() as usize;
         sorted.get(rank.saturating_sub(1)).copied()
     };
     Some(Steps {
-        count: each_ns.len() as u64,
+        count: sorted.len() as u64,
         mean_ns: divide(sorted.iter().sum(), sorted.len() as i64),
         p50_ns: at(0.5)?,
         p90_ns: at(0.9)?,

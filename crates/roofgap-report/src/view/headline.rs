@@ -247,12 +247,9 @@ mod tests {
             mean_ns: step * MS,
             ..Steps::default()
         });
-        let mut finding = Finding {
-            id: "launch-bound".into(),
-            stage: Some("all".into()),
-            bound_ns: 50 * MS,
-            ..Finding::default()
-        };
+        let mut finding = Finding::default();
+        (finding.id, finding.stage) = ("launch-bound".into(), Some("all".into()));
+        finding.bound_ns = 50 * MS;
         if let Some(remedy) = remedy {
             finding.evidence.insert("remedy".into(), remedy.into());
         }

@@ -99,7 +99,9 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
     let mut rate = String::new();
     if let Some(per_step) = per_step {
         draft = draft.with_number("launches_per_step", per_step);
-        rate = format!(", {} a step", count(per_step.round() as u64));
+        if steps.is_some_and(|count| count > 1) {
+            rate = format!(", {} a step", count(per_step.round() as u64));
+        }
     }
     if graphs.launches > 0 {
         draft = draft.with("graph_launches", graphs.launches);
