@@ -12,12 +12,13 @@ use crate::result::*;
 use crate::roof::{self, RoofSums};
 use crate::stages::{EngineStep, StageIndex, StageSet};
 use crate::timeline::{
-    Activity, Contexts, CopyMeter, Launches, NO_CALL, StageMeter, graphs, kernels, operators, range_table,
+    Activity, Contexts, CopyMeter, LaunchGaps, Launches, NO_CALL, StageMeter, graphs, kernels, operators,
+    range_table,
 };
 use crate::{account, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
-use roofgap_trace::{Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
+use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
@@ -76,27 +77,33 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let from = kernel_origin(trace, options);
     let counter_sets = counters::merge(&options.counters);
     // The two sides take about the same time.
-    let ((kernels, mut stages), ((operators, operator_reason), ranges, evidence, communication, by_layer)) =
-        both(
-            || {
-                let kernels = match from {
-                    KernelOrigin::Timeline => kernels::table(trace, 0..trace.ops.len(), &mut naming),
-                    KernelOrigin::Summary => kernels::from_totals(trace, &mut naming),
-                    KernelOrigin::Counters => counters::alone::kernels(&counter_sets),
-                };
-                (kernels, meter.stages(&mut naming))
-            },
-            || {
-                let evidence = findings::evidence(trace, &index);
-                (
-                    operator_table(trace, &index, options),
-                    range_table(trace, &index),
-                    evidence,
-                    communication::table(trace, &index, options.limits),
-                    layers::table(trace, &index),
-                )
-            },
-        );
+    let (
+        (kernels, measured_stages),
+        ((operators, operator_reason), ranges, mut evidence, communication, by_layer),
+    ) = both(
+        || {
+            let kernels = match from {
+                KernelOrigin::Timeline => kernels::table(trace, 0..trace.ops.len(), &mut naming),
+                KernelOrigin::Summary => kernels::from_totals(trace, &mut naming),
+                KernelOrigin::Counters => counters::alone::kernels(&counter_sets),
+            };
+            (kernels, meter.stages(&mut naming))
+        },
+        || {
+            let evidence = findings::evidence(trace, &index);
+            (
+                operator_table(trace, &index, options),
+                range_table(trace, &index),
+                evidence,
+                communication::table(trace, &index, options.limits),
+                layers::table(trace, &index),
+            )
+        },
+    );
+    let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured_stages.into_iter().unzip();
+    for (evidence, gaps) in evidence.iter_mut().zip(&gaps) {
+        evidence.longest_launch_gap = longest_gap(trace, gaps);
+    }
     let graphs = graphs::table(trace, 0..trace.ops.len());
     reasons.extend(kernels_reason(trace, from, &kernels, &graphs));
     reasons.extend(
@@ -239,6 +246,16 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     }
 }
 
+/// Describes the longest launch gap of a stage.
+fn longest_gap(trace: &Trace, gaps: &LaunchGaps) -> Option<findings::LaunchGap> {
+    let op = gaps.longest_before?;
+    Some(findings::LaunchGap {
+        ns: gaps.longest_ns,
+        kind: *trace.ops.kind.get(op)?,
+        name: trace.names.get(*trace.ops.name.get(op)?).to_owned(),
+    })
+}
+
 /// Adds the steps of an engine together. Times of single requests are used here and are not part of the result.
 fn add_serving(
     analysis: &mut Analysis,
@@ -292,15 +309,35 @@ fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
         );
     }
     match trace.ops.len() {
-        0 => format!(
-            "the capture holds no kernels: no GPU work was recorded{}",
-            how_to_record(trace)
-        ),
+        0 => format!("the capture holds no kernels: {}", no_gpu_work(trace)),
         transfers => format!(
             "the capture holds no kernels, only copies and memory sets: {}",
             count(transfers as u64)
         ),
     }
+}
+
+/// Explains why no GPU work was recorded: the tool was not told to, or it traced the calls and got no records of the GPU.
+fn no_gpu_work(trace: &Trace) -> String {
+    let calls = |class: CallClass| trace.calls.class.iter().filter(|own| **own == class).count() as u64;
+    let launches = calls(CallClass::Launch) + calls(CallClass::GraphLaunch);
+    let transfers = calls(CallClass::Copy) + calls(CallClass::Set);
+    if launches + transfers == 0 {
+        return format!("no GPU work was recorded{}", how_to_record(trace));
+    }
+    let traced = [
+        (launches, "launch", "launches"),
+        (transfers, "copy or memory set", "copies and memory sets"),
+    ]
+    .into_iter()
+    .filter(|(number, ..)| *number > 0)
+    .map(|(number, one, many)| format!("{} {}", count(number), if number == 1 { one } else { many }))
+    .collect::<Vec<_>>()
+    .join(" and ");
+    format!(
+        "the calls of {traced} were traced, but there are no records of the GPU. Usual reasons: the user may not profile the GPU, the \
+         tool is older than the driver, a virtual GPU or WSL2, or recording stopped before the records were written"
+    )
 }
 
 /// Says which setting of the recording tool records GPU work.

@@ -27,6 +27,8 @@ pub enum StageLimit {
     Queued,
     /// The CPU had not launched the next operation.
     Launch,
+    /// The launching thread was getting data from a data loader.
+    DataLoading,
     /// The launching thread waited for the device.
     Sync,
     /// Launched work had not started.
@@ -47,6 +49,7 @@ impl StageLimit {
             Self::StepGaps => "gaps between steps",
             Self::Host => "host-bound",
             Self::Launch => "launch-bound",
+            Self::DataLoading => "data loading",
             Self::Sync => "sync-bound",
             Self::Copy => "copy-bound",
             Self::GpuGaps => "gaps on the GPU",
@@ -66,6 +69,9 @@ impl fmt::Display for StageLimit {
 /// The share of wall time from which on the GPU counts as the limit.
 const BUSY: f64 = 0.8;
 
+/// Below this share of the stage's time, in %, a cause of idle time is not what holds the stage back.
+pub(crate) const LEAST_GAP_PCT: f64 = 20.0;
+
 /// Judges a stage by where its wall time went.
 pub fn verdict(stage: &Stage) -> Verdict {
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
@@ -75,6 +81,12 @@ pub fn verdict(stage: &Stage) -> Verdict {
             why,
         };
     };
+    if !stage.computes() && !copies_fill(stage) {
+        return Verdict {
+            label: StageLimit::NotMeasured,
+            why: only_transfers(stage),
+        };
+    }
     // Work of other ranges and threads, and earlier work, keep the GPU busy too.
     let elapsed = stage.elapsed_ns().max(1) as f64;
     let outside = stage.outside();
@@ -115,9 +127,14 @@ pub fn verdict(stage: &Stage) -> Verdict {
     };
     let causes = [
         (
-            stage.each_device(idle.launch_ns),
+            stage.each_device(idle.launch_ns - stage.data_loading_ns),
             StageLimit::Launch,
             "the CPU had not launched the next operation yet",
+        ),
+        (
+            stage.each_device(stage.data_loading_ns),
+            StageLimit::DataLoading,
+            "the launching thread was getting data from its data loader",
         ),
         (
             stage.each_device(idle.sync_ns),
@@ -163,18 +180,73 @@ pub fn verdict(stage: &Stage) -> Verdict {
         let why = format!("the GPU is busy {:.1} % of {time}{of_each}{work}", 100.0 * share);
         return Verdict { label, why };
     }
-    let why = format!(
-        "the GPU is idle {:.1} % of {time}{of_each}; in {:.0} % of that {cause}",
-        100.0 * (1.0 - share),
-        100.0 * ns as f64 / lost.max(1) as f64,
-    );
+    let copies = stage.each_device(stage.memcpy_ns.unwrap_or(0));
+    if copies > ns && copies_lead(stage, busy) {
+        let why = format!(
+            "the GPU is busy {:.1} % of {time}{of_each}, most of that with {}",
+            100.0 * share,
+            main_copies(stage)
+        );
+        return Verdict {
+            label: StageLimit::Copy,
+            why,
+        };
+    }
+    let ns_share = ns as f64 / elapsed;
+    if 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share {
+        let why = format!(
+            "the GPU is busy {:.1} % of {time}{of_each}, and no cause of its idle time takes {LEAST_GAP_PCT:.0} %",
+            100.0 * share
+        );
+        return Verdict {
+            label: StageLimit::Gpu,
+            why,
+        };
+    }
+    let idle_pct = 100.0 * (1.0 - share);
+    // A gap has a cause only if the launch that ended it is known.
+    let why = if label == StageLimit::GpuGaps && stage.launch_count == 0 {
+        format!(
+            "the GPU is idle {idle_pct:.1} % of {time}{of_each}; the cause is unknown, because no launches of its work were recorded"
+        )
+    } else {
+        format!(
+            "the GPU is idle {idle_pct:.1} % of {time}{of_each}; in {:.0} % of that {cause}",
+            100.0 * ns as f64 / lost.max(1) as f64,
+        )
+    };
     Verdict { label, why }
+}
+
+/// Tells whether copies take most of the busy time, and more than kernels.
+fn copies_lead(stage: &Stage, busy: i64) -> bool {
+    let copies = stage.memcpy_ns.unwrap_or(0);
+    copies > stage.kernel_ns.unwrap_or(0) && copies > busy / 2
+}
+
+/// Tells whether copies alone keep the GPU busy.
+fn copies_fill(stage: &Stage) -> bool {
+    stage.busy_share().is_some_and(|share| share >= BUSY) && copies_lead(stage, stage.busy_ns.unwrap_or(0))
+}
+
+/// Says that a stage has no kernels, and what it has.
+fn only_transfers(stage: &Stage) -> String {
+    let copies: u64 = stage.copies.iter().map(|row| row.calls).sum();
+    let sets = stage.gpu_op_count.saturating_sub(copies);
+    let number = |number: u64, one: &str, many: &str| {
+        (number > 0).then(|| format!("{} {}", count(number), if number == 1 { one } else { many }))
+    };
+    let parts = [
+        number(copies, "copy", "copies"),
+        number(sets, "memory set", "memory sets"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("no kernels were recorded, only {}", parts.join(" and "))
 }
 
 /// Returns the limit of a stage that keeps the GPU busy, and the work that takes most of that time if it is not kernels.
 fn busy_with(stage: &Stage, busy: i64) -> (StageLimit, String) {
-    let copies = stage.memcpy_ns.unwrap_or(0);
-    if copies > stage.kernel_ns.unwrap_or(0) && copies > busy / 2 {
+    if copies_lead(stage, busy) {
         return (
             StageLimit::Copy,
             format!(", most of that with {}", main_copies(stage)),
@@ -295,6 +367,42 @@ mod tests {
         );
         loading.copies[0].bytes = None;
         assert!(verdict(&loading).why.ends_with("with host-to-device copies"));
+    }
+
+    /// Copies can be the limit of a stage whose GPU is idle for a while too.
+    #[test]
+    fn copies_that_take_more_than_any_idle_time() {
+        let launch = Idle {
+            launch_ns: 51,
+            ..Idle::default()
+        };
+        let mut copies = stage(210, 210, 159, launch);
+        (copies.memcpy_ns, copies.kernel_ns) = (Some(150), Some(9));
+        let words = verdict(&copies);
+        assert_eq!(words.label, StageLimit::Copy);
+        assert!(words.why.contains("busy 75.7 %"), "{}", words.why);
+        (copies.memcpy_ns, copies.kernel_ns) = (Some(9), Some(150));
+        assert_eq!(verdict(&copies).label, StageLimit::Launch);
+    }
+
+    #[test]
+    fn a_small_cause_is_no_limit() {
+        let idle = |launch_ns: i64| Idle {
+            launch_ns,
+            sync_ns: 203 - launch_ns,
+            ..Idle::default()
+        };
+        let words = verdict(&stage(1_000, 1_000, 797, idle(195)));
+        assert_eq!(words.label, StageLimit::Gpu);
+        assert!(
+            words.why.contains("busy 79.7 %") && words.why.ends_with("no cause of its idle time takes 20 %"),
+            "{}",
+            words.why
+        );
+        assert_eq!(
+            verdict(&stage(1_000, 1_000, 797, idle(201))).label,
+            StageLimit::Launch
+        );
     }
 
     #[test]

@@ -465,3 +465,228 @@ fn devices_that_worked_are_listed_in_order() {
     let nothing_ran = Program::on(2).analysis();
     assert_eq!(nothing_ran.devices.len(), 2);
 }
+
+const LOADER: &str = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
+
+/// Steps of a training loop as the PyTorch profiler names them: a batch, kernels, and the CPU ahead of neither.
+fn training(steps: usize, loader: &str) -> Program {
+    let mut program = Program::on(1);
+    for step in 0..steps {
+        program.range(&format!("ProfilerStep#{step}"), |p| {
+            p.range(loader, |p| p.now += 5_000 * US);
+            for _ in 0..20 {
+                p.kernel(GEMM, 0, 30 * US);
+            }
+            p.wait();
+        });
+    }
+    program
+}
+
+#[test]
+fn a_training_loop_that_waits_for_data() {
+    let analysis = training(4, LOADER).analysis();
+    let [all] = analysis.stages.as_slice() else {
+        panic!("{:?}", analysis.stages);
+    };
+    let found = first(&analysis);
+    assert_eq!(found.id, "data-loading");
+    // The batch of the first step was loaded before any GPU work, and a part of each gap is for the wait before it.
+    assert!(
+        (13_000 * US..15_000 * US).contains(&found.bound_ns),
+        "{}",
+        found.bound_ns
+    );
+    assert_eq!(found.bound_ns, all.data_loading_ns);
+    assert!(found.action.contains("num_workers"), "{}", found.action);
+    assert!(analysis.findings.iter().all(|f| f.id != "launch-bound"));
+    let words = verdict(all);
+    assert_eq!(words.label.as_str(), "data loading");
+    assert!(words.why.ends_with("data loader"), "{}", words.why);
+
+    // As long a gap outside of the loader is for the launch.
+    let analysis = training(4, "read_file").analysis();
+    assert_eq!(first(&analysis).id, "launch-bound");
+    assert!(analysis.findings.iter().all(|f| f.id != "data-loading"));
+    assert_eq!(analysis.stages[0].data_loading_ns, 0);
+}
+
+/// The last step of a capture has no successor: its GPU work alone is no period.
+#[test]
+fn a_last_step_without_a_successor_does_not_shorten_the_mean() {
+    let analysis = training(3, LOADER).analysis();
+    let steps = analysis.stages[0].steps.as_ref().unwrap();
+    let cpu = steps.cpu.as_ref().unwrap();
+    assert_eq!((steps.count, steps.each_ns.len()), (3, 3));
+    assert!(
+        (steps.mean_ns - cpu.mean_ns).abs() < cpu.mean_ns / 100,
+        "{steps:?}"
+    );
+    // The steps add up to the time in which they ran.
+    let sums = [&steps.each_ns, &cpu.each_ns].map(|each| each.iter().sum::<i64>());
+    assert_eq!(sums[0], sums[1]);
+    // A single step takes as long as its range.
+    let analysis = training(1, LOADER).analysis();
+    let steps = analysis.stages[0].steps.as_ref().unwrap();
+    assert_eq!(steps.each_ns, steps.cpu.as_ref().unwrap().each_ns);
+    // Where the GPU works all the time, the last step is like the others.
+    let mut program = Program::on(1);
+    program.decode(4, |p| {
+        for _ in 0..64 {
+            p.kernel(GEMM, 0, 60 * US);
+        }
+    });
+    let analysis = program.analysis();
+    let steps = decode(&analysis).steps.as_ref().unwrap();
+    assert_eq!(steps.mean_ns, steps.each_ns.iter().sum::<i64>() / 4);
+}
+
+#[test]
+fn one_gap_is_not_averaged_over_all_launches() {
+    let mut program = Program::on(1);
+    let mut step = 0;
+    program.decode(8, |p| {
+        step += 1;
+        for _ in 0..20 {
+            p.kernel(GEMM, 0, 30 * US);
+        }
+        if step == 4 {
+            p.now += 400_000 * US;
+        }
+    });
+    let analysis = program.analysis();
+    let found = first(&analysis);
+    assert_eq!(found.id, "launch-bound");
+    assert!(
+        found.title.ends_with(", 398 ms of it in one gap"),
+        "{}",
+        found.title
+    );
+    assert!(
+        found.action.contains("before it launches nvjet")
+            && found.action.contains("one gap of 398 ms there is 100 %"),
+        "{}",
+        found.action
+    );
+    assert!(!found.action.contains("on average") && !found.evidence.contains_key("remedy"));
+}
+
+/// The headline repeats the remedy, so it must be that of the action.
+#[test]
+fn the_remedy_is_that_of_the_action() {
+    let eager = |gap: i64| {
+        let mut program = Program::on(1);
+        program.decode(8, |p| {
+            for _ in 0..20 {
+                p.kernel(GEMM, 0, 30 * US);
+                p.now += gap;
+            }
+        });
+        program.analysis()
+    };
+    let (short, long) = (eager(100 * US), eager(900 * US));
+    assert_eq!(first(&short).evidence["remedy"], "CUDA graphs");
+    assert!(first(&short).action.contains("CUDA graph"));
+    assert_eq!(first(&long).evidence["remedy"], "less CPU work between launches");
+    assert!(!first(&long).action.contains("CUDA graph"));
+}
+
+#[test]
+fn a_graph_beside_many_launches_is_not_the_work() {
+    let play = |graphs: usize, kernels: usize| {
+        let mut program = Program::on(1);
+        for _ in 0..graphs {
+            let ready = program.now + 6_000;
+            program.call("cudaGraphLaunch", 12_000);
+            for _ in 0..20 {
+                program.put(OpKind::Kernel, GEMM, 0, 3 * US, ready);
+            }
+            program.now += 500 * US;
+        }
+        for _ in 0..kernels {
+            program.kernel(GEMM, 0, 20 * US);
+            program.now += 80 * US;
+        }
+        program.analysis()
+    };
+    let one = play(1, 400);
+    assert_eq!(first(&one).evidence["graph_launches"], 1);
+    assert!(!first(&one).action.contains("already"), "{}", first(&one).action);
+    let many = play(20, 10);
+    let action = &first(&many).action;
+    assert!(action.contains("already"), "{action}");
+    assert!(
+        !action.contains("token") && !action.contains("sample"),
+        "{action}"
+    );
+}
+
+#[test]
+fn a_capture_without_kernels_has_no_limit_of_kernels() {
+    let copies = |lasts: i64, gap: i64| {
+        let mut program = Program::on(1);
+        for _ in 0..3 {
+            program.copy("[CUDA memcpy Host-to-Device]", lasts);
+            program.now += gap;
+        }
+        program.analysis()
+    };
+    let idle = copies(10 * US, 900 * US);
+    let words = verdict(&idle.stages[0]);
+    assert_eq!(words.label.as_str(), "not measured");
+    assert_eq!(words.why, "no kernels were recorded, only 3 copies");
+    assert!(
+        idle.findings.iter().all(|f| f.id != "launch-bound"),
+        "{:?}",
+        idle.findings
+    );
+    let busy = copies(900 * US, 10 * US);
+    assert_eq!(verdict(&busy.stages[0]).label.as_str(), "copy-bound");
+
+    let mut program = Program::on(1);
+    let ready = program.now;
+    program.call("cudaMemsetAsync", 4_000);
+    program.put(OpKind::Set, "[CUDA memset]", 0, 2_000, ready);
+    let set = program.analysis();
+    assert_eq!(
+        verdict(&set.stages[0]).why,
+        "no kernels were recorded, only 1 memory set"
+    );
+}
+
+#[test]
+fn a_gap_without_launch_records_has_no_cause() {
+    let mut program = Program::on(1);
+    for _ in 0..8 {
+        program.kernel(GEMM, 0, 30 * US);
+        program.now += 90 * US;
+    }
+    program.trace.calls = Default::default();
+    let analysis = program.analysis();
+    let words = verdict(&analysis.stages[0]);
+    assert!(words.why.contains("the cause is unknown"), "{}", words.why);
+    assert!(!words.why.contains("was launched"), "{}", words.why);
+}
+
+#[test]
+fn calls_without_records_of_the_gpu_are_named() {
+    let kernels = |trace: &Trace| {
+        let analysis = analyze(trace, &Options::default()).analysis;
+        let reason = analysis.reasons.into_iter().find(|r| r.about == About::Kernels);
+        reason.unwrap().why
+    };
+    let mut program = Program::on(1);
+    for _ in 0..3 {
+        program.kernel(GEMM, 0, 30 * US);
+    }
+    program.copy("[CUDA memcpy Host-to-Device]", 10 * US);
+    program.trace.ops = Default::default();
+    let why = kernels(&program.trace);
+    assert!(
+        why.contains("the calls of 3 launches and 1 copy or memory set were traced, but there are no records of the GPU"),
+        "{why}"
+    );
+    program.trace.calls = Default::default();
+    let why = kernels(&program.trace);
+    assert!(why.ends_with("no GPU work was recorded"), "{why}");
+}

@@ -1,7 +1,7 @@
 //! Evidence of a stage that the analysis does not keep: launch shapes, waits, copies, chains of small kernels, overlap.
 
 use crate::names::Family;
-use roofgap_trace::Ns;
+use roofgap_trace::{Ns, OpKind};
 
 /// The evidence of one stage.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -26,6 +26,19 @@ pub(crate) struct StageEvidence {
     pub any_device_ns: Option<Ns>,
     /// Kernels that talk to other devices, where there are any.
     pub communication: Option<CommunicationUse>,
+    /// Longest gap in which the GPU waited for a launch; `None` where there is none.
+    pub longest_launch_gap: Option<LaunchGap>,
+}
+
+/// A gap in which the GPU waited for a launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LaunchGap {
+    /// Its time, ns.
+    pub ns: Ns,
+    /// Kind of the operation that ended it.
+    pub kind: OpKind,
+    /// Name of that operation.
+    pub name: String,
 }
 
 /// Computation on one device.

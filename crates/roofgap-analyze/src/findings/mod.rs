@@ -14,7 +14,7 @@ mod rules;
 mod tests;
 
 pub(crate) use collect::{blocks_of, evidence, threads_of};
-pub(crate) use evidence::{ShapeUse, StageEvidence};
+pub(crate) use evidence::{LaunchGap, ShapeUse, StageEvidence};
 pub use explanation::Explanation;
 
 use crate::counters::Measured;

@@ -103,6 +103,9 @@ pub struct Stage {
     /// Part of `idle.launch_ns` that follows a wait or a copy.
     #[serde(default)]
     pub launch_after: LaunchAfter,
+    /// Part of `idle.launch_ns` in which the launching thread was getting data from a data loader, ns; left out where there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub data_loading_ns: i64,
     /// Steps (tokens of decode).
     pub steps: Option<Steps>,
     /// Kernels, by total time.
@@ -160,6 +163,10 @@ pub struct Stage {
     pub roof: RoofDistance,
 }
 
+fn is_zero(ns: &i64) -> bool {
+    *ns == 0
+}
+
 impl Stage {
     /// Returns the name of the stage in a sentence.
     pub fn spoken(&self) -> &str {
@@ -168,6 +175,11 @@ impl Stage {
         } else {
             &self.name
         }
+    }
+
+    /// Tells whether it has kernels or graphs, and not only copies and memory sets; true where its operations are not known.
+    pub fn computes(&self) -> bool {
+        self.gpu_op_count == 0 || self.kernel_count > 0 || !self.graphs.is_empty()
     }
 
     /// Returns the time of the stage, ns: the periods of engine steps; otherwise wall time and the GPU work that ran after it.
@@ -297,7 +309,8 @@ impl Idle {
 pub struct Steps {
     /// Number of steps.
     pub count: u64,
-    /// Mean time, ns: from the first GPU operation of a step to that of the next; the CPU time without GPU work.
+    /// Mean time, ns: from the first GPU operation of a step to that of the next; the CPU time without GPU work. A last step
+    /// that no step follows has the idle time at its edges instead, where that is more than 10 % of it.
     pub mean_ns: i64,
     /// Median, ns.
     pub p50_ns: i64,

@@ -4,6 +4,7 @@ use super::cold_start::{InstanceTime, cold_start};
 use super::copies::CopyMeter;
 use super::idle::{Activity, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
+use super::launch_gaps::{DataLoading, LaunchGaps};
 use super::step_periods::{StepPeriods, sample_deviation};
 use super::{NO_CALL, graphs, kernels, steps};
 use crate::names::Naming;
@@ -15,6 +16,24 @@ use crate::stages::{EngineStep, Scheduled, Span, StageIndex};
 use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 
+/// Busy time of a stage and its gaps by cause.
+#[derive(Default)]
+struct Sums {
+    busy_ns: Ns,
+    idle: Idle,
+    launch_after: LaunchAfter,
+    /// Time in which the devices ran other work, ns.
+    foreign_ns: Ns,
+    gaps: LaunchGaps,
+}
+
+impl Sums {
+    /// Returns the idle time for launches that does not follow a wait or a copy, ns.
+    fn launch_ns(&self) -> Ns {
+        self.idle.launch_ns - self.launch_after.sync_ns - self.launch_after.copy_ns
+    }
+}
+
 /// Measures the stages of an index.
 pub(crate) struct StageMeter<'a> {
     pub(crate) trace: &'a Trace,
@@ -24,14 +43,15 @@ pub(crate) struct StageMeter<'a> {
 }
 
 impl StageMeter<'_> {
-    /// Measures every stage, in the order of the index.
-    pub(crate) fn stages(&self, naming: &mut Naming) -> Vec<Stage> {
+    /// Measures every stage and its launch gaps, in the order of the index.
+    pub(crate) fn stages(&self, naming: &mut Naming) -> Vec<(Stage, LaunchGaps)> {
+        let loading = DataLoading::of(self.trace);
         (0..self.index.len())
-            .map(|stage| self.stage(stage, naming))
+            .map(|stage| self.stage(stage, naming, &loading))
             .collect()
     }
 
-    fn stage(&self, stage: usize, naming: &mut Naming) -> Stage {
+    fn stage(&self, stage: usize, naming: &mut Naming, loading: &DataLoading) -> (Stage, LaunchGaps) {
         let (trace, ops) = (self.trace, &self.trace.ops);
         let spans = self.index.spans(stage);
         let instances = &spans.instances;
@@ -54,8 +74,13 @@ impl StageMeter<'_> {
         let calls = self.index.contexts().of_call.iter();
         let launches = calls.filter(|context| self.index.instance_of_context(stage, **context).is_some());
         let kernels = kernels::table(trace, members.iter().map(|&op| op as usize), naming);
-        let (busy_ns, idle, launch_after, mut foreign_ns) =
-            self.busy_and_idle(&members, &device_extents, devices);
+        let Sums {
+            busy_ns,
+            idle,
+            launch_after,
+            mut foreign_ns,
+            gaps,
+        } = self.busy_and_idle(&members, &device_extents, devices, loading);
         let engine_steps = self.index.engine_steps(stage);
         let periods = StepPeriods::measure(self.trace, self.index, self.activity, stage);
         let (mut period_ns, mut between_ns) = (None, 0);
@@ -107,7 +132,7 @@ impl StageMeter<'_> {
             .filter(|&&op| ops.kind[op as usize] == OpKind::Copy);
         let gpu = !members.is_empty();
         let measured = !ops.is_empty();
-        Stage {
+        let stage = Stage {
             name: self.index.name(stage).to_owned(),
             kind: self.index.kind(stage),
             ranges: self.range_names(instances),
@@ -127,6 +152,7 @@ impl StageMeter<'_> {
             late_ns: instances.iter().zip(&extents).map(late).sum(),
             idle: gpu.then_some(idle),
             launch_after,
+            data_loading_ns: gaps.data_loading_ns,
             steps: self.steps(stage, &spans.steps, &periods),
             kernels,
             notes: self.notes(&spans.notes),
@@ -149,7 +175,8 @@ impl StageMeter<'_> {
             // Steps of an engine differ in size, and its preparation has ranges of its own.
             cold_start: cold_start(&instance_times).filter(|_| engine_steps.is_empty()),
             roof: RoofDistance::default(),
-        }
+        };
+        (stage, gaps)
     }
 
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
@@ -248,12 +275,10 @@ impl StageMeter<'_> {
         members: &[u32],
         extents: &[Extent],
         devices: usize,
-    ) -> (Ns, Idle, LaunchAfter, Ns) {
-        let mut foreign = 0;
+        loading: &DataLoading,
+    ) -> Sums {
         let ops = &self.trace.ops;
-        let mut busy = 0;
-        let mut idle = Idle::default();
-        let mut after = LaunchAfter::default();
+        let mut sums = Sums::default();
         struct Sweep {
             inside: IntervalSet,
             covered: Option<Ns>,
@@ -285,19 +310,25 @@ impl StageMeter<'_> {
             let until = sweep.covered.unwrap_or(start);
             if start > until && sweep.inside.encloses_near(until, start, &mut sweep.near_inside) {
                 let call = self.index.launches().call_of_op[op];
-                foreign += self.activity.split(
+                let before = sums.launch_ns();
+                sums.foreign_ns += self.activity.split(
                     self.trace,
                     device,
                     (until, start),
                     call,
                     &mut sweep.near,
-                    (&mut idle, &mut after),
+                    (&mut sums.idle, &mut sums.launch_after),
                 );
+                let launch_ns = sums.launch_ns() - before;
+                if launch_ns > 0 {
+                    let loading_ns = loading.during(self.trace, (until, start), call);
+                    sums.gaps.add(op, launch_ns, loading_ns);
+                }
             }
-            busy += (end - start.max(until)).max(0);
+            sums.busy_ns += (end - start.max(until)).max(0);
             sweep.covered = Some(until.max(end));
         }
-        (busy, idle, after, foreign)
+        sums
     }
 
     fn steps(&self, stage: usize, spans: &[Span], periods: &StepPeriods) -> Option<Steps> {

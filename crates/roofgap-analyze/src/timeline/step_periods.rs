@@ -1,7 +1,8 @@
 //! The time of each step: the period of its GPU work.
 //!
 //! A range on the CPU may close long before its GPU work is done. The time of a step therefore runs from its first GPU operation to
-//! the first one of the next step, or to its own last one where no step follows.
+//! the first one of the next step, or to its own last one where no step follows. If the GPU is idle for long before the first operation of
+//! a step, as it is while data is loaded, such a last step would be too short: see [`Closing`].
 
 use super::idle::Activity;
 use super::interval::Extent;
@@ -54,7 +55,10 @@ impl StepPeriods {
                 .partition_point(|instance| instance.start <= span.start)
                 .saturating_sub(1),
         };
-        let followers = works.followers(sequence, |span| (process(span), instance(span), window(span)));
+        let key = |span: &Span| (process(span), instance(span), window(span));
+        let followers = works.followers(sequence, key);
+        // The periods of an engine add up to the time of its stage as they are.
+        let closing = (!engine).then(|| Closing::of(&works, activity, sequence, key));
         let period = |step: &Span| {
             let at = sequence
                 .binary_search_by_key(&(step.start, step.range), |span| (span.start, span.range))
@@ -78,8 +82,14 @@ impl StepPeriods {
             let end = next.unwrap_or(extent.1);
             let gap = (end - extent.1).max(0);
             let busy_after_ns = activity.busy_in(device, extent.1, extent.1 + gap).min(gap);
+            let missing = match (&closing, next) {
+                (Some(closing), None) => closing.missing(at, &key(step), (step.end, device, extent.1)),
+                _ => 0,
+            };
+            let time_ns = end - extent.0;
+            let much = missing > (time_ns + missing) / 100 * MUCH_PCT;
             StepPeriod {
-                time_ns: end - extent.0,
+                time_ns: time_ns + if much { missing } else { 0 },
                 span: Some((extent.0, end)),
                 idle_after_ns: gap - busy_after_ns,
                 busy_after_ns,
@@ -91,6 +101,56 @@ impl StepPeriods {
             each,
         }
     }
+}
+
+/// Idle time at the edges of a step, in % of its time, from which on it counts in a last step.
+const MUCH_PCT: Ns = 10;
+
+/// The part of a period that a last step does not have: the time until the range ends, and the time that a next step would take until
+/// its first operation. The first step of the sequence shows the latter, so that the steps add up to the time in which they ran.
+struct Closing<'a, K> {
+    activity: &'a Activity,
+    /// Idle time of each step from its start on the CPU to its first operation, ns; `None` without GPU work.
+    leads: Vec<Option<Ns>>,
+    /// That of the first step of each sequence.
+    first: FxHashMap<K, Ns>,
+}
+
+impl<'a, K: std::hash::Hash + Eq> Closing<'a, K> {
+    fn of(works: &StepWork, activity: &'a Activity, spans: &[Span], key: impl Fn(&Span) -> K) -> Self {
+        let lead = |(step, span): (usize, &Span)| {
+            let with_work = works.chunk(step).iter().enumerate();
+            let (device, work) = with_work
+                .filter(|(_, work)| work.length().is_some())
+                .min_by_key(|(_, work)| work.0)?;
+            Some(idle_in(activity, device, span.start, work.0))
+        };
+        let leads: Vec<Option<Ns>> = spans.iter().enumerate().map(lead).collect();
+        let mut first = FxHashMap::default();
+        for (span, lead) in spans.iter().zip(&leads) {
+            if let Some(lead) = lead {
+                first.entry(key(span)).or_insert(*lead);
+            }
+        }
+        Self {
+            activity,
+            leads,
+            first,
+        }
+    }
+
+    /// Returns the missing time of a step whose range ends at `range_end` and whose work ends at `work_end`, ns. A first step that took
+    /// longer to begin than the last one, as while it compiles, does not count in full.
+    fn missing(&self, step: usize, key: &K, (range_end, device, work_end): (Ns, usize, Ns)) -> Ns {
+        let own = self.leads.get(step).copied().flatten().unwrap_or(0);
+        let first = self.first.get(key).copied().unwrap_or(0);
+        idle_in(self.activity, device, work_end, range_end) + own.min(first)
+    }
+}
+
+/// Returns the time in which a device ran nothing in a span of time, ns; 0 for an empty one.
+fn idle_in(activity: &Activity, device: usize, from: Ns, to: Ns) -> Ns {
+    ((to - from).max(0) - activity.busy_in(device, from, to)).max(0)
 }
 
 /// The extent of the GPU work of each step on each device.

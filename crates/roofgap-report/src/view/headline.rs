@@ -5,7 +5,7 @@ use super::table::{Table, capitalized};
 use super::{measured, provenance};
 use crate::bundle::Bundle;
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
+use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, Steps, verdict};
 
 /// Facts of the environment that a manager asks for, beside GPU, model and engine.
 const FACTS: [&str; 4] = ["driver", "torch", "vllm", "transformers"];
@@ -45,17 +45,13 @@ fn pace(analysis: &Analysis, stage: &Stage) -> String {
         (Some(_), Some(rate), Some(token)) if batch == 1 && stage.tokens.is_none() => {
             format!("{name} takes {} per token ({rate})", time(token))
         }
-        (Some(steps), Some(rate), _) => {
-            format!(
-                "a step of {name} takes {} on average ({rate})",
-                time(steps.mean_ns)
-            )
-        }
-        (Some(steps), None, _) if steps.mean_ns > 0 => format!(
-            "a step of {name} takes {} on average ({} steps/s)",
-            time(steps.mean_ns),
+        (Some(steps), Some(rate), _) => format!("{} ({rate})", of_step(name, steps)),
+        (Some(steps), None, _) if steps.mean_ns > 0 && steps.count > 1 => format!(
+            "{} ({} steps/s)",
+            of_step(name, steps),
             significant(1e9 / steps.mean_ns as f64)
         ),
+        (Some(steps), None, _) if steps.mean_ns > 0 => of_step(name, steps),
         (_, rate, _) => {
             let each = match stage.instances {
                 0 | 1 => String::new(),
@@ -64,6 +60,14 @@ fn pace(analysis: &Analysis, stage: &Stage) -> String {
             let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
             format!("{name} takes {}{each}{rate}", time(of_instance(stage)))
         }
+    }
+}
+
+/// Says how long a step takes.
+fn of_step(stage: &str, steps: &Steps) -> String {
+    match steps.count {
+        1 => format!("the one step of {stage} takes {}", time(steps.mean_ns)),
+        _ => format!("a step of {stage} takes {} on average", time(steps.mean_ns)),
     }
 }
 
@@ -86,8 +90,26 @@ fn limit(stage: &Stage) -> Option<String> {
         format!(" ({} launches a step)", count(launches.round() as u64))
     });
     Some(format!(
-        "the GPU is idle {idle:.0} % of that time, above all because the CPU has not launched the next work yet{launches}"
+        "the GPU is idle {idle:.0} % of {}, above all because the CPU has not launched the next work yet{launches}",
+        if steps_fill(stage) {
+            "that time"
+        } else {
+            stage.spoken()
+        }
     ))
+}
+
+/// Tells whether the steps make up the time of a stage, so that a share or a factor of the stage is one of its steps too; true
+/// without steps.
+fn steps_fill(stage: &Stage) -> bool {
+    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+    steps.is_none_or(|steps| {
+        let sum = steps
+            .mean_ns
+            .saturating_mul(i64::try_from(steps.count).unwrap_or(i64::MAX));
+        let elapsed = stage.elapsed_ns();
+        elapsed.saturating_sub(sum).abs() <= elapsed / 20
+    })
 }
 
 /// Says how much faster the stage could be without what its first finding is about.
@@ -102,18 +124,17 @@ fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
         return None;
     }
     let times = elapsed as f64 / rest as f64;
-    let graphs = finding.id == "launch-bound"
-        && stage.steps.is_some()
-        && !finding.evidence.contains_key("graph_launches");
-    let what = if graphs {
-        "CUDA graphs".to_owned()
-    } else {
-        explain(&finding.id)?.remedy.to_owned()
+    // A rule that gives different advice from case to case names the remedy in its evidence.
+    let own = finding.evidence.get("remedy").and_then(|remedy| remedy.as_str());
+    let what = match own {
+        Some(remedy) => remedy,
+        None => explain(&finding.id)?.remedy,
     };
+    let whose = if steps_fill(stage) { "it" } else { stage.spoken() };
     // Where the GPU does next to nothing a factor says nothing either.
     (1.01..MOST_TIMES).contains(&times).then(|| {
         format!(
-            "{what} could make it up to {times:.*} times as fast",
+            "{what} could make {whose} up to {times:.*} times as fast",
             decimals(times)
         )
     })
@@ -204,4 +225,69 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Option<String> {
     });
     facts.extend(tools);
     (!facts.is_empty()).then(|| format!("Environment: {}.", facts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::Idle;
+
+    /// A stage of 100 ms with steps of `step` ms and a launch-bound finding of 50 ms.
+    fn analysis(steps: u64, step: i64, remedy: Option<&str>) -> Analysis {
+        const MS: i64 = 1_000_000;
+        let mut stage = Stage::default();
+        (stage.name, stage.kind) = ("all".into(), StageKind::Whole);
+        (stage.wall_ns, stage.projected_ns, stage.busy_ns) = (100 * MS, Some(100 * MS), Some(50 * MS));
+        stage.idle = Some(Idle {
+            launch_ns: 50 * MS,
+            ..Idle::default()
+        });
+        stage.steps = Some(Steps {
+            count: steps,
+            mean_ns: step * MS,
+            ..Steps::default()
+        });
+        let mut finding = Finding::default();
+        (finding.id, finding.stage) = ("launch-bound".into(), Some("all".into()));
+        finding.bound_ns = 50 * MS;
+        if let Some(remedy) = remedy {
+            finding.evidence.insert("remedy".into(), remedy.into());
+        }
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage];
+        analysis.findings = vec![finding];
+        analysis
+    }
+
+    #[test]
+    fn the_remedy_is_that_of_the_finding() {
+        let words = headline(&analysis(10, 10, Some("less CPU work between launches"))).unwrap();
+        assert!(
+            words.ends_with("; less CPU work between launches could make it up to 2.00 times as fast."),
+            "{words}"
+        );
+        let words = headline(&analysis(10, 10, None)).unwrap();
+        assert!(
+            !words.contains("CUDA graphs") && words.contains("shorter gaps between launches could"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_factor_is_of_the_time_that_is_named() {
+        let words = headline(&analysis(2, 35, None)).unwrap();
+        assert!(words.starts_with("A step of the whole trace takes 35.0 ms on average (28.6 steps/s);"));
+        assert!(
+            words.contains("idle 50 % of the whole trace,")
+                && words.contains("could make the whole trace up to 2.00"),
+            "{words}"
+        );
+        let words = headline(&analysis(1, 100, None)).unwrap();
+        assert!(
+            words.starts_with(
+                "The one step of the whole trace takes 100 ms; the GPU is idle 50 % of that time"
+            ),
+            "{words}"
+        );
+    }
 }

@@ -152,13 +152,19 @@ pub(crate) fn steps(steps: &Steps) -> String {
     let launches = steps
         .launches_per_step
         .map(|launches| format!(", {} per step", gpu_work::launches(launches.round() as u64)));
+    let times = match steps.count {
+        1 => time(steps.mean_ns),
+        _ => format!(
+            "mean {}, p50 {}, p90 {}, p99 {}",
+            time(steps.mean_ns),
+            time(steps.p50_ns),
+            time(steps.p90_ns),
+            time(steps.p99_ns)
+        ),
+    };
     format!(
-        "{}: mean {}, p50 {}, p90 {}, p99 {}{}",
+        "{}: {times}{}",
         plural(steps.count, "step"),
-        time(steps.mean_ns),
-        time(steps.p50_ns),
-        time(steps.p90_ns),
-        time(steps.p99_ns),
         launches.unwrap_or_default()
     ) + &cpu_steps(steps)
 }
@@ -167,12 +173,13 @@ pub(crate) fn steps(steps: &Steps) -> String {
 fn cpu_steps(steps: &Steps) -> String {
     let differs = |cpu: &&CpuSteps| (cpu.p50_ns - steps.p50_ns).abs() > steps.p50_ns / 10;
     let cpu = steps.cpu.as_ref().filter(differs);
-    cpu.map_or_else(String::new, |cpu| {
-        format!(
+    cpu.map_or_else(String::new, |cpu| match steps.count {
+        1 => format!("; on the CPU {}", time(cpu.mean_ns)),
+        _ => format!(
             "; on the CPU mean {}, p50 {}",
             time(cpu.mean_ns),
             time(cpu.p50_ns)
-        )
+        ),
     })
 }
 

@@ -1,14 +1,13 @@
 //! The GPU waits for the CPU to launch.
 
 use crate::findings::builder::{FindingBuilder, percent};
-use crate::findings::{Explanation, View};
+use crate::findings::{Explanation, LaunchGap, View};
 use crate::names::Family;
 use crate::numbers::{count, time};
-use crate::result::{Finding, Stage};
-use crate::verdict::{StageLimit, verdict};
-
-/// Below this share of the stage's time, in %, gaps are not what holds the stage back.
-const LEAST_GAP_PCT: f64 = 20.0;
+use crate::result::{Finding, Stage, StageKind};
+use crate::stages::Engine;
+use crate::verdict::{LEAST_GAP_PCT, StageLimit, verdict};
+use roofgap_trace::OpKind;
 
 /// Launching takes some microseconds. Where the gap before a launch is longer than this on average, the CPU does other work
 /// between launches.
@@ -17,9 +16,24 @@ const LONG_GAP_NS: i64 = 200_000;
 /// A step of so few launches is recorded as a graph nearly whole.
 const FEW_LAUNCHES: f64 = 32.0;
 
+/// Engines that use CUDA graphs by themselves.
+const ENGINES: [Engine; 3] = [Engine::Vllm, Engine::Sglang, Engine::TensorRtLlm];
+
+/// The advice of the finding.
+enum Advice<'a> {
+    /// Most of the time is one gap.
+    OneGap(&'a LaunchGap),
+    /// The work is in graphs, and the time goes between them.
+    BetweenGraphs,
+    /// The gaps are longer than a launch takes.
+    LongGaps,
+    /// There are too many launches.
+    FewerLaunches,
+}
+
 /// A stage in which the GPU is idle because the next operation was not launched yet, and not because the CPU had waited for
-/// the GPU before. Where only totals are known (a summary table and a wall time), all that the kernels do not cover counts,
-/// since one cannot tell gaps apart.
+/// the GPU or got data before. Where only totals are known (a summary table and a wall time), all that the kernels do not cover
+/// counts, since one cannot tell gaps apart.
 pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let launches = if stage.launch_count > 0 {
@@ -30,7 +44,7 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
     let (Some(busy_ns), Some(busy_share)) = (stage.busy_ns.or(stage.kernel_ns), stage.busy_share()) else {
         return;
     };
-    if launches == 0 || busy_ns <= 0 {
+    if launches == 0 || busy_ns <= 0 || !stage.computes() {
         return;
     }
     let from_totals = stage.idle.is_none();
@@ -41,6 +55,7 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         (Some(idle), _) => idle.launch_ns,
         (None, _) => stage.wall_ns - busy_ns,
     };
+    let sum_ns = sum_ns - stage.data_loading_ns;
     let gap_ns = stage.each_device(sum_ns);
     let largest = causes.is_none_or(|other| sum_ns >= other.sync_ns.max(other.copy_ns).max(other.other_ns));
     if percent(gap_ns, stage.elapsed_ns()) < LEAST_GAP_PCT || !largest {
@@ -53,7 +68,19 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         .map(|steps| steps.count)
         .filter(|count| *count > 0);
     let per_step = steps.map(|count| launches as f64 / count as f64);
-    let graphs = view.evidence.map_or(0, |evidence| evidence.graph_launches);
+    let graphs = GraphUse::of(view, launches);
+    let mean_gap_ns = sum_ns / launches as i64;
+    let longest = view
+        .evidence
+        .and_then(|evidence| evidence.longest_launch_gap.as_ref());
+    let advice = match longest {
+        Some(gap) if gap.ns > sum_ns / 2 && gap.ns > LONG_GAP_NS => Advice::OneGap(gap),
+        _ if graphs.mostly && per_step.is_none_or(|launches| launches <= FEW_LAUNCHES) => {
+            Advice::BetweenGraphs
+        }
+        _ if mean_gap_ns > LONG_GAP_NS => Advice::LongGaps,
+        _ => Advice::FewerLaunches,
+    };
     let mut draft = FindingBuilder::summed("launch-bound", stage, sum_ns)
         .with("wall_ns", stage.wall_ns)
         .with("busy_ns", busy_ns)
@@ -72,10 +99,12 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
     let mut rate = String::new();
     if let Some(per_step) = per_step {
         draft = draft.with_number("launches_per_step", per_step);
-        rate = format!(", {} a step", count(per_step.round() as u64));
+        if steps.is_some_and(|count| count > 1) {
+            rate = format!(", {} a step", count(per_step.round() as u64));
+        }
     }
-    if graphs > 0 {
-        draft = draft.with("graph_launches", graphs);
+    if graphs.launches > 0 {
+        draft = draft.with("graph_launches", graphs.launches);
     }
     if from_totals {
         draft = draft.with(
@@ -83,6 +112,37 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
             "kernel totals and wall time: all time without kernels counts",
         );
     }
+    // The headline names what the action is about.
+    let how = match advice {
+        Advice::OneGap(gap) => {
+            let before = operation(view, gap);
+            draft = draft
+                .with("longest_gap_ns", gap.ns)
+                .with("longest_gap_before", before.as_str());
+            rate = format!("{rate}, {} of it in one gap", time(gap.ns));
+            format!(
+                "Find what the CPU does before it launches {before}: one gap of {} there is {:.0} % of this time. Python, data \
+                 preparation, scheduling, compilation and file access show in a CPU profile of the launching thread.",
+                time(gap.ns),
+                percent(gap.ns, sum_ns)
+            )
+        }
+        Advice::BetweenGraphs => between_graphs(stage).to_owned(),
+        Advice::LongGaps => {
+            draft = draft.with("remedy", "less CPU work between launches");
+            format!(
+                "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. Python, data \
+                 preparation, scheduling and file access show in a CPU profile of the launching thread.",
+                time(mean_gap_ns)
+            )
+        }
+        Advice::FewerLaunches => {
+            if stage.steps.is_some() && !graphs.partly {
+                draft = draft.with("remedy", "CUDA graphs");
+            }
+            fewer_launches(view, &graphs)
+        }
+    };
     // The table of stages names another limit where something else takes more.
     let limit = match verdict(stage).label {
         StageLimit::Launch | StageLimit::NotMeasured => " is launch-bound:",
@@ -94,19 +154,6 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         time(gap_ns),
         count(launches)
     );
-    let how = if graphs > 0 && per_step.is_none_or(|launches| launches <= FEW_LAUNCHES) {
-        "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the path: \
-         sample in the graph, launch the next step before the token of the last is read, prepare inputs and schedule meanwhile."
-            .to_owned()
-    } else if sum_ns / launches as i64 > LONG_GAP_NS {
-        format!(
-            "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. Python, data \
-             preparation, scheduling and file access show in a CPU profile of the launching thread.",
-            time(sum_ns / launches.max(1) as i64)
-        )
-    } else {
-        fewer_launches(stage, graphs)
-    };
     let action = format!(
         "{how} If every such gap vanished the stage would take {}.",
         time(stage.elapsed_ns() - gap_ns)
@@ -114,15 +161,78 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
     draft.finish(title, action, findings);
 }
 
-fn fewer_launches(stage: &Stage, graphs: u64) -> String {
-    let how = if graphs > 0 {
-        "Launch less often: part of the work is in CUDA graphs already, record the rest too (static shapes, no read-back in between)"
-    } else if stage.steps.is_some() {
-        "Launch less often: record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a \
-         static cache and torch.cuda.graph)"
+/// The part of a stage that is in CUDA graphs.
+struct GraphUse {
+    launches: u64,
+    /// Enough to speak of it.
+    partly: bool,
+    /// More than half of it.
+    mostly: bool,
+}
+
+impl GraphUse {
+    fn of(view: &View<'_>, launches: u64) -> Self {
+        let stage = view.stage;
+        let graphs = view.evidence.map_or(0, |evidence| evidence.graph_launches);
+        let whole_ns: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
+        // Each other launch starts one kernel at most; the rest of the kernels are in graphs.
+        let others = launches.saturating_sub(graphs);
+        let mostly = graphs > 0
+            && (graphs > others
+                || others < stage.kernel_count / 2
+                || whole_ns > stage.kernel_ns.unwrap_or(0));
+        Self {
+            launches: graphs,
+            partly: mostly || (graphs > 0 && graphs >= launches / 100),
+            mostly,
+        }
+    }
+}
+
+/// Names the operation that ended a gap.
+fn operation(view: &View<'_>, gap: &LaunchGap) -> String {
+    match gap.kind {
+        OpKind::Kernel => view.short_names.get(&gap.name),
+        OpKind::Graph => "a CUDA graph".to_owned(),
+        OpKind::Copy => "a copy".to_owned(),
+        OpKind::Set => "a memory set".to_owned(),
+    }
+}
+
+fn between_graphs(stage: &Stage) -> &'static str {
+    let generates = stage.tokens.is_some() || matches!(stage.kind, StageKind::Decode | StageKind::Mixed);
+    if generates {
+        "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the path: \
+         sample in the graph, launch the next step before the token of the last is read, prepare inputs and schedule meanwhile."
     } else {
-        "Launch less often: torch.compile the stage, or give each launch more to do (images and sequences together, fused \
-         attention and norms)"
+        "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the path: \
+         prepare the next inputs while a graph runs, and launch it before the results of the last one are read."
+    }
+}
+
+fn fewer_launches(view: &View<'_>, graphs: &GraphUse) -> String {
+    let stage = view.stage;
+    let engine = view.inputs.analysis.engine.as_ref();
+    let engine = engine
+        .map(|engine| engine.name.as_str())
+        .filter(|name| ENGINES.iter().any(|engine| engine.name() == *name));
+    let how = match engine {
+        _ if graphs.partly => {
+            "Launch less often: part of the work is in CUDA graphs already, record the rest too (static shapes, no read-back in between)"
+                .to_owned()
+        }
+        Some(engine) => format!(
+            "Launch less often: let {engine} run its steps as CUDA graphs; eager mode, and batches larger than the graphs it has \
+             captured, run without them"
+        ),
+        None if stage.steps.is_some() => {
+            "Launch less often: record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a \
+             static cache and torch.cuda.graph)"
+                .to_owned()
+        }
+        None => "Launch less often: torch.compile the stage, or give each launch more to do (images and sequences together, fused \
+                 attention and norms)"
+            .to_owned(),
     };
     let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| {
         format!(
@@ -133,9 +243,14 @@ fn fewer_launches(stage: &Stage, graphs: u64) -> String {
     let light = light_kernels(stage);
     let fused = if light > 0 {
         format!(
-            " {} of {} kernels only move or combine elements: torch.compile folds most of them into their neighbours.",
+            " {} of {} kernels only move or combine elements: {} folds most of them into their neighbours.",
             count(light),
-            count(stage.kernel_count)
+            count(stage.kernel_count),
+            if engine.is_some() {
+                "compiling the model"
+            } else {
+                "torch.compile"
+            }
         )
     } else {
         String::new()
@@ -167,8 +282,8 @@ pub(in crate::findings) const LAUNCH_BOUND: Explanation = Explanation {
               nothing until then. Eager decoding of a small batch is the usual case, because a token needs \
               hundreds of launches of a few microseconds each.",
     computed: "Idle time of the stage in which the next operation had not been launched yet, and the launching \
-              thread neither waited for the device nor copied. The bound is that time: no gap can be shorter than \
-              nothing.",
+              thread neither waited for the device nor copied nor got data from a data loader. The bound is that \
+              time: no gap can be shorter than nothing.",
     fix: "Record the step once and replay it as a CUDA graph, compile it (torch.compile with \
               mode=\"reduce-overhead\"), fuse small kernels, or give each launch more work with a larger batch. \
               Where graphs are in use, look for what the CPU does between their launches.",

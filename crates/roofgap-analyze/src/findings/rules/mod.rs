@@ -3,6 +3,7 @@
 mod advice;
 mod chains;
 mod communication;
+mod data_loading;
 mod devices;
 mod expert_balance;
 mod experts;
@@ -45,6 +46,7 @@ pub(super) const OF_JOB: [Rule; 2] = [stragglers::late_ranks, expert_balance::un
 /// Every rule about a single capture.
 pub(super) const ALL: [Rule; 25] = [
     launch::launch_bound,
+    data_loading::waits_for_data,
     waits::synchronisation,
     waits::host_copies,
     small::small_kernels,
@@ -74,6 +76,7 @@ pub(super) const ALL: [Rule; 25] = [
 /// The explanation of every finding.
 pub(super) const EXPLANATIONS: [&Explanation; 27] = [
     &launch::LAUNCH_BOUND,
+    &data_loading::DATA_LOADING,
     &waits::SYNC_IN_STEP,
     &waits::HOST_COPIES,
     &small::SMALL_KERNELS,

@@ -109,8 +109,20 @@ fn gaps_for_launches() {
         count: 10,
         ..Steps::default()
     });
+    let mut served = analysis(stage.clone());
+    served.engine = Some(EngineInfo {
+        name: "vLLM".into(),
+        ..EngineInfo::default()
+    });
+    let with_engine = findings(&served, std::slice::from_ref(&evidence));
+    let action = &one(&with_engine, "launch-bound").action;
+    assert!(
+        action.contains("let vLLM run") && !action.contains("torch"),
+        "{action}"
+    );
     let all = run(stage, evidence);
     let found = one(&all, "launch-bound");
+    assert!(found.action.contains("torch.compile"), "{}", found.action);
     assert_eq!((found.bound_ns, found.bound_pct), (60 * MS, 60.0));
     assert_eq!(found.evidence["launches_per_step"], 100.0);
     assert_eq!(found.evidence["mean_kernel_ns"], 30_000.0);
