@@ -44,7 +44,7 @@ pub(super) const OF_COUNTERS: [Rule; 7] = [
 pub(super) const OF_JOB: [Rule; 2] = [stragglers::late_ranks, expert_balance::uneven];
 
 /// Every rule about a single capture.
-pub(super) const ALL: [Rule; 25] = [
+pub(super) const ALL: [Rule; 26] = [
     launch::launch_bound,
     data_loading::waits_for_data,
     waits::synchronisation,
@@ -74,7 +74,7 @@ pub(super) const ALL: [Rule; 25] = [
 ];
 
 /// The explanation of every finding.
-pub(super) const EXPLANATIONS: [&Explanation; 27] = [
+pub(super) const EXPLANATIONS: [&Explanation; 28] = [
     &launch::LAUNCH_BOUND,
     &data_loading::DATA_LOADING,
     &waits::SYNC_IN_STEP,

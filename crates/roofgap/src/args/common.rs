@@ -1,0 +1,144 @@
+//! Arguments of several commands.
+
+use crate::failure::Failure;
+use clap::ValueEnum;
+use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::model::{Architecture, Tokens, preset};
+use roofgap_collect::command::word_text;
+use roofgap_session::config::ConfigProps;
+use roofgap_session::load::Overrides as LoadOverrides;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Output format of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables for people
+    Text,
+    /// JSON for programs
+    Json,
+}
+
+/// Facts that override what the inputs say.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AnalysisOverrides {
+    // Not a doc comment: rustdoc would read the brackets as a link.
+    #[arg(
+        long,
+        value_name = "NAME=PATTERN",
+        help = "Replace or add a stage: its name and its ranges, as [domain@]name, separated by commas"
+    )]
+    pub(crate) stage: Vec<String>,
+    /// Model that ran: a preset such as deepseek_ocr, a config.json, or a folder with one
+    #[arg(long, value_name = "NAME|config.json")]
+    pub(crate) model: Option<String>,
+    /// Prompt tokens, including image tokens
+    #[arg(long, value_name = "N")]
+    pub(crate) prompt_tokens: Option<u64>,
+    /// Tokens generated per run
+    #[arg(long, value_name = "N")]
+    pub(crate) new_tokens: Option<u64>,
+    /// Image tokens in the prompt
+    #[arg(long, value_name = "N")]
+    pub(crate) vision_tokens: Option<u64>,
+    /// Batch size: sequences decoded together
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<u64>,
+    /// Dense peak of the GPU, TFLOP/s; replaces the known value
+    #[arg(long, value_name = "TFLOPS")]
+    pub(crate) peak_tflops: Option<f64>,
+    /// Memory bandwidth of the GPU, GB/s; replaces the known value
+    #[arg(long, value_name = "GBS")]
+    pub(crate) bandwidth_gbs: Option<f64>,
+}
+
+impl AnalysisOverrides {
+    /// Returns the overrides for the loader; reads the model file if one is named.
+    pub(crate) fn props(&self) -> Result<LoadOverrides, Failure> {
+        Ok(LoadOverrides {
+            stages: self.stage.clone(),
+            model: self.model.as_deref().map(model).transpose()?,
+            tokens: Tokens {
+                prompt: self.prompt_tokens,
+                generated: self.new_tokens,
+                batch: self.batch,
+                vision: self.vision_tokens,
+                views: None,
+            },
+            limits: UserLimits {
+                peak_tflops: self.peak_tflops,
+                bandwidth_gbs: self.bandwidth_gbs,
+            },
+            rank: None,
+        })
+    }
+}
+
+/// Returns the model that `--model` names: a preset, or a Hugging Face `config.json`.
+fn model(name: &str) -> Result<Architecture, Failure> {
+    let unknown = match preset(name) {
+        Ok(architecture) => return Ok(architecture),
+        Err(error) => error,
+    };
+    let mut path = PathBuf::from(name);
+    if path.is_dir() {
+        path.push("config.json");
+    }
+    if !path.is_file() {
+        return Err(Failure::UnknownModel {
+            name: name.to_owned(),
+            preset: unknown,
+        });
+    }
+    let read = || -> Result<Architecture, Box<dyn std::error::Error>> {
+        let config: serde_json::Value =
+            serde_json::from_slice(&roofgap_collect::file::read_document(&path)?)?;
+        Ok(Architecture::from_config(&config)?)
+    };
+    read().map_err(|why| Failure::ModelFile { path, why })
+}
+
+/// Sources of a configuration.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Composition {
+    /// Overrides: group=option, key=value, +key=value, ~key
+    #[arg(value_name = "OVERRIDE")]
+    pub(crate) overrides: Vec<String>,
+    /// Folder of presets that override the built-in ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) config_dir: Option<PathBuf>,
+    /// Resolved configuration, such as the config.yaml of a run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl Composition {
+    /// Returns the properties that a configuration is composed from.
+    pub(crate) fn props(self, program: &[OsString]) -> ConfigProps {
+        ConfigProps {
+            config_dir: self.config_dir,
+            config: self.config,
+            overrides: self.overrides,
+            program: program.iter().map(|word| word_text(word)).collect(),
+        }
+    }
+}
+
+/// Folder that contains the runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Base {
+    /// Folder that contains the runs
+    #[arg(long, value_name = "DIR", default_value = "tmp/stage2")]
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OneRun {
+    /// Run: an id, a unique prefix of one, a folder, or `latest`
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) base: Base,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}

@@ -1,0 +1,186 @@
+//! Arguments. Each struct turns into the plain properties of the crate that uses it; only this folder and `meta.rs` know clap.
+
+mod analyze;
+mod common;
+mod compare;
+mod load;
+mod profile;
+mod runs;
+#[cfg(any(feature = "mcp", feature = "serve"))]
+mod serve;
+mod trial;
+mod watch;
+
+pub(crate) use analyze::{AnalysisFormat, Analyze, Demo, Open, Report};
+pub(crate) use clap_complete::Shell;
+pub(crate) use common::{Base, Format, OneRun};
+pub(crate) use compare::{Compare, CompareFormat};
+pub(crate) use load::Load;
+#[cfg(feature = "embedded")]
+pub(crate) use load::Workload;
+pub(crate) use profile::{Config, Doctor, Profile};
+pub(crate) use runs::Runs;
+#[cfg(feature = "mcp")]
+pub(crate) use serve::Mcp;
+#[cfg(feature = "serve")]
+pub(crate) use serve::Serve;
+pub(crate) use trial::Try;
+pub(crate) use watch::{Capture, Watch};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Heading of the options that every command has.
+const GLOBAL: &str = "Global options";
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Profile LLMs on NVIDIA GPUs: where the time goes, how far it is from the roofline, and what to do first.
+#[derive(Debug, Parser)]
+#[command(
+    name = "roofgap",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Args {
+    /// Print only the answer, warnings and errors
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    pub(crate) quiet: bool,
+    /// Print more progress
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    pub(crate) verbose: bool,
+    /// When to use colours; auto respects NO_COLOR
+    #[arg(long, global = true, value_enum, default_value_t = ColorWhen::Auto, value_name = "WHEN", help_heading = GLOBAL)]
+    pub(crate) color: ColorWhen,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Profile a program under nsys and ncu and write a run directory; by default the embedded model
+    Profile(Profile),
+    /// Analyse captures: nsys exports, PyTorch traces, ncu reports, native captures, run directories
+    Analyze(Analyze),
+    /// Analyse a capture of an H200 that is part of this program, and open its page; needs no GPU
+    Demo(Demo),
+    /// Open the page of a run or a capture in the browser; by default of the latest run
+    Open(Open),
+    /// Write the reports of a run again
+    Report(Report),
+    /// Compare two runs or captures; with --fail-on, a gate for CI
+    Compare(Compare),
+    /// Try the action of a finding: run the changed workload and the unchanged one in turn, and measure the difference
+    Try(Try),
+    /// List, show, merge, prune or scrub runs
+    #[command(subcommand)]
+    Runs(Runs),
+    /// Check tools, versions, driver, permissions and disk space, and say how to fix each problem
+    Doctor(Doctor),
+    /// Show the configuration and the origin of each value, or list the presets
+    #[command(subcommand)]
+    Config(Config),
+    /// Run the embedded model without a profiler
+    #[cfg(feature = "embedded")]
+    Workload(Workload),
+    /// Send load to an OpenAI-compatible server and measure its latency; after --, the server to start
+    Load(Load),
+    /// Start a program with the native collector loaded and dormant, for `roofgap capture`
+    Watch(Watch),
+    /// Record a window of a watched program, which runs on; without a process, list what is watched
+    Capture(Capture),
+    /// Serve read-only tools for agents over the Model Context Protocol, on standard input and output
+    #[cfg(feature = "mcp")]
+    Mcp(Mcp),
+    /// Serve read-only tools for agents; not part of this build
+    #[cfg(not(feature = "mcp"))]
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Mcp {
+        /// Arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Serve the runs over HTTP: list, reports, files, comparisons; with --allow-run, start and follow sessions
+    #[cfg(feature = "serve")]
+    Serve(Serve),
+    /// Serve the runs over HTTP; not part of this build
+    #[cfg(not(feature = "serve"))]
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Serve {
+        /// Arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Collect many runs as Parquet tables and ask questions about them, with roofgap-lake
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Lake {
+        /// Arguments of roofgap-lake
+        #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// Shell
+        shell: Shell,
+    },
+    /// Explain a finding: what it means, how it was computed, how to fix it; without one, list all
+    Explain {
+        /// Id of the finding, such as launch-bound
+        finding: Option<String>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Print the manual page of a command; without one, the main page
+    Man {
+        /// Command and subcommand, such as `runs list`
+        command: Vec<String>,
+        /// Write the page of every command into this folder instead
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        dir: Option<PathBuf>,
+    },
+    /// Print the JSON Schema of the analysis, or of try.json
+    Schema {
+        /// Document
+        #[arg(value_enum, default_value_t = Document::Analysis)]
+        document: Document,
+    },
+    /// Kill the descendants of a process when it dies
+    #[command(hide = true)]
+    Guard {
+        /// Process id
+        pid: i32,
+        /// Start time, clock ticks since boot
+        start: u64,
+    },
+}
+
+/// Document with a JSON Schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Document {
+    /// metrics.json, and the output of analyze --format json
+    Analysis,
+    /// try.json
+    Try,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        super::Args::command().debug_assert();
+    }
+}

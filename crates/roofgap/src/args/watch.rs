@@ -1,0 +1,59 @@
+//! Arguments of `watch` and `capture`.
+
+use super::common::Format;
+use roofgap_session::config::Span;
+use roofgap_session::config::settings::DUTY;
+use roofgap_session::run::attach::WindowLength;
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// Record the first 64 steps of a capture and then one of N, 8 in a row; 1 records all
+    #[arg(long, value_name = "N", default_value_t = DUTY)]
+    pub(crate) duty: NonZeroU32,
+    /// Program to start and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Capture {
+    /// Process of a watched program, or `latest`
+    #[arg(value_name = "PID")]
+    pub(crate) process: Option<String>,
+    /// Length of the window, such as 5s; with --steps, the longest time to wait for them
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<Span>,
+    /// Record this many steps of the model instead of a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// Folder that gets the run (default: artifacts.stage2_dir)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+impl Capture {
+    /// Returns the length of the window.
+    pub(crate) fn length(&self) -> WindowLength {
+        let time = self.time.map(|span| span.0);
+        match self.steps {
+            Some(count) => WindowLength::Steps {
+                count,
+                limit: time.unwrap_or(STEPS_LIMIT),
+            },
+            None => WindowLength::Time(time.unwrap_or(DEFAULT_WINDOW)),
+        }
+    }
+}
+
+/// Length of a window without `--for`.
+const DEFAULT_WINDOW: Duration = Duration::from_secs(5);
+
+/// Time limit of `--steps` without `--for`.
+const STEPS_LIMIT: Duration = Duration::from_secs(60);
