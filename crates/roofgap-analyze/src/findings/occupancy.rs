@@ -23,7 +23,7 @@ impl Limit {
             Self::SharedMemory => "shared memory",
             Self::Blocks => "blocks a multiprocessor",
             Self::Warps => "warps a multiprocessor",
-            Self::Grid => "size of the grid",
+            Self::Grid => "the size of the grid",
         }
     }
 }

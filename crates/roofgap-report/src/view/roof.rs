@@ -167,10 +167,8 @@ mod tests {
             ..Kernel::default()
         };
         assert_eq!(pct_of(&kernel), "66.0 (50 %)");
-        let mut analysis = Analysis {
-            kernels: vec![kernel.clone()],
-            ..Analysis::default()
-        };
+        let mut analysis = Analysis::default();
+        analysis.kernels = vec![kernel.clone()];
         let said = note(&analysis).expect("a note");
         assert!(said.ends_with(PART), "{said}");
         kernel.total_ns = 684_000;

@@ -40,8 +40,8 @@ pub(crate) fn sources(analysis: &Analysis) -> Vec<String> {
     for stage in &analysis.stages {
         let peak = stage.mfu.iter().map(|mfu| {
             format!(
-                "peak of {} FLOP/s ({}): {}.",
-                si(mfu.peak_flops_per_s).trim_end(),
+                "peak of {}FLOP/s ({}): {}.",
+                si(mfu.peak_flops_per_s),
                 mfu.dtype,
                 mfu.peak_source
             )
@@ -143,7 +143,7 @@ mod tests {
         analysis.stages = vec![stage.clone(), stage];
         assert_eq!(
             sources(&analysis),
-            ["peak of 19.22 G FLOP/s (fp32): measured on this CPU."]
+            ["peak of 19.22 GFLOP/s (fp32): measured on this CPU."]
         );
     }
 }
