@@ -20,12 +20,7 @@ fn main() -> io::Result<()> {
     let mut code = String::from("[\n");
     for path in files {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let _ = writeln!(
-            code,
-            "({:?}, include_str!({:?})),",
-            name,
-            path.display().to_string()
-        );
+        let _ = writeln!(code, "({:?}, include_str!({:?})),", name, path.display().to_string());
     }
     code.push_str("]\n");
     let out = env::var("OUT_DIR").map_err(io::Error::other)?;

@@ -29,10 +29,7 @@ fn main() {
             (Vec::new(), why)
         }
     };
-    let sha256: String = Sha256::digest(&bytes)
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect();
+    let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
     for (name, content) in [
         ("native.so", bytes),
         ("native.sha256", sha256.into()),
@@ -109,15 +106,8 @@ fn presets(folder: &Path) -> String {
     collect(folder, &mut files);
     files.sort();
     let row = |path: &PathBuf| {
-        let name = path
-            .strip_prefix(folder)
-            .unwrap_or(path)
-            .to_string_lossy()
-            .replace('\\', "/");
-        format!(
-            "    ({name:?}, include_str!({:?})),\n",
-            path.display().to_string()
-        )
+        let name = path.strip_prefix(folder).unwrap_or(path).to_string_lossy().replace('\\', "/");
+        format!("    ({name:?}, include_str!({:?})),\n", path.display().to_string())
     };
     let rows: String = files.iter().map(row).collect();
     format!("/// Path and text of every preset file.\nconst FILES: &[(&str, &str)] = &[\n{rows}];\n")
@@ -141,30 +131,13 @@ fn build(sources: &Sources, out: &Path) -> Result<Vec<u8>, String> {
         return Err("it runs on Linux only".into());
     }
     // OUT_DIR is <target>/[<triple>/]<profile>/build/<crate>/out.
-    let folder = out
-        .ancestors()
-        .nth(4)
-        .ok_or("an unusual build folder")?
-        .join("native");
+    let folder = out.ancestors().nth(4).ok_or("an unusual build folder")?.join("native");
     let target = get("TARGET");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args([
-        "build",
-        "--release",
-        "--offline",
-        "--quiet",
-        "--lib",
-        "--target",
-        &target,
-    ]);
-    cargo
-        .arg("--manifest-path")
-        .arg(sources.inject.join("Cargo.toml"));
+    cargo.args(["build", "--release", "--offline", "--quiet", "--lib", "--target", &target]);
+    cargo.arg("--manifest-path").arg(sources.inject.join("Cargo.toml"));
     if sources.packaged {
-        let wire = format!(
-            "patch.crates-io.roofgap-wire.path={:?}",
-            sources.wire.display().to_string()
-        );
+        let wire = format!("patch.crates-io.roofgap-wire.path={:?}", sources.wire.display().to_string());
         cargo.args(["--config", &wire]);
     }
     cargo.arg("--target-dir").arg(&folder);

@@ -6,12 +6,7 @@ use std::path::PathBuf;
 
 /// Collect many runs as Parquet tables, and ask questions about them.
 #[derive(Debug, Parser)]
-#[command(
-    name = "roofgap-lake",
-    bin_name = "roofgap lake",
-    version,
-    arg_required_else_help = true
-)]
+#[command(name = "roofgap-lake", bin_name = "roofgap lake", version, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

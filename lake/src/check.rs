@@ -78,11 +78,7 @@ pub struct Checked {
 
 impl Checked {
     fn found(&mut self, path: &str, kind: ProblemKind, why: impl Into<String>) {
-        self.problems.push(Problem {
-            path: path.to_owned(),
-            kind,
-            why: why.into(),
-        });
+        self.problems.push(Problem { path: path.to_owned(), kind, why: why.into() });
     }
 
     /// Tells whether answers are affected.
@@ -111,9 +107,7 @@ pub fn check(store: &Store, quick: bool) -> Result<Checked, LakeError> {
             }
         }
     }
-    checked
-        .problems
-        .sort_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
+    checked.problems.sort_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
     Ok(checked)
 }
 
@@ -144,22 +138,11 @@ fn check_folder(
     overlaps(folder, checked);
     let current: HashSet<&str> = folder.current().map(|merged| merged.path.as_str()).collect();
     for merged in &folder.merged {
-        let rows = check_file(
-            store,
-            table,
-            &merged.path,
-            Keys::Many(&merged.keys),
-            quick,
-            checked,
-        )?;
+        let rows = check_file(store, table, &merged.path, Keys::Many(&merged.keys), quick, checked)?;
         if current.contains(merged.path.as_str()) {
             *checked.rows.entry(table.name).or_default() += rows;
         } else {
-            checked.found(
-                &merged.path,
-                ProblemKind::Leftover,
-                "another merged file has its rows",
-            );
+            checked.found(&merged.path, ProblemKind::Leftover, "another merged file has its rows");
         }
     }
     Ok(())
@@ -236,23 +219,12 @@ fn check_file(
 fn footer_problem(table: &Table, footer: &ParquetMetaData) -> Option<String> {
     let facts = footer.file_metadata();
     let entries = facts.key_value_metadata();
-    let schema = entries
-        .into_iter()
-        .flatten()
-        .find(|entry| entry.key == SCHEMA_ENTRY);
+    let schema = entries.into_iter().flatten().find(|entry| entry.key == SCHEMA_ENTRY);
     let schema = schema.and_then(|entry| entry.value.as_deref());
     if schema != Some(SCHEMA) {
-        return Some(format!(
-            "its schema is {}, not {SCHEMA}",
-            schema.unwrap_or("not named")
-        ));
+        return Some(format!("its schema is {}, not {SCHEMA}", schema.unwrap_or("not named")));
     }
-    let found: Vec<&str> = facts
-        .schema_descr()
-        .columns()
-        .iter()
-        .map(|column| column.name())
-        .collect();
+    let found: Vec<&str> = facts.schema_descr().columns().iter().map(|column| column.name()).collect();
     let known: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
     match found.iter().zip(&known).find(|(found, known)| found != known) {
         Some((found, known)) => Some(format!("it has the column {found} in place of {known}")),
@@ -298,11 +270,7 @@ fn duplicates(listing: &Listing, checked: &mut Checked) {
         for key in keys {
             if let Some(other) = seen.insert(key, partition) {
                 let path = format!("{}/{partition}", RunRow::TABLE.name);
-                checked.found(
-                    &path,
-                    ProblemKind::Duplicate,
-                    format!("the run {key} is in {other} too"),
-                );
+                checked.found(&path, ProblemKind::Duplicate, format!("the run {key} is in {other} too"));
             }
         }
     }

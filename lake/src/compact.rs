@@ -45,11 +45,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            runs: 5000,
-            bytes: 256 << 20,
-            full_bytes: 64 << 20,
-        }
+        Self { runs: 5000, bytes: 256 << 20, full_bytes: 64 << 20 }
     }
 }
 
@@ -58,17 +54,11 @@ pub fn compact(store: &Store, limits: Limits) -> Result<Compacted, LakeError> {
     // The list begins with `runs`: a run that is added meanwhile is not in it and stays as it is.
     let listing = Listing::read(store, false)?;
     let mut done = Compacted::default();
-    let children = TABLES
-        .iter()
-        .filter(|table| ![RunRow::TABLE.name, EventRow::TABLE.name].contains(&table.name));
+    let children =
+        TABLES.iter().filter(|table| ![RunRow::TABLE.name, EventRow::TABLE.name].contains(&table.name));
     for table in children.chain([&RunRow::TABLE]) {
         for (partition, folder) in listing.folders(table) {
-            let merge = Merge {
-                store,
-                table,
-                partition,
-                limits,
-            };
+            let merge = Merge { store, table, partition, limits };
             merge.folder(folder, &listing, &mut done)?;
         }
     }
@@ -110,32 +100,20 @@ impl Merge<'_> {
             return Ok(());
         }
         // An input that failed again has a newer error, in a file of its own. All other files of one run have the same rows.
-        let fresh = single
-            .iter()
-            .filter(|(key, _)| is_errors || !folder.merged_has(key));
-        let fresh = fresh.map(|(key, path)| Input {
-            path,
-            keys: BTreeSet::from([key.as_str()]),
-        });
+        let fresh = single.iter().filter(|(key, _)| is_errors || !folder.merged_has(key));
+        let fresh = fresh.map(|(key, path)| Input { path, keys: BTreeSet::from([key.as_str()]) });
         let merged = folder.current().map(|merged| Input {
             path: &merged.path,
             keys: merged.keys.iter().map(String::as_str).collect(),
         });
-        let inputs: Vec<Input<'_>> = if is_errors {
-            fresh.chain(merged).collect()
-        } else {
-            merged.chain(fresh).collect()
-        };
+        let inputs: Vec<Input<'_>> =
+            if is_errors { fresh.chain(merged).collect() } else { merged.chain(fresh).collect() };
         let current: HashSet<&str> = inputs.iter().map(|input| input.path).collect();
         let mut taken: HashSet<&str> = HashSet::new();
         let mut chunk = Chunk::default();
         for input in inputs {
-            let keys: BTreeSet<&str> = input
-                .keys
-                .iter()
-                .filter(|key| !taken.contains(*key))
-                .copied()
-                .collect();
+            let keys: BTreeSet<&str> =
+                input.keys.iter().filter(|key| !taken.contains(*key)).copied().collect();
             let is_whole = keys.len() == input.keys.len();
             let is_full =
                 keys.len() >= self.limits.runs || listing.size(input.path) >= self.limits.full_bytes;
@@ -147,10 +125,7 @@ impl Merge<'_> {
             if !is_whole {
                 batches = self.of_runs(&batches, &keys)?;
             }
-            let bytes = batches
-                .iter()
-                .map(RecordBatch::get_array_memory_size)
-                .sum::<usize>();
+            let bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum::<usize>();
             let exceeds =
                 chunk.keys.len() + keys.len() > self.limits.runs || chunk.bytes + bytes > self.limits.bytes;
             if exceeds && !chunk.paths.is_empty() {
@@ -184,10 +159,7 @@ impl Merge<'_> {
         let merged = batch::merge(self.table, &chunk.batches).map_err(|source| self.failed(source))?;
         if merged.num_rows() > 0 {
             let bytes = batch::parquet(self.table, std::slice::from_ref(&merged), Some(&keys));
-            let bytes = bytes.map_err(|source| LakeError::Parquet {
-                path: path.clone(),
-                source,
-            })?;
+            let bytes = bytes.map_err(|source| LakeError::Parquet { path: path.clone(), source })?;
             self.store.put(&path, bytes)?;
             done.written += 1;
             done.rows += merged.num_rows();
@@ -202,23 +174,17 @@ impl Merge<'_> {
     /// Keeps the rows of some runs.
     fn of_runs(&self, batches: &[RecordBatch], keys: &BTreeSet<&str>) -> Result<Vec<RecordBatch>, LakeError> {
         let kept = |batch: &RecordBatch| {
-            let rows = batch
-                .column_by_name("run_key")
-                .and_then(|keys| keys.as_string_opt::<i32>());
+            let rows = batch.column_by_name("run_key").and_then(|keys| keys.as_string_opt::<i32>());
             let rows = rows.into_iter().flatten();
-            let mask: BooleanArray = rows
-                .map(|key| Some(key.is_some_and(|key| keys.contains(key))))
-                .collect();
+            let mask: BooleanArray =
+                rows.map(|key| Some(key.is_some_and(|key| keys.contains(key)))).collect();
             filter_record_batch(batch, &mask).map_err(|source| self.failed(source))
         };
         batches.iter().map(kept).collect()
     }
 
     fn failed(&self, source: ArrowError) -> LakeError {
-        LakeError::Rows {
-            table: self.table.name,
-            source,
-        }
+        LakeError::Rows { table: self.table.name, source }
     }
 }
 
@@ -230,34 +196,22 @@ pub(crate) fn read(store: &Store, table: &Table, path: &str) -> Result<Vec<Recor
         let batches = reader.collect::<Result<Vec<_>, ArrowError>>()?;
         batches.iter().map(|batch| Ok(align(table, batch)?)).collect()
     };
-    rows().map_err(|source| LakeError::Parquet {
-        path: store.address(path),
-        source,
-    })
+    rows().map_err(|source| LakeError::Parquet { path: store.address(path), source })
 }
 
 /// Adds columns that an older version did not write, as nulls. A column that this version does not know is an error, not dropped.
 fn align(table: &Table, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let schema = batch::schema(table);
-    let unknown = batch
-        .schema_ref()
-        .fields()
-        .iter()
-        .find(|field| schema.field_with_name(field.name()).is_err());
+    let unknown =
+        batch.schema_ref().fields().iter().find(|field| schema.field_with_name(field.name()).is_err());
     if let Some(field) = unknown {
-        let why = format!(
-            "the column {} is not known to this version of roofgap-lake",
-            field.name()
-        );
+        let why = format!("the column {} is not known to this version of roofgap-lake", field.name());
         return Err(ArrowError::SchemaError(why));
     }
-    let columns = schema
-        .fields()
-        .iter()
-        .map(|field| match batch.column_by_name(field.name()) {
-            Some(column) => cast(column, field.data_type()),
-            None => Ok(new_null_array(field.data_type(), batch.num_rows())),
-        });
+    let columns = schema.fields().iter().map(|field| match batch.column_by_name(field.name()) {
+        Some(column) => cast(column, field.data_type()),
+        None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+    });
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     RecordBatch::try_new(Arc::clone(&schema), columns)
 }

@@ -11,11 +11,7 @@ use roofgap_session::exit::Exit;
 pub enum LakeError {
     /// The lake or a file of it cannot be used.
     #[error("cannot {action} {address}: {source}")]
-    Store {
-        action: &'static str,
-        address: String,
-        source: io::Error,
-    },
+    Store { action: &'static str, address: String, source: io::Error },
     /// The address is not that of a lake.
     #[error(
         "{address} is not a lake: it has no roofgap.lake.json; `roofgap lake add RUN --to {address}` creates one"
@@ -43,16 +39,10 @@ pub enum LakeError {
     NothingFound { paths: String },
     /// Parquet cannot be written or read.
     #[error("{path}: {source}")]
-    Parquet {
-        path: String,
-        source: parquet::errors::ParquetError,
-    },
+    Parquet { path: String, source: parquet::errors::ParquetError },
     /// Rows do not form a table.
     #[error("cannot build the table {table}: {source}")]
-    Rows {
-        table: &'static str,
-        source: arrow::error::ArrowError,
-    },
+    Rows { table: &'static str, source: arrow::error::ArrowError },
     /// A query failed.
     #[error("{0}")]
     Query(Box<DataFusionError>),
@@ -69,12 +59,7 @@ pub enum LakeError {
     UnknownParameter { name: String, known: Vec<String> },
     /// A parameter has the wrong type.
     #[error("--param {name}={value}: not {expected}, which the default {default:?} is")]
-    ParameterType {
-        name: String,
-        value: String,
-        expected: &'static str,
-        default: String,
-    },
+    ParameterType { name: String, value: String, expected: &'static str, default: String },
     /// A parameter is malformed.
     #[error("--param {value:?}: write NAME=VALUE")]
     Parameter { value: String },
@@ -108,11 +93,7 @@ impl LakeError {
         address: impl Into<String>,
         source: impl Into<io::Error>,
     ) -> Self {
-        Self::Store {
-            action,
-            address: address.into(),
-            source: source.into(),
-        }
+        Self::Store { action, address: address.into(), source: source.into() }
     }
 
     /// Tells whether a file is gone, as after a `compact`.

@@ -98,11 +98,7 @@ impl TableFile {
             Some(stem) if in_place && is_key(stem) => FileName::Run { key: stem.to_owned() },
             _ => FileName::Foreign,
         };
-        Some(Self {
-            path: path.to_owned(),
-            partition: partition.to_owned(),
-            name,
-        })
+        Some(Self { path: path.to_owned(), partition: partition.to_owned(), name })
     }
 }
 
@@ -136,10 +132,7 @@ pub fn partition_value(what: &'static str, value: &str) -> Result<String, LakeEr
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if value.is_empty() || !value.chars().all(allowed) || value.chars().all(|c| c == '.') || value.len() > 128
     {
-        return Err(LakeError::PartitionValue {
-            what,
-            value: value.to_owned(),
-        });
+        return Err(LakeError::PartitionValue { what, value: value.to_owned() });
     }
     Ok(value.to_owned())
 }
@@ -149,10 +142,7 @@ pub fn date(what: &'static str, value: &str) -> Result<String, LakeError> {
     let parsed: Option<jiff::civil::Date> = (value.len() == 10).then(|| value.parse().ok()).flatten();
     match parsed {
         Some(date) => Ok(date.to_string()),
-        None => Err(LakeError::Date {
-            what,
-            value: value.to_owned(),
-        }),
+        None => Err(LakeError::Date { what, value: value.to_owned() }),
     }
 }
 
@@ -167,15 +157,9 @@ mod tests {
         let key = "0123456789abcdef0123456789abcdef";
         let place = "date=2026-03-01/project=chat/host=gpu-1";
         let name = |path: String| TableFile::parse(&path, &runs).unwrap().name;
-        assert_eq!(
-            name(format!("runs/{place}/{key}.parquet")),
-            FileName::Run { key: key.to_owned() }
-        );
+        assert_eq!(name(format!("runs/{place}/{key}.parquet")), FileName::Run { key: key.to_owned() });
         assert_eq!(name(merged_file(&runs, place, "12")), FileName::Merged);
-        assert_eq!(
-            name(format!("runs/{place}/.{key}.parquet.1-0.tmp")),
-            FileName::Temporary
-        );
+        assert_eq!(name(format!("runs/{place}/.{key}.parquet.1-0.tmp")), FileName::Temporary);
         assert_eq!(name(format!("runs/{place}/{key}.parquet#1")), FileName::Temporary);
         assert_eq!(name(format!("runs/{key}.parquet")), FileName::Foreign);
         assert_eq!(name(format!("runs/{place}/notes.txt")), FileName::Foreign);

@@ -59,9 +59,7 @@ impl Folder {
     /// Returns the merged files that count.
     pub fn current(&self) -> impl Iterator<Item = &Merged> {
         let merged = self.merged.iter().enumerate();
-        merged
-            .filter(|(at, _)| !self.is_superseded(*at))
-            .map(|(_, merged)| merged)
+        merged.filter(|(at, _)| !self.is_superseded(*at)).map(|(_, merged)| merged)
     }
 }
 
@@ -112,10 +110,7 @@ impl Listing {
                         if !folder.merged.is_empty() {
                             mixed.insert(file.partition.clone());
                         }
-                        folder.merged.push(Merged {
-                            path: file.path.clone(),
-                            keys: HashSet::new(),
-                        });
+                        folder.merged.push(Merged { path: file.path.clone(), keys: HashSet::new() });
                         unread.push((table.name, file.partition, file.path));
                     }
                     FileName::Temporary => folder.temporary.push(file.path),
@@ -143,11 +138,7 @@ impl Listing {
         partition: &str,
         path: &str,
     ) -> Result<(), LakeError> {
-        let Some(folder) = self
-            .tables
-            .get_mut(table)
-            .and_then(|folders| folders.get_mut(partition))
-        else {
+        let Some(folder) = self.tables.get_mut(table).and_then(|folders| folders.get_mut(partition)) else {
             return Ok(());
         };
         let footer = store.footer(path)?;
@@ -171,9 +162,8 @@ impl Listing {
     pub fn runs(&self, partition: &str) -> HashSet<&str> {
         let folder = self.folder(&RunRow::TABLE, partition);
         let single = folder.into_iter().flat_map(|folder| folder.single.keys());
-        let merged = folder
-            .into_iter()
-            .flat_map(|folder| folder.merged.iter().flat_map(|merged| &merged.keys));
+        let merged =
+            folder.into_iter().flat_map(|folder| folder.merged.iter().flat_map(|merged| &merged.keys));
         single.chain(merged).map(String::as_str).collect()
     }
 
@@ -187,11 +177,7 @@ impl Listing {
         let mut visible = BTreeMap::new();
         for table in &TABLES {
             for (partition, folder) in self.folders(table) {
-                let runs = if folder.single.is_empty() {
-                    HashSet::new()
-                } else {
-                    self.runs(partition)
-                };
+                let runs = if folder.single.is_empty() { HashSet::new() } else { self.runs(partition) };
                 let counts = |key: &str| table.name == ErrorRow::TABLE.name || runs.contains(key);
                 let single = folder.single.iter();
                 let single = single.filter(|(key, _)| !folder.merged_has(key) && counts(key));
@@ -207,15 +193,9 @@ impl Listing {
 /// Returns the runs of a merged file by its footer.
 pub fn keys(footer: &ParquetMetaData) -> HashSet<String> {
     let entries = footer.file_metadata().key_value_metadata();
-    let entry = entries
-        .into_iter()
-        .flatten()
-        .find(|entry| entry.key == KEYS_ENTRY);
+    let entry = entries.into_iter().flatten().find(|entry| entry.key == KEYS_ENTRY);
     let text = entry.and_then(|entry| entry.value.as_deref()).unwrap_or_default();
-    text.split(',')
-        .filter(|key| !key.is_empty())
-        .map(str::to_owned)
-        .collect()
+    text.split(',').filter(|key| !key.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -223,10 +203,7 @@ mod tests {
     use super::*;
 
     fn merged(path: &str, keys: &[&str]) -> Merged {
-        Merged {
-            path: path.to_owned(),
-            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-        }
+        Merged { path: path.to_owned(), keys: keys.iter().map(|key| (*key).to_owned()).collect() }
     }
 
     #[test]

@@ -31,11 +31,7 @@ fn main() -> ExitCode {
         }),
         Err(error) => {
             let _ = error.print();
-            if error.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Done
-            }
+            if error.use_stderr() { Exit::Usage } else { Exit::Done }
         }
     };
     ExitCode::from(exit.code())
@@ -48,12 +44,7 @@ fn run(command: Command) -> Result<Exit, LakeError> {
             let title = args.query.clone();
             let sql = fill(&sql(&args.query)?, &parameters(&args.param)?)?;
             let engine = Engine::open(&Store::open(&args.lake.lake)?, args.prices.as_deref())?;
-            deliver(
-                &engine.query(&sql)?,
-                args.output.format,
-                args.output.output.as_deref(),
-                &title,
-            )?;
+            deliver(&engine.query(&sql)?, args.output.format, args.output.output.as_deref(), &title)?;
             Ok(Exit::Done)
         }
         Command::Queries { name } => run_queries(name.as_deref()),
@@ -68,12 +59,7 @@ fn run(command: Command) -> Result<Exit, LakeError> {
                 model: args.model,
                 project: args.project,
             };
-            deliver(
-                &trend(&engine, &props)?,
-                args.format,
-                args.output.as_deref(),
-                &title,
-            )?;
+            deliver(&trend(&engine, &props)?, args.format, args.output.as_deref(), &title)?;
             Ok(Exit::Done)
         }
         Command::Regress(args) => {
@@ -81,17 +67,8 @@ fn run(command: Command) -> Result<Exit, LakeError> {
             given.extend(args.since.map(|since| ("since".to_owned(), since)));
             let engine = Engine::open(&Store::open(&args.lake.lake)?, None)?;
             let found = regressions(&engine, &given)?;
-            deliver(
-                &found.answer,
-                args.output.format,
-                args.output.output.as_deref(),
-                "Changes at commits",
-            )?;
-            Ok(if found.worse > 0 {
-                Exit::GateBroken
-            } else {
-                Exit::Done
-            })
+            deliver(&found.answer, args.output.format, args.output.output.as_deref(), "Changes at commits")?;
+            Ok(if found.worse > 0 { Exit::GateBroken } else { Exit::Done })
         }
         Command::Report { out, lake } => {
             let engine = Engine::open(&Store::open(&lake.lake)?, None)?;
@@ -102,9 +79,7 @@ fn run(command: Command) -> Result<Exit, LakeError> {
         Command::Compact { lake } => {
             let done = compact(&Store::open(&lake.lake)?, Limits::default())?;
             let (written, replaced, rows) = (done.written, done.replaced, done.rows);
-            print(&format!(
-                "{written} merged files with {rows} rows replace {replaced} files\n"
-            ))?;
+            print(&format!("{written} merged files with {rows} rows replace {replaced} files\n"))?;
             Ok(Exit::Done)
         }
         Command::Check { lake, quick } => run_check(&lake.lake, quick),
@@ -113,12 +88,8 @@ fn run(command: Command) -> Result<Exit, LakeError> {
             Ok(Exit::Done)
         }
         Command::Synth(args) => {
-            let extent = Extent {
-                runs: args.runs,
-                days: args.days.max(1),
-                hosts: args.hosts.max(1),
-                seed: args.seed,
-            };
+            let extent =
+                Extent { runs: args.runs, days: args.days.max(1), hosts: args.hosts.max(1), seed: args.seed };
             write(&Store::create(&args.to)?, &extent, args.single, args.jobs)?;
             let planted = serde_json::to_string_pretty(&extent.planted()).unwrap_or_default();
             print(&format!("{planted}\n"))?;
@@ -134,18 +105,12 @@ fn sql(query: &str) -> Result<String, LakeError> {
     }
     if query.ends_with(".sql") {
         let text = roofgap_collect::file::read_text(Path::new(query));
-        return text.map_err(|source| LakeError::Store {
-            action: "read",
-            address: query.to_owned(),
-            source,
-        });
+        return text.map_err(|source| LakeError::Store { action: "read", address: query.to_owned(), source });
     }
     if query.contains(char::is_whitespace) {
         return Ok(query.to_owned());
     }
-    Err(LakeError::UnknownQuery {
-        name: query.to_owned(),
-    })
+    Err(LakeError::UnknownQuery { name: query.to_owned() })
 }
 
 fn run_add(args: args::Add) -> Result<Exit, LakeError> {
@@ -162,19 +127,12 @@ fn run_add(args: args::Add) -> Result<Exit, LakeError> {
     };
     let store = Store::create(&args.to)?;
     let each = |added: &Added| {
-        let line = if args.json {
-            json_line(added)
-        } else {
-            text_line(added)
-        };
+        let line = if args.json { json_line(added) } else { text_line(added) };
         // The lake is what matters; a closed pipe does not stop the work.
         let _ = print(&line);
     };
     let added = add(&store, &props, &each)?;
-    let failed = added
-        .iter()
-        .filter(|added| matches!(added.outcome, Outcome::Unreadable(_)))
-        .count();
+    let failed = added.iter().filter(|added| matches!(added.outcome, Outcome::Unreadable(_))).count();
     Ok(match failed {
         0 => Exit::Done,
         failed if failed == added.len() => Exit::Usage,
@@ -213,9 +171,7 @@ fn run_queries(name: Option<&str>) -> Result<Exit, LakeError> {
         print(&Query::all().map(line).collect::<String>())?;
         return Ok(Exit::Done);
     };
-    let query = Query::named(name).ok_or_else(|| LakeError::UnknownQuery {
-        name: name.to_owned(),
-    })?;
+    let query = Query::named(name).ok_or_else(|| LakeError::UnknownQuery { name: name.to_owned() })?;
     print(query.text)?;
     Ok(Exit::Done)
 }
@@ -227,24 +183,11 @@ fn run_check(address: &str, quick: bool) -> Result<Exit, LakeError> {
         text.push_str(&format!("{table:<14} {rows:>12} rows\n"));
     }
     for problem in &checked.problems {
-        text.push_str(&format!(
-            "{:<10} {}: {}\n",
-            problem.kind, problem.path, problem.why
-        ));
+        text.push_str(&format!("{:<10} {}: {}\n", problem.kind, problem.path, problem.why));
     }
-    let damage = checked
-        .problems
-        .iter()
-        .filter(|problem| problem.kind.is_damage())
-        .count();
+    let damage = checked.problems.iter().filter(|problem| problem.kind.is_damage()).count();
     let (files, problems) = (checked.files, checked.problems.len());
-    text.push_str(&format!(
-        "{files} files, {problems} problems, {damage} of which affect answers\n"
-    ));
+    text.push_str(&format!("{files} files, {problems} problems, {damage} of which affect answers\n"));
     print(&printable(&text))?;
-    Ok(if checked.is_damaged() {
-        Exit::Partial
-    } else {
-        Exit::Done
-    })
+    Ok(if checked.is_damaged() { Exit::Partial } else { Exit::Done })
 }

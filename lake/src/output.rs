@@ -46,11 +46,7 @@ fn print_bytes(bytes: &[u8]) -> Result<(), LakeError> {
 /// Replaces control characters, which may come from names in captures.
 pub(crate) fn printable(text: &str) -> String {
     let replace = |c: char| {
-        if c.is_control() && c != '\n' {
-            '\u{fffd}'
-        } else {
-            c
-        }
+        if c.is_control() && c != '\n' { '\u{fffd}' } else { c }
     };
     text.chars().map(replace).collect()
 }

@@ -75,11 +75,7 @@ pub fn fleet_page(engine: &Engine, address: &str) -> Result<String, LakeError> {
         };
         let answer = engine.query(&fill(query.text, &BTreeMap::new())?)?;
         // A stage without known work has no place in a table of utilisation.
-        let needed: &[&str] = if name == "utilisation" {
-            &["mfu_pct", "mbu_pct"]
-        } else {
-            &[]
-        };
+        let needed: &[&str] = if name == "utilisation" { &["mfu_pct", "mbu_pct"] } else { &[] };
         let body = html! {
             p.hint { (query.title()) ". " code { "roofgap lake query " (name) } }
             (table(&answer, bars, ROWS, needed)?)
@@ -98,10 +94,8 @@ pub fn fleet_page(engine: &Engine, address: &str) -> Result<String, LakeError> {
             section id=(id) { h2 { (title) } (body) }
         }
     };
-    let links: Vec<(&str, &str)> = sections
-        .iter()
-        .map(|(id, title, _)| (id.as_str(), title.as_str()))
-        .collect();
+    let links: Vec<(&str, &str)> =
+        sections.iter().map(|(id, title, _)| (id.as_str(), title.as_str())).collect();
     Ok(page(&format!("Fleet: {address}"), &body, &links))
 }
 
@@ -138,19 +132,13 @@ fn table(answer: &Answer, bars: &str, most: usize, needed: &[&str]) -> Result<Ma
         let known = |(name, cell): (&&str, &Option<String>)| needed.contains(name) && cell.is_some();
         needed.is_empty() || names.iter().zip(row).any(known)
     };
-    let rows: Vec<(Row, Option<f64>)> = answer
-        .rows(Some(6))?
-        .into_iter()
-        .zip(values)
-        .filter(|(row, _)| is_shown(row))
-        .collect();
+    let rows: Vec<(Row, Option<f64>)> =
+        answer.rows(Some(6))?.into_iter().zip(values).filter(|(row, _)| is_shown(row)).collect();
     if rows.is_empty() {
         return Ok(html! { p.absent { "No rows." } });
     }
-    let longest = rows
-        .iter()
-        .filter_map(|(_, value)| *value)
-        .fold(0.0_f64, |most, value| most.max(value.abs()));
+    let longest =
+        rows.iter().filter_map(|(_, value)| *value).fold(0.0_f64, |most, value| most.max(value.abs()));
     let left_out = rows.len().saturating_sub(most);
     Ok(html! {
         div.scroll { table {
@@ -176,11 +164,7 @@ fn bar(value: Option<f64>, longest: f64) -> Markup {
         return html! {};
     };
     let width = format!("{:.1}", value.abs() / longest * 150.0);
-    let colour = if value < 0.0 {
-        "var(--idle-other)"
-    } else {
-        "var(--accent)"
-    };
+    let colour = if value < 0.0 { "var(--idle-other)" } else { "var(--accent)" };
     html! {
         svg width="150" height="12" role="img" aria-label=(format!("{value:.3}")) {
             rect width=(width) height="12" rx="2" fill=(colour) {}
@@ -214,10 +198,7 @@ fn trend_chart(engine: &Engine) -> Result<Markup, LakeError> {
     let dates: HashSet<&String> = lines.values().flatten().map(|(date, _)| date).collect();
     let mut dates: Vec<&String> = dates.into_iter().collect();
     dates.sort();
-    let most = lines
-        .values()
-        .flatten()
-        .fold(0.0_f64, |most, (_, value)| most.max(*value));
+    let most = lines.values().flatten().fold(0.0_f64, |most, (_, value)| most.max(*value));
     if dates.len() < 2 || most <= 0.0 {
         return Ok(html! { p.absent { "Runs of at least two days with decode and its tokens are needed." } });
     }
@@ -228,9 +209,7 @@ fn trend_chart(engine: &Engine) -> Result<Markup, LakeError> {
     };
     let y = |value: f64| 10.0 + (1.0 - value / (most * 1.05)) * (height - bottom - 10.0);
     let points = |line: &[(String, f64)]| {
-        let points = line
-            .iter()
-            .map(|(date, value)| format!("{:.1},{:.1}", x(date), y(*value)));
+        let points = line.iter().map(|(date, value)| format!("{:.1},{:.1}", x(date), y(*value)));
         points.collect::<Vec<_>>().join(" ")
     };
     let hidden = lines.len().saturating_sub(LINES);

@@ -48,9 +48,7 @@ impl Store {
         let store = Self::at(address)?;
         match store.schema()? {
             Some(()) => Ok(store),
-            None => Err(LakeError::NotALake {
-                address: address.to_owned(),
-            }),
+            None => Err(LakeError::NotALake { address: address.to_owned() }),
         }
     }
 
@@ -74,11 +72,7 @@ impl Store {
         } else {
             Place::Folder(PathBuf::from(address))
         };
-        Ok(Self {
-            address: address.trim_end_matches('/').to_owned(),
-            place,
-            runtime,
-        })
+        Ok(Self { address: address.trim_end_matches('/').to_owned(), place, runtime })
     }
 
     /// Checks the schema of the lake; `None` where there is no lake.
@@ -90,17 +84,11 @@ impl Store {
             read => read?,
         };
         let marker: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let found = marker
-            .get("schema")
-            .and_then(serde_json::Value::as_str)
-            .unwrap_or_default();
+        let found = marker.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
         if found == SCHEMA {
             return Ok(Some(()));
         }
-        Err(LakeError::Schema {
-            address: self.address.clone(),
-            found: found.to_owned(),
-        })
+        Err(LakeError::Schema { address: self.address.clone(), found: found.to_owned() })
     }
 
     /// Returns the address of a path.
@@ -124,10 +112,9 @@ impl Store {
         use futures::TryStreamExt as _;
         let prefix = object_store::path::Path::from(below);
         let objects: Vec<_> = self.runtime.block_on(store.list(Some(&prefix)).try_collect())?;
-        found.extend(objects.into_iter().map(|object| Entry {
-            path: object.location.to_string(),
-            bytes: object.size,
-        }));
+        found.extend(
+            objects.into_iter().map(|object| Entry { path: object.location.to_string(), bytes: object.size }),
+        );
         Ok(())
     }
 
@@ -145,10 +132,7 @@ impl Store {
 
     /// Reads the footer of a Parquet file.
     pub fn footer(&self, path: &str) -> Result<ParquetMetaData, LakeError> {
-        let unreadable = |source| LakeError::Parquet {
-            path: self.address(path),
-            source,
-        };
+        let unreadable = |source| LakeError::Parquet { path: self.address(path), source };
         let footer = match &self.place {
             Place::Folder(root) => {
                 let file = std::fs::File::open(root.join(path));
@@ -162,10 +146,7 @@ impl Store {
 
     /// Reads the last bytes of an object, and its size.
     fn read_end(&self, store: &dyn ObjectStore, path: &str, bytes: u64) -> Result<(Bytes, u64), LakeError> {
-        let options = GetOptions {
-            range: Some(GetRange::Suffix(bytes)),
-            ..GetOptions::default()
-        };
+        let options = GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
         let read = self.runtime.block_on(async {
             let found = store.get_opts(&path.into(), options).await?;
             let size = found.meta.size;
@@ -204,10 +185,7 @@ impl Store {
             Place::Folder(root) => put_file(&root.join(path), &bytes),
             Place::Objects(store) => {
                 let (path, bytes) = (path.into(), PutPayload::from(bytes));
-                self.runtime
-                    .block_on(store.put(&path, bytes))
-                    .map(|_| ())
-                    .map_err(io::Error::from)
+                self.runtime.block_on(store.put(&path, bytes)).map(|_| ()).map_err(io::Error::from)
             }
         };
         written.map_err(|source| LakeError::store("write", self.address(path), source))
@@ -217,9 +195,7 @@ impl Store {
     pub fn put_new(&self, path: &str, bytes: Vec<u8>) -> Result<bool, LakeError> {
         let objects = self.objects()?;
         let payload = PutPayload::from(bytes.clone());
-        let written = self
-            .runtime
-            .block_on(objects.put_opts(&path.into(), payload, PutMode::Create.into()));
+        let written = self.runtime.block_on(objects.put_opts(&path.into(), payload, PutMode::Create.into()));
         match written {
             Ok(_) => Ok(true),
             Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
@@ -235,9 +211,7 @@ impl Store {
             Place::Folder(root) => std::fs::remove_file(root.join(path)),
             Place::Objects(store) => {
                 let path = path.into();
-                self.runtime
-                    .block_on(store.delete(&path))
-                    .map_err(io::Error::from)
+                self.runtime.block_on(store.delete(&path)).map_err(io::Error::from)
             }
         };
         match removed {
@@ -280,9 +254,7 @@ fn footer_from_end(
 fn objects(address: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
     use object_store::aws::AmazonS3Builder;
     use object_store::prefix::PrefixStore;
-    let wrong = || LakeError::Address {
-        address: address.to_owned(),
-    };
+    let wrong = || LakeError::Address { address: address.to_owned() };
     let rest = address.strip_prefix("s3://").ok_or_else(wrong)?;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() {
@@ -300,9 +272,7 @@ fn objects(address: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
 
 #[cfg(not(feature = "s3"))]
 fn objects(address: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
-    Err(LakeError::Address {
-        address: address.to_owned(),
-    })
+    Err(LakeError::Address { address: address.to_owned() })
 }
 
 fn put_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -327,10 +297,7 @@ fn walk(root: &Path, below: &str, found: &mut Vec<Entry>) -> io::Result<()> {
         let path = format!("{below}/{name}");
         match entry.metadata() {
             Ok(facts) if facts.is_dir() => walk(root, &path, found)?,
-            Ok(facts) => found.push(Entry {
-                path,
-                bytes: facts.len(),
-            }),
+            Ok(facts) => found.push(Entry { path, bytes: facts.len() }),
             // It was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -350,10 +317,7 @@ mod tests {
     fn read_footer(rows: u64, keys: usize) -> (u64, Vec<u64>) {
         let row = |at: u64| {
             let noise = format!("{:x}", at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_pow(3));
-            let row = ErrorRow {
-                source: noise.as_str().into(),
-                ..ErrorRow::default()
-            };
+            let row = ErrorRow { source: noise.as_str().into(), ..ErrorRow::default() };
             row.cells()
         };
         let table = ErrorRow::TABLE;

@@ -95,9 +95,7 @@ pub fn trend(engine: &Engine, props: &TrendProps) -> Result<Answer, LakeError> {
         ("model", props.model.as_ref()),
         ("project", props.project.as_ref()),
     ];
-    let given = given
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?.clone())));
+    let given = given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.clone())));
     engine.query(&fill(&sql, &given.collect())?)
 }
 
@@ -113,9 +111,7 @@ pub struct Regressions {
 /// Finds commits at which a stage became slower or faster.
 pub fn regressions(engine: &Engine, given: &BTreeMap<String, String>) -> Result<Regressions, LakeError> {
     let name = "regressions";
-    let query = Query::named(name).ok_or_else(|| LakeError::UnknownQuery {
-        name: name.to_owned(),
-    })?;
+    let query = Query::named(name).ok_or_else(|| LakeError::UnknownQuery { name: name.to_owned() })?;
     let answer = engine.query(&fill(query.text, given)?)?;
     let column = answer.names().iter().position(|name| *name == "change_pct");
     let changes = column.map_or_else(|| Ok(Vec::new()), |column| answer.numbers(column))?;

@@ -70,18 +70,9 @@ struct TimedStage<'a> {
 /// Returns the stages as the program timed them, for a run without a timeline.
 pub(crate) fn stages(account: &Account) -> Vec<Stage> {
     let mut stages: ByName<'_, TimedStage<'_>> = ByName::default();
-    for time in account
-        .repeats
-        .iter()
-        .filter(|r| !r.warmup)
-        .flat_map(|r| &r.stages)
-    {
+    for time in account.repeats.iter().filter(|r| !r.warmup).flat_map(|r| &r.stages) {
         let new = || TimedStage {
-            stage: Stage {
-                name: time.name.clone(),
-                from: StageOrigin::Workload,
-                ..Stage::default()
-            },
+            stage: Stage { name: time.name.clone(), from: StageOrigin::Workload, ..Stage::default() },
             ..TimedStage::default()
         };
         let timed = stages.entry(&time.name, new);
@@ -90,10 +81,7 @@ pub(crate) fn stages(account: &Account) -> Vec<Stage> {
         timed.walls.push(time.wall_ns);
         timed.steps.extend(time.steps_ns.iter().flatten());
         for part in &time.notes {
-            let new = || Note {
-                name: part.name.clone(),
-                ..Note::default()
-            };
+            let new = || Note { name: part.name.clone(), ..Note::default() };
             let note = timed.notes.entry(&part.name, new);
             note.instances += 1;
             note.wall_ns += part.wall_ns;
@@ -113,10 +101,7 @@ pub(crate) fn stages(account: &Account) -> Vec<Stage> {
 pub fn operators(account: &Account) -> Vec<Operator> {
     let mut operators: ByName<'_, Operator> = ByName::default();
     for own in &account.operators {
-        let new = || Operator {
-            name: own.name.clone(),
-            ..Operator::default()
-        };
+        let new = || Operator { name: own.name.clone(), ..Operator::default() };
         let sum = operators.entry(&own.name, new);
         sum.calls = sum.calls.saturating_add(own.calls);
         sum.self_cpu_ns += own.self_cpu_ns;

@@ -64,12 +64,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let (index, absent) = StageIndex::build(trace, launches, contexts, &options.stages);
     let activity = Activity::of(trace);
     let copies = CopyMeter::new(trace, options.limits);
-    let meter = StageMeter {
-        trace,
-        index: &index,
-        activity: &activity,
-        copies: &copies,
-    };
+    let meter = StageMeter { trace, index: &index, activity: &activity, copies: &copies };
     let program = options.account.as_ref();
     let mut naming = Naming::of_trace(trace);
     let mut reasons = Vec::new();
@@ -106,11 +101,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     }
     let graphs = graphs::table(trace, 0..trace.ops.len());
     reasons.extend(kernels_reason(trace, from, &kernels, &graphs));
-    reasons.extend(
-        absent
-            .into_iter()
-            .map(|stage| Reason::new(About::Stage(stage.name), stage.why)),
-    );
+    reasons.extend(absent.into_iter().map(|stage| Reason::new(About::Stage(stage.name), stage.why)));
     let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
     if let Some(program) = program.filter(|_| stages.is_empty()) {
         stages = account::stages(program);
@@ -125,11 +116,8 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     reasons.extend(layer_reason);
     let own_devices = trace.used_devices();
     let counter_devices = counters::alone::devices(&counter_sets);
-    let devices: Vec<&Device> = if own_devices.is_empty() {
-        counter_devices.iter().collect()
-    } else {
-        own_devices
-    };
+    let devices: Vec<&Device> =
+        if own_devices.is_empty() { counter_devices.iter().collect() } else { own_devices };
     let coverage = coverage(trace, &stages);
     let mut analysis = Analysis {
         schema: SCHEMA.into(),
@@ -157,9 +145,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     add_serving(&mut analysis, trace, &index, &activity, options);
 
     let mut own_rank = std::mem::take(&mut analysis.ranks);
-    own_rank
-        .iter_mut()
-        .for_each(|rank| ranks::add_times(rank, &analysis));
+    own_rank.iter_mut().for_each(|rank| ranks::add_times(rank, &analysis));
     analysis.ranks = own_rank;
 
     let gpu = GpuFacts::of_run(devices.first().copied(), program, options.limits);
@@ -173,15 +159,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let tokens = account::tokens(&options.tokens, program);
     let share = ranks::model_share(trace, program);
     add_rates(&mut analysis, &tokens);
-    add_utilisation(
-        &mut analysis,
-        model.as_ref(),
-        gpu.as_ref(),
-        &tokens,
-        dtype,
-        &share,
-        &index,
-    );
+    add_utilisation(&mut analysis, model.as_ref(), gpu.as_ref(), &tokens, dtype, &share, &index);
     let model = model.ok();
     analysis.workload = account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
 
@@ -189,9 +167,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let mut alone = None;
     let mut roofs = RoofSums::default();
     if options.counters.is_empty() {
-        analysis
-            .reasons
-            .push(Reason::new(About::Counters, "no counters were given"));
+        analysis.reasons.push(Reason::new(About::Counters, "no counters were given"));
     } else {
         let timeline = Timeline::of_stages(trace, &index);
         let joined = counters::join(&counter_sets, &timeline, &options.stages, gpu.as_ref().ok());
@@ -240,10 +216,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
         knobs::attach(&mut analysis, workload, model.as_ref());
     }
     analysis.losses = loss_rows(&losses);
-    Analyzed {
-        analysis,
-        stages: index,
-    }
+    Analyzed { analysis, stages: index }
 }
 
 /// Describes the longest launch gap of a stage.
@@ -264,10 +237,7 @@ fn add_serving(
     activity: &Activity,
     options: &Options,
 ) {
-    let parallelism = analysis
-        .engine
-        .as_ref()
-        .and_then(|engine| engine.parallelism.as_ref());
+    let parallelism = analysis.engine.as_ref().and_then(|engine| engine.parallelism.as_ref());
     let replicas = parallelism.and_then(|ways| ways.get("data").copied());
     let sent = options.recorded_requests.as_ref().or(analysis.requests.as_ref());
     let (serving, reasons) = serving::measure(trace, index, activity, replicas, sent);
@@ -292,9 +262,7 @@ fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send
     std::thread::scope(|scope| {
         let second = scope.spawn(second);
         let first = first();
-        let second = second
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let second = second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (first, second)
     })
 }
@@ -310,10 +278,9 @@ fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
     }
     match trace.ops.len() {
         0 => format!("the capture holds no kernels: {}", no_gpu_work(trace)),
-        transfers => format!(
-            "the capture holds no kernels, only copies and memory sets: {}",
-            count(transfers as u64)
-        ),
+        transfers => {
+            format!("the capture holds no kernels, only copies and memory sets: {}", count(transfers as u64))
+        }
     }
 }
 
@@ -325,15 +292,13 @@ fn no_gpu_work(trace: &Trace) -> String {
     if launches + transfers == 0 {
         return format!("no GPU work was recorded{}", how_to_record(trace));
     }
-    let traced = [
-        (launches, "launch", "launches"),
-        (transfers, "copy or memory set", "copies and memory sets"),
-    ]
-    .into_iter()
-    .filter(|(number, ..)| *number > 0)
-    .map(|(number, one, many)| format!("{} {}", count(number), if number == 1 { one } else { many }))
-    .collect::<Vec<_>>()
-    .join(" and ");
+    let traced =
+        [(launches, "launch", "launches"), (transfers, "copy or memory set", "copies and memory sets")]
+            .into_iter()
+            .filter(|(number, ..)| *number > 0)
+            .map(|(number, one, many)| format!("{} {}", count(number), if number == 1 { one } else { many }))
+            .collect::<Vec<_>>()
+            .join(" and ");
     format!(
         "the calls of {traced} were traced, but there are no records of the GPU. Usual reasons: the user may not profile the GPU, the \
          tool is older than the driver, a virtual GPU or WSL2, or recording stopped before the records were written"
@@ -451,9 +416,7 @@ fn coverage(trace: &Trace, stages: &[Stage]) -> Option<Coverage> {
     let with_steps = |stage: &&Stage| stage.steps.is_some();
     let has_steps = stages.iter().any(|stage| with_steps(&stage));
     let sum = |count: fn(&Stage, &Steps) -> u64| {
-        let counts = stages
-            .iter()
-            .filter_map(|stage| Some(count(stage, stage.steps.as_ref()?)));
+        let counts = stages.iter().filter_map(|stage| Some(count(stage, stage.steps.as_ref()?)));
         has_steps.then(|| counts.sum())
     };
     let time = |of: fn(&RecordedWindows) -> Ns| trace.recorded.iter().map(of).fold(0, Ns::saturating_add);
@@ -479,9 +442,7 @@ fn device_info(device: &Device) -> DeviceInfo {
     DeviceInfo {
         id: device.number,
         name: device.name.clone().filter(|name| !name.trim().is_empty()),
-        compute_capability: device
-            .compute_capability
-            .map(|(major, minor)| format!("{major}.{minor}")),
+        compute_capability: device.compute_capability.map(|(major, minor)| format!("{major}.{minor}")),
         sms: device.sms,
         memory_bytes: device.memory_bytes,
         bandwidth_bytes_per_s: device.bandwidth_bytes_per_s,
@@ -504,10 +465,7 @@ fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
 /// Sorts the texts of the recording tool: those on the GPU first, then the most frequent.
 fn loss_messages(losses: &Losses, kind: LossKind) -> Vec<LossMessage> {
     let on_gpu = |text: &str| ["CUDA", "CUPTI", "GPU"].iter().any(|word| text.contains(word));
-    let message = |(text, count): (&str, u64)| LossMessage {
-        text: text.to_owned(),
-        count,
-    };
+    let message = |(text, count): (&str, u64)| LossMessage { text: text.to_owned(), count };
     let mut messages: Vec<LossMessage> = losses.messages(kind).map(message).collect();
     messages.sort_by_key(|m| (!on_gpu(&m.text), std::cmp::Reverse(m.count)));
     messages
@@ -522,10 +480,7 @@ fn operator_table(trace: &Trace, index: &StageIndex, options: &Options) -> (Vec<
     if trace.cpu_ops.is_empty()
         && let Some(program) = options.account.as_ref().filter(|a| !a.operators.is_empty())
     {
-        return (
-            account::operators(program),
-            reason("as the program itself timed them"),
-        );
+        return (account::operators(program), reason("as the program itself timed them"));
     }
     let operators = operators::table(trace, &index.launches().call_of_op);
     let why = if operators.is_empty() {
@@ -546,12 +501,8 @@ fn totals(
     from: KernelOrigin,
 ) -> Totals {
     let ops = &trace.ops;
-    let time = |kind: OpKind| {
-        (0..ops.len())
-            .filter(|&i| ops.kind[i] == kind)
-            .map(|i| ops.duration(i))
-            .sum::<Ns>()
-    };
+    let time =
+        |kind: OpKind| (0..ops.len()).filter(|&i| ops.kind[i] == kind).map(|i| ops.duration(i)).sum::<Ns>();
     // Without any operation it is not known whether the GPU was recorded at all.
     let known = !ops.is_empty();
     Totals {
@@ -560,12 +511,7 @@ fn totals(
         busy_ns: known.then(|| activity.busy_ns()),
         memcpy_ns: known.then(|| time(OpKind::Copy)),
         memset_ns: known.then(|| time(OpKind::Set)),
-        unattributed_count: index
-            .launches()
-            .call_of_op
-            .iter()
-            .filter(|c| **c == NO_CALL)
-            .count() as u64,
+        unattributed_count: index.launches().call_of_op.iter().filter(|c| **c == NO_CALL).count() as u64,
         from,
     }
 }

@@ -83,10 +83,7 @@ enum Run {
     Replay(u32),
 }
 
-const NOWHERE: Place = Place {
-    layer: NO_LAYER,
-    run: Run::Module(0),
-};
+const NOWHERE: Place = Place { layer: NO_LAYER, run: Run::Module(0) };
 
 /// Sums of a layer in a stage.
 #[derive(Default)]
@@ -113,12 +110,7 @@ pub(crate) fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option
             let stack = trace.graph_nodes.stack_of(ops.process[op], ops.graph_node[op]);
             let layer = stack.and_then(|stack| of_stack.get(stack)).copied();
             match layer {
-                Some(layer) if layer != NO_LAYER => {
-                    place = Place {
-                        layer,
-                        run: Run::Replay(call),
-                    }
-                }
+                Some(layer) if layer != NO_LAYER => place = Place { layer, run: Run::Replay(call) },
                 _ if place.layer != NO_LAYER => {}
                 Some(_) => outside += 1,
                 None => unknown += 1,
@@ -163,10 +155,7 @@ fn reason(unknown: u64, outside: u64) -> Option<Reason> {
     .into_iter()
     .filter(|(count, _)| *count > 0)
     .map(|(count, why)| {
-        format!(
-            "kernels of CUDA graphs without a layer, because {why}: {}",
-            numbers::count(count)
-        )
+        format!("kernels of CUDA graphs without a layer, because {why}: {}", numbers::count(count))
     })
     .collect();
     (!parts.is_empty()).then(|| Reason::new(About::Other("layers".into()), parts.join("; ")))
@@ -174,11 +163,7 @@ fn reason(unknown: u64, outside: u64) -> Option<Reason> {
 
 /// Returns the ranges that stand for modules.
 fn modules(trace: &Trace) -> Vec<&Range> {
-    let is_module: Vec<bool> = trace
-        .names
-        .iter()
-        .map(|(_, name)| module_name(name).is_some())
-        .collect();
+    let is_module: Vec<bool> = trace.names.iter().map(|(_, name)| module_name(name).is_some()).collect();
     let ranges = trace.ranges.rows.iter();
     ranges
         .filter(|range| range.style == RangeStyle::PushPop)
@@ -206,27 +191,19 @@ fn places<'t>(trace: &'t Trace, index: &StageIndex, modules: &[&Range], layers: 
     let mut places = vec![NOWHERE; calls.len()];
     let launching = launching_calls(trace, &index.launches().call_of_op);
     let items = modules.iter().zip(0u32..);
-    let mut items: Vec<_> = items
-        .map(|(range, run)| Scope::of_range(range, (range.name, run)))
-        .collect();
+    let mut items: Vec<_> = items.map(|(range, run)| Scope::of_range(range, (range.name, run))).collect();
     items.sort_by_key(Scope::order);
     let around = launching.iter().flatten().map(|&call| {
         let call = call as usize;
         (calls.thread[call], calls.start[call], calls.end[call])
     });
-    let root = Inside {
-        place: NOWHERE,
-        instances: [None; AROUND],
-    };
+    let root = Inside { place: NOWHERE, instances: [None; AROUND] };
     let child = |outer: Inside<'t>, (name, run): (NameId, u32)| -> Inside<'t> {
         let Some(module) = module_name(trace.names.get(name)) else {
             return outer;
         };
         let names: Vec<&str> = outer.instances.into_iter().flatten().collect();
-        let place = Place {
-            layer: layers.inside(module, &names),
-            run: Run::Module(run),
-        };
+        let place = Place { layer: layers.inside(module, &names), run: Run::Module(run) };
         let mut instances = outer.instances;
         if let ModuleName::Instance(name) = module {
             instances.rotate_left(1);
@@ -254,10 +231,7 @@ fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers)
         let name = layers.names.get(layer as usize).map(String::as_str);
         total.1 |= name.is_some();
         let kind = name.map(layer_kind);
-        kinds
-            .entry((stage, kind))
-            .or_default()
-            .push((name.unwrap_or_default(), sum));
+        kinds.entry((stage, kind)).or_default().push((name.unwrap_or_default(), sum));
     }
     let mut rows: Vec<(usize, LayerRow)> = Vec::with_capacity(kinds.len());
     for ((stage, kind), members) in kinds {
@@ -280,11 +254,7 @@ fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers)
                 kernel_ns,
                 kernel_count: members.iter().map(|(_, sum)| sum.kernels).sum(),
                 calls: has_layer.then(|| members.iter().map(|(_, sum)| sum.runs).sum()),
-                share_pct: if total_ns > 0 {
-                    kernel_ns as f64 * 100.0 / total_ns as f64
-                } else {
-                    0.0
-                },
+                share_pct: if total_ns > 0 { kernel_ns as f64 * 100.0 / total_ns as f64 } else { 0.0 },
                 spread,
             },
         ));
@@ -302,9 +272,7 @@ fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers)
 
 fn spread(members: &[(&str, Sum)]) -> Option<LayerSpread> {
     let times = || members.iter().map(|(_, sum)| sum.kernel_ns);
-    let (longest, sum) = members
-        .iter()
-        .max_by_key(|(name, sum)| (sum.kernel_ns, Reverse(*name)))?;
+    let (longest, sum) = members.iter().max_by_key(|(name, sum)| (sum.kernel_ns, Reverse(*name)))?;
     let spread = LayerSpread {
         min_ns: times().min()?,
         median_ns: median(&mut times().collect::<Vec<Ns>>())?,

@@ -47,21 +47,13 @@ pub fn counted(n: u64, noun: &str) -> String {
 
 /// Formats a number of times.
 pub fn times(count: u64) -> String {
-    if count == 1 {
-        "once".to_owned()
-    } else {
-        format!("{} times", self::count(count))
-    }
+    if count == 1 { "once".to_owned() } else { format!("{} times", self::count(count)) }
 }
 
 /// Formats bytes in a fitting unit, in powers of 1000 as disks and size limits are stated.
 pub fn size(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [
-        (1_000_000_000_000, "TB"),
-        (1_000_000_000, "GB"),
-        (1_000_000, "MB"),
-        (1_000, "kB"),
-    ];
+    const UNITS: [(u64, &str); 4] =
+        [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
         Some((unit, name)) => format!("{} {name}", decimal(bytes as f64 / *unit as f64, 1)),
         None => format!("{bytes} B"),
@@ -115,10 +107,7 @@ mod tests {
         let digits = [9.996, 17.04, 99.96, 1_234.0, f64::NAN].map(significant);
         assert_eq!(digits, ["10.0", "17.0", "100", "1,234", "NaN"]);
         let small = [0.0, 1e-9, 0.004, -0.0996, 0.099_96, 0.5].map(significant);
-        assert_eq!(
-            small,
-            ["0.00", "0.00000000", "0.00400", "-0.0996", "0.100", "0.500"]
-        );
+        assert_eq!(small, ["0.00", "0.00000000", "0.00400", "-0.0996", "0.100", "0.500"]);
     }
 
     #[test]

@@ -86,9 +86,7 @@ pub(crate) fn model_share(trace: &Trace, program: Option<&Account>) -> ModelShar
             ranks => ModelShare::TensorParallel { ranks },
         };
     }
-    let rank = job
-        .rank
-        .map_or_else(|| "one rank".to_owned(), |rank| format!("rank {rank}"));
+    let rank = job.rank.map_or_else(|| "one rank".to_owned(), |rank| format!("rank {rank}"));
     ModelShare::Unknown(format!(
         "the capture holds {rank} of a job with {ranks} ranks, and its process groups do not tell which share of the model a rank has"
     ))
@@ -112,9 +110,7 @@ fn share_of_engine(parts: &BTreeMap<String, u64>, ranks: u32) -> Option<ModelSha
             "the engine divides the experts among {expert} ranks, and nothing tells how many tokens go to those of this rank"
         ))
     } else if tensor > 1 {
-        ModelShare::TensorParallel {
-            ranks: u32::try_from(tensor).ok()?,
-        }
+        ModelShare::TensorParallel { ranks: u32::try_from(tensor).ok()? }
     } else {
         ModelShare::Whole
     })
@@ -157,13 +153,7 @@ mod tests {
         assert_eq!(share(None, &[]), ModelShare::Whole);
         let eight = ModelShare::TensorParallel { ranks: 8 };
         assert_eq!(share(Some(8), &[("default_pg", 8), ("mesh_tp", 8)]), eight);
-        assert_eq!(
-            share(
-                Some(16),
-                &[("TENSOR_MODEL_PARALLEL_GROUP", 8), ("DATA_PARALLEL_GROUP", 2)]
-            ),
-            eight
-        );
+        assert_eq!(share(Some(16), &[("TENSOR_MODEL_PARALLEL_GROUP", 8), ("DATA_PARALLEL_GROUP", 2)]), eight);
         assert_eq!(share(Some(4), &[("mesh_dp", 4)]), ModelShare::Whole);
     }
 

@@ -50,11 +50,7 @@ fn processed(stage: &Stage, tokens: &Tokens) -> Option<Result<u64, Misfit>> {
         ("decode", None) => tokens.generated.map(of_each),
         _ => return None,
     };
-    let what = if stage.name == "prefill" {
-        "prompt tokens"
-    } else {
-        "generated tokens"
-    };
+    let what = if stage.name == "prefill" { "prompt tokens" } else { "generated tokens" };
     Some(count.filter(|count| *count > 0).ok_or(Misfit::Unknown(what)))
 }
 
@@ -118,10 +114,7 @@ mod tests {
 
     fn analysis(each: &[i64]) -> Analysis {
         Analysis {
-            stages: vec![
-                stage("prefill", 2, 2_000_000, &[]),
-                stage("decode", 2, 8_000_000, each),
-            ],
+            stages: vec![stage("prefill", 2, 2_000_000, &[]), stage("decode", 2, 8_000_000, each)],
             ..Analysis::default()
         }
     }
@@ -129,12 +122,7 @@ mod tests {
     #[test]
     fn two_runs_of_two_steps_with_a_batch_of_four() {
         let mut analysis = analysis(&[3_000_000, 1_000_000, 2_000_000, 2_000_000]);
-        let tokens = Tokens {
-            prompt: Some(100),
-            generated: Some(2),
-            batch: Some(4),
-            ..Tokens::default()
-        };
+        let tokens = Tokens { prompt: Some(100), generated: Some(2), batch: Some(4), ..Tokens::default() };
         add_rates(&mut analysis, &tokens);
         // 2 x 4 x 100 tokens in 2 ms, 4 steps of 4 tokens in 8 ms.
         assert_eq!(analysis.stages[0].tokens_per_s, Some(400_000.0));
@@ -152,11 +140,7 @@ mod tests {
         let mut analysis = analysis(&[3_000_000, 1_000_000, 4_000_000]);
         add_rates(&mut analysis, &Tokens::default());
         assert!(analysis.stages.iter().all(|stage| stage.token_ns.is_none()));
-        let why = |about: &str| {
-            analysis
-                .reason(&About::from(about.to_owned()))
-                .unwrap_or_default()
-        };
+        let why = |about: &str| analysis.reason(&About::from(about.to_owned())).unwrap_or_default();
         assert!(why("stages.prefill.tokens_per_s").contains("prompt tokens"));
         assert!(why("stages.decode.tokens_per_s").contains("generated tokens"));
         assert!(why("per_run.ttft_ns").contains("different numbers of steps"));

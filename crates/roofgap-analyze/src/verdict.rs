@@ -76,16 +76,10 @@ pub(crate) const LEAST_GAP_PCT: f64 = 20.0;
 pub fn verdict(stage: &Stage) -> Verdict {
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
         let why = "no GPU work was recorded for this stage".to_owned();
-        return Verdict {
-            label: StageLimit::NotMeasured,
-            why,
-        };
+        return Verdict { label: StageLimit::NotMeasured, why };
     };
     if !stage.computes() && !copies_fill(stage) {
-        return Verdict {
-            label: StageLimit::NotMeasured,
-            why: only_transfers(stage),
-        };
+        return Verdict { label: StageLimit::NotMeasured, why: only_transfers(stage) };
     }
     // Work of other ranges and threads, and earlier work, keep the GPU busy too.
     let elapsed = stage.elapsed_ns().max(1) as f64;
@@ -120,10 +114,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
     };
     let (label, after) = match stage.period_ns {
         Some(_) => (StageLimit::StepGaps, "the CPU had not launched the next step yet"),
-        None => (
-            StageLimit::Host,
-            "the CPU worked before the first or after the last GPU operation",
-        ),
+        None => (StageLimit::Host, "the CPU worked before the first or after the last GPU operation"),
     };
     let causes = [
         (
@@ -146,11 +137,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
             StageLimit::Copy,
             "the launching thread was inside a copy call, or late because of one",
         ),
-        (
-            stage.each_device(idle.other_ns),
-            StageLimit::GpuGaps,
-            "work was launched and had not started",
-        ),
+        (stage.each_device(idle.other_ns), StageLimit::GpuGaps, "work was launched and had not started"),
         (
             apart,
             StageLimit::Uneven,
@@ -160,20 +147,14 @@ pub fn verdict(stage: &Stage) -> Verdict {
     ];
     let lost: i64 = causes.iter().map(|c| c.0).sum();
     let (ns, label, cause) =
-        causes
-            .into_iter()
-            .max_by_key(|c| c.0)
-            .unwrap_or((0, StageLimit::NotMeasured, ""));
+        causes.into_iter().max_by_key(|c| c.0).unwrap_or((0, StageLimit::NotMeasured, ""));
     if outside.queued_ns > ns && queued > own {
         let why = format!(
             "the GPU works on what came before the stage for {:.1} % of {time}{of_each}, and on the stage for {:.1} %",
             100.0 * queued,
             100.0 * own
         );
-        return Verdict {
-            label: StageLimit::Queued,
-            why,
-        };
+        return Verdict { label: StageLimit::Queued, why };
     }
     if share >= BUSY {
         let (label, work) = busy_with(stage, busy);
@@ -187,10 +168,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
             100.0 * share,
             main_copies(stage)
         );
-        return Verdict {
-            label: StageLimit::Copy,
-            why,
-        };
+        return Verdict { label: StageLimit::Copy, why };
     }
     let ns_share = ns as f64 / elapsed;
     if 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share {
@@ -198,10 +176,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
             "the GPU is busy {:.1} % of {time}{of_each}, and no cause of its idle time takes {LEAST_GAP_PCT:.0} %",
             100.0 * share
         );
-        return Verdict {
-            label: StageLimit::Gpu,
-            why,
-        };
+        return Verdict { label: StageLimit::Gpu, why };
     }
     let idle_pct = 100.0 * (1.0 - share);
     // A gap has a cause only if the launch that ended it is known.
@@ -236,10 +211,7 @@ fn only_transfers(stage: &Stage) -> String {
     let number = |number: u64, one: &str, many: &str| {
         (number > 0).then(|| format!("{} {}", count(number), if number == 1 { one } else { many }))
     };
-    let parts = [
-        number(copies, "copy", "copies"),
-        number(sets, "memory set", "memory sets"),
-    ];
+    let parts = [number(copies, "copy", "copies"), number(sets, "memory set", "memory sets")];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!("no kernels were recorded, only {}", parts.join(" and "))
 }
@@ -247,19 +219,12 @@ fn only_transfers(stage: &Stage) -> String {
 /// Returns the limit of a stage that keeps the GPU busy, and the work that takes most of that time if it is not kernels.
 fn busy_with(stage: &Stage, busy: i64) -> (StageLimit, String) {
     if copies_lead(stage, busy) {
-        return (
-            StageLimit::Copy,
-            format!(", most of that with {}", main_copies(stage)),
-        );
+        return (StageLimit::Copy, format!(", most of that with {}", main_copies(stage)));
     }
-    let (launches, graphs) = stage.graphs.iter().fold((0, 0), |sum, graph| {
-        (sum.0 + graph.launches, sum.1 + graph.total_ns)
-    });
+    let (launches, graphs) =
+        stage.graphs.iter().fold((0, 0), |sum, graph| (sum.0 + graph.launches, sum.1 + graph.total_ns));
     let work = if graphs > busy / 2 {
-        format!(
-            ", most of that with {} launches of whole CUDA graphs",
-            count(launches)
-        )
+        format!(", most of that with {} launches of whole CUDA graphs", count(launches))
     } else {
         String::new()
     };
@@ -308,28 +273,11 @@ mod tests {
 
     #[test]
     fn the_largest_cause_gives_the_label() {
-        let launch = Idle {
-            launch_ns: 80,
-            sync_ns: 5,
-            copy_ns: 5,
-            other_ns: 0,
-        };
+        let launch = Idle { launch_ns: 80, sync_ns: 5, copy_ns: 5, other_ns: 0 };
         assert_eq!(verdict(&stage(100, 98, 8, launch)).label, StageLimit::Launch);
+        assert_eq!(verdict(&stage(100, 98, 90, Idle::default())).label, StageLimit::Gpu);
         assert_eq!(
-            verdict(&stage(100, 98, 90, Idle::default())).label,
-            StageLimit::Gpu
-        );
-        assert_eq!(
-            verdict(&stage(
-                100,
-                20,
-                18,
-                Idle {
-                    launch_ns: 2,
-                    ..Idle::default()
-                }
-            ))
-            .label,
+            verdict(&stage(100, 20, 18, Idle { launch_ns: 2, ..Idle::default() })).label,
             StageLimit::Host
         );
         assert_eq!(verdict(&Stage::default()).label, StageLimit::NotMeasured);
@@ -351,20 +299,11 @@ mod tests {
                 bandwidth_bytes_per_s: Some(27.7e9),
                 ..CopyRow::default()
             },
-            CopyRow {
-                kind: CopyKind::DeviceToHost,
-                bytes: Some(8),
-                total_ns: 10,
-                ..CopyRow::default()
-            },
+            CopyRow { kind: CopyKind::DeviceToHost, bytes: Some(8), total_ns: 10, ..CopyRow::default() },
         ];
         let words = verdict(&loading);
         assert_eq!(words.label, StageLimit::Copy);
-        assert!(
-            words.why.ends_with("host-to-device copies: 25.5 GB at 27.7 GB/s"),
-            "{}",
-            words.why
-        );
+        assert!(words.why.ends_with("host-to-device copies: 25.5 GB at 27.7 GB/s"), "{}", words.why);
         loading.copies[0].bytes = None;
         assert!(verdict(&loading).why.ends_with("with host-to-device copies"));
     }
@@ -372,10 +311,7 @@ mod tests {
     /// Copies can be the limit of a stage whose GPU is idle for a while too.
     #[test]
     fn copies_that_take_more_than_any_idle_time() {
-        let launch = Idle {
-            launch_ns: 51,
-            ..Idle::default()
-        };
+        let launch = Idle { launch_ns: 51, ..Idle::default() };
         let mut copies = stage(210, 210, 159, launch);
         (copies.memcpy_ns, copies.kernel_ns) = (Some(150), Some(9));
         let words = verdict(&copies);
@@ -387,11 +323,7 @@ mod tests {
 
     #[test]
     fn a_small_cause_is_no_limit() {
-        let idle = |launch_ns: i64| Idle {
-            launch_ns,
-            sync_ns: 203 - launch_ns,
-            ..Idle::default()
-        };
+        let idle = |launch_ns: i64| Idle { launch_ns, sync_ns: 203 - launch_ns, ..Idle::default() };
         let words = verdict(&stage(1_000, 1_000, 797, idle(195)));
         assert_eq!(words.label, StageLimit::Gpu);
         assert!(
@@ -399,27 +331,16 @@ mod tests {
             "{}",
             words.why
         );
-        assert_eq!(
-            verdict(&stage(1_000, 1_000, 797, idle(201))).label,
-            StageLimit::Launch
-        );
+        assert_eq!(verdict(&stage(1_000, 1_000, 797, idle(201))).label, StageLimit::Launch);
     }
 
     #[test]
     fn whole_graphs_are_work() {
         let mut graphs = stage(100, 100, 95, Idle::default());
-        graphs.graphs = vec![GraphRow {
-            launches: 1_200,
-            total_ns: 90,
-            ..GraphRow::default()
-        }];
+        graphs.graphs = vec![GraphRow { launches: 1_200, total_ns: 90, ..GraphRow::default() }];
         let words = verdict(&graphs);
         assert_eq!(words.label, StageLimit::Gpu);
-        assert!(
-            words.why.ends_with("with 1,200 launches of whole CUDA graphs"),
-            "{}",
-            words.why
-        );
+        assert!(words.why.ends_with("with 1,200 launches of whole CUDA graphs"), "{}", words.why);
     }
 
     /// A stage that waits behind earlier work is neither idle nor held up by the CPU.
@@ -429,11 +350,7 @@ mod tests {
         waits.queued_ns = 65;
         let words = verdict(&waits);
         assert_eq!(words.label, StageLimit::Queued);
-        assert!(
-            words.why.contains("65.0 %") && words.why.contains("30.0 %"),
-            "{}",
-            words.why
-        );
+        assert!(words.why.contains("65.0 %") && words.why.contains("30.0 %"), "{}", words.why);
         // Mostly its own work: the GPU is the limit all the same.
         waits.projected_ns = Some(60);
         waits.busy_ns = Some(60);
@@ -448,10 +365,7 @@ mod tests {
         let mut early = stage(100, 20, 20, Idle::default());
         assert_eq!(verdict(&early).label, StageLimit::Host);
         early.after_ns = 75;
-        early.foreign = Some(ForeignWork {
-            busy_ns: 75,
-            ..ForeignWork::default()
-        });
+        early.foreign = Some(ForeignWork { busy_ns: 75, ..ForeignWork::default() });
         assert_eq!(verdict(&early).label, StageLimit::Gpu);
     }
 }

@@ -7,9 +7,7 @@ use roofgap_trace::{Ns, OpKind, Trace};
 use std::path::PathBuf;
 
 fn read(name: &str) -> Trace {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/h200")
-        .join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200").join(name);
     roofgap_trace::read(&[path]).expect("the fixture reads").trace
 }
 
@@ -19,16 +17,9 @@ fn analysis(trace: &Trace) -> Analysis {
 
 fn held(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
     let facts = SideFacts::default();
-    let side = |analysis| Side {
-        analysis,
-        facts: &facts,
-    };
+    let side = |analysis| Side { analysis, facts: &facts };
     let options = CompareOptions {
-        gates: gates
-            .split(',')
-            .filter(|g| !g.is_empty())
-            .map(|g| g.parse().unwrap())
-            .collect(),
+        gates: gates.split(',').filter(|g| !g.is_empty()).map(|g| g.parse().unwrap()).collect(),
         ..CompareOptions::default()
     };
     let comparison = compare(side(base), side(head), &options);
@@ -40,12 +31,7 @@ fn held(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
 }
 
 fn decode_range(trace: &Trace) -> (Ns, Ns) {
-    let range = trace
-        .ranges
-        .rows
-        .iter()
-        .find(|range| trace.names.get(range.name) == "decode_all")
-        .unwrap();
+    let range = trace.ranges.rows.iter().find(|range| trace.names.get(range.name) == "decode_all").unwrap();
     (range.start, range.end)
 }
 
@@ -78,12 +64,8 @@ fn slower_decode(trace: &Trace) -> Trace {
             *at += (*at - from) / 10;
         }
     };
-    for column in [
-        &mut slower.ops.start,
-        &mut slower.ops.end,
-        &mut slower.calls.start,
-        &mut slower.calls.end,
-    ] {
+    for column in [&mut slower.ops.start, &mut slower.ops.end, &mut slower.calls.start, &mut slower.calls.end]
+    {
         column.iter_mut().for_each(later);
     }
     for range in &mut slower.ranges.rows {
@@ -96,11 +78,7 @@ fn slower_decode(trace: &Trace) -> Trace {
 #[test]
 fn a_capture_and_itself_are_the_same_under_any_gate() {
     let analysis = analysis(&read("dsocr2.sqlite.gz"));
-    let comparison = held(
-        &analysis,
-        &analysis,
-        "0%,0ns,total=0%,launches=0%,idle=0%,decode.step=0ns",
-    );
+    let comparison = held(&analysis, &analysis, "0%,0ns,total=0%,launches=0%,idle=0%,decode.step=0ns");
     assert_eq!(comparison.verdict(), GateVerdict::Held);
     assert!(comparison.differences.is_empty());
     assert!(comparison.stages.len() >= 2);
@@ -108,18 +86,8 @@ fn a_capture_and_itself_are_the_same_under_any_gate() {
         assert!(!stage.has_changed(), "{}", stage.name);
         assert!(stage.explanation.parts.is_empty());
     }
-    assert!(
-        comparison
-            .kernels
-            .iter()
-            .all(|kernel| kernel.status == KernelStatus::Same)
-    );
-    assert!(
-        comparison
-            .gates
-            .iter()
-            .all(|gate| gate.outcome == GateOutcome::Held)
-    );
+    assert!(comparison.kernels.iter().all(|kernel| kernel.status == KernelStatus::Same));
+    assert!(comparison.gates.iter().all(|gate| gate.outcome == GateOutcome::Held));
 }
 
 #[test]
@@ -144,12 +112,7 @@ fn longer_decode_kernels_are_named_and_break_the_gate() {
     assert_eq!(Some(all), decode.kernel_ns.delta);
     assert!(slower as f64 > 0.95 * all as f64, "{slower} of {all}");
     let allowed = [KernelStatus::Slower, KernelStatus::Same];
-    assert!(
-        decode
-            .kernels
-            .iter()
-            .all(|kernel| allowed.contains(&kernel.status))
-    );
+    assert!(decode.kernels.iter().all(|kernel| allowed.contains(&kernel.status)));
     assert_eq!(comparison.verdict(), GateVerdict::Broken);
     let broken: Vec<_> = comparison
         .gates
@@ -157,11 +120,7 @@ fn longer_decode_kernels_are_named_and_break_the_gate() {
         .filter(|gate| gate.outcome == GateOutcome::Broken)
         .map(|gate| gate.stage.as_deref())
         .collect();
-    assert_eq!(
-        broken,
-        [Some("decode"); 2],
-        "busy and kernel time; the wall time hides it"
-    );
+    assert_eq!(broken, [Some("decode"); 2], "busy and kernel time; the wall time hides it");
     // The other way round it is an improvement, which breaks nothing.
     let better = held(&head, &base, "5%");
     assert_eq!(better.verdict(), GateVerdict::Held);
@@ -174,11 +133,7 @@ fn a_longer_decode_breaks_its_wall_time() {
     let trace = read("llama4.sqlite.gz");
     let (base, head) = (analysis(&trace), analysis(&slower_decode(&trace)));
     let comparison = held(&base, &head, "decode.wall=5%,prefill=5%,decode.step=5%");
-    let decode = comparison
-        .stages
-        .iter()
-        .find(|stage| stage.name == "decode")
-        .unwrap();
+    let decode = comparison.stages.iter().find(|stage| stage.name == "decode").unwrap();
     assert_eq!(decode.wall_ns.judgement, Judgement::Worse);
     assert!((9.9..10.1).contains(&decode.wall_ns.delta_pct.unwrap()));
     let broken: Vec<&str> = comparison
@@ -194,20 +149,10 @@ fn a_longer_decode_breaks_its_wall_time() {
 fn captures_of_two_tools_agree_on_kernels() {
     let (nsys, kineto) = (read("llama4.sqlite.gz"), read("llama4.kineto.json.gz"));
     let comparison = held(&analysis(&nsys), &analysis(&kineto), "");
-    assert!(
-        comparison
-            .differences
-            .iter()
-            .any(|difference| difference.what == "timeline")
-    );
+    assert!(comparison.differences.iter().any(|difference| difference.what == "timeline"));
     // The framework's trace has no ranges of stages: what compares is the whole.
     let of_head = comparison.kernels.iter().filter(|kernel| kernel.head.is_some());
     let (named, other): (Vec<_>, Vec<_>) = of_head.partition(|kernel| kernel.matched_by == MatchedBy::Name);
-    assert!(
-        named.len() > 9 * other.len(),
-        "{} of {}",
-        named.len(),
-        named.len() + other.len()
-    );
+    assert!(named.len() > 9 * other.len(), "{} of {}", named.len(), named.len() + other.len());
     assert_eq!(comparison.stages_gone, ["prefill", "decode"]);
 }

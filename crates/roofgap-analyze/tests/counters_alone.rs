@@ -9,26 +9,19 @@ fn fixture(names: &[&str]) -> Analysis {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let paths: Vec<PathBuf> = names.iter().map(|name| root.join(name)).collect();
     let input = roofgap_trace::read(&paths).expect("the fixtures read");
-    let options = Options {
-        counters: input.counters,
-        ..Options::default()
-    };
+    let options = Options { counters: input.counters, ..Options::default() };
     analyze(&input.trace, &options).analysis
 }
 
 #[test]
 fn a_report_names_its_device_and_judges_each_kernel() {
     let analysis = fixture(&["ncu/mt_basic.ncu-rep.gz"]);
-    let [device] = analysis.devices.as_slice() else {
-        panic!("{:?}", analysis.devices)
-    };
+    let [device] = analysis.devices.as_slice() else { panic!("{:?}", analysis.devices) };
     assert_eq!(device.name.as_deref(), Some("NVIDIA H200"));
     assert_eq!((device.id, device.sms), (0, Some(132)));
     assert_eq!(analysis.totals.from, KernelOrigin::Counters);
     assert_eq!((analysis.totals.kernel_count, analysis.totals.busy_ns), (6, None));
-    let [first, second] = analysis.kernels.as_slice() else {
-        panic!("{:?}", analysis.kernels)
-    };
+    let [first, second] = analysis.kernels.as_slice() else { panic!("{:?}", analysis.kernels) };
     assert_eq!((first.calls, second.calls), (5, 1));
     assert!(first.min_ns <= first.median_ns && first.median_ns <= first.max_ns);
     assert_eq!(analysis.totals.kernel_ns, first.total_ns + second.total_ns);
@@ -82,10 +75,7 @@ fn findings_come_from_the_measured_launches_alone() {
         assert!(!ids.contains(&id), "{ids:?}");
     }
     let details = fixture(&["ncu/llama2_roofline_details.csv.gz"]);
-    assert_eq!(
-        (&details.devices[0].name, details.devices[0].sms),
-        (&None, Some(132))
-    );
+    assert_eq!((&details.devices[0].name, details.devices[0].sms), (&None, Some(132)));
     assert!(details.findings.iter().any(|f| f.id.starts_with("ncu-")));
 }
 
@@ -95,10 +85,7 @@ fn a_timeline_keeps_its_own_kernels_and_stages() {
     assert_eq!(analysis.totals.from, KernelOrigin::Timeline);
     assert_eq!(analysis.reason(&About::Kernels), None);
     assert!(analysis.findings.iter().all(|finding| finding.stage.is_some()));
-    let summary = fixture(&[
-        "h200/llama4_cuda_gpu_kern_sum.csv.gz",
-        "ncu/llama4_light_raw_base.csv.gz",
-    ]);
+    let summary = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz", "ncu/llama4_light_raw_base.csv.gz"]);
     assert_eq!(summary.totals.from, KernelOrigin::Summary);
     assert_eq!(summary.devices[0].name.as_deref(), Some("NVIDIA H200"));
 }
@@ -110,10 +97,7 @@ fn launches_without_a_duration_have_no_times() {
 "0","7","a.out","127.0.0.1","gemm","1","7","(128, 1, 1)","(4096, 1, 1)","0","9.0","91.5"
 "#;
     let set = ncu::raw::read(page.as_bytes()).expect("the page reads");
-    let options = Options {
-        counters: vec![set],
-        ..Options::default()
-    };
+    let options = Options { counters: vec![set], ..Options::default() };
     let analysis = analyze(&Trace::default(), &options).analysis;
     assert!(analysis.kernels.is_empty() && analysis.findings.is_empty());
     assert_eq!(analysis.counters[0].bound.as_deref(), Some("compute-bound"));

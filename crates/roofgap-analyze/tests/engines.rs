@@ -9,9 +9,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures")
-        .join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
 fn analyzed(name: &str) -> Analyzed {
@@ -28,17 +26,9 @@ fn stage(analyzed: &Analyzed, name: &str) -> Stage {
 fn rows(name: &str) -> Vec<Vec<String>> {
     let mut text = String::new();
     let file = std::fs::File::open(fixture(name)).unwrap();
-    flate2::read::MultiGzDecoder::new(file)
-        .read_to_string(&mut text)
-        .unwrap();
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .from_reader(text.as_bytes());
-    reader
-        .records()
-        .map(|row| row.unwrap().iter().map(str::to_owned).collect())
-        .collect()
+    flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+    reader.records().map(|row| row.unwrap().iter().map(str::to_owned).collect()).collect()
 }
 
 #[test]
@@ -81,29 +71,20 @@ fn a_step_lasts_as_long_as_its_gpu_work() {
 
 #[test]
 fn both_profilers_see_the_same_steps_and_tokens() {
-    let (nsys, kineto) = (
-        analyzed("vllm/vllm_dense_graph.sqlite.gz"),
-        analyzed("vllm/vllm_dense_graph.kineto.json.gz"),
-    );
+    let (nsys, kineto) =
+        (analyzed("vllm/vllm_dense_graph.sqlite.gz"), analyzed("vllm/vllm_dense_graph.kineto.json.gz"));
     assert_eq!(kineto.analysis.engine.as_ref().unwrap().told_by, "annotation");
     let sum = |analyzed: &Analyzed| {
         let mut sum = (0, 0);
         for stage in &analyzed.analysis.stages {
             let tokens = stage.tokens.unwrap();
-            sum = (
-                sum.0 + tokens.context.unwrap(),
-                sum.1 + tokens.generation.unwrap(),
-            );
+            sum = (sum.0 + tokens.context.unwrap(), sum.1 + tokens.generation.unwrap());
         }
         sum
     };
     assert_eq!(sum(&nsys), sum(&kineto));
     for name in ["prefill", "mixed", "decode"] {
-        assert_eq!(
-            stage(&nsys, name).instances,
-            stage(&kineto, name).instances,
-            "{name}"
-        );
+        assert_eq!(stage(&nsys, name).instances, stage(&kineto, name).instances, "{name}");
     }
     for name in ["prefill", "mixed"] {
         let kernels = |analyzed: &Analyzed| stage(analyzed, name).kernel_count;
@@ -115,16 +96,8 @@ fn both_profilers_see_the_same_steps_and_tokens() {
 fn projected_time_of_every_step_name_equals_that_of_nsys() {
     let analyzed = analyzed("vllm/vllm_dense_graph.sqlite.gz");
     let rows = rows("vllm/vllm_dense_graph_nvtx_gpu_proj_sum.csv.gz");
-    let header = rows
-        .iter()
-        .position(|row| row.first().is_some_and(|cell| cell == "Range"))
-        .unwrap();
-    let column = |name: &str| {
-        rows[header]
-            .iter()
-            .position(|cell| cell.starts_with(name))
-            .unwrap()
-    };
+    let header = rows.iter().position(|row| row.first().is_some_and(|cell| cell == "Range")).unwrap();
+    let column = |name: &str| rows[header].iter().position(|cell| cell.starts_with(name)).unwrap();
     // nsys counts a graph launch as one operation there, so the number of operations is not compared.
     let (projected, instances) = (column("Total Proj Time"), column("Range Instances"));
     let mut checked = 0;
@@ -248,10 +221,7 @@ fn a_step_on_two_devices_is_busy_while_one_of_them_is() {
     let analysis = analyze(&kineto(&events), &Options::default()).analysis;
     assert_eq!(analysis.totals.kernel_count, 3);
     let batches = analysis.serving.unwrap().batches;
-    assert_eq!(
-        (batches[0].mean_ns, batches[0].eager_idle_ns),
-        (Some(13_000), 2_000)
-    );
+    assert_eq!((batches[0].mean_ns, batches[0].eager_idle_ns), (Some(13_000), 2_000));
 }
 
 #[test]
@@ -273,14 +243,7 @@ fn decode_steps_that_may_read_prompts_are_declared() {
 #[test]
 fn an_engine_that_writes_two_names_is_named_by_its_own() {
     let mut events = vec![
-        event(
-            "user_annotation",
-            "execute_context_0(0)_generation_32(32)",
-            10,
-            100,
-            100,
-            "",
-        ),
+        event("user_annotation", "execute_context_0(0)_generation_32(32)", 10, 100, 100, ""),
         event("user_annotation", "step[DECODE bs=32]", 10, 101, 98, ""),
     ];
     events.extend(launched(1, 10, 110, 112, 5));
@@ -294,20 +257,15 @@ fn an_engine_that_writes_two_names_is_named_by_its_own() {
 #[test]
 fn engine_steps_have_mfu_and_mbu_with_a_model() {
     let input = roofgap_trace::read(&[fixture("vllm/vllm_dense_graph.sqlite.gz")]).unwrap();
-    let options = Options {
-        model: Some(roofgap_analyze::model::preset("qwen3_0_6b").unwrap()),
-        ..Options::default()
-    };
+    let options =
+        Options { model: Some(roofgap_analyze::model::preset("qwen3_0_6b").unwrap()), ..Options::default() };
     let analyzed = analyze(&input.trace, &options);
     let work = |name: &str| {
         let stage = stage(&analyzed, name);
         let (mfu, mbu) = (stage.mfu.unwrap(), stage.mbu.unwrap());
         assert!(mfu.by_wall_pct > 0.0 && mfu.by_wall_pct < 100.0, "{name}");
         assert!(mfu.by_busy_pct.unwrap() > mfu.by_wall_pct, "{name}");
-        assert!(
-            mbu.by_wall_pct > 0.0 && mbu.by_busy_pct.unwrap() < 100.0,
-            "{name}"
-        );
+        assert!(mbu.by_wall_pct > 0.0 && mbu.by_busy_pct.unwrap() < 100.0, "{name}");
         (mfu, mbu)
     };
     let (decode, bytes) = work("decode");
@@ -326,10 +284,7 @@ fn engine_steps_have_mfu_and_mbu_with_a_model() {
     assert!((head / prompt_head - 336.0 / 2.0).abs() < 1e-9);
     assert!((layers / prompt_layers - 336.0 / 768.0).abs() < 1e-9);
     assert!(decode.assumptions.iter().any(|text| text.contains("left out")));
-    assert_eq!(
-        bytes.step_ns,
-        stage(&analyzed, "decode").steps.map(|steps| steps.mean_ns)
-    );
+    assert_eq!(bytes.step_ns, stage(&analyzed, "decode").steps.map(|steps| steps.mean_ns));
     let workload = analyzed.analysis.workload.as_ref().unwrap();
     assert_eq!(workload.model.as_deref(), Some("qwen3_0_6b"));
     assert!(analyzed.analysis.whole.is_some());
@@ -338,29 +293,17 @@ fn engine_steps_have_mfu_and_mbu_with_a_model() {
 #[test]
 fn one_gpu_of_several_has_no_mfu() {
     let mut input = roofgap_trace::read(&[fixture("vllm/vllm_dense_graph.sqlite.gz")]).unwrap();
-    let talk = input
-        .trace
-        .names
-        .intern("ncclDevKernel_AllReduce_Sum_bf16_RING_LL");
+    let talk = input.trace.names.intern("ncclDevKernel_AllReduce_Sum_bf16_RING_LL");
     let kernel = |op: &usize| input.trace.ops.kind[*op] == roofgap_trace::OpKind::Kernel;
     let ops: Vec<usize> = (0..input.trace.ops.len()).filter(kernel).collect();
     for op in ops {
         input.trace.ops.name[op] = talk;
     }
-    let options = Options {
-        model: Some(roofgap_analyze::model::preset("qwen3_0_6b").unwrap()),
-        ..Options::default()
-    };
+    let options =
+        Options { model: Some(roofgap_analyze::model::preset("qwen3_0_6b").unwrap()), ..Options::default() };
     let analysis = analyze(&input.trace, &options).analysis;
-    assert!(
-        analysis
-            .stages
-            .iter()
-            .all(|stage| stage.mfu.is_none() && stage.mbu.is_none())
-    );
-    let why = analysis
-        .reason(&roofgap_analyze::About::StageMfu("decode".into()))
-        .unwrap();
+    assert!(analysis.stages.iter().all(|stage| stage.mfu.is_none() && stage.mbu.is_none()));
+    let why = analysis.reason(&roofgap_analyze::About::StageMfu("decode".into())).unwrap();
     assert!(why.contains("exchange data with other GPUs"), "{why}");
 }
 
@@ -369,19 +312,11 @@ fn the_steps_together_have_every_token_and_the_time_between_them() {
     let analyzed = analyzed("vllm/vllm_dense_graph.sqlite.gz");
     let serving = analyzed.analysis.serving.as_ref().unwrap();
     let slices = &serving.over_time;
-    let steps = slices
-        .iter()
-        .map(|slice| slice.prefill_steps + slice.mixed_steps + slice.decode_steps);
+    let steps = slices.iter().map(|slice| slice.prefill_steps + slice.mixed_steps + slice.decode_steps);
     assert_eq!(steps.sum::<u64>(), 28);
     let tokens = (
-        slices
-            .iter()
-            .filter_map(|slice| slice.context_tokens)
-            .sum::<u64>(),
-        slices
-            .iter()
-            .filter_map(|slice| slice.generation_tokens)
-            .sum::<u64>(),
+        slices.iter().filter_map(|slice| slice.context_tokens).sum::<u64>(),
+        slices.iter().filter_map(|slice| slice.generation_tokens).sum::<u64>(),
     );
     assert_eq!(tokens, (7_680, 368));
     assert_eq!(serving.batches.iter().map(|batch| batch.steps).sum::<u64>(), 23);
@@ -405,17 +340,10 @@ fn requests_are_joined_with_steps_of_the_same_clock_only() {
     let requests = RequestStats {
         completed: 1,
         window_ns: end,
-        each: vec![RequestTimes {
-            first_ns: end,
-            last_ns: end,
-            ..RequestTimes::default()
-        }],
+        each: vec![RequestTimes { first_ns: end, last_ns: end, ..RequestTimes::default() }],
         ..RequestStats::default()
     };
-    let options = Options {
-        recorded_requests: Some(requests),
-        ..Options::default()
-    };
+    let options = Options { recorded_requests: Some(requests), ..Options::default() };
     let path = About::Other("serving.latency".into());
     let nsys = analyze(&input.trace, &options).analysis;
     assert_eq!(nsys.serving.as_ref().unwrap().latency, None);
@@ -454,13 +382,8 @@ fn copies_of_the_model_in_several_processes_are_not_guessed() {
             parallelism: Some([("data".to_owned(), copies)].into()),
             ..EngineFacts::default()
         });
-        let options = Options {
-            account: Some(Account {
-                engine,
-                ..Account::default()
-            }),
-            ..Options::default()
-        };
+        let options =
+            Options { account: Some(Account { engine, ..Account::default() }), ..Options::default() };
         analyze(&kineto(&events), &options).analysis
     };
     let about = About::Other("serving.generation_tokens_per_s".into());
@@ -468,19 +391,11 @@ fn copies_of_the_model_in_several_processes_are_not_guessed() {
         let unknown = rates(recorded, None);
         let serving = unknown.serving.as_ref().unwrap();
         assert_eq!((serving.replicas, serving.generation_tokens_per_s), (None, None));
-        assert!(
-            unknown
-                .reason(&about)
-                .unwrap()
-                .starts_with("2 processes ran steps")
-        );
+        assert!(unknown.reason(&about).unwrap().starts_with("2 processes ran steps"));
     }
     let rate = |data: u64| rates([3, 3], Some(data)).serving.unwrap();
     assert_eq!((rate(1).replicas, rate(2).replicas), (Some(1), Some(2)));
-    let (one, two) = (
-        rate(1).generation_tokens_per_s.unwrap(),
-        rate(2).generation_tokens_per_s.unwrap(),
-    );
+    let (one, two) = (rate(1).generation_tokens_per_s.unwrap(), rate(2).generation_tokens_per_s.unwrap());
     assert!((two / one - 2.0).abs() < 1e-9);
     assert!((one - 8e9 / 290_000.0).abs() < 1e-3, "{one}");
     assert_eq!(rates([3, 0], None).serving.unwrap().replicas, Some(1));

@@ -67,16 +67,7 @@ impl Capture {
 
 fn stages(analyzed: &Analyzed) -> Vec<(&str, StageKind, u64, u64)> {
     let stages = analyzed.analysis.stages.iter();
-    stages
-        .map(|stage| {
-            (
-                stage.name.as_str(),
-                stage.kind,
-                stage.instances,
-                stage.kernel_count,
-            )
-        })
-        .collect()
+    stages.map(|stage| (stage.name.as_str(), stage.kind, stage.instances, stage.kernel_count)).collect()
 }
 
 fn evidence(analyzed: &Analyzed) -> (&str, &str, &str) {
@@ -110,10 +101,7 @@ fn larger_steps_of_an_engine_are_prefill() {
     let analyzed = capture.analyzed();
     assert_eq!(
         stages(&analyzed),
-        [
-            ("prefill", StageKind::Prefill, 1, 3),
-            ("decode", StageKind::Decode, 4, 8)
-        ]
+        [("prefill", StageKind::Prefill, 1, 3), ("decode", StageKind::Decode, 4, 8)]
     );
     let (engine, told_by, phases) = evidence(&analyzed);
     assert_eq!((engine, told_by), ("vLLM", "frames"));
@@ -123,10 +111,7 @@ fn larger_steps_of_an_engine_are_prefill() {
     );
     let prefill = &analyzed.analysis.stages[0];
     assert_eq!(prefill.requests.unwrap().generation, None, "not known");
-    assert_eq!(
-        prefill.ranges,
-        ["python@vllm/v1/worker/gpu_worker.py: execute_model"]
-    );
+    assert_eq!(prefill.ranges, ["python@vllm/v1/worker/gpu_worker.py: execute_model"]);
     assert_eq!(analyzed.analysis.stages[1].steps.as_ref().unwrap().count, 4);
 }
 
@@ -156,12 +141,7 @@ fn attention_kernels_say_the_phase() {
     let generation = "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ8Kv128StaticSwapsAbForGen";
     let run_batch = "/sgl-workspace/sglang/python/sglang/srt/managers/scheduler.py(2919): run_batch";
     let mut capture = Capture::default();
-    for kernels in [
-        vec![context],
-        vec![generation, context],
-        vec![generation],
-        vec![generation],
-    ] {
+    for kernels in [vec![context], vec![generation, context], vec![generation], vec![generation]] {
         capture.frame(run_batch, |capture| {
             for kernel in kernels {
                 capture.kernel(kernel, 16, 10);
@@ -207,38 +187,25 @@ fn the_first_call_of_a_generation_is_the_prefill() {
     let analyzed = capture.analyzed();
     assert_eq!(
         stages(&analyzed),
-        [
-            ("prefill", StageKind::Prefill, 2, 2),
-            ("decode", StageKind::Decode, 4, 4)
-        ]
+        [("prefill", StageKind::Prefill, 2, 2), ("decode", StageKind::Decode, 4, 4)]
     );
     assert_eq!(
         evidence(&analyzed),
-        (
-            "transformers",
-            "frames",
-            "the first call of the model in each generation is the prefill"
-        )
+        ("transformers", "frames", "the first call of the model in each generation is the prefill")
     );
 }
 
 #[test]
 fn names_of_steps_come_before_frames() {
     let mut capture = Capture::default();
-    for name in [
-        "execute_context_1(888)_generation_0(0)",
-        "execute_context_0(0)_generation_1(1)",
-    ] {
+    for name in ["execute_context_1(888)_generation_0(0)", "execute_context_0(0)_generation_1(1)"] {
         capture.frame(WORKER, |capture| {
             capture.within("user_annotation", name, |capture| capture.kernel(NORM, 888, 10));
         });
     }
     let analyzed = capture.analyzed();
     let engine = analyzed.analysis.engine.as_ref().unwrap();
-    assert_eq!(
-        (engine.told_by.as_str(), &engine.phases_told_by),
-        ("annotation", &None)
-    );
+    assert_eq!((engine.told_by.as_str(), &engine.phases_told_by), ("annotation", &None));
     assert_eq!(analyzed.analysis.stages.len(), 2);
     assert_eq!(analyzed.analysis.stages[0].tokens.unwrap().context, Some(888));
 }

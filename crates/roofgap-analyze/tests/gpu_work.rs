@@ -55,22 +55,10 @@ fn communication_by_collective_with_its_hidden_part() {
         event("kernel", "gemm", 7, (40, 30), ""),
         event("kernel", NCCL, 20, (200, 100), &reduce),
         event("kernel", "gemm", 7, (290, 50), ""),
-        event(
-            "kernel",
-            "ncclDevKernel_AllGather_RING_LL(int)",
-            20,
-            (400, 50),
-            &gather,
-        ),
+        event("kernel", "ncclDevKernel_AllGather_RING_LL(int)", 20, (400, 50), &gather),
         // Two kernels at once, neither of which computes, and no arguments.
         event("kernel", SEND, 21, (420, 60), ""),
-        event(
-            "gpu_memcpy",
-            "Memcpy DtoD (Device -> Device)",
-            7,
-            (440, 10),
-            r#", "bytes": 64"#,
-        ),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 7, (440, 10), r#", "bytes": 64"#),
     ];
     let header = r#""distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8},"#;
     let analysis = kineto(&events, header, &Options::default());
@@ -101,10 +89,7 @@ fn communication_by_collective_with_its_hidden_part() {
     assert_eq!((send.group.as_ref(), send.group_size), (None, None));
     assert_eq!(send.exposed_ns, 60_000);
     let rank = &analysis.ranks[0];
-    assert_eq!(
-        (rank.rank, rank.world_size, &rank.devices[..]),
-        (3, Some(8), &[0][..])
-    );
+    assert_eq!((rank.rank, rank.world_size, &rank.devices[..]), (3, Some(8), &[0][..]));
 }
 
 /// A call that returns before its collective ends has no time, and NCCL beside a collective on the CPU does not hide it.
@@ -138,13 +123,7 @@ fn communication_on_the_cpu_is_timed_where_its_calls_wait() {
 #[test]
 fn copies_by_direction_and_memory() {
     let copy = |kind: &str, time, bytes: u64| {
-        event(
-            "gpu_memcpy",
-            &format!("Memcpy {kind}"),
-            9,
-            time,
-            &format!(r#", "bytes": {bytes}"#),
-        )
+        event("gpu_memcpy", &format!("Memcpy {kind}"), 9, time, &format!(r#", "bytes": {bytes}"#))
     };
     let events = [
         copy("HtoD (Pinned -> Device)", (0, 100), 3_000_000),
@@ -162,10 +141,7 @@ fn copies_by_direction_and_memory() {
     };
     assert_eq!(analysis.copies.len(), 4);
     let pinned = row(CopyKind::HostToDevice, Some(true));
-    assert_eq!(
-        (pinned.calls, pinned.bytes, pinned.total_ns),
-        (2, Some(6_300_000), 200_000)
-    );
+    assert_eq!((pinned.calls, pinned.bytes, pinned.total_ns), (2, Some(6_300_000), 200_000));
     assert_eq!(pinned.overlapped_ns, 50_000);
     assert_eq!(pinned.bandwidth_bytes_per_s, Some(31.5e9));
     assert_eq!(pinned.link.as_deref(), Some("PCIe 5.0 x16"));
@@ -173,10 +149,7 @@ fn copies_by_direction_and_memory() {
     assert_eq!(row(CopyKind::HostToDevice, Some(false)).overlapped_ns, 0);
     let within = row(CopyKind::DeviceToDevice, None);
     assert_eq!(within.link.as_deref(), Some("device memory"));
-    assert_eq!(
-        (within.calls, within.bytes, within.total_ns),
-        (2, Some(8_000_000), 30_000)
-    );
+    assert_eq!((within.calls, within.bytes, within.total_ns), (2, Some(8_000_000), 30_000));
     // 800 GB/s of 3,352 GB/s, read and written; the copy without a size does not count.
     assert_eq!(within.peak_pct.unwrap().round(), 48.0);
     let unsized_ = row(CopyKind::DeviceToHost, None);
@@ -199,11 +172,7 @@ fn copies_that_keep_the_gpu_busy_are_the_verdict() {
     let analysis = kineto(&copies, "", &Options::default());
     let words = verdict(&analysis.stages[0]);
     assert_eq!(words.label.as_str(), "copy-bound");
-    assert!(
-        words.why.ends_with("host-to-device copies: 27.4 MB at 27.7 GB/s"),
-        "{}",
-        words.why
-    );
+    assert!(words.why.ends_with("host-to-device copies: 27.4 MB at 27.7 GB/s"), "{}", words.why);
     let reason = analysis.reason(&About::Kernels).unwrap();
     assert!(reason.ends_with("only copies and memory sets: 10"), "{reason}");
 }
@@ -212,10 +181,7 @@ fn copies_that_keep_the_gpu_busy_are_the_verdict() {
 fn graphs_recorded_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made.sqlite");
-    let program = Program::run(&Spec {
-        graphs: Graphs::Whole,
-        ..Spec::simple(5_000)
-    });
+    let program = Program::run(&Spec { graphs: Graphs::Whole, ..Spec::simple(5_000) });
     nsys::write(&program, &path).unwrap();
     let analysis = analysis_of(&path, &Options::default());
     let events = &program.events.graphs;
@@ -255,9 +221,7 @@ fn utilisation_of_one_rank() {
     let flops = |header: &str| {
         let analysis = kineto(&events, header, &options);
         let stage = analysis.stages.iter().find(|s| s.name == "prefill").unwrap();
-        let why = analysis
-            .reason(&About::StageMfu("prefill".into()))
-            .map(str::to_owned);
+        let why = analysis.reason(&About::StageMfu("prefill".into())).map(str::to_owned);
         (stage.mfu.as_ref().map(|mfu| mfu.flops), why)
     };
     let (whole, _) = flops("");

@@ -21,12 +21,7 @@ impl Program {
         let mut trace = Trace::default();
         let process = trace.add_process(1, "python");
         let thread = trace.add_thread(process, 1, "");
-        Self {
-            trace,
-            process,
-            thread,
-            launches: 0,
-        }
+        Self { trace, process, thread, launches: 0 }
     }
 
     fn range(&mut self, name: &str, start: Ns, end: Ns) {
@@ -93,14 +88,7 @@ type Row<'a> = (&'a str, Option<&'a str>, Option<u64>, i64, u64, Option<u64>);
 fn rows(analysis: &Analysis) -> Vec<Row<'_>> {
     let rows = analysis.layers.iter();
     rows.map(|row| {
-        (
-            row.stage.as_str(),
-            row.layer.as_deref(),
-            row.layers,
-            row.kernel_ns,
-            row.kernel_count,
-            row.calls,
-        )
+        (row.stage.as_str(), row.layer.as_deref(), row.layers, row.kernel_ns, row.kernel_count, row.calls)
     })
     .collect()
 }
@@ -150,10 +138,7 @@ fn a_module_that_ended_has_no_later_kernels() {
     let analysis = program.analysis();
     assert_eq!(
         rows(&analysis),
-        [
-            ("decode", Some("model.c"), Some(1), 7, 3, Some(1)),
-            ("decode", None, None, 8, 1, None),
-        ]
+        [("decode", Some("model.c"), Some(1), 7, 3, Some(1)), ("decode", None, None, 8, 1, None),]
     );
 }
 
@@ -232,30 +217,15 @@ fn modules_of_a_torch_profiler_trace_are_named_with_those_around_them() {
         launch(&mut events, at + 700);
     }
     let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
-    write!(
-        file,
-        r#"{{"schemaVersion":1,"traceEvents":[{}]}}"#,
-        events.join(",")
-    )
-    .unwrap();
+    write!(file, r#"{{"schemaVersion":1,"traceEvents":[{}]}}"#, events.join(",")).unwrap();
     let trace = roofgap_trace::read(&[file.path().to_owned()]).unwrap().trace;
-    assert!(
-        trace.ranges.rows.is_empty(),
-        "modules are no ranges of the program"
-    );
+    assert!(trace.ranges.rows.is_empty(), "modules are no ranges of the program");
     let analysis = analyze(&trace, &Options::default()).analysis;
     let stage = analysis.stages[0].name.as_str();
     assert_eq!(
         rows(&analysis),
         [
-            (
-                stage,
-                Some("Model_*.Layer_*.Linear_*"),
-                Some(4),
-                8_000,
-                4,
-                Some(4)
-            ),
+            (stage, Some("Model_*.Layer_*.Linear_*"), Some(4), 8_000, 4, Some(4)),
             (stage, Some("Model_*.Layer_*"), Some(2), 4_000, 2, Some(2)),
         ]
     );

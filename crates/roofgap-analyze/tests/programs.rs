@@ -37,14 +37,7 @@ impl Program {
                 ..Device::default()
             });
         }
-        Self {
-            trace,
-            process,
-            thread,
-            now: 1_000_000,
-            done: HashMap::new(),
-            correlation: 0,
-        }
+        Self { trace, process, thread, now: 1_000_000, done: HashMap::new(), correlation: 0 }
     }
 
     fn range(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
@@ -223,11 +216,7 @@ fn a_slow_cpu_is_not_cured_by_fewer_waits() {
     });
     let analysis = program.analysis();
     assert_eq!(first(&analysis).id, "launch-bound");
-    assert!(
-        first(&analysis).action.contains("between launches"),
-        "{}",
-        first(&analysis).action
-    );
+    assert!(first(&analysis).action.contains("between launches"), "{}", first(&analysis).action);
     assert_eq!(verdict(decode(&analysis)).label.as_str(), "launch-bound");
 }
 
@@ -436,17 +425,10 @@ fn a_model_that_is_not_known() {
         p.kernel(GEMM, 0, 60 * US);
     });
     program.trace.sort();
-    let options = Options {
-        account: Some(serde_json::from_value(account).unwrap()),
-        ..Options::default()
-    };
+    let options = Options { account: Some(serde_json::from_value(account).unwrap()), ..Options::default() };
     let analysis = analyze(&program.trace, &options).analysis;
     assert!(decode(&analysis).mfu.is_none() && decode(&analysis).mbu.is_none());
-    let reason = analysis
-        .reasons
-        .iter()
-        .find(|r| r.about == About::StageMfu("decode".into()))
-        .unwrap();
+    let reason = analysis.reasons.iter().find(|r| r.about == About::StageMfu("decode".into())).unwrap();
     assert!(reason.why.contains("newmodel"), "{}", reason.why);
 }
 
@@ -492,11 +474,7 @@ fn a_training_loop_that_waits_for_data() {
     let found = first(&analysis);
     assert_eq!(found.id, "data-loading");
     // The batch of the first step was loaded before any GPU work, and a part of each gap is for the wait before it.
-    assert!(
-        (13_000 * US..15_000 * US).contains(&found.bound_ns),
-        "{}",
-        found.bound_ns
-    );
+    assert!((13_000 * US..15_000 * US).contains(&found.bound_ns), "{}", found.bound_ns);
     assert_eq!(found.bound_ns, all.data_loading_ns);
     assert!(found.action.contains("num_workers"), "{}", found.action);
     assert!(analysis.findings.iter().all(|f| f.id != "launch-bound"));
@@ -518,10 +496,7 @@ fn a_last_step_without_a_successor_does_not_shorten_the_mean() {
     let steps = analysis.stages[0].steps.as_ref().unwrap();
     let cpu = steps.cpu.as_ref().unwrap();
     assert_eq!((steps.count, steps.each_ns.len()), (3, 3));
-    assert!(
-        (steps.mean_ns - cpu.mean_ns).abs() < cpu.mean_ns / 100,
-        "{steps:?}"
-    );
+    assert!((steps.mean_ns - cpu.mean_ns).abs() < cpu.mean_ns / 100, "{steps:?}");
     // The steps add up to the time in which they ran.
     let sums = [&steps.each_ns, &cpu.each_ns].map(|each| each.iter().sum::<i64>());
     assert_eq!(sums[0], sums[1]);
@@ -557,11 +532,7 @@ fn one_gap_is_not_averaged_over_all_launches() {
     let analysis = program.analysis();
     let found = first(&analysis);
     assert_eq!(found.id, "launch-bound");
-    assert!(
-        found.title.ends_with(", 398 ms of it in one gap"),
-        "{}",
-        found.title
-    );
+    assert!(found.title.ends_with(", 398 ms of it in one gap"), "{}", found.title);
     assert!(
         found.action.contains("before it launches nvjet")
             && found.action.contains("one gap of 398 ms there is 100 %"),
@@ -615,10 +586,7 @@ fn a_graph_beside_many_launches_is_not_the_work() {
     let many = play(20, 10);
     let action = &first(&many).action;
     assert!(action.contains("already"), "{action}");
-    assert!(
-        !action.contains("token") && !action.contains("sample"),
-        "{action}"
-    );
+    assert!(!action.contains("token") && !action.contains("sample"), "{action}");
 }
 
 #[test]
@@ -635,11 +603,7 @@ fn a_capture_without_kernels_has_no_limit_of_kernels() {
     let words = verdict(&idle.stages[0]);
     assert_eq!(words.label.as_str(), "not measured");
     assert_eq!(words.why, "no kernels were recorded, only 3 copies");
-    assert!(
-        idle.findings.iter().all(|f| f.id != "launch-bound"),
-        "{:?}",
-        idle.findings
-    );
+    assert!(idle.findings.iter().all(|f| f.id != "launch-bound"), "{:?}", idle.findings);
     let busy = copies(900 * US, 10 * US);
     assert_eq!(verdict(&busy.stages[0]).label.as_str(), "copy-bound");
 
@@ -648,10 +612,7 @@ fn a_capture_without_kernels_has_no_limit_of_kernels() {
     program.call("cudaMemsetAsync", 4_000);
     program.put(OpKind::Set, "[CUDA memset]", 0, 2_000, ready);
     let set = program.analysis();
-    assert_eq!(
-        verdict(&set.stages[0]).why,
-        "no kernels were recorded, only 1 memory set"
-    );
+    assert_eq!(verdict(&set.stages[0]).why, "no kernels were recorded, only 1 memory set");
 }
 
 #[test]

@@ -32,10 +32,7 @@ fn analysis(operators: &[String]) -> Analysis {
     );
     std::fs::write(&path, trace).unwrap();
     let options = Options {
-        limits: UserLimits {
-            peak_tflops: Some(100.0),
-            bandwidth_gbs: Some(1000.0),
-        },
+        limits: UserLimits { peak_tflops: Some(100.0), bandwidth_gbs: Some(1000.0) },
         ..Options::default()
     };
     let input = roofgap_trace::read(&[path]).unwrap();
@@ -68,10 +65,8 @@ fn a_product_of_one_row_is_bound_by_its_bytes() {
 #[test]
 fn a_fast_launch_does_not_make_up_for_a_slow_one() {
     let dims = "[[1, 4096], [4096, 4096]]";
-    let launches = [
-        operator("aten::mm", dims, BF16, 100, &[20]),
-        operator("aten::mm", dims, BF16, 200, &[50]),
-    ];
+    let launches =
+        [operator("aten::mm", dims, BF16, 100, &[20]), operator("aten::mm", dims, BF16, 200, &[50])];
     let roof = analysis(&launches).kernels[0].roof;
     // The first is faster than its roof of 33,571 ns.
     assert_eq!(roof.roof_covered_ns, Some(70_000));

@@ -19,11 +19,7 @@ fn of_nsys(spec: &Spec) -> (Analysis, Expected) {
     let program = Program::run(spec);
     nsys::write(&program, &path).unwrap();
     let analysis = analysis_of(&path);
-    assert_eq!(
-        std::fs::read_dir(folder.path()).unwrap().count(),
-        1,
-        "nothing is written beside the input"
-    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is written beside the input");
     (analysis, program.expected)
 }
 
@@ -47,10 +43,7 @@ fn equal((analysis, expected): (Analysis, Expected)) {
     };
     assert_eq!(found, expected.totals);
     let names = |list: &[ExpectedStage]| list.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
-    assert_eq!(
-        analysis.stages.iter().map(|s| s.name.clone()).collect::<Vec<_>>(),
-        names(&expected.stages)
-    );
+    assert_eq!(analysis.stages.iter().map(|s| s.name.clone()).collect::<Vec<_>>(), names(&expected.stages));
     for (stage, expected) in analysis.stages.iter().zip(&expected.stages) {
         let name = &stage.name;
         assert_eq!(
@@ -60,11 +53,7 @@ fn equal((analysis, expected): (Analysis, Expected)) {
         );
         assert_eq!(
             (stage.kernel_count, stage.kernel_ns, stage.busy_ns),
-            (
-                expected.kernel_count,
-                Some(expected.kernel_ns),
-                Some(expected.busy_ns)
-            ),
+            (expected.kernel_count, Some(expected.kernel_ns), Some(expected.busy_ns)),
             "{name}"
         );
         assert_eq!(
@@ -84,13 +73,7 @@ fn equal((analysis, expected): (Analysis, Expected)) {
         assert_eq!(notes.len(), expected.notes.len(), "{name}");
         for (note, expected) in notes.iter().zip(&expected.notes) {
             assert_eq!(
-                (
-                    &note.name,
-                    note.instances,
-                    note.wall_ns,
-                    note.kernel_ns,
-                    note.kernel_count
-                ),
+                (&note.name, note.instances, note.wall_ns, note.kernel_ns, note.kernel_count),
                 (
                     &expected.name,
                     expected.instances,
@@ -105,12 +88,7 @@ fn equal((analysis, expected): (Analysis, Expected)) {
     for (kernel, expected) in analysis.kernels.iter().zip(&expected.kernels) {
         assert_eq!(
             (&kernel.name, kernel.device, kernel.calls, kernel.total_ns),
-            (
-                &expected.name,
-                Some(expected.device),
-                expected.calls,
-                expected.total_ns
-            )
+            (&expected.name, Some(expected.device), expected.calls, expected.total_ns)
         );
     }
 }
@@ -127,29 +105,19 @@ fn colliding_ids_graphs_streams_and_devices_in_no_order() {
 
 #[test]
 fn graphs_recorded_whole() {
-    equal(of_nsys(&Spec {
-        graphs: Graphs::Whole,
-        ..Spec::tangled(KERNELS)
-    }));
+    equal(of_nsys(&Spec { graphs: Graphs::Whole, ..Spec::tangled(KERNELS) }));
 }
 
 #[test]
 fn one_process_on_several_devices() {
-    equal(of_nsys(&Spec {
-        processes: 1,
-        devices: 4,
-        ..Spec::tangled(KERNELS)
-    }));
+    equal(of_nsys(&Spec { processes: 1, devices: 4, ..Spec::tangled(KERNELS) }));
 }
 
 #[test]
 fn row_order_does_not_matter() {
     let spec = Spec::tangled(KERNELS);
     let (mut shuffled, _) = of_nsys(&spec);
-    let (mut sorted, _) = of_nsys(&Spec {
-        shuffled: false,
-        ..spec
-    });
+    let (mut sorted, _) = of_nsys(&Spec { shuffled: false, ..spec });
     shuffled.sources.clear();
     sorted.sources.clear();
     assert_eq!(shuffled, sorted);

@@ -33,15 +33,7 @@ fn numbers_of_all_transfers_of_a_rank_do_not_match_those_of_another() {
     let records = vec![
         record(0, &[("send", 1, 1, 100), ("send", 1, 2, 200)]),
         // The rank in the middle counts what it receives and what it sends.
-        record(
-            1,
-            &[
-                ("recv", 0, 1, 100),
-                ("send", 2, 2, 120),
-                ("recv", 0, 3, 200),
-                ("send", 2, 4, 220),
-            ],
-        ),
+        record(1, &[("recv", 0, 1, 100), ("send", 2, 2, 120), ("recv", 0, 3, 200), ("send", 2, 4, 220)]),
         record(2, &[("recv", 1, 1, 120), ("recv", 1, 2, 220)]),
     ];
     let mut analysis = Default::default();

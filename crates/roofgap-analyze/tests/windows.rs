@@ -9,9 +9,7 @@ use roofgap_trace::{LossKind, Ns, RecordedWindows, Trace};
 use std::path::PathBuf;
 
 fn trace(name: &str) -> Trace {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures")
-        .join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
     roofgap_trace::read(&[path]).unwrap().trace
 }
 
@@ -39,9 +37,7 @@ fn sampled(whole: &Trace, windows: Vec<(Ns, Ns)>) -> Trace {
     trace.ops.shape = rows.iter().map(|&row| ops.shape[row]).collect();
     trace.ops.graph_node = rows.iter().map(|&row| ops.graph_node[row]).collect();
     trace.ops.transfers.clear();
-    let kept: Vec<usize> = (0..whole.calls.len())
-        .filter(|&call| inside(whole.calls.start[call]))
-        .collect();
+    let kept: Vec<usize> = (0..whole.calls.len()).filter(|&call| inside(whole.calls.start[call])).collect();
     let calls = &whole.calls;
     trace.calls.start = kept.iter().map(|&call| calls.start[call]).collect();
     trace.calls.end = kept.iter().map(|&call| calls.end[call]).collect();
@@ -52,11 +48,7 @@ fn sampled(whole: &Trace, windows: Vec<(Ns, Ns)>) -> Trace {
     trace.calls.correlation = kept.iter().map(|&call| calls.correlation[call]).collect();
     let (first, last) = whole.span().unwrap();
     let process = whole.ops.process[0];
-    let recorded = RecordedWindows {
-        process,
-        windows,
-        span: (first, last),
-    };
+    let recorded = RecordedWindows { process, windows, span: (first, last) };
     trace.losses.add(LossKind::PartlyRecorded, recorded.gaps());
     trace.recorded.push(recorded);
     trace
@@ -74,11 +66,7 @@ fn around(trace: &Trace, every: usize, is: impl Fn(&str) -> bool) -> Vec<(Ns, Ns
 fn analyzed(trace: &Trace) -> Analyzed {
     let options = Options {
         model: preset("qwen3_0_6b").ok(),
-        tokens: Tokens {
-            prompt: Some(256),
-            generated: Some(8),
-            ..Tokens::default()
-        },
+        tokens: Tokens { prompt: Some(256), generated: Some(8), ..Tokens::default() },
         ..Options::default()
     };
     analyze(trace, &options)
@@ -108,28 +96,14 @@ fn recorded_steps_have_the_numbers_of_the_whole_capture() {
     assert_eq!(launches(decode), launches(all));
     let estimate = coverage.kernel_ns.unwrap();
     let truth = all.kernel_ns.unwrap();
-    assert!(
-        (estimate.value - truth).abs() < truth / 20,
-        "{estimate:?} {truth}"
-    );
+    assert!((estimate.value - truth).abs() < truth / 20, "{estimate:?} {truth}");
     assert!(estimate.low.unwrap() <= estimate.value && estimate.value <= estimate.high.unwrap());
     // Gaps are no idle time: a step does not last until the next recorded one.
     let longest = *all.steps.as_ref().unwrap().each_ns.iter().max().unwrap();
-    assert!(
-        decode
-            .steps
-            .as_ref()
-            .unwrap()
-            .each_ns
-            .iter()
-            .all(|step| *step <= longest)
-    );
+    assert!(decode.steps.as_ref().unwrap().each_ns.iter().all(|step| *step <= longest));
     assert!(decode.wall_ns < all.wall_ns && coverage.wall_ns <= all.wall_ns);
     let sums = part.analysis.coverage.as_ref().unwrap();
-    assert_eq!(
-        (sums.recorded_steps, sums.all_steps),
-        (Some(coverage.recorded), Some(steps))
-    );
+    assert_eq!((sums.recorded_steps, sums.all_steps), (Some(coverage.recorded), Some(steps)));
     assert!(sums.recorded_ns > 0 && sums.recorded_ns < sums.all_ns);
     // Work and wall time are known for all steps.
     let (mfu, mfu_of_all) = (decode.mfu.as_ref().unwrap(), all.mfu.as_ref().unwrap());
@@ -144,24 +118,12 @@ fn recorded_steps_have_the_numbers_of_the_whole_capture() {
     assert!(part.analysis.stages.iter().all(|stage| stage.name != "prefill"));
     let why = part.analysis.reason(&About::Stage("prefill".into())).unwrap();
     assert!(why.contains("none of them lies in a recorded window"), "{why}");
-    assert!(
-        part.analysis
-            .losses
-            .iter()
-            .any(|loss| loss.id == "recorded_in_windows")
-    );
+    assert!(part.analysis.losses.iter().any(|loss| loss.id == "recorded_in_windows"));
     assert!(full.analysis.coverage.is_none() && all.coverage.is_none());
     // A part does not compare with the whole.
     let facts = SideFacts::default();
-    let side = |analysis| Side {
-        analysis,
-        facts: &facts,
-    };
-    let comparison = compare(
-        side(&full.analysis),
-        side(&part.analysis),
-        &CompareOptions::default(),
-    );
+    let side = |analysis| Side { analysis, facts: &facts };
+    let comparison = compare(side(&full.analysis), side(&part.analysis), &CompareOptions::default());
     let mut differences = comparison.differences.iter();
     assert!(differences.any(|difference| difference.what == "decode.coverage"));
     assert!(comparison.is_incomparable());
@@ -171,10 +133,7 @@ fn recorded_steps_have_the_numbers_of_the_whole_capture() {
 fn engine_steps_do_not_last_across_a_gap() {
     let whole = trace("vllm/vllm_dense_graph.sqlite.gz");
     let full = analyzed(&whole);
-    let part = analyzed(&sampled(
-        &whole,
-        around(&whole, 4, |name| name.starts_with("execute_")),
-    ));
+    let part = analyzed(&sampled(&whole, around(&whole, 4, |name| name.starts_with("execute_"))));
     let (all, decode) = (stage(&full, "decode"), stage(&part, "decode"));
     let coverage = decode.coverage.as_ref().unwrap();
     assert_eq!(coverage.all, all.instances);

@@ -32,10 +32,7 @@ pub struct CommandLine {
 impl CommandLine {
     /// Creates a command line without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        CommandLine {
-            program: program.into(),
-            ..CommandLine::default()
-        }
+        CommandLine { program: program.into(), ..CommandLine::default() }
     }
 
     /// Adds one argument.
@@ -88,11 +85,7 @@ impl CommandLine {
 
     /// Returns the value this command line gives a variable: `Some(None)` if removed, `None` if unchanged.
     pub fn env_value(&self, name: &str) -> Option<Option<&OsStr>> {
-        self.env
-            .iter()
-            .rev()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_deref())
+        self.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_deref())
     }
 
     /// Appends `inner` to this tool: `tool args... inner inner-args...`, in the inner folder, with both environments.
@@ -115,11 +108,7 @@ impl CommandLine {
 
     /// Returns the file name of the program, for messages.
     pub fn name(&self) -> String {
-        self.program
-            .file_name()
-            .unwrap_or(self.program.as_os_str())
-            .to_string_lossy()
-            .into_owned()
+        self.program.file_name().unwrap_or(self.program.as_os_str()).to_string_lossy().into_owned()
     }
 
     /// Returns the program and its arguments as text, see [`word_text`].
@@ -172,11 +161,8 @@ impl fmt::Display for CommandLine {
 
 impl Serialize for CommandLine {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let env: std::collections::BTreeMap<&str, Option<String>> = self
-            .env
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_deref().map(word_text)))
-            .collect();
+        let env: std::collections::BTreeMap<&str, Option<String>> =
+            self.env.iter().map(|(name, value)| (name.as_str(), value.as_deref().map(word_text))).collect();
         let mut map = serializer.serialize_struct("CommandLine", 4)?;
         map.serialize_field("argv", &self.argv())?;
         map.serialize_field("env", &env)?;
@@ -205,11 +191,7 @@ pub fn word_text(word: &OsStr) -> String {
         _ => {
             let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'%';
             let encode = |byte: &u8| {
-                if plain(byte) {
-                    char::from(*byte).to_string()
-                } else {
-                    format!("%{byte:02X}")
-                }
+                if plain(byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") }
             };
             let bytes = word.as_bytes().iter().map(encode);
             format!("{BYTES}{}", bytes.collect::<String>())
@@ -230,11 +212,7 @@ pub fn word_of_text(text: &str) -> OsString {
             .filter(|_| *first == b'%')
             .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         bytes.push(value.unwrap_or(*first));
-        rest = if value.is_some() {
-            after.get(2..).unwrap_or_default()
-        } else {
-            after
-        };
+        rest = if value.is_some() { after.get(2..).unwrap_or_default() } else { after };
     }
     OsString::from_vec(bytes)
 }
@@ -289,16 +267,12 @@ pub fn find_on_path(program: &Path, path: &[PathBuf]) -> Option<PathBuf> {
     if program.components().count() > 1 || program.is_absolute() {
         return is_executable(program).then(|| program.to_path_buf());
     }
-    path.iter()
-        .map(|folder| folder.join(program))
-        .find(|candidate| is_executable(candidate))
+    path.iter().map(|folder| folder.join(program)).find(|candidate| is_executable(candidate))
 }
 
 /// Splits an environment variable such as `PATH` into folders.
 pub(crate) fn folders_in_variable(name: &str) -> Vec<PathBuf> {
-    std::env::var_os(name)
-        .map(|value| std::env::split_paths(&value).collect())
-        .unwrap_or_default()
+    std::env::var_os(name).map(|value| std::env::split_paths(&value).collect()).unwrap_or_default()
 }
 
 /// Returns true when `path` is a file that this user may execute.
@@ -313,25 +287,10 @@ mod tests {
 
     #[test]
     fn a_shell_reads_back_what_display_writes() {
-        let words = [
-            "plain",
-            "",
-            "two words",
-            "it's",
-            "$HOME `id` \"x\"",
-            "*?[a]",
-            "a\nb",
-            "~",
-            "#no",
-            "!x",
-            "é",
-        ];
+        let words =
+            ["plain", "", "two words", "it's", "$HOME `id` \"x\"", "*?[a]", "a\nb", "~", "#no", "!x", "é"];
         let line = CommandLine::new("printf").arg("%s\\0").args(words);
-        let output = Command::new("sh")
-            .arg("-c")
-            .arg(line.to_string())
-            .output()
-            .unwrap();
+        let output = Command::new("sh").arg("-c").arg(line.to_string()).output().unwrap();
         let expected: Vec<u8> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
         assert_eq!(output.stdout, expected);
     }
@@ -340,25 +299,14 @@ mod tests {
     fn bytes_that_are_not_utf8_survive_bash() {
         let odd = OsString::from_vec(vec![b'a', 0xff, b'\'', b' ']);
         let line = CommandLine::new("printf").arg("%s").arg(odd.clone());
-        let output = Command::new("bash")
-            .arg("-c")
-            .arg(line.to_string())
-            .output()
-            .unwrap();
+        let output = Command::new("bash").arg("-c").arg(line.to_string()).output().unwrap();
         assert_eq!(output.stdout, odd.into_vec());
     }
 
     #[test]
     fn every_word_survives_as_text() {
-        for word in [
-            &b"plain"[..],
-            b"",
-            b"a\xff%41 b",
-            b"bytes:x",
-            b"bytes:%41",
-            "é".as_bytes(),
-            b"%zz\x80%",
-        ] {
+        for word in [&b"plain"[..], b"", b"a\xff%41 b", b"bytes:x", b"bytes:%41", "é".as_bytes(), b"%zz\x80%"]
+        {
             let text = word_text(OsStr::from_bytes(word));
             assert_eq!(word_of_text(&text).as_bytes(), word, "{text}");
         }
@@ -372,26 +320,14 @@ mod tests {
             .env("A", "x y")
             .env_remove("B")
             .cwd("/usr");
-        let output = Command::new("sh")
-            .arg("-c")
-            .arg(line.to_string())
-            .env("B", "set")
-            .output()
-            .unwrap();
+        let output = Command::new("sh").arg("-c").arg(line.to_string()).env("B", "set").output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "x y|unset|/usr\n");
     }
 
     #[test]
     fn a_tool_goes_around_a_program() {
-        let inner = CommandLine::new("python3")
-            .arg("x.py")
-            .env("A", "1")
-            .env("B", "1")
-            .cwd("/data");
-        let whole = CommandLine::new("nsys")
-            .args(["profile"])
-            .env("B", "2")
-            .around(&inner);
+        let inner = CommandLine::new("python3").arg("x.py").env("A", "1").env("B", "1").cwd("/data");
+        let whole = CommandLine::new("nsys").args(["profile"]).env("B", "2").around(&inner);
         assert_eq!(whole.argv(), ["nsys", "profile", "python3", "x.py"]);
         assert_eq!(whole.env_value("A"), Some(Some(OsStr::new("1"))));
         assert_eq!(whole.env_value("B"), Some(Some(OsStr::new("2"))));
@@ -411,11 +347,7 @@ mod tests {
 
     #[test]
     fn a_name_is_looked_up_and_a_path_is_not() {
-        let path = [
-            PathBuf::from("/nonexistent"),
-            PathBuf::from("/bin"),
-            PathBuf::from("/usr/bin"),
-        ];
+        let path = [PathBuf::from("/nonexistent"), PathBuf::from("/bin"), PathBuf::from("/usr/bin")];
         assert!(find_on_path(Path::new("sh"), &path).is_some());
         assert_eq!(find_on_path(Path::new("no-such-program"), &path), None);
         assert_eq!(find_on_path(Path::new("/etc/passwd"), &path), None);

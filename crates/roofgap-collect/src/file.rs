@@ -56,9 +56,7 @@ fn temporary_beside(path: &Path) -> io::Result<PathBuf> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     // Containers that share a folder have the same process ids.
     static SALT: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::other("the path has no file name"))?;
+    let name = path.file_name().ok_or_else(|| io::Error::other("the path has no file name"))?;
     Ok(path.with_file_name(format!(
         ".{}.{}-{:016x}-{}.tmp",
         name.to_string_lossy(),
@@ -190,10 +188,7 @@ mod tests {
         fs::write(&path, "abc").unwrap();
         let hash = hash_file(&path).unwrap();
         assert_eq!(hash.bytes, 3);
-        assert_eq!(
-            hash.sha256,
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
+        assert_eq!(hash.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert!(hash_file(&folder.path().join("none")).is_err());
     }
 }

@@ -31,19 +31,14 @@ pub(crate) fn all() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
-    entries
-        .flatten()
-        .filter_map(|entry| of(entry.file_name().to_str()?.parse().ok()?))
-        .collect()
+    entries.flatten().filter_map(|entry| of(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// Returns true when an assignment in the initial environment of a process begins with `start`, such as `NAME=VALUE`.
 pub(crate) fn has_variable(pid: i32, start: &str) -> bool {
     let environment =
         std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap_or_default();
-    environment
-        .split(|byte| *byte == 0)
-        .any(|entry| entry.starts_with(start.as_bytes()))
+    environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(start.as_bytes()))
 }
 
 fn parse(stat: &str) -> Option<Process> {
@@ -70,14 +65,7 @@ mod tests {
         let stat = "42 (a) (b c) S 7 42 42 0 -1 4194304 1 0 0 0 5 6 7 8 20 0 1 0 123456 1 2 3 4 5 6 7 8 9 0 0 0 0 17 1";
         let process = parse(stat).unwrap();
         assert_eq!(
-            (
-                process.pid,
-                process.name.as_str(),
-                process.state,
-                process.parent,
-                process.group,
-                process.start
-            ),
+            (process.pid, process.name.as_str(), process.state, process.parent, process.group, process.start),
             (42, "a) (b c", 'S', 7, 42, 123_456)
         );
         assert_eq!(parse("42 (half"), None);

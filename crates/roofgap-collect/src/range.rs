@@ -26,10 +26,7 @@ impl NvtxRange {
             None => (None, text),
         };
         let filled = !name.is_empty() && domain.is_none_or(|domain| !domain.is_empty());
-        filled.then(|| NvtxRange {
-            domain: domain.map(str::to_owned),
-            name: name.to_owned(),
-        })
+        filled.then(|| NvtxRange { domain: domain.map(str::to_owned), name: name.to_owned() })
     }
 
     /// Formats as `name@domain` for `nsys --nvtx-capture`; escapes `@` in names.
@@ -84,10 +81,7 @@ mod tests {
     #[test]
     fn both_orders() {
         let plain = NvtxRange::parse("sam").unwrap();
-        assert_eq!(
-            (plain.for_nsys().as_str(), plain.for_ncu().as_str()),
-            ("sam", "sam/")
-        );
+        assert_eq!((plain.for_nsys().as_str(), plain.for_ncu().as_str()), ("sam", "sam/"));
         assert_eq!(plain.of_process_for_ncu(), "sam");
         let odd = NvtxRange::parse("D@step [1/2]@x").unwrap();
         assert_eq!(odd.for_nsys(), r"step [1/2]\@x@D");

@@ -29,20 +29,14 @@ impl RunId {
             |text: &str, count| text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
         let valid = digits(parts.next()?, 8)
             && digits(parts.next()?, 6)
-            && parts
-                .next()
-                .is_none_or(|count| count.parse::<u32>().is_ok_and(|count| count >= 2))
+            && parts.next().is_none_or(|count| count.parse::<u32>().is_ok_and(|count| count >= 2))
             && parts.next().is_none();
         valid.then(|| RunId(name.to_owned()))
     }
 
     fn at(time: Timestamp, attempt: u32) -> Self {
         let second = time.to_zoned(TimeZone::UTC).strftime("%Y%m%d-%H%M%S").to_string();
-        RunId(if attempt == 1 {
-            second
-        } else {
-            format!("{second}-{attempt}")
-        })
+        RunId(if attempt == 1 { second } else { format!("{second}-{attempt}") })
     }
 }
 
@@ -119,10 +113,7 @@ impl RunDir {
                 Err(source) => return Err(create_error(&path)(source)),
             }
         }
-        Err(RunDirError::NoName {
-            first: RunId::at(now, 1).0,
-            base,
-        })
+        Err(RunDirError::NoName { first: RunId::at(now, 1).0, base })
     }
 
     /// Returns the run id.
@@ -143,30 +134,22 @@ impl RunDir {
     /// Creates a folder in the run.
     pub fn folder(&self, name: impl AsRef<Path>) -> Result<PathBuf, RunDirError> {
         let path = self.join(name);
-        fs::create_dir_all(&path).map_err(|source| RunDirError::Create {
-            path: path.clone(),
-            source,
-        })?;
+        fs::create_dir_all(&path).map_err(|source| RunDirError::Create { path: path.clone(), source })?;
         Ok(path)
     }
 
     /// Writes a file in the run atomically.
     pub fn write(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<PathBuf, RunDirError> {
         let path = self.join(name);
-        write_atomic(&path, bytes).map_err(|source| RunDirError::Write {
-            path: path.clone(),
-            source,
-        })?;
+        write_atomic(&path, bytes).map_err(|source| RunDirError::Write { path: path.clone(), source })?;
         Ok(path)
     }
 
     /// Writes a value as JSON atomically.
     pub fn write_json(&self, name: impl AsRef<Path>, value: &impl Serialize) -> Result<PathBuf, RunDirError> {
         let path = self.join(&name);
-        let mut bytes = serde_json::to_vec_pretty(value).map_err(|error| RunDirError::Write {
-            path: path.clone(),
-            source: error.into(),
-        })?;
+        let mut bytes = serde_json::to_vec_pretty(value)
+            .map_err(|error| RunDirError::Write { path: path.clone(), source: error.into() })?;
         bytes.push(b'\n');
         self.write(name, &bytes)
     }
@@ -216,11 +199,7 @@ impl Marker {
             // Another machine or container on a shared disk: its processes are not visible here, so wait a day.
             now.as_second().saturating_sub(self.started_unix_s) < 24 * 3600
         };
-        if running {
-            RunState::UnderWay
-        } else {
-            RunState::Abandoned
-        }
+        if running { RunState::UnderWay } else { RunState::Abandoned }
     }
 }
 
@@ -267,33 +246,17 @@ pub fn list_runs(base: &Path) -> io::Result<Vec<(RunId, PathBuf)>> {
     found.sort_by_key(|(id, _)| {
         let mut parts = id.0.splitn(3, '-');
         let second = (parts.next().map(str::to_owned), parts.next().map(str::to_owned));
-        (
-            second,
-            parts
-                .next()
-                .and_then(|count| count.parse::<u32>().ok())
-                .unwrap_or(1),
-        )
+        (second, parts.next().and_then(|count| count.parse::<u32>().ok()).unwrap_or(1))
     });
     Ok(found)
 }
 
 fn boot_id() -> Option<String> {
-    Some(
-        fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .ok()?
-            .trim()
-            .to_owned(),
-    )
+    Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
 }
 
 fn pid_namespace() -> Option<String> {
-    Some(
-        fs::read_link("/proc/self/ns/pid")
-            .ok()?
-            .to_string_lossy()
-            .into_owned(),
-    )
+    Some(fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -312,15 +275,9 @@ mod tests {
         for name in ["20260304-050607", "20260304-050607-2", "20260304-050607-123"] {
             assert_eq!(RunId::parse(name).unwrap().as_str(), name);
         }
-        for name in [
-            "",
-            "latest",
-            "20260304",
-            "20260304-05060",
-            "20260304-050607-1",
-            "20260304-050607-2-3",
-            "a-b",
-        ] {
+        for name in
+            ["", "latest", "20260304", "20260304-05060", "20260304-050607-1", "20260304-050607-2-3", "a-b"]
+        {
             assert_eq!(RunId::parse(name), None, "{name}");
         }
     }

@@ -7,10 +7,7 @@ use crate::command::CommandLine;
 
 /// Returns true when `python3` works; see [`require`].
 pub(crate) fn has_python() -> bool {
-    let answer = probe(
-        &CommandLine::new("python3").arg("--version"),
-        Duration::from_secs(60),
-    );
+    let answer = probe(&CommandLine::new("python3").arg("--version"), Duration::from_secs(60));
     require("python3", answer.is_ok_and(|output| output.success))
 }
 
@@ -19,10 +16,7 @@ pub(crate) fn has_python() -> bool {
 pub(crate) fn require(program: &str, found: bool) -> bool {
     if !found {
         let no_skip = std::env::var("ROOFGAP_TEST_NO_SKIP").is_ok_and(|value| value == "1");
-        assert!(
-            !no_skip,
-            "{program} is missing, and ROOFGAP_TEST_NO_SKIP forbids skips"
-        );
+        assert!(!no_skip, "{program} is missing, and ROOFGAP_TEST_NO_SKIP forbids skips");
         eprintln!("skipped: {program} is missing");
     }
     found

@@ -29,9 +29,7 @@ struct Stand {
 
 impl Stand {
     fn new() -> Self {
-        Stand {
-            folder: tempfile::tempdir().unwrap(),
-        }
+        Stand { folder: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self) -> &Path {
@@ -43,11 +41,7 @@ impl Stand {
     }
 
     fn job<'a>(&self, command: &'a CommandLine) -> Job<'a> {
-        let mut job = Job::new(
-            command,
-            OutputTarget::file(self.out()),
-            OutputTarget::file(self.err()),
-        );
+        let mut job = Job::new(command, OutputTarget::file(self.out()), OutputTarget::file(self.err()));
         job.stop = quick();
         job
     }
@@ -91,11 +85,7 @@ impl Stand {
 
     /// Reads a process id that the script wrote into a file.
     fn pid(&self, name: &str) -> i32 {
-        std::fs::read_to_string(self.path().join(name))
-            .unwrap()
-            .trim()
-            .parse()
-            .unwrap()
+        std::fs::read_to_string(self.path().join(name)).unwrap().trim().parse().unwrap()
     }
 }
 
@@ -138,10 +128,7 @@ fn a_tool_that_exits_0_without_output() {
     let stand = Stand::new();
     let outcome = stand.run("exit 0");
     assert!(outcome.is_success());
-    assert_eq!(
-        (outcome.stdout.bytes, outcome.stderr.bytes, outcome.output_tail()),
-        (0, 0, "")
-    );
+    assert_eq!((outcome.stdout.bytes, outcome.stderr.bytes, outcome.output_tail()), (0, 0, ""));
 }
 
 #[test]
@@ -153,17 +140,8 @@ fn a_hang_ends_with_its_time_budget() {
     job.budget.time = Some(Duration::from_millis(400));
     let mut ticks = 0;
     let outcome = run(job, &mut |_| ticks += 1).unwrap();
-    assert_eq!(
-        outcome.ended,
-        EndReason::TimeBudget {
-            limit_ns: 400_000_000
-        }
-    );
-    assert!(
-        outcome.describe().contains("time budget"),
-        "{}",
-        outcome.describe()
-    );
+    assert_eq!(outcome.ended, EndReason::TimeBudget { limit_ns: 400_000_000 });
+    assert!(outcome.describe().contains("time budget"), "{}", outcome.describe());
     assert!(ticks > 0);
     assert_eq!(stand.living(), [0; 0]);
 }
@@ -199,14 +177,7 @@ fn a_process_that_left_the_session_is_found() {
          while [ ! -s daemon ]; do sleep 0.02; done",
     );
     assert!(outcome.is_success());
-    assert!(
-        outcome
-            .leftovers
-            .iter()
-            .any(|left| left.pid == stand.pid("daemon")),
-        "{:?}",
-        outcome.leftovers
-    );
+    assert!(outcome.leftovers.iter().any(|left| left.pid == stand.pid("daemon")), "{:?}", outcome.leftovers);
     assert!(!lives(stand.pid("daemon")));
 }
 
@@ -224,10 +195,7 @@ fn gigabytes_of_output_stay_within_the_limit() {
     let stand = Stand::new();
     let command = stand.bash("echo first; head -c 200000000 /dev/zero | tr '\\0' x; echo; echo last");
     let mut job = stand.job(&command);
-    job.stdout = OutputTarget::File {
-        path: stand.out(),
-        max_bytes: 1_000_000,
-    };
+    job.stdout = OutputTarget::File { path: stand.out(), max_bytes: 1_000_000 };
     let outcome = run(job, &mut |_| {}).unwrap();
     assert!(outcome.is_success());
     assert_eq!(outcome.stdout.bytes, 200_000_000 + "first\n\nlast\n".len() as u64);
@@ -245,10 +213,7 @@ fn a_full_disk_is_reported_and_does_not_block_the_child() {
     let command = stand.bash("head -c 5000000 /dev/zero | tr '\\0' x; echo; echo last");
     let mut job = stand.job(&command);
     // Every write to it fails as on a full disk.
-    job.stdout = OutputTarget::File {
-        path: "/dev/full".into(),
-        max_bytes: 1_000_000,
-    };
+    job.stdout = OutputTarget::File { path: "/dev/full".into(), max_bytes: 1_000_000 };
     let outcome = run(job, &mut |_| {}).unwrap();
     assert!(outcome.is_success());
     assert!(outcome.stdout.write_error.unwrap().contains("No space left"));
@@ -260,17 +225,10 @@ fn filling_the_disk_is_stopped() {
     let stand = Stand::new();
     let command = stand.bash("while :; do head -c 1000000 /dev/zero >> big; sleep 0.01; done");
     let mut job = stand.job(&command);
-    job.budget.disk = Some(DiskBudget {
-        folder: stand.path().into(),
-        max_bytes: Some(3_000_000),
-        min_free_bytes: None,
-    });
+    job.budget.disk =
+        Some(DiskBudget { folder: stand.path().into(), max_bytes: Some(3_000_000), min_free_bytes: None });
     let outcome = run(job, &mut |_| {}).unwrap();
-    assert!(
-        matches!(outcome.ended, EndReason::DiskBudget { .. }),
-        "{:?}",
-        outcome.ended
-    );
+    assert!(matches!(outcome.ended, EndReason::DiskBudget { .. }), "{:?}", outcome.ended);
     assert!(outcome.describe().contains("over its limit of 3000000"));
 }
 
@@ -330,11 +288,7 @@ fn a_watcher_that_has_seen_enough_ends_the_program_but_not_its_profiler() {
         if enough { Watch::Stop } else { Watch::Continue }
     }));
     let outcome = run(job, &mut |_| {}).unwrap();
-    assert_eq!(
-        (outcome.ended.clone(), outcome.code),
-        (EndReason::StoppedByWatcher, Some(0)),
-        "{outcome:?}"
-    );
+    assert_eq!((outcome.ended.clone(), outcome.code), (EndReason::StoppedByWatcher, Some(0)), "{outcome:?}");
     assert!(outcome.stdout.tail.ends_with("report\n"));
 }
 
@@ -356,11 +310,7 @@ fn a_program_that_ignores_signals_is_killed_and_its_profiler_writes_the_report()
         }
     })
     .unwrap();
-    assert_eq!(
-        (outcome.ended.clone(), outcome.code),
-        (EndReason::Cancelled, Some(0)),
-        "{outcome:?}"
-    );
+    assert_eq!((outcome.ended.clone(), outcome.code), (EndReason::Cancelled, Some(0)), "{outcome:?}");
     assert!(outcome.stdout.tail.ends_with("report\n"), "{outcome:?}");
 }
 
@@ -449,11 +399,7 @@ fn many_at_once_do_not_end_one_another() {
 
 #[test]
 fn processes_with_the_cuda_driver_are_seen() {
-    if std::process::Command::new("python3")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
         return;
     }
     let stand = Stand::new();

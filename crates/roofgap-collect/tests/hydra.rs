@@ -101,9 +101,7 @@ fn real_hydra_module_with_all_groups() {
         "",
     ] {
         hydra.manifest = Some(odd.into());
-        let accepted = hydra
-            .inject_light_overrides(&own, 2, &output, &context, LIMIT)
-            .unwrap();
+        let accepted = hydra.inject_light_overrides(&own, 2, &output, &context, LIMIT).unwrap();
         assert_eq!((accepted.dropped.len(), accepted.profilers_on.len()), (0, 0));
         let answer = probe(&hydra.command(&folder.path().join("plain"), &context), LIMIT).unwrap();
         assert!(answer.success, "{odd}: {}", answer.text());
@@ -115,16 +113,7 @@ fn real_hydra_module_with_all_groups() {
         assert_eq!(result["cfg"]["pipeline"]["static_analysis"]["enable"], false);
         assert_eq!(result["cfg"]["repeats"], 2);
         assert_eq!(result["phase"], "timeline");
-        assert_eq!(
-            result["cwd"],
-            folder
-                .path()
-                .join("plain")
-                .canonicalize()
-                .unwrap()
-                .to_str()
-                .unwrap()
-        );
+        assert_eq!(result["cwd"], folder.path().join("plain").canonicalize().unwrap().to_str().unwrap());
     }
 }
 
@@ -132,10 +121,7 @@ fn real_hydra_module_with_all_groups() {
 #[ignore = "needs hydra-core: set ROOFGAP_TEST_HYDRA"]
 fn real_hydra_module_without_the_groups() {
     let folder = tempfile::tempdir().unwrap();
-    put(
-        folder.path(),
-        &[("app.py", APP), ("conf/config.yaml", "device: cuda:0\n")],
-    );
+    put(folder.path(), &[("app.py", APP), ("conf/config.yaml", "device: cuda:0\n")]);
     let (mut hydra, context) = module(folder.path(), python());
     let output = folder.path().join("out");
     let accepted = inject(&mut hydra, &output, &context).unwrap();
@@ -148,15 +134,10 @@ fn real_hydra_module_without_the_groups() {
 #[ignore = "needs hydra-core: set ROOFGAP_TEST_HYDRA"]
 fn real_hydra_reports_a_wrong_override_of_the_user() {
     let folder = tempfile::tempdir().unwrap();
-    put(
-        folder.path(),
-        &[("app.py", APP), ("conf/config.yaml", "device: cuda:0\n")],
-    );
+    put(folder.path(), &[("app.py", APP), ("conf/config.yaml", "device: cuda:0\n")]);
     let (mut hydra, context) = module(folder.path(), python());
     hydra.overrides = vec!["devise=cpu".to_owned()];
-    let error = inject(&mut hydra, &folder.path().join("out"), &context)
-        .unwrap_err()
-        .to_string();
+    let error = inject(&mut hydra, &folder.path().join("out"), &context).unwrap_err().to_string();
     assert!(error.contains("devise") && error.contains("--cfg job"), "{error}");
 }
 
@@ -168,20 +149,14 @@ fn real_hydra_module_with_its_own_mode_and_manifest() {
         folder.path(),
         &[
             ("app.py", APP),
-            (
-                "conf/config.yaml",
-                "device: cuda:0\nrun: {mode: fast}\ninputs: {manifest: null}\n",
-            ),
+            ("conf/config.yaml", "device: cuda:0\nrun: {mode: fast}\ninputs: {manifest: null}\n"),
         ],
     );
     let (mut hydra, context) = module(folder.path(), python());
     hydra.manifest = Some("/data/pages.yaml".into());
     let output = folder.path().join("out");
     let dropped = inject(&mut hydra, &output, &context).unwrap().dropped;
-    assert!(
-        dropped.iter().any(|text| text.contains("its own run.mode")),
-        "{dropped:?}"
-    );
+    assert!(dropped.iter().any(|text| text.contains("its own run.mode")), "{dropped:?}");
     let answer = probe(&hydra.command(&output, &context), LIMIT).unwrap();
     assert!(answer.success, "{}", answer.text());
     let result: serde_json::Value = serde_json::from_str(answer.stdout.trim()).unwrap();
@@ -231,16 +206,8 @@ fn real_hydra_module_with_a_schema() {
     let accepted = inject(&mut hydra, &output, &context).unwrap();
     assert_eq!(accepted.profilers_on, ["profiling"]);
     assert_eq!(accepted.config.get("runners"), Some("two"));
-    assert!(
-        accepted.dropped.contains(&"profiling.enabled=false".to_owned()),
-        "{accepted:?}"
-    );
-    assert!(
-        hydra
-            .light_overrides
-            .contains(&"profiling.activities=[cpu]".to_owned()),
-        "{hydra:?}"
-    );
+    assert!(accepted.dropped.contains(&"profiling.enabled=false".to_owned()), "{accepted:?}");
+    assert!(hydra.light_overrides.contains(&"profiling.activities=[cpu]".to_owned()), "{hydra:?}");
     assert_eq!(accepted.config.get("profiling.warmup_rounds"), Some("0"));
     assert!(probe(&hydra.command(&output, &context), LIMIT).unwrap().success);
 }

@@ -22,10 +22,7 @@ impl Odd {
                 .canonicalize()
                 .unwrap();
             let path = folder.path().join(tool);
-            let text = format!(
-                "#!/bin/bash\nreal='{}'\n{lines}\nexec \"$real\" \"$@\"\n",
-                real.display()
-            );
+            let text = format!("#!/bin/bash\nreal='{}'\n{lines}\nexec \"$real\" \"$@\"\n", real.display());
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -37,11 +34,7 @@ impl Odd {
     }
 
     fn search(&self, tool: &str) -> Search {
-        Search {
-            named: Some(self.path(tool)),
-            path: Vec::new(),
-            root: None,
-        }
+        Search { named: Some(self.path(tool)), path: Vec::new(), root: None }
     }
 
     /// Both tools, which must be usable and know as much as ever.
@@ -95,10 +88,7 @@ fn what_only_has_the_name_is_refused_in_few_words() {
         assert!(why.contains("status 0, no output"), "{why}");
     }
     for why in Odd::before("echo 'libcuda.so.1: cannot open shared object file' >&2; exit 127").useless() {
-        assert!(
-            why.contains("status 127") && why.contains("libcuda.so.1"),
-            "{why}"
-        );
+        assert!(why.contains("status 127") && why.contains("libcuda.so.1"), "{why}");
     }
     for why in Odd::before("kill -SEGV $$").useless() {
         assert!(why.contains("signal 11"), "{why}");
@@ -126,18 +116,12 @@ fn a_tool_without_help_is_used_as_it_is() {
 #[test]
 fn the_doctor_tells_of_each() {
     let odd = Odd::before("echo 'no licence' >&2; exit 9");
-    let props = DoctorProps {
-        nsys: Some(odd.path("nsys")),
-        ncu: Some(odd.path("ncu")),
-        ..DoctorProps::default()
-    };
+    let props =
+        DoctorProps { nsys: Some(odd.path("nsys")), ncu: Some(odd.path("ncu")), ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
     for id in ["nsys", "ncu"] {
         let check = checks.iter().find(|check| check.id == id).unwrap();
         assert_eq!(check.status, Status::Bad, "{check:?}");
-        assert!(
-            check.found.contains("no licence") && check.remedy.is_some(),
-            "{check:?}"
-        );
+        assert!(check.found.contains("no licence") && check.remedy.is_some(), "{check:?}");
     }
 }

@@ -18,9 +18,5 @@ fn a_probe_ends_when_the_session_is_cancelled() {
     let limit = Duration::from_secs(1_000_000);
     let deaf = CommandLine::new("bash").args(["-c", "trap '' INT TERM; while :; do sleep 0.1; done"]);
     let output = probe(&deaf, limit).unwrap();
-    assert!(
-        !output.exited && output.ended.contains("interrupted"),
-        "{}",
-        output.ended
-    );
+    assert!(!output.exited && output.ended.contains("interrupted"), "{}", output.ended);
 }

@@ -13,18 +13,11 @@ use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::{Ncu, Nsys, Search, ToolLocation};
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/stand-in")
-        .canonicalize()
-        .unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in").canonicalize().unwrap()
 }
 
 fn search() -> Search {
-    Search {
-        named: None,
-        path: vec![folder()],
-        root: None,
-    }
+    Search { named: None, path: vec![folder()], root: None }
 }
 
 fn nsys() -> Nsys {
@@ -48,9 +41,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         // A blank and a percent sign, since both have broken things before.
-        Stage {
-            folder: tempfile::Builder::new().prefix("a 5%p ").tempdir().unwrap(),
-        }
+        Stage { folder: tempfile::Builder::new().prefix("a 5%p ").tempdir().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -91,11 +82,7 @@ fn they_are_found_and_recognised() {
     let ncu = ncu();
     assert_eq!(ncu.version.as_ref().unwrap().to_string(), "2025.3.1.0");
     assert!(ncu.sets.contains(&"roofline".to_owned()) && ncu.sections.contains(&"SpeedOfLight".to_owned()));
-    let wanted = [
-        "dram__bytes_read.sum",
-        "sm__ops_path_tensor_src_fp16_dst_fp16.sum",
-    ]
-    .map(str::to_owned);
+    let wanted = ["dram__bytes_read.sum", "sm__ops_path_tensor_src_fp16_dst_fp16.sum"].map(str::to_owned);
     let (have, lack) = split_supported(wanted.to_vec(), &ncu.metrics_of("gh100").unwrap());
     assert_eq!((have.as_slice(), lack.as_slice()), (&wanted[..1], &wanted[1..]));
 }
@@ -104,33 +91,19 @@ fn they_are_found_and_recognised() {
 fn nsys_records_exports_and_sums_up() {
     let (stage, nsys) = (Stage::new(), nsys());
     let profile = NsysProfile::new(stage.path("run"));
-    let outcome = stage.run(
-        profile.command(&nsys, &program("touch ran; exit 0")).command,
-        "playback",
-    );
+    let outcome = stage.run(profile.command(&nsys, &program("touch ran; exit 0")).command, "playback");
     assert!(outcome.is_success(), "{}", outcome.output_tail());
     assert!(profile.report().is_file() && stage.path("ran").is_file());
     let sqlite = stage.path("run.sqlite");
-    assert!(
-        stage
-            .run(nsys::export(&nsys, &profile.report(), &sqlite), "playback")
-            .is_success()
-    );
+    assert!(stage.run(nsys::export(&nsys, &profile.report(), &sqlite), "playback").is_success());
     assert!(std::fs::read(&sqlite).unwrap().starts_with(b"SQLite format 3\0"));
     let summary = nsys::kernel_summary(&nsys, &stage.path("summary")).unwrap();
     assert!(
         stage
-            .run(
-                nsys::stats(&nsys, &sqlite, &[summary.report], &stage.path("summary")),
-                "playback"
-            )
+            .run(nsys::stats(&nsys, &sqlite, &[summary.report], &stage.path("summary")), "playback")
             .is_success()
     );
-    assert!(
-        std::fs::read_to_string(&summary.file)
-            .unwrap()
-            .contains("Total Time")
-    );
+    assert!(std::fs::read_to_string(&summary.file).unwrap().contains("Total Time"));
 }
 
 #[test]
@@ -164,19 +137,10 @@ fn nsys_fails_in_its_ways() {
 fn a_capture_range_that_never_opens_leaves_nothing() {
     let (stage, nsys) = (Stage::new(), nsys());
     for (range, opens) in [("LLM@prefill", true), ("LLM@decode", false)] {
-        let capture = CaptureRange {
-            range: NvtxRange::parse(range).unwrap(),
-            end: CaptureEnd::Stop,
-        };
-        let profile = NsysProfile {
-            capture_range: Some(capture),
-            ..NsysProfile::new(stage.path(range))
-        };
+        let capture = CaptureRange { range: NvtxRange::parse(range).unwrap(), end: CaptureEnd::Stop };
+        let profile = NsysProfile { capture_range: Some(capture), ..NsysProfile::new(stage.path(range)) };
         let command = profile.command(&nsys, &program("exit 0")).command;
-        let outcome = stage.run(
-            command.env("STANDIN_RANGES", "prefill@LLM decode_all@LLM"),
-            "playback",
-        );
+        let outcome = stage.run(command.env("STANDIN_RANGES", "prefill@LLM decode_all@LLM"), "playback");
         assert!(outcome.is_success());
         assert_eq!(profile.report().exists(), opens, "{range}");
     }
@@ -188,9 +152,7 @@ fn an_interrupted_recording_leaves_its_report() {
     let profile = NsysProfile::new(stage.path("run"));
     let cancel = Cancel::new();
     let asked = cancel.clone();
-    let command = profile
-        .command(&nsys, &program("echo ready; sleep 1000 & wait"))
-        .command;
+    let command = profile.command(&nsys, &program("echo ready; sleep 1000 & wait")).command;
     let outcome = stage.run_with(command, "playback", |job| {
         job.cancel = cancel.clone();
         job.watch = Some(Box::new(move |line| {
@@ -219,28 +181,16 @@ fn ncu_measures_and_shows() {
     let outcome = stage.run(planned.command, "playback");
     assert!(outcome.is_success(), "{}", outcome.output_tail());
     assert!(profile.report().is_file() && stage.path("ran").is_file());
-    let counted = outcome
-        .stdout
-        .tail
-        .lines()
-        .filter_map(ProfiledLaunch::parse)
-        .count();
+    let counted = outcome.stdout.tail.lines().filter_map(ProfiledLaunch::parse).count();
     assert_eq!(counted, 3);
     for (page, expected) in [(Page::Raw, "Kernel Name"), (Page::Details, "Metric Value")] {
         let command = ncu::import(&ncu, &profile.report(), page);
         let outcome = stage.run_with(command, "playback", |job| {
-            job.stdout = OutputTarget::File {
-                path: stage.path("page.csv"),
-                max_bytes: 64 << 20,
-            };
+            job.stdout = OutputTarget::File { path: stage.path("page.csv"), max_bytes: 64 << 20 };
         });
         assert!(outcome.is_success());
         assert_eq!(outcome.stdout.left_out, 0);
-        assert!(
-            std::fs::read_to_string(stage.path("page.csv"))
-                .unwrap()
-                .contains(expected)
-        );
+        assert!(std::fs::read_to_string(stage.path("page.csv")).unwrap().contains(expected));
     }
 }
 
@@ -258,10 +208,7 @@ fn ncu_fails_in_its_ways() {
     let (outcome, said) = measure("no-kernels");
     assert!(outcome.is_success());
     assert_eq!(said, Some(NcuFailure::NothingProfiled));
-    assert!(matches!(
-        measure("unknown-section").1,
-        Some(NcuFailure::UnknownName(_))
-    ));
+    assert!(matches!(measure("unknown-section").1, Some(NcuFailure::UnknownName(_))));
     assert!(matches!(measure("no-driver").1, Some(NcuFailure::Driver(_))));
     assert_eq!(measure("killed").0.signal, Some(9));
 }
@@ -270,34 +217,23 @@ fn ncu_fails_in_its_ways() {
 fn a_plan_that_is_met_ends_the_program_and_keeps_the_report() {
     let (stage, ncu) = (Stage::new(), ncu());
     let profile = NcuProfile::new(stage.path("met"));
-    let outcome = stage.run_with(
-        profile.command(&ncu, &program("sleep 1000; true")).command,
-        "watch",
-        |job| {
+    let outcome =
+        stage.run_with(profile.command(&ncu, &program("sleep 1000; true")).command, "watch", |job| {
             let mut left = 3;
             job.watch = Some(Box::new(move |line| {
                 left -= i32::from(ProfiledLaunch::parse(line).is_some());
                 if left == 0 { Watch::Stop } else { Watch::Continue }
             }));
-        },
-    );
+        });
     assert_eq!(outcome.ended, EndReason::StoppedByWatcher);
-    assert!(
-        profile.report().is_file(),
-        "{}: {}",
-        outcome.describe(),
-        outcome.output_tail()
-    );
+    assert!(profile.report().is_file(), "{}: {}", outcome.describe(), outcome.output_tail());
 }
 
 #[test]
 fn a_profiler_that_hangs_is_ended_with_its_program() {
     let (stage, nsys) = (Stage::new(), nsys());
     let profile = NsysProfile::new(stage.path("run"));
-    let command = profile
-        .command(&nsys, &program("exit 0"))
-        .command
-        .env("STANDIN_HANG_S", "1000");
+    let command = profile.command(&nsys, &program("exit 0")).command.env("STANDIN_HANG_S", "1000");
     let outcome = stage.run_with(command, "hang", |job| {
         job.budget.time = Some(Duration::from_millis(700));
         job.stop.interrupt = Duration::from_millis(300);

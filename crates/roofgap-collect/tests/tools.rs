@@ -16,9 +16,7 @@ use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::{ImporterState, Ncu, Nsys, Search};
 
 fn named(variable: &str) -> PathBuf {
-    std::env::var_os(variable)
-        .unwrap_or_else(|| panic!("{variable} must name the tool"))
-        .into()
+    std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} must name the tool")).into()
 }
 
 fn real_nsys() -> Nsys {
@@ -60,14 +58,8 @@ fn program(nsys: &Nsys, folder: &Path) -> PathBuf {
     )
     .unwrap();
     let binary = folder.join("program");
-    let built = Command::new("cc")
-        .arg("-I")
-        .arg(include)
-        .arg("-o")
-        .arg(&binary)
-        .arg(&source)
-        .arg("-ldl")
-        .status();
+    let built =
+        Command::new("cc").arg("-I").arg(include).arg("-o").arg(&binary).arg(&source).arg("-ldl").status();
     assert!(built.is_ok_and(|status| status.success()), "needs a C compiler");
     binary
 }
@@ -97,11 +89,7 @@ fn real_nsys_records_and_exports() {
     assert!(nsys.version.is_some());
     assert!(nsys.profile.has("--capture-range") && nsys.profile.offers("--trace", "nvtx"));
     assert!(!nsys.reports.is_empty());
-    assert!(
-        matches!(nsys.importer, ImporterState::Works { .. }),
-        "{:?}",
-        nsys.importer
-    );
+    assert!(matches!(nsys.importer, ImporterState::Works { .. }), "{:?}", nsys.importer);
 
     let folder = tempfile::Builder::new().prefix("100%p ").tempdir().unwrap();
     let program = program(&nsys, folder.path());
@@ -109,17 +97,9 @@ fn real_nsys_records_and_exports() {
         trace: ["cuda", "nvtx", "osrt"].map(str::to_owned).to_vec(),
         ..NsysProfile::new(folder.path().join("run"))
     };
-    let outcome = execute(
-        &profile.command(&nsys, &CommandLine::new(&program)).command,
-        folder.path(),
-        |_| {},
-    );
-    assert!(
-        outcome.is_success(),
-        "{}: {}",
-        outcome.describe(),
-        outcome.output_tail()
-    );
+    let outcome =
+        execute(&profile.command(&nsys, &CommandLine::new(&program)).command, folder.path(), |_| {});
+    assert!(outcome.is_success(), "{}: {}", outcome.describe(), outcome.output_tail());
     assert!(
         profile.report().is_file(),
         "{:?}",
@@ -128,11 +108,7 @@ fn real_nsys_records_and_exports() {
     assert_eq!(outcome.leftovers, []);
 
     let sqlite = folder.path().join("run.sqlite");
-    let outcome = execute(
-        &nsys::export(&nsys, &profile.report(), &sqlite),
-        folder.path(),
-        |_| {},
-    );
+    let outcome = execute(&nsys::export(&nsys, &profile.report(), &sqlite), folder.path(), |_| {});
     assert!(outcome.is_success(), "{}", outcome.output_tail());
     assert!(mentions(&sqlite, "decode_step") && mentions(&sqlite, "LLM"));
 
@@ -150,18 +126,13 @@ fn real_nsys_records_and_exports() {
 #[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
 fn real_nsys_is_found_by_the_doctor() {
     let path = named("ROOFGAP_TEST_NSYS");
-    let props = DoctorProps {
-        nsys: Some(path.clone()),
-        ..DoctorProps::default()
-    };
+    let props = DoctorProps { nsys: Some(path.clone()), ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
     let nsys = checks.iter().find(|check| check.id == "nsys").unwrap();
     assert_eq!(nsys.status, Status::Ok, "{checks:#?}");
     assert!(nsys.found.ends_with(&path.display().to_string()));
     assert!(
-        checks
-            .iter()
-            .any(|check| check.id == "nsys_import" && check.status == Status::Ok),
+        checks.iter().any(|check| check.id == "nsys_import" && check.status == Status::Ok),
         "{checks:#?}"
     );
 }
@@ -173,31 +144,13 @@ fn real_nsys_capture_range_that_opens_and_one_that_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let program = program(&nsys, folder.path());
     for (range, opens) in [("LLM@decode_all", true), ("LLM@no_such_range", false)] {
-        let capture = CaptureRange {
-            range: NvtxRange::parse(range).unwrap(),
-            end: CaptureEnd::Stop,
-        };
-        let profile = NsysProfile {
-            capture_range: Some(capture),
-            ..NsysProfile::new(folder.path().join(range))
-        };
-        let outcome = execute(
-            &profile.command(&nsys, &CommandLine::new(&program)).command,
-            folder.path(),
-            |_| {},
-        );
-        assert!(
-            outcome.is_success(),
-            "{}: {}",
-            outcome.describe(),
-            outcome.output_tail()
-        );
-        assert_eq!(
-            profile.report().is_file(),
-            opens,
-            "{range}: {}",
-            outcome.stdout.tail
-        );
+        let capture = CaptureRange { range: NvtxRange::parse(range).unwrap(), end: CaptureEnd::Stop };
+        let profile =
+            NsysProfile { capture_range: Some(capture), ..NsysProfile::new(folder.path().join(range)) };
+        let outcome =
+            execute(&profile.command(&nsys, &CommandLine::new(&program)).command, folder.path(), |_| {});
+        assert!(outcome.is_success(), "{}: {}", outcome.describe(), outcome.output_tail());
+        assert_eq!(profile.report().is_file(), opens, "{range}: {}", outcome.stdout.tail);
     }
 }
 
@@ -208,9 +161,7 @@ fn real_nsys_keeps_an_interrupted_recording() {
     let folder = tempfile::tempdir().unwrap();
     let program = program(&nsys, folder.path());
     let profile = NsysProfile::new(folder.path().join("run"));
-    let command = profile
-        .command(&nsys, &CommandLine::new(&program).arg("hang"))
-        .command;
+    let command = profile.command(&nsys, &CommandLine::new(&program).arg("hang")).command;
     let mut job = Job::new(
         &command,
         OutputTarget::file(folder.path().join("out")),
@@ -227,12 +178,7 @@ fn real_nsys_keeps_an_interrupted_recording() {
     })
     .unwrap();
     assert_eq!(outcome.ended, EndReason::Cancelled);
-    assert!(
-        profile.report().is_file(),
-        "{}\n{}",
-        outcome.describe(),
-        outcome.stdout.tail
-    );
+    assert!(profile.report().is_file(), "{}\n{}", outcome.describe(), outcome.stdout.tail);
     let still_there = Command::new("pgrep").arg("-f").arg(&program).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&still_there.stdout), "");
 }
@@ -248,12 +194,7 @@ fn real_ncu_accepts_all_options() {
         ncu.sets.iter().any(|set| set == "roofline")
             && ncu.sections.iter().any(|section| section == "SpeedOfLight")
     );
-    let wanted = [
-        "gpu__time_duration.sum",
-        "dram__bytes_read.sum",
-        "no_such_metric.sum",
-    ]
-    .map(str::to_owned);
+    let wanted = ["gpu__time_duration.sum", "dram__bytes_read.sum", "no_such_metric.sum"].map(str::to_owned);
     let (have, lack) = split_supported(wanted.to_vec(), &ncu.metrics_of("gh100").unwrap());
     assert_eq!((have.len(), lack.len()), (2, 1));
     // Nothing can be measured without a GPU, but ncu must accept all arguments.
@@ -272,12 +213,7 @@ fn real_ncu_accepts_all_options() {
     assert_eq!(planned.left_out.len(), expected, "{:?}", planned.left_out);
     let outcome = execute(&planned.command, folder.path(), |_| {});
     let said = format!("{}{}", outcome.stdout.tail, outcome.stderr.tail);
-    for error in [
-        "unrecognised option",
-        "did not match",
-        "Failed to find metric",
-        "invalid",
-    ] {
+    for error in ["unrecognised option", "did not match", "Failed to find metric", "invalid"] {
         assert!(!said.contains(error), "{said}");
     }
 }

@@ -102,10 +102,7 @@ fn tables() -> &'static Tables {
 }
 
 fn slot(module: Module, place: usize) -> Option<*mut c_void> {
-    let found = SLOT_VALUES
-        .get(module as usize)?
-        .get(place)?
-        .load(Ordering::Acquire);
+    let found = SLOT_VALUES.get(module as usize)?.get(place)?.load(Ordering::Acquire);
     (!found.is_null()).then_some(found)
 }
 
@@ -147,10 +144,7 @@ extern "C" fn get_module_function_table(
 extern "C" fn set_injection_version(_version: u32) {}
 
 extern "C" fn get_export_table(id: u32) -> *const c_void {
-    static CALLBACKS: Callbacks = Callbacks {
-        size: size_of::<Callbacks>(),
-        get_module_function_table,
-    };
+    static CALLBACKS: Callbacks = Callbacks { size: size_of::<Callbacks>(), get_module_function_table };
     static VERSION: VersionInfo = VersionInfo {
         size: size_of::<VersionInfo>(),
         version: NVTX_VERSION as u32,

@@ -43,10 +43,7 @@
 //!
 //! This is the only crate with `unsafe`.
 
-#![cfg_attr(
-    target_os = "linux",
-    allow(unsafe_code, reason = "C interfaces of CUPTI, NVTX and the system")
-)]
+#![cfg_attr(target_os = "linux", allow(unsafe_code, reason = "C interfaces of CUPTI, NVTX and the system"))]
 
 #[cfg(target_os = "linux")]
 mod collector;

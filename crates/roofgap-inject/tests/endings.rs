@@ -2,12 +2,7 @@
 
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "asks for the user")]
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may panic"
-)]
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
 
@@ -31,13 +26,7 @@ fn a_program_that_ends_abruptly_leaves_a_capture_without_an_end() {
 }
 
 fn assert_without_end(capture: &Capture, how: &str) {
-    let without_end = matches!(
-        capture.ending,
-        Some(Ending::Cut {
-            why: CutReason::NoEnd,
-            ..
-        })
-    );
+    let without_end = matches!(capture.ending, Some(Ending::Cut { why: CutReason::NoEnd, .. }));
     assert!(without_end, "{how}: {:?}", capture.ending);
 }
 
@@ -59,10 +48,7 @@ fn a_program_that_closes_the_descriptor_gets_no_byte_in_its_own_file() {
         assert_without_end(&capture, how);
         assert_eq!(files[1], note_path(&files[0]));
         let note = std::fs::read_to_string(&files[1]).unwrap();
-        assert!(
-            note.starts_with("The program closed the descriptor of "),
-            "{note}"
-        );
+        assert!(note.starts_with("The program closed the descriptor of "), "{note}");
     }
 }
 
@@ -70,9 +56,8 @@ fn a_program_that_closes_the_descriptor_gets_no_byte_in_its_own_file() {
 fn a_daemon_has_a_file_of_its_own_and_keeps_its_files() {
     let elsewhere = tempfile::tempdir().unwrap();
     let victim = elsewhere.path().join("victim");
-    let run = run_until("daemon", &[("VICTIM", victim.to_str().unwrap())], |capture| {
-        !capture.ranges.is_empty()
-    });
+    let run =
+        run_until("daemon", &[("VICTIM", victim.to_str().unwrap())], |capture| !capture.ranges.is_empty());
     assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious data");
     let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
@@ -110,13 +95,7 @@ fn a_program_that_becomes_another_leaves_two_files() {
     assert!(run.status.success(), "{}", run.stderr);
     let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
     assert_eq!(captures.len(), 2);
-    assert_eq!(
-        captures
-            .iter()
-            .filter(|c| matches!(c.ending, Some(Ending::Complete { .. })))
-            .count(),
-        1
-    );
+    assert_eq!(captures.iter().filter(|c| matches!(c.ending, Some(Ending::Complete { .. }))).count(), 1);
     assert_eq!(captures.iter().filter(|c| c.kernels.len() == 10).count(), 1);
 }
 
@@ -137,18 +116,11 @@ fn a_child_that_starts_cuda_itself_has_a_file_of_its_own() {
     assert!(run.status.success());
     let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
     assert_eq!(captures.len(), 2);
-    let child = captures
-        .iter()
-        .find(|capture| !capture.kernels.is_empty())
-        .unwrap();
+    let child = captures.iter().find(|capture| !capture.kernels.is_empty()).unwrap();
     // The domain was created before the fork; its name is known in the child's file too.
     assert_eq!(child.ranges, ["LLM@child"]);
     assert!(captures.iter().any(|capture| capture.ranges == ["LLM@parent"]));
-    assert!(
-        captures
-            .iter()
-            .all(|capture| capture.ending == Some(Ending::Complete { how: EndKind::Exit }))
-    );
+    assert!(captures.iter().all(|capture| capture.ending == Some(Ending::Complete { how: EndKind::Exit })));
 }
 
 #[test]
@@ -158,13 +130,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     assert_eq!(run.stdout, "done\n");
     let capture = run.capture();
     assert!(
-        matches!(
-            capture.ending,
-            Some(Ending::Cut {
-                why: CutReason::WriteFailed(_),
-                ..
-            })
-        ),
+        matches!(capture.ending, Some(Ending::Cut { why: CutReason::WriteFailed(_), .. })),
         "{:?}",
         capture.ending
     );
@@ -190,11 +156,7 @@ fn a_program_that_changes_its_user_or_its_root_is_recorded_to_the_end() {
         let capture = run.capture();
         assert_eq!(capture.ranges.last().map(String::as_str), Some("@after"), "{how}");
         assert_eq!(capture.kernels.len(), 11, "{how}");
-        assert_eq!(
-            capture.ending,
-            Some(Ending::Complete { how: EndKind::Exit }),
-            "{how}"
-        );
+        assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }), "{how}");
         assert!(files(jail.path()).is_empty(), "{how}");
     }
 }

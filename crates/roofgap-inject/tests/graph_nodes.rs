@@ -1,12 +1,7 @@
 //! Nodes of CUDA graphs in the capture: those that a stand-in CUPTI reports while a program captures a graph.
 
 #![cfg(target_os = "linux")]
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may panic"
-)]
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,9 +13,7 @@ use roofgap_wire::{Message, Reader, Record};
 
 /// Compiles one of the stand-ins in a folder of the test's own.
 fn compile(folder: &Path, out: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/stand-in")
-        .join(source);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand-in").join(source);
     let out = folder.join(out);
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     cc.args(["-O1", "-o"]).arg(&out).arg(&source).args(flags);
@@ -52,10 +45,7 @@ fn run(environment: &[(&str, &str)]) -> Nodes {
         .arg("modules")
         .env("CUDA_INJECTION64_PATH", &library)
         .env("NVTX_INJECTION64_PATH", &library)
-        .env(
-            "CUPTI_LIBRARY",
-            compile(folder.path(), "cupti.so", "cupti.c", &["-shared", "-fPIC"]),
-        )
+        .env("CUPTI_LIBRARY", compile(folder.path(), "cupti.so", "cupti.c", &["-shared", "-fPIC"]))
         .env("ROOFGAP_NATIVE_DIR", &captures)
         .envs(environment.iter().copied())
         .output()

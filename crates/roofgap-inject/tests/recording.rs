@@ -1,12 +1,7 @@
 //! What a program does is recorded: all of it, in every cheaper way, and for a long time.
 
 #![cfg(target_os = "linux")]
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may panic"
-)]
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
 
@@ -35,31 +30,13 @@ fn a_program_that_ends_in_order_is_recorded_whole() {
             ("graph_kernel", 4, false),
         ]
     );
-    assert_eq!(
-        capture
-            .kernels
-            .iter()
-            .map(|k| k.3)
-            .filter(|&node| node > 0)
-            .collect::<Vec<_>>(),
-        [1, 2, 3]
-    );
-    assert!(
-        !capture.calls.iter().any(|name| name.contains("GetDevice")),
-        "{:?}",
-        capture.calls
-    );
+    assert_eq!(capture.kernels.iter().map(|k| k.3).filter(|&node| node > 0).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(!capture.calls.iter().any(|name| name.contains("GetDevice")), "{:?}", capture.calls);
     assert_eq!(capture.copies, [(1, 4096), (10, 4097)]);
-    assert_eq!(
-        (capture.sets, capture.syncs, capture.graphs),
-        (vec![4098], vec![3], 0)
-    );
+    assert_eq!((capture.sets, capture.syncs, capture.graphs), (vec![4098], vec![3], 0));
     assert_eq!(capture.devices, ["Stand-in H200"]);
     assert_eq!(capture.ranges, RANGES);
-    assert_eq!(
-        (capture.started, capture.ended),
-        (vec!["@request".to_string()], 1)
-    );
+    assert_eq!((capture.started, capture.ended), (vec!["@request".to_string()], 1));
     assert_eq!(capture.marks, ["@done"]);
     assert!(capture.losses.is_empty(), "{:?}", capture.losses);
     assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
@@ -67,10 +44,7 @@ fn a_program_that_ends_in_order_is_recorded_whole() {
 
 #[test]
 fn copies_and_graph_nodes_can_be_left_out() {
-    let run = run(
-        "exit",
-        &[("ROOFGAP_NATIVE_COPIES", "0"), ("ROOFGAP_NATIVE_GRAPH", "graph")],
-    );
+    let run = run("exit", &[("ROOFGAP_NATIVE_COPIES", "0"), ("ROOFGAP_NATIVE_GRAPH", "graph")]);
     let capture = run.capture();
     assert!(capture.copies.is_empty() && capture.sets.is_empty());
     assert_eq!((capture.graphs, capture.kernels.len()), (1, 7));
@@ -131,12 +105,7 @@ fn annotations_alone_are_recorded() {
 fn the_place_in_a_distributed_job_is_recorded() {
     let run = run(
         "nvtx-only",
-        &[
-            ("RANK", "3"),
-            ("WORLD_SIZE", "8"),
-            ("SLURM_PROCID", "not a number"),
-            ("HF_TOKEN", "4711"),
-        ],
+        &[("RANK", "3"), ("WORLD_SIZE", "8"), ("SLURM_PROCID", "not a number"), ("HF_TOKEN", "4711")],
     );
     let capture = run.capture();
     let has = |name: &str| capture.launcher.iter().any(|(known, _)| known == name);
@@ -160,10 +129,7 @@ fn work_alone_is_recorded() {
 fn threads_come_and_go() {
     let run = run("threads", &[]);
     let capture = run.capture();
-    assert_eq!(
-        capture.ranges.iter().filter(|range| *range == "@worker").count(),
-        40 * 8 * 50
-    );
+    assert_eq!(capture.ranges.iter().filter(|range| *range == "@worker").count(), 40 * 8 * 50);
     assert_eq!(capture.threads.len(), 1 + 40 * 8);
     assert!(capture.losses.is_empty(), "{:?}", capture.losses);
 }
@@ -219,10 +185,7 @@ fn cheaper_ways_of_recording_have_the_same_kernels() {
         }
         assert!(capture.losses.is_empty(), "{settings:?}: {:?}", capture.losses);
     }
-    let refused = run(
-        "exit",
-        &[("ROOFGAP_NATIVE_PINNED", "1"), ("STANDIN_REFUSE_ATTRIBUTE", "8")],
-    );
+    let refused = run("exit", &[("ROOFGAP_NATIVE_PINNED", "1"), ("STANDIN_REFUSE_ATTRIBUTE", "8")]);
     let capture = refused.capture();
     assert_eq!(capture.losses["cupti.attribute_refused"].1, "pinned memory");
     assert_eq!(capture.kernels.len(), 10);
@@ -231,10 +194,7 @@ fn cheaper_ways_of_recording_have_the_same_kernels() {
 #[test]
 fn only_the_last_events_are_kept() {
     // By size: the whole capture has several MB. When a segment ends by time depends on the load of the machine.
-    let settings = [
-        ("ROOFGAP_NATIVE_LAST_MS", "3600000"),
-        ("ROOFGAP_NATIVE_MAX_MB", "1"),
-    ];
+    let settings = [("ROOFGAP_NATIVE_LAST_MS", "3600000"), ("ROOFGAP_NATIVE_MAX_MB", "1")];
     let run = run("many", &settings);
     assert!(run.status.success());
     let sizes = run.files().into_iter().map(|path| path.metadata().unwrap().len());
@@ -258,22 +218,12 @@ fn only_the_last_events_are_kept() {
 
 #[test]
 fn a_long_program_is_accounted_for_in_flat_memory() {
-    let small = [
-        ("ROOFGAP_NATIVE_BUFFER_KB", "64"),
-        ("ROOFGAP_NATIVE_BUFFERS", "8"),
-    ];
-    let length = [
-        ("SOAK_LAUNCHES", "200000"),
-        ("SOAK_WINDOW", "20000"),
-        ("ROOFGAP_NATIVE_DORMANT", "1"),
-    ];
+    let small = [("ROOFGAP_NATIVE_BUFFER_KB", "64"), ("ROOFGAP_NATIVE_BUFFERS", "8")];
+    let length = [("SOAK_LAUNCHES", "200000"), ("SOAK_WINDOW", "20000"), ("ROOFGAP_NATIVE_DORMANT", "1")];
     let settings: Vec<(&str, &str)> = small.into_iter().chain(length).collect();
     let run = run("soak", &settings);
     assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
-    let mut numbers = run
-        .stdout
-        .split_whitespace()
-        .map(|word| word.parse::<i64>().unwrap());
+    let mut numbers = run.stdout.split_whitespace().map(|word| word.parse::<i64>().unwrap());
     let (recorded, grown) = (numbers.next().unwrap(), numbers.next().unwrap());
     let capture = run.capture();
     let count = |id: &str| capture.losses.get(id).map_or(0, |loss| loss.0);

@@ -1,12 +1,7 @@
 //! Recordings that are turned on and off: by the program, the duty cycle, a limit and the control socket.
 
 #![cfg(target_os = "linux")]
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may panic"
-)]
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
 
@@ -24,26 +19,15 @@ fn only_the_armed_windows_are_recorded() {
         let built = built();
         for cupti in [&built.cupti, &built.old_cupti] {
             let cupti = cupti.to_str().unwrap();
-            let run = run(
-                "windows",
-                &[("ROOFGAP_NATIVE_DORMANT", dormant), ("CUPTI_LIBRARY", cupti)],
-            );
+            let run = run("windows", &[("ROOFGAP_NATIVE_DORMANT", dormant), ("CUPTI_LIBRARY", cupti)]);
             assert!(run.status.success(), "{dormant}: {:?} {}", run.status, run.stderr);
             let capture = run.capture();
             assert_eq!(kernel_names(&capture), ["kernel_seen"]);
             assert_eq!((capture.kernels.len(), capture.without_call), (6, 0));
             assert_eq!(capture.copies.len(), 4);
-            assert_eq!(
-                capture.ranges,
-                ["LLM@decode_all"],
-                "ranges are recorded all the time"
-            );
+            assert_eq!(capture.ranges, ["LLM@decode_all"], "ranges are recorded all the time");
             let (on, off) = ((true, WindowCause::Request), (false, WindowCause::Request));
-            assert_eq!(
-                capture.edges,
-                [(false, WindowCause::Begin), on, off, on, off],
-                "{dormant}"
-            );
+            assert_eq!(capture.edges, [(false, WindowCause::Begin), on, off, on, off], "{dormant}");
             assert_eq!(capture.version, 2);
             assert_eq!(capture.devices, ["Stand-in H200"]);
             assert!(capture.losses.is_empty(), "{:?}", capture.losses);
@@ -53,15 +37,10 @@ fn only_the_armed_windows_are_recorded() {
 
 #[test]
 fn a_recording_that_is_turned_off_says_when_it_began() {
-    let run = run_until("serve", &[("ROOFGAP_NATIVE_MAX_S", "1")], |capture| {
-        !capture.edges.is_empty()
-    });
+    let run = run_until("serve", &[("ROOFGAP_NATIVE_MAX_S", "1")], |capture| !capture.edges.is_empty());
     assert!(run.status.success(), "{:?}", run.status);
     let capture = run.capture();
-    assert_eq!(
-        capture.edges,
-        [(true, WindowCause::Begin), (false, WindowCause::Limit)]
-    );
+    assert_eq!(capture.edges, [(true, WindowCause::Begin), (false, WindowCause::Limit)]);
     assert!(has_work(&capture));
     assert_eq!(capture.version, 2);
 }
@@ -246,9 +225,7 @@ fn cut_windows(duty: u64) {
     };
     let steps = || {
         let status = ask("status");
-        let word = status
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix("steps="));
+        let word = status.split_whitespace().find_map(|word| word.strip_prefix("steps="));
         word.unwrap().parse::<u64>().unwrap()
     };
     for _ in 0..2 {
@@ -265,30 +242,19 @@ fn cut_windows(duty: u64) {
             assert!(Instant::now() < deadline);
         }
         assert!(ask("status").starts_with("ok armed "));
-        assert_eq!(
-            (ask("disarm"), ask("flush")),
-            ("ok dormant".into(), "ok flushed".into())
-        );
+        assert_eq!((ask("disarm"), ask("flush")), ("ok dormant".into(), "ok flushed".into()));
         let counted = steps() - before;
         assert_eq!(ask("cut"), "ok cut");
         let newest = files(&captures).into_iter().next().unwrap();
         let capture = read(&older_segment(&newest));
-        assert_eq!(
-            capture.ending,
-            Some(Ending::Complete {
-                how: EndKind::Other(2)
-            })
-        );
+        assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Other(2) }));
         let on = capture.edges.iter().filter(|edge| edge.0).count() as u64;
         // One window, or one for each recorded step.
         let expected = if duty == 1 { 1 } else { counted.div_ceil(duty) };
         assert_eq!(on, expected, "{counted} steps: {:?}", capture.edges);
         let kernels = capture.kernels.len() as u64;
         // Two kernels a step, and a step may be open at both ends.
-        assert!(
-            kernels.abs_diff(2 * counted.div_ceil(duty)) <= 2,
-            "{kernels} kernels in {counted} steps"
-        );
+        assert!(kernels.abs_diff(2 * counted.div_ceil(duty)) <= 2, "{kernels} kernels in {counted} steps");
     }
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(7));
@@ -300,17 +266,10 @@ fn a_shared_folder_gets_no_socket() {
 
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let run = run(
-        "exit",
-        &[("ROOFGAP_NATIVE_CONTROL", folder.path().to_str().unwrap())],
-    );
+    let run = run("exit", &[("ROOFGAP_NATIVE_CONTROL", folder.path().to_str().unwrap())]);
     assert!(run.status.success());
     assert!(files(folder.path()).is_empty());
     let capture = run.capture();
-    assert!(
-        capture.losses["control.refused"].1.contains("0700"),
-        "{:?}",
-        capture.losses
-    );
+    assert!(capture.losses["control.refused"].1.contains("0700"), "{:?}", capture.losses);
     assert_eq!(capture.kernels.len(), 10);
 }

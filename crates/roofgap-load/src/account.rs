@@ -39,10 +39,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("workload.json");
         let load = LoadRun {
-            requests: RequestStats {
-                sent: 3,
-                ..RequestStats::default()
-            },
+            requests: RequestStats { sent: 3, ..RequestStats::default() },
             answers_hash: Some("sha256:00".to_owned()),
             paired_overhead: None,
         };

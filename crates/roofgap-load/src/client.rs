@@ -113,31 +113,19 @@ pub(crate) fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String),
     let response = call.map_err(transport)?;
     let status = response.status().as_u16();
     let mut bytes = Vec::new();
-    let read = response
-        .into_body()
-        .into_reader()
-        .take(limit)
-        .read_to_end(&mut bytes);
+    let read = response.into_body().into_reader().take(limit).read_to_end(&mut bytes);
     read.map_err(|error| RequestError::Transport(error.to_string()))?;
     Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 impl Client {
     pub(crate) fn new(agent: Agent, url: &str, model: String) -> Self {
-        Self {
-            agent,
-            url: url.trim_end_matches('/').to_owned(),
-            model,
-            exact_length: true,
-        }
+        Self { agent, url: url.trim_end_matches('/').to_owned(), model, exact_length: true }
     }
 
     /// Sends a request and reads its answer. Times count from `origin`.
     pub(crate) fn send(&self, prompt: &Prompt, due: Duration, origin: Instant) -> Outcome {
-        let mut outcome = Outcome {
-            due,
-            ..Outcome::default()
-        };
+        let mut outcome = Outcome { due, ..Outcome::default() };
         outcome.error = self.stream(prompt, origin, &mut outcome).err();
         outcome.end = origin.elapsed();
         outcome

@@ -39,14 +39,9 @@ fn parse(text: &str) -> Exported {
             Some((name, rest)) => (name, rest.rsplit_once('}').map_or("", |(_, value)| value)),
             None => line.split_once(' ').unwrap_or((line, "")),
         };
-        let value = value
-            .split_whitespace()
-            .next()
-            .and_then(|value| value.parse::<f64>().ok());
+        let value = value.split_whitespace().next().and_then(|value| value.parse::<f64>().ok());
         // Of the interpreter and the process nothing is of interest here.
-        let own = ["python_", "process_", "http_"]
-            .iter()
-            .any(|start| name.starts_with(start));
+        let own = ["python_", "process_", "http_"].iter().any(|start| name.starts_with(start));
         let Some(value) = value.filter(|value| !own && value.is_finite()) else {
             continue;
         };
@@ -55,11 +50,7 @@ fn parse(text: &str) -> Exported {
             *found.counters.entry(name.to_owned()).or_default() += value;
         } else if ENGINES.iter().any(|engine| name.starts_with(engine)) && !ends(&NO_GAUGES) {
             let gauge = found.gauges.entry(name.to_owned()).or_default();
-            *gauge = if name.contains("usage") {
-                gauge.max(value)
-            } else {
-                *gauge + value
-            };
+            *gauge = if name.contains("usage") { gauge.max(value) } else { *gauge + value };
         }
     }
     found
@@ -73,11 +64,7 @@ pub(crate) fn summarise(samples: &[Exported]) -> BTreeMap<String, GaugeStats> {
     let names = samples.iter().flat_map(|sample| sample.gauges.keys());
     let names: std::collections::BTreeSet<&String> = names.collect();
     let summary = |name: &String| {
-        let values: Vec<f64> = samples
-            .iter()
-            .filter_map(|sample| sample.gauges.get(name))
-            .copied()
-            .collect();
+        let values: Vec<f64> = samples.iter().filter_map(|sample| sample.gauges.get(name)).copied().collect();
         let of = |sample: &Exported| sample.gauges.get(name).copied().unwrap_or_default();
         // Load is on between the first and the last sample.
         let during = match values.as_slice() {
@@ -92,10 +79,7 @@ pub(crate) fn summarise(samples: &[Exported]) -> BTreeMap<String, GaugeStats> {
             max: values.iter().copied().fold(f64::MIN, f64::max),
         }
     };
-    names
-        .into_iter()
-        .map(|name| (name.clone(), summary(name)))
-        .collect()
+    names.into_iter().map(|name| (name.clone(), summary(name))).collect()
 }
 
 /// Returns the counters that changed, and by how much.
@@ -134,24 +118,13 @@ mod tests {
                  vllm:cache_config_info{{block_size=\"16\"}} 1.0\nvllm:iteration_tokens_total_bucket{{le=\"1\"}} 4\n"
             ))
         };
-        let found = summarise(&[
-            sample(0.0, 0.0),
-            sample(0.5, 3.0),
-            sample(0.25, 1.0),
-            sample(0.0, 0.0),
-        ]);
+        let found = summarise(&[sample(0.0, 0.0), sample(0.5, 3.0), sample(0.25, 1.0), sample(0.0, 0.0)]);
         assert_eq!(found.len(), 2, "{found:?}");
         let usage = found["vllm:kv_cache_usage_perc"];
-        assert_eq!(
-            (usage.samples, usage.first, usage.last, usage.max),
-            (4, 0.1, 0.1, 0.5)
-        );
+        assert_eq!((usage.samples, usage.first, usage.last, usage.max), (4, 0.1, 0.1, 0.5));
         assert_eq!(usage.mean, 0.375);
         assert_eq!(found["vllm:num_requests_running"].mean, 3.0);
         // Without a sample under load, those around it are all there is.
-        assert_eq!(
-            summarise(&[sample(0.4, 0.0), sample(0.2, 0.0)])["vllm:kv_cache_usage_perc"].samples,
-            2
-        );
+        assert_eq!(summarise(&[sample(0.4, 0.0), sample(0.2, 0.0)])["vllm:kv_cache_usage_perc"].samples, 2);
     }
 }

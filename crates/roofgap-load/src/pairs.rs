@@ -95,10 +95,7 @@ impl PairProps {
                 };
                 let outcome = client.send(prompt, origin.elapsed(), origin);
                 let failed = outcome.error.is_some();
-                answers
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(outcome.parts);
+                answers.lock().unwrap_or_else(PoisonError::into_inner).push(outcome.parts);
                 if failed {
                     // A server that refuses requests is not asked in a busy loop.
                     thread::sleep(TICK);
@@ -134,11 +131,7 @@ impl PairProps {
                 pause(self.window.mul_f64(SETTLE), cancel)?;
                 let from = origin.elapsed();
                 pause(self.window.mul_f64(1.0 - SETTLE), cancel)?;
-                windows.push(Window {
-                    armed,
-                    from,
-                    to: origin.elapsed(),
-                });
+                windows.push(Window { armed, from, to: origin.elapsed() });
             }
         }
         Ok(windows)
@@ -181,12 +174,8 @@ fn keep_main(socket: &Path) -> Result<(), ControlError> {
     ask(socket, "flush")?;
     ask(socket, "cut")?;
     let file = status(socket)?.file;
-    std::fs::rename(older_segment(&file), file.with_extension("main.rgcap")).map_err(|source| {
-        ControlError::Io {
-            socket: socket.to_owned(),
-            source,
-        }
-    })
+    std::fs::rename(older_segment(&file), file.with_extension("main.rgcap"))
+        .map_err(|source| ControlError::Io { socket: socket.to_owned(), source })
 }
 
 /// Computes the ratio of the times between tokens with its confidence interval; `None` where a window has too few tokens.
@@ -257,14 +246,8 @@ mod tests {
     fn the_ratio_is_that_of_the_pairs_with_its_interval() {
         let (windows, parts) = answers(&[(11, 10), (11, 10), (11, 10), (11, 10)]);
         let found = overhead(&windows, &parts, ms(1_000)).unwrap();
-        assert_eq!(
-            (found.pairs, found.armed_itl_ns, found.dormant_itl_ns),
-            (4, 11_000_000, 10_000_000)
-        );
-        assert!(
-            (found.ratio - 1.1).abs() < 1e-9 && (found.high - found.low) < 1e-9,
-            "{found:?}"
-        );
+        assert_eq!((found.pairs, found.armed_itl_ns, found.dormant_itl_ns), (4, 11_000_000, 10_000_000));
+        assert!((found.ratio - 1.1).abs() < 1e-9 && (found.high - found.low) < 1e-9, "{found:?}");
         // The machine gets slower all the time: the ratio does not.
         let (windows, parts) = answers(&[(10, 10), (12, 12), (16, 16), (22, 20)]);
         let found = overhead(&windows, &parts, ms(1_000)).unwrap();

@@ -54,13 +54,8 @@ pub(crate) fn all(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, LoadErro
         let output = line.and_then(|line| line.output_tokens);
         let output_tokens = output.unwrap_or_else(|| props.output_tokens.draw(&mut random));
         let content = match line {
-            Some(Line {
-                messages: Some(messages),
-                ..
-            }) => Content::Chat(messages.clone()),
-            Some(Line {
-                prompt: Some(prompt), ..
-            }) => Content::Completion(prompt.clone()),
+            Some(Line { messages: Some(messages), .. }) => Content::Chat(messages.clone()),
+            Some(Line { prompt: Some(prompt), .. }) => Content::Completion(prompt.clone()),
             _ => {
                 let length = line.and_then(|line| line.prompt_tokens);
                 let length = length.unwrap_or_else(|| props.prompt_tokens.draw(&mut random));
@@ -69,20 +64,14 @@ pub(crate) fn all(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, LoadErro
                 Content::Completion(json!(ids))
             }
         };
-        Prompt {
-            content,
-            output_tokens,
-        }
+        Prompt { content, output_tokens }
     });
     Ok(prompts.collect())
 }
 
 fn read(props: &LoadProps) -> Result<Vec<Line>, LoadError> {
     let path = props.prompts.clone().unwrap_or_default();
-    let wrong = |why: String| LoadError::Prompts {
-        path: path.clone(),
-        why,
-    };
+    let wrong = |why: String| LoadError::Prompts { path: path.clone(), why };
     let file = File::open(&path).map_err(|error| wrong(error.to_string()))?;
     let mut lines = Vec::new();
     for (number, line) in BufReader::new(file.take(MOST_BYTES)).lines().enumerate() {
@@ -111,10 +100,7 @@ mod tests {
 
     #[test]
     fn random_prompts_have_the_length_that_was_asked_for_and_repeat_with_the_seed() {
-        let props = LoadProps {
-            prompt_tokens: Lengths::Fixed(7),
-            ..LoadProps::default()
-        };
+        let props = LoadProps { prompt_tokens: Lengths::Fixed(7), ..LoadProps::default() };
         let prompts = all(&props, 3).unwrap();
         assert_eq!(prompts, all(&props, 3).unwrap());
         let Content::Completion(ids) = &prompts[0].content else {

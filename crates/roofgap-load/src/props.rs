@@ -85,9 +85,7 @@ impl FromStr for Lengths {
                 None => length(text).map(Self::Fixed),
             }
         };
-        parse().ok_or_else(|| LengthError {
-            text: text.to_owned(),
-        })
+        parse().ok_or_else(|| LengthError { text: text.to_owned() })
     }
 }
 
@@ -187,17 +185,7 @@ mod tests {
         for text in ["512", "100-900", "lognormal:300:0.7"] {
             assert_eq!(text.parse::<Lengths>().unwrap().to_string(), text);
         }
-        for wrong in [
-            "",
-            "0",
-            "-5",
-            "9-3",
-            "0-3",
-            "x",
-            "lognormal:3",
-            "lognormal:0:1",
-            "lognormal:9:NaN",
-        ] {
+        for wrong in ["", "0", "-5", "9-3", "0-3", "x", "lognormal:3", "lognormal:0:1", "lognormal:9:NaN"] {
             assert!(wrong.parse::<Lengths>().is_err(), "{wrong}");
         }
     }
@@ -205,22 +193,14 @@ mod tests {
     #[test]
     fn drawn_lengths_follow_their_distribution() {
         let mut random = fastrand::Rng::with_seed(1);
-        let uniform: Vec<u32> = (0..2_000)
-            .map(|_| Lengths::Uniform { min: 3, max: 6 }.draw(&mut random))
-            .collect();
+        let uniform: Vec<u32> =
+            (0..2_000).map(|_| Lengths::Uniform { min: 3, max: 6 }.draw(&mut random)).collect();
         assert_eq!((uniform.iter().min(), uniform.iter().max()), (Some(&3), Some(&6)));
-        let lengths = Lengths::LogNormal {
-            median: 300.0,
-            sigma: 0.5,
-        };
+        let lengths = Lengths::LogNormal { median: 300.0, sigma: 0.5 };
         let mut drawn: Vec<u32> = (0..4_001).map(|_| lengths.draw(&mut random)).collect();
         drawn.sort_unstable();
         assert!((270..330).contains(&drawn[2_000]), "median {}", drawn[2_000]);
         // One standard deviation up: 300 * e^0.5 = 495.
-        assert!(
-            (430..560).contains(&drawn[3_366]),
-            "84th percentile {}",
-            drawn[3_366]
-        );
+        assert!((430..560).contains(&drawn[3_366]), "84th percentile {}", drawn[3_366]);
     }
 }

@@ -105,35 +105,22 @@ pub fn run(
     let mut client = Client::new(agent.clone(), &props.url, model);
     if let Some(first) = prompts.first().or(measured.first()) {
         let answer = client.send(first, Duration::ZERO, Instant::now());
-        if matches!(
-            answer.error,
-            Some(RequestError::Status {
-                status: 400 | 422,
-                ..
-            })
-        ) {
+        if matches!(answer.error, Some(RequestError::Status { status: 400 | 422, .. })) {
             client.exact_length = false;
             progress(Progress::LengthNotExact);
         }
     }
-    let warm = Arrivals::Closed {
-        concurrency: in_flight,
-    };
+    let warm = Arrivals::Closed { concurrency: in_flight };
     send_all(&client, &prompts, warm, props, cancel)?;
-    progress(Progress::Warm {
-        requests: prompts.len() as u64,
-    });
+    progress(Progress::Warm { requests: prompts.len() as u64 });
     let before = metrics::read(&agent, &props.url);
     let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
-    let (outcomes, mut samples) = sampled(&agent, &props.url, before, || {
-        send_all(&client, &measured, props.arrivals, props, cancel)
-    });
+    let (outcomes, mut samples) =
+        sampled(&agent, &props.url, before, || send_all(&client, &measured, props.arrivals, props, cancel));
     let outcomes = outcomes?;
     let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
     samples.push(metrics::read(&agent, &props.url));
-    progress(Progress::Done {
-        requests: outcomes.len() as u64,
-    });
+    progress(Progress::Done { requests: outcomes.len() as u64 });
     let answers_hash = answers_hash(&outcomes, measured.len());
     let mut stats = stats::summary(&outcomes, props, i64::try_from(started).unwrap_or_default());
     stats.clock_change_ns = i64::try_from(change).ok();
@@ -145,33 +132,17 @@ pub fn run(
         if cancel.is_requested() {
             return Err(LoadError::Cancelled);
         }
-        let why = stats
-            .failures
-            .first()
-            .map_or_else(|| "no request was sent".to_owned(), |f| f.why.clone());
-        return Err(LoadError::AllFailed {
-            requests: stats.sent,
-            why,
-        });
+        let why = stats.failures.first().map_or_else(|| "no request was sent".to_owned(), |f| f.why.clone());
+        return Err(LoadError::AllFailed { requests: stats.sent, why });
     }
     let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
         let in_flight = mean_in_flight(&stats).min(in_flight);
         progress(Progress::Pairs { pairs: pairs.pairs });
         let load = Duration::from_nanos(stats.window_ns.unsigned_abs());
         let measured = pairs.measure(&client, &measured, in_flight, load, cancel);
-        measured
-            .map_err(|error| {
-                progress(Progress::NoPairs {
-                    why: error.to_string(),
-                })
-            })
-            .ok()
+        measured.map_err(|error| progress(Progress::NoPairs { why: error.to_string() })).ok()
     });
-    Ok(LoadRun {
-        requests: stats,
-        answers_hash,
-        paired_overhead,
-    })
+    Ok(LoadRun { requests: stats, answers_hash, paired_overhead })
 }
 
 /// Hashes all answers in the order of the prompts; `None` unless each of `prompts` was answered.
@@ -184,20 +155,14 @@ fn answers_hash(outcomes: &[Outcome], prompts: usize) -> Option<String> {
     for outcome in sorted {
         whole.update(outcome.answer.clone().finalize());
     }
-    let hex: String = whole
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex: String = whole.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Some(format!("sha256:{hex}"))
 }
 
 /// Returns the mean number of requests in flight, at least one: their rate times their mean time.
 fn mean_in_flight(stats: &RequestStats) -> u32 {
     let seconds = stats.e2e_ns.map_or(0.0, |e2e| e2e.mean as f64 / 1e9);
-    (stats.requests_per_s.unwrap_or(0.0) * seconds)
-        .round()
-        .clamp(1.0, f64::from(u32::MAX)) as u32
+    (stats.requests_per_s.unwrap_or(0.0) * seconds).round().clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
 /// Runs a load and samples the server's gauges meanwhile. `first` is the sample before it.
@@ -312,23 +277,16 @@ struct ModelEntry {
 }
 
 fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, LoadError> {
-    let unknown = |why: String| LoadError::NoModel {
-        url: url.to_owned(),
-        why,
-    };
+    let unknown = |why: String| LoadError::NoModel { url: url.to_owned(), why };
     let list = format!("{}/v1/models", url.trim_end_matches('/'));
-    let (status, text) = get(agent, &list, 1 << 20).map_err(|error| LoadError::NoServer {
-        url: url.to_owned(),
-        why: error.to_string(),
-    })?;
+    let (status, text) = get(agent, &list, 1 << 20)
+        .map_err(|error| LoadError::NoServer { url: url.to_owned(), why: error.to_string() })?;
     if status != 200 {
         return Err(unknown(format!("HTTP status {status} from /v1/models")));
     }
     let models: Models = serde_json::from_str(&text).map_err(|error| unknown(error.to_string()))?;
     let first = models.data.into_iter().next();
-    first
-        .map(|model| model.id)
-        .ok_or_else(|| unknown("its list of models is empty".to_owned()))
+    first.map(|model| model.id).ok_or_else(|| unknown("its list of models is empty".to_owned()))
 }
 
 #[cfg(test)]
@@ -348,10 +306,7 @@ mod tests {
         assert_eq!(answers_hash(&[b.clone(), a.clone()], 2), hash);
         assert_ne!(answers_hash(&[answer(0, "b"), answer(1, "a")], 2), hash);
         assert_eq!(answers_hash(std::slice::from_ref(&a), 2), None);
-        let failed = Outcome {
-            error: Some(RequestError::Cut),
-            ..b
-        };
+        let failed = Outcome { error: Some(RequestError::Cut), ..b };
         assert_eq!(answers_hash(&[a, failed], 2), None);
         assert_eq!(answers_hash(&[], 0), None);
     }
@@ -363,10 +318,7 @@ mod tests {
         assert!((90.0..110.0).contains(&last), "{last}");
         assert!(times.is_sorted());
         // Exponential gaps: the standard deviation is as large as the mean.
-        let gaps: Vec<f64> = times
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]).as_secs_f64())
-            .collect();
+        let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         assert!((0.9..1.1).contains(&(variance.sqrt() / mean)));

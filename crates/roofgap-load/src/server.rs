@@ -63,20 +63,14 @@ pub fn serve_and_load(
     let errors = error_log.map_or_else(output, OutputTarget::file);
     let stop = Cancel::new();
     let job = Job {
-        stop: StopPlan {
-            interrupt: server.grace,
-            terminate: server.grace,
-            ..StopPlan::default()
-        },
+        stop: StopPlan { interrupt: server.grace, terminate: server.grace, ..StopPlan::default() },
         cancel: stop.clone(),
         ..Job::new(&server.command, output(), errors)
     };
     let ended = AtomicBool::new(false);
     let outcome: Mutex<Option<Result<Outcome, LoadError>>> = Mutex::new(None);
     let started = Instant::now();
-    progress(Progress::ServerStarted {
-        command: server.command.to_string(),
-    });
+    progress(Progress::ServerStarted { command: server.command.to_string() });
     let result = thread::scope(|scope| {
         scope.spawn(|| {
             let result = run_child(job, &mut |_| {}).map_err(LoadError::Child);

@@ -8,29 +8,16 @@ use std::time::Duration;
 
 /// Summarises the requests. `started_unix_ns` is the wall-clock time of their origin.
 pub(crate) fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: i64) -> RequestStats {
-    let done: Vec<&Outcome> = outcomes
-        .iter()
-        .filter(|outcome| outcome.error.is_none())
-        .collect();
+    let done: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.error.is_none()).collect();
     let mut failures: BTreeMap<String, u64> = BTreeMap::new();
     for error in outcomes.iter().filter_map(|outcome| outcome.error.as_ref()) {
         *failures.entry(error.to_string()).or_default() += 1;
     }
-    let mut failures: Vec<RequestFailure> = failures
-        .into_iter()
-        .map(|(why, count)| RequestFailure { why, count })
-        .collect();
+    let mut failures: Vec<RequestFailure> =
+        failures.into_iter().map(|(why, count)| RequestFailure { why, count }).collect();
     failures.sort_by_key(|failure| std::cmp::Reverse(failure.count));
-    let first = outcomes
-        .iter()
-        .map(|outcome| outcome.due)
-        .min()
-        .unwrap_or_default();
-    let last = outcomes
-        .iter()
-        .map(|outcome| outcome.end)
-        .max()
-        .unwrap_or_default();
+    let first = outcomes.iter().map(|outcome| outcome.due).min().unwrap_or_default();
+    let last = outcomes.iter().map(|outcome| outcome.end).max().unwrap_or_default();
     let window = last.saturating_sub(first);
     let per_s = |count: u64| (window > Duration::ZERO).then(|| count as f64 / window.as_secs_f64());
     let sum = |of: fn(&Outcome) -> Option<u64>| done.iter().map(|outcome| of(outcome)).sum::<Option<u64>>();
@@ -53,16 +40,10 @@ pub(crate) fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: 
         window_ns: ns(window),
         ttft_ns: percentiles(done.iter().filter_map(|outcome| ttft(outcome)).collect()),
         itl_ns: percentiles(done.iter().flat_map(|outcome| gaps(outcome)).collect()),
-        e2e_ns: percentiles(
-            done.iter()
-                .map(|outcome| outcome.end.saturating_sub(outcome.due))
-                .collect(),
-        ),
+        e2e_ns: percentiles(done.iter().map(|outcome| outcome.end.saturating_sub(outcome.due)).collect()),
         tokens_per_s: output_tokens.and_then(per_s),
         requests_per_s: per_s(done.len() as u64),
-        good_requests_per_s: limited
-            .then(|| per_s(done.iter().filter(good).count() as u64))
-            .flatten(),
+        good_requests_per_s: limited.then(|| per_s(done.iter().filter(good).count() as u64)).flatten(),
         failures,
         each: each(&done, first),
         ..RequestStats::default()
@@ -100,9 +81,7 @@ fn gaps(outcome: &Outcome) -> impl Iterator<Item = Duration> {
 fn mean_gap(outcome: &Outcome) -> Option<Duration> {
     let (first, last) = (outcome.parts.first()?, outcome.parts.last()?);
     let tokens = outcome.output_tokens.unwrap_or(outcome.parts.len() as u64);
-    let gaps = u32::try_from(tokens.checked_sub(1)?)
-        .ok()
-        .filter(|gaps| *gaps > 0)?;
+    let gaps = u32::try_from(tokens.checked_sub(1)?).ok().filter(|gaps| *gaps > 0)?;
     Some(last.saturating_sub(*first) / gaps)
 }
 
@@ -151,21 +130,10 @@ mod tests {
 
     #[test]
     fn the_summary_is_that_of_the_completed_requests() {
-        let failed = Outcome {
-            due: ms(5),
-            end: ms(1_000),
-            error: Some(RequestError::Cut),
-            ..Outcome::default()
-        };
-        let outcomes = [
-            outcome(0, &[100, 110, 130], 130),
-            outcome(10, &[310, 340], 350),
-            failed,
-        ];
-        let props = LoadProps {
-            good_ttft: Some(ms(200)),
-            ..LoadProps::default()
-        };
+        let failed =
+            Outcome { due: ms(5), end: ms(1_000), error: Some(RequestError::Cut), ..Outcome::default() };
+        let outcomes = [outcome(0, &[100, 110, 130], 130), outcome(10, &[310, 340], 350), failed];
+        let props = LoadProps { good_ttft: Some(ms(200)), ..LoadProps::default() };
         let stats = summary(&outcomes, &props, 7);
         assert_eq!((stats.sent, stats.completed, stats.failed), (3, 2, 1));
         assert_eq!(stats.prompt_tokens, Some(20));
@@ -175,34 +143,19 @@ mod tests {
         assert_eq!(stats.requests_per_s, Some(2.0));
         assert_eq!(stats.good_requests_per_s, Some(1.0));
         let ttft = stats.ttft_ns.unwrap();
-        assert_eq!(
-            (ttft.p50, ttft.p90, ttft.mean),
-            (100_000_000, 300_000_000, 200_000_000)
-        );
+        assert_eq!((ttft.p50, ttft.p90, ttft.mean), (100_000_000, 300_000_000, 200_000_000));
         let itl = stats.itl_ns.unwrap();
         assert_eq!((itl.count, itl.p50, itl.max), (3, 20_000_000, 30_000_000));
         assert_eq!(stats.e2e_ns.unwrap().max, 340_000_000);
         assert_eq!(stats.failures[0].count, 1);
-        let times: Vec<_> = stats
-            .each
-            .iter()
-            .map(|each| (each.start_ns, each.first_ns, each.last_ns))
-            .collect();
-        assert_eq!(
-            times,
-            [
-                (0, 100_000_000, 130_000_000),
-                (10_000_000, 310_000_000, 340_000_000)
-            ]
-        );
+        let times: Vec<_> =
+            stats.each.iter().map(|each| (each.start_ns, each.first_ns, each.last_ns)).collect();
+        assert_eq!(times, [(0, 100_000_000, 130_000_000), (10_000_000, 310_000_000, 340_000_000)]);
     }
 
     #[test]
     fn nothing_measured_is_nothing() {
         let stats = summary(&[], &LoadProps::default(), 0);
-        assert_eq!(
-            (stats.ttft_ns, stats.tokens_per_s, stats.good_requests_per_s),
-            (None, None, None)
-        );
+        assert_eq!((stats.ttft_ns, stats.tokens_per_s, stats.good_requests_per_s), (None, None, None));
     }
 }

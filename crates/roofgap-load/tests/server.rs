@@ -35,9 +35,7 @@ fn props(mode: &str) -> (ServerProps, LoadProps) {
     let port = free_port();
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in/openai_server.py");
     let server = ServerProps {
-        command: CommandLine::new("python3")
-            .arg(script)
-            .args([port.to_string().as_str(), mode]),
+        command: CommandLine::new("python3").arg(script).args([port.to_string().as_str(), mode]),
         log: None,
         health: None,
         ready_timeout: Duration::from_secs(60),
@@ -67,57 +65,30 @@ fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
     let (result, seen) = run(&server, &load);
     let stats = result.unwrap().load.requests;
     assert_eq!((stats.sent, stats.completed, stats.failed), (12, 12, 0));
-    assert_eq!(
-        (stats.prompt_tokens, stats.output_tokens),
-        (Some(12 * 17), Some(12 * 6))
-    );
-    let (ttft, itl, e2e) = (
-        stats.ttft_ns.unwrap(),
-        stats.itl_ns.unwrap(),
-        stats.e2e_ns.unwrap(),
-    );
+    assert_eq!((stats.prompt_tokens, stats.output_tokens), (Some(12 * 17), Some(12 * 6)));
+    let (ttft, itl, e2e) = (stats.ttft_ns.unwrap(), stats.itl_ns.unwrap(), stats.e2e_ns.unwrap());
     assert!(ttft.p50 >= FIRST_NS, "{ttft:?}");
     assert_eq!(itl.count, 12 * 5);
     // Tokens may arrive together on a busy machine, but none arrives early. Means are rounded down.
-    assert!(
-        ttft.mean + 5 * itl.mean + 6 >= FIRST_NS + 5 * NEXT_NS,
-        "{ttft:?} {itl:?}"
-    );
+    assert!(ttft.mean + 5 * itl.mean + 6 >= FIRST_NS + 5 * NEXT_NS, "{ttft:?} {itl:?}");
     assert!(e2e.p50 >= FIRST_NS + 5 * NEXT_NS, "{e2e:?}");
-    assert!(
-        stats.window_ns >= 3 * (FIRST_NS + 5 * NEXT_NS),
-        "four at a time: {stats:?}"
-    );
+    assert!(stats.window_ns >= 3 * (FIRST_NS + 5 * NEXT_NS), "four at a time: {stats:?}");
     let (first, last) = (stats.each.first().unwrap(), stats.each.last().unwrap());
     assert_eq!(stats.each.len(), 12);
-    assert!(
-        first.start_ns >= 0 && last.last_ns <= stats.window_ns,
-        "{first:?} {last:?}"
-    );
+    assert!(first.start_ns >= 0 && last.last_ns <= stats.window_ns, "{first:?} {last:?}");
     assert!(first.first_ns - first.start_ns >= FIRST_NS, "{first:?}");
     assert_eq!(stats.gauges["vllm:kv_cache_usage_perc"].max, 0.25);
     // The counters of the measured window only.
-    assert_eq!(
-        stats.metrics.get("vllm:prompt_tokens_total"),
-        Some(&f64::from(12 * 17))
-    );
-    assert_eq!(
-        stats.metrics.get("vllm:generation_tokens_total"),
-        Some(&f64::from(12 * 6))
-    );
-    assert!(seen.contains(&Progress::Ready {
-        model: "stand-in".to_owned()
-    }));
+    assert_eq!(stats.metrics.get("vllm:prompt_tokens_total"), Some(&f64::from(12 * 17)));
+    assert_eq!(stats.metrics.get("vllm:generation_tokens_total"), Some(&f64::from(12 * 6)));
+    assert!(seen.contains(&Progress::Ready { model: "stand-in".to_owned() }));
     assert_eq!(seen.last(), Some(&Progress::ServerStopped));
 }
 
 #[test]
 fn an_open_loop_sends_every_request() {
     let (server, mut load) = props("normal");
-    load.arrivals = Arrivals::Open {
-        rate: 200.0,
-        most_in_flight: 16,
-    };
+    load.arrivals = Arrivals::Open { rate: 200.0, most_in_flight: 16 };
     load.requests = 30;
     let stats = run(&server, &load).0.unwrap().load.requests;
     assert_eq!((stats.sent, stats.completed), (30, 30));
@@ -141,20 +112,14 @@ fn failed_requests_are_counted_with_their_reason() {
     assert!(stats.failures[0].why.contains("429"), "{:?}", stats.failures);
     let (server, load) = props("cut");
     let error = run(&server, &load).0.unwrap_err();
-    assert!(
-        matches!(&error, LoadError::AllFailed { requests: 12, .. }),
-        "{error}"
-    );
+    assert!(matches!(&error, LoadError::AllFailed { requests: 12, .. }), "{error}");
 }
 
 #[test]
 fn an_answer_that_is_no_stream_is_named() {
     let (server, load) = props("garbage");
     let error = run(&server, &load).0.unwrap_err().to_string();
-    assert!(
-        error.contains("not what an OpenAI-compatible server sends"),
-        "{error}"
-    );
+    assert!(error.contains("not what an OpenAI-compatible server sends"), "{error}");
 }
 
 #[test]
@@ -175,10 +140,7 @@ fn a_server_that_is_never_ready_is_given_up() {
     server.ready_timeout = Duration::ZERO;
     let (result, seen) = run(&server, &load);
     let error = result.unwrap_err();
-    assert!(
-        matches!(&error, LoadError::NotReady { last, .. } if last.contains("503")),
-        "{error}"
-    );
+    assert!(matches!(&error, LoadError::NotReady { last, .. } if last.contains("503")), "{error}");
     assert_eq!(seen.last(), Some(&Progress::ServerStopped), "it was stopped");
 }
 
@@ -221,10 +183,7 @@ fn the_collector_is_armed_and_dormant_in_turn() {
         control: folder.path().join("control"),
     };
     pairs.create_folder().unwrap();
-    server.command = server
-        .command
-        .env("ROOFGAP_NATIVE_CONTROL", &pairs.control)
-        .cwd(folder.path());
+    server.command = server.command.env("ROOFGAP_NATIVE_CONTROL", &pairs.control).cwd(folder.path());
     load.output_tokens = Lengths::Fixed(40);
     load.pairs = Some(pairs.clone());
     let found = run(&server, &load).0.unwrap().load.paired_overhead.unwrap();
@@ -234,12 +193,7 @@ fn the_collector_is_armed_and_dormant_in_turn() {
     assert!(found.low <= found.ratio && found.ratio <= found.high, "{found:?}");
     let commands = std::fs::read_to_string(folder.path().join("commands")).unwrap();
     let switched: Vec<&str> = commands.lines().filter(|line| *line != "status").collect();
-    assert_eq!(
-        switched,
-        [
-            "flush", "cut", "arm", "disarm", "disarm", "arm", "arm", "disarm", "disarm"
-        ]
-    );
+    assert_eq!(switched, ["flush", "cut", "arm", "disarm", "disarm", "arm", "arm", "disarm", "disarm"]);
     // What was recorded before the windows is kept apart.
     assert!(pairs.control.join("1-2.main.rgcap").exists());
     pairs.remove_folder();

@@ -41,12 +41,7 @@ impl Quantity {
     }
 
     fn of(value: Option<Number>, unit: &'static str, from: &str, why_not: &str) -> Self {
-        Quantity {
-            not_measured: value.is_none().then(|| cut(why_not)),
-            value,
-            unit,
-            from: from.to_owned(),
-        }
+        Quantity { not_measured: value.is_none().then(|| cut(why_not)), value, unit, from: from.to_owned() }
     }
 }
 
@@ -63,8 +58,7 @@ pub(crate) struct Column {
 
 /// Makes the legend of a table from field, unit and meaning.
 pub(crate) fn columns<const N: usize>(rows: [(&'static str, &'static str, &'static str); N]) -> Vec<Column> {
-    rows.map(|(field, unit, meaning)| Column { field, unit, meaning })
-        .to_vec()
+    rows.map(|(field, unit, meaning)| Column { field, unit, meaning }).to_vec()
 }
 
 /// The analysed input.

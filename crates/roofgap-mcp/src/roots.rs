@@ -33,18 +33,12 @@ impl Roots {
         for path in others {
             let full = fs::canonicalize(path)
                 .and_then(|full| fs::read_dir(&full).map(|_| full))
-                .map_err(|source| McpError::Folder {
-                    path: path.clone(),
-                    source,
-                })?;
+                .map_err(|source| McpError::Folder { path: path.clone(), source })?;
             if !folders.contains(&full) {
                 folders.push(full);
             }
         }
-        Ok(Roots {
-            runs: runs.to_owned(),
-            folders,
-        })
+        Ok(Roots { runs: runs.to_owned(), folders })
     }
 
     /// Returns the folder that contains the runs.
@@ -78,10 +72,9 @@ impl Roots {
         match named.iter().find(|path| path.exists()) {
             Some(found) => self.inside(input, found),
             // A path outside gets the same answer whether it exists or not.
-            None if named.iter().any(|path| self.contains(&plain(path))) => Err(McpError::NotFound {
-                input: input.to_owned(),
-                folders: self.listed(),
-            }),
+            None if named.iter().any(|path| self.contains(&plain(path))) => {
+                Err(McpError::NotFound { input: input.to_owned(), folders: self.listed() })
+            }
             None => Err(self.outside(input)),
         }
     }
@@ -131,10 +124,7 @@ impl Roots {
     }
 
     fn outside(&self, input: &str) -> McpError {
-        McpError::Outside {
-            input: input.to_owned(),
-            folders: self.listed(),
-        }
+        McpError::Outside { input: input.to_owned(), folders: self.listed() }
     }
 
     fn listed(&self) -> String {

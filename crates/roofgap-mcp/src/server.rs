@@ -44,10 +44,8 @@ pub struct McpProps {
 /// # Errors
 /// Fails if the client breaks the protocol.
 pub fn run(props: McpProps) -> Result<(), McpError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(McpError::Runtime)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(McpError::Runtime)?;
     let ended = runtime.block_on(async {
         let tools = Tools::new(props);
         let running = match tools.serve(rmcp::transport::stdio()).await {
@@ -57,9 +55,7 @@ pub fn run(props: McpProps) -> Result<(), McpError> {
             Err(error) => return Err(McpError::Protocol(error.to_string())),
         };
         let ended = running.waiting().await;
-        ended
-            .map(|_| ())
-            .map_err(|error| McpError::Protocol(error.to_string()))
+        ended.map(|_| ()).map_err(|error| McpError::Protocol(error.to_string()))
     });
     // A thread that waits for standard input must not hold up the end.
     runtime.shutdown_background();
@@ -85,9 +81,7 @@ impl State {
     /// Loads the input of a request; returns its name and content.
     fn load(&self, request: &InputRequest) -> Result<(String, Arc<Loaded>), McpError> {
         let inputs = std::iter::once(&request.input).chain(&request.with);
-        let paths = inputs
-            .map(|input| self.roots.find(input))
-            .collect::<Result<Vec<_>, _>>()?;
+        let paths = inputs.map(|input| self.roots.find(input)).collect::<Result<Vec<_>, _>>()?;
         let names: Vec<String> = paths.iter().map(|path| self.roots.name_of(path)).collect();
         Ok((names.join(", "), self.cache.load(&paths)?))
     }
@@ -96,18 +90,11 @@ impl State {
         let side = |input: &str| -> Result<_, McpError> {
             let path = self.roots.find(input)?.display().to_string();
             let overrides = Overrides::default();
-            Ok(load_side(
-                self.roots.runs(),
-                &path,
-                &overrides,
-                self.cache.exporter(),
-            )?)
+            Ok(load_side(self.roots.runs(), &path, &overrides, self.cache.exporter())?)
         };
         let (base, head) = (side(&request.base)?, side(&request.head)?);
-        let [before, after] = [&base, &head].map(|side| Side {
-            analysis: &side.analysis,
-            facts: &side.facts,
-        });
+        let [before, after] =
+            [&base, &head].map(|side| Side { analysis: &side.analysis, facts: &side.facts });
         let comparison = compare(before, after, &CompareOptions::default());
         Ok(compare_tool::answer(&comparison, request.page))
     }
@@ -139,11 +126,7 @@ impl Tools {
 #[tool_router]
 impl Tools {
     /// Lists the runs (newest first) and captures that the other tools can read.
-    #[tool(annotations(
-        title = "List runs and captures",
-        read_only_hint = true,
-        open_world_hint = false
-    ))]
+    #[tool(annotations(title = "List runs and captures", read_only_hint = true, open_world_hint = false))]
     async fn list(&self, Parameters(request): Parameters<ListRequest>) -> Result<Json<ListAnswer>, McpError> {
         self.work(move |state| list::answer(&state.roots, &request)).await
     }

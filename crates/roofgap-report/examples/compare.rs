@@ -13,22 +13,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(analyze(&input.trace, &Options::default()).analysis)
     };
     let facts = |path: &PathBuf| SideFacts {
-        title: path
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+        title: path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
         ..SideFacts::default()
     };
     let (old, new) = (analysis(&base)?, analysis(&head)?);
     let (old_facts, new_facts) = (facts(&base), facts(&head));
     let comparison = compare(
-        Side {
-            analysis: &old,
-            facts: &old_facts,
-        },
-        Side {
-            analysis: &new,
-            facts: &new_facts,
-        },
+        Side { analysis: &old, facts: &old_facts },
+        Side { analysis: &new, facts: &new_facts },
         &CompareOptions::default(),
     );
     std::fs::write(out, roofgap_report::compare::html(&comparison))?;

@@ -39,10 +39,7 @@ pub enum ExportError {
 impl ExportError {
     /// Creates an error about writing a file or folder.
     pub(crate) fn write(path: &Path, source: io::Error) -> Self {
-        Self::Write {
-            path: path.to_path_buf(),
-            source,
-        }
+        Self::Write { path: path.to_path_buf(), source }
     }
 }
 
@@ -59,9 +56,7 @@ pub(crate) fn write_whole(
     };
     if fs::metadata(path).is_ok_and(|facts| facts.file_type().is_char_device()) {
         let opened = File::options().write(true).open(path);
-        return opened
-            .and_then(fill_whole)
-            .map_err(|e| ExportError::write(path, e));
+        return opened.and_then(fill_whole).map_err(|e| ExportError::write(path, e));
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");

@@ -23,9 +23,6 @@ pub fn files(bundle: Bundle<'_>) -> Vec<ReportFile> {
         ("stakeholder_summary.md", markdown::stakeholder_summary(bundle)),
         ("report.html", html::page(bundle)),
     ];
-    let file = |(name, text): (&'static str, String)| ReportFile {
-        name,
-        bytes: text.into_bytes(),
-    };
+    let file = |(name, text): (&'static str, String)| ReportFile { name, bytes: text.into_bytes() };
     reports.map(file).into()
 }

@@ -11,9 +11,7 @@ use std::path::Path;
 pub fn save(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
     let stacks = Stacks::of(bundle, timeline(bundle, path)?);
     let profile = profile(&bundle.context.title, &stacks);
-    export::write_whole(path, |out| {
-        serde_json::to_writer(out, &profile).map_err(io::Error::from)
-    })
+    export::write_whole(path, |out| serde_json::to_writer(out, &profile).map_err(io::Error::from))
 }
 
 /// Builds the document: a sampled profile, in which each stack is a sample that weighs its GPU time.

@@ -48,10 +48,7 @@ impl Stacks {
     pub(crate) fn of(bundle: Bundle<'_>, trace: &Trace) -> Self {
         let mut builder = Builder::new(bundle, trace);
         builder.fill();
-        Self {
-            frames: builder.frames,
-            nodes: builder.nodes,
-        }
+        Self { frames: builder.frames, nodes: builder.nodes }
     }
 
     /// Iterates over the stacks with GPU time of their own, in the order of their first launch.
@@ -65,10 +62,7 @@ impl Stacks {
                 at = node.parent;
             }
             frames.reverse();
-            Stack {
-                frames,
-                ns: node.own_ns,
-            }
+            Stack { frames, ns: node.own_ns }
         })
     }
 }
@@ -132,17 +126,11 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn new(bundle: Bundle<'a>, trace: &'a Trace) -> Self {
         let kernels = bundle.analysis.kernels.iter();
-        let root = Node {
-            parent: ROOT,
-            frame: 0,
-            own_ns: 0,
-        };
+        let root = Node { parent: ROOT, frame: 0, own_ns: 0 };
         Self {
             bundle,
             trace,
-            short_names: kernels
-                .map(|k| (k.name.as_str(), k.short_name.as_str()))
-                .collect(),
+            short_names: kernels.map(|k| (k.name.as_str(), k.short_name.as_str())).collect(),
             frames: Vec::new(),
             frame_of_key: HashMap::new(),
             nodes: vec![root],
@@ -152,15 +140,10 @@ impl<'a> Builder<'a> {
 
     /// Adds up the operations below the ranges and operators around their launches.
     fn fill(&mut self) {
-        let range = |range: &Range| Key::Range {
-            domain: range.domain,
-            name: range.name,
-        };
+        let range = |range: &Range| Key::Range { domain: range.domain, name: range.name };
         let items = scopes(self.trace, range, Key::Operator);
         let launches = self.launches();
-        let calls = launches
-            .iter()
-            .map(|&(thread, start, end, _)| (thread, start, end));
+        let calls = launches.iter().map(|&(thread, start, end, _)| (thread, start, end));
         let child = |parent: u32, key: Key| self.node(parent, key);
         let parents = innermost(items, calls, DEEPEST, ROOT, child);
         for ((.., row), parent) in launches.iter().zip(parents) {
@@ -205,11 +188,7 @@ impl<'a> Builder<'a> {
     fn node(&mut self, parent: u32, key: Key) -> u32 {
         let frame = self.frame(key);
         *self.children.entry((parent, frame)).or_insert_with(|| {
-            self.nodes.push(Node {
-                parent,
-                frame,
-                own_ns: 0,
-            });
+            self.nodes.push(Node { parent, frame, own_ns: 0 });
             self.nodes.len() as u32 - 1
         })
     }

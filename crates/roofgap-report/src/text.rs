@@ -33,22 +33,14 @@ pub struct TextOptions {
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self {
-            color: false,
-            kernels: 12,
-            width: None,
-            stages_only: false,
-        }
+        Self { color: false, kernels: 12, width: None, stages_only: false }
     }
 }
 
 impl TextOptions {
     /// Returns the width and the colours.
     pub(crate) fn screen(self) -> Screen {
-        Screen {
-            color: self.color,
-            width: self.width,
-        }
+        Screen { color: self.color, width: self.width }
     }
 }
 
@@ -105,18 +97,10 @@ fn head(analysis: &Analysis, options: TextOptions, out: &mut String) {
     for source in &analysis.sources {
         let version = source.tool_version.as_deref();
         let version = version.map(|v| format!(", version {v}")).unwrap_or_default();
-        say(
-            &format!("{}: {}{version}", source.path, source.format),
-            options,
-            out,
-        );
+        say(&format!("{}: {}{version}", source.path, source.format), options, out);
     }
     for device in &analysis.devices {
-        say(
-            &format!("GPU {}: {}", device.id, provenance::device(device)),
-            options,
-            out,
-        );
+        say(&format!("GPU {}: {}", device.id, provenance::device(device)), options, out);
     }
     if let Some(workload) = &analysis.workload {
         say(&format!("model: {}", provenance::model(workload)), options, out);
@@ -218,11 +202,7 @@ fn stages(analysis: &Analysis, options: TextOptions, out: &mut String) {
         }
     }
     // Without a model no stage has them, and the table has no columns for them.
-    if analysis
-        .workload
-        .as_ref()
-        .is_some_and(|workload| workload.model.is_some())
-    {
+    if analysis.workload.as_ref().is_some_and(|workload| workload.model.is_some()) {
         for line in utilisation::missing(analysis) {
             say(&format!("no MFU or MBU of {line}"), options, out);
         }
@@ -285,20 +265,14 @@ fn findings(analysis: &Analysis, options: TextOptions, out: &mut String) {
         let screen = options.screen();
         let title = screen.wrapped(&format!("{}. {}", i + 1, plain(&finding.title)), 3);
         let _ = writeln!(out, "{title}");
-        let lines = [
-            findings::saving_with_id(analysis, finding),
-            finding.action.clone(),
-        ];
+        let lines = [findings::saving_with_id(analysis, finding), finding.action.clone()];
         for line in lines.into_iter().chain(findings::to_try(finding, "RUN")) {
             let _ = writeln!(out, "{}", screen.wrapped(&format!("   {}", plain(&line)), 0));
         }
     }
     more(analysis.findings.len(), FINDINGS, out);
     if let Some(first) = analysis.findings.first() {
-        let hint = format!(
-            "`roofgap explain {}` says how it was computed and how to fix it",
-            first.id
-        );
+        let hint = format!("`roofgap explain {}` says how it was computed and how to fix it", first.id);
         say(&hint, options, out);
     }
 }
@@ -326,11 +300,7 @@ fn rules(analysis: &Analysis, options: TextOptions, out: &mut String) {
     }
     heading("Rules of ncu", options, out);
     let columns = ["kernel", "launches", "rule", "kind", "estimated saving"];
-    out.push_str(
-        &measured::rules(analysis, options.kernels)
-            .pick(&columns)
-            .text(options.screen()),
-    );
+    out.push_str(&measured::rules(analysis, options.kernels).pick(&columns).text(options.screen()));
     more(analysis.ncu_rules.len(), options.kernels, out);
 }
 
@@ -344,21 +314,10 @@ fn kernels(analysis: &Analysis, options: TextOptions, out: &mut String) {
             say(&missing(analysis, &About::Kernels), options, out);
             return;
         }
-        kernel_table(
-            analysis,
-            &analysis.kernels,
-            analysis.totals.kernel_ns,
-            options.kernels,
-            options,
-            out,
-        );
+        kernel_table(analysis, &analysis.kernels, analysis.totals.kernel_ns, options.kernels, options, out);
     }
     // The tables of stages are shorter where the whole trace has one, too.
-    let most = if options.stages_only {
-        options.kernels
-    } else {
-        options.kernels.div_ceil(2)
-    };
+    let most = if options.stages_only { options.kernels } else { options.kernels.div_ceil(2) };
     let own =
         |stage: &&Stage| !stage.kernels.is_empty() && (options.stages_only || stage.kind != StageKind::Whole);
     for stage in analysis.stages.iter().filter(own) {
@@ -382,11 +341,7 @@ fn kernel_table(
     let sum = |kernels: &[Kernel]| kernels.iter().map(|kernel| kernel.total_ns).sum::<i64>();
     if shown.is_empty() {
         let all = count(kernels.len() as u64);
-        say(
-            &format!("{all} kernels with {} in total, none listed", time(sum(kernels))),
-            options,
-            out,
-        );
+        say(&format!("{all} kernels with {} in total, none listed", time(sum(kernels))), options, out);
         return;
     }
     let mut columns = vec!["kernel", "family", "total ms", "share %", "calls", "mean µs"];
@@ -424,11 +379,8 @@ fn work(
         return;
     }
     heading(title, options, out);
-    let shown: Vec<&str> = columns
-        .iter()
-        .copied()
-        .filter(|name| !(one_device && *name == "device"))
-        .collect();
+    let shown: Vec<&str> =
+        columns.iter().copied().filter(|name| !(one_device && *name == "device")).collect();
     let mut table = table.pick(&shown);
     let all = table.rows.len();
     table.rows.truncate(options.kernels);
@@ -516,9 +468,7 @@ fn counters(analysis: &Analysis, options: TextOptions, out: &mut String) {
     }
     heading("Counters", options, out);
     let table = kernels::counters(analysis, options.kernels);
-    let columns = [
-        "kernel", "stage", "µs", "SM %", "DRAM %", "L2 %", "FLOP/B", "bound",
-    ];
+    let columns = ["kernel", "stage", "µs", "SM %", "DRAM %", "L2 %", "FLOP/B", "bound"];
     out.push_str(&table.pick(&columns).text(options.screen()));
     more(analysis.counters.len(), options.kernels, out);
 }
@@ -538,13 +488,7 @@ fn losses(analysis: &Analysis, options: TextOptions, out: &mut String) {
     }
     heading("Losses", options, out);
     for loss in &analysis.losses {
-        let line = format!(
-            "{} ({}): {}: {}",
-            loss.id,
-            loss.severity,
-            count(loss.count),
-            loss.meaning
-        );
+        let line = format!("{} ({}): {}: {}", loss.id, loss.severity, count(loss.count), loss.meaning);
         say(&line, options, out);
         for text in provenance::messages(loss) {
             let _ = writeln!(out, "{}", options.screen().wrapped(&format!("  {text}"), 2));

@@ -50,16 +50,10 @@ impl Download {
         path: &str,
         headers: &HeaderMap,
     ) -> Result<Self, ApiError> {
-        let missing = || ApiError::NoFile {
-            run: run.id.clone(),
-            path: path.chars().take(200).collect(),
-        };
+        let missing = || ApiError::NoFile { run: run.id.clone(), path: path.chars().take(200).collect() };
         // Without slashes at the end, which would make another name of the same file.
         let below: PathBuf = Path::new(path).components().collect();
-        if PRIVATE
-            .iter()
-            .any(|name| below.file_name() == Some(name.as_ref()))
-        {
+        if PRIVATE.iter().any(|name| below.file_name() == Some(name.as_ref())) {
             return Err(missing());
         }
         let mut file = open_below(&run.path, &below).ok_or_else(missing)?;
@@ -67,21 +61,14 @@ impl Download {
         if !facts.is_file() {
             return Err(missing());
         }
-        let hash = state
-            .hash(run.path.join(&below), facts.len(), facts.modified().ok())
-            .map_err(ApiError::Read)?;
+        let hash =
+            state.hash(run.path.join(&below), facts.len(), facts.modified().ok()).map_err(ApiError::Read)?;
         let etag = format!("\"{hash}\"");
         let part = part(headers, &etag, facts.len())?;
         if let Part::Bytes(range) = &part {
             file.seek(SeekFrom::Start(range.start)).map_err(ApiError::Read)?;
         }
-        Ok(Download {
-            file,
-            bytes: facts.len(),
-            etag,
-            kind: content_type(path),
-            part,
-        })
+        Ok(Download { file, bytes: facts.len(), etag, kind: content_type(path), part })
     }
 }
 
@@ -95,11 +82,7 @@ fn open_below(folder: &Path, path: &Path) -> Option<File> {
         let Component::Normal(name) = part else {
             return None;
         };
-        let kind = if parts.peek().is_some() {
-            OFlags::DIRECTORY
-        } else {
-            OFlags::empty()
-        };
+        let kind = if parts.peek().is_some() { OFlags::DIRECTORY } else { OFlags::empty() };
         at = openat(&at, name, flags | kind, Mode::empty()).ok()?;
     }
     Some(at.into())
@@ -107,11 +90,7 @@ fn open_below(folder: &Path, path: &Path) -> Option<File> {
 
 /// Reads the requested part from the headers. Several ranges at once are answered with the whole file.
 fn part(headers: &HeaderMap, etag: &str, bytes: u64) -> Result<Part, ApiError> {
-    let text = |name| {
-        headers
-            .get(name)
-            .and_then(|value: &HeaderValue| value.to_str().ok())
-    };
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     if let Some(known) = text(header::IF_NONE_MATCH) {
         let mut tags = known.split(',').map(|tag| tag.trim().trim_start_matches("W/"));
         if tags.any(|tag| tag == etag || tag == "*") {
@@ -162,12 +141,7 @@ impl IntoResponse for Download {
             }
             Part::Whole => (StatusCode::OK, self.bytes, None),
             Part::Bytes(range) => {
-                let text = format!(
-                    "bytes {}-{}/{}",
-                    range.start,
-                    range.end.saturating_sub(1),
-                    self.bytes
-                );
+                let text = format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), self.bytes);
                 (StatusCode::PARTIAL_CONTENT, range.end - range.start, Some(text))
             }
         };
@@ -177,10 +151,7 @@ impl IntoResponse for Download {
             (header::ACCEPT_RANGES, "bytes".to_owned()),
             (header::ETAG, self.etag),
             // Whatever a program wrote into its run runs no script here.
-            (
-                header::CONTENT_SECURITY_POLICY,
-                "sandbox; default-src 'none'".to_owned(),
-            ),
+            (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
         ];
         let range = range.map(|range| [(header::CONTENT_RANGE, range)]);
         (status, headers, range, body(self.file, length)).into_response()
@@ -190,21 +161,18 @@ impl IntoResponse for Download {
 /// Streams `length` bytes. A file that became shorter ends the connection, so that the client notices.
 fn body(file: File, length: u64) -> Body {
     let file = tokio::fs::File::from_std(file);
-    Body::from_stream(stream::try_unfold(
-        (file, length),
-        |(mut file, left)| async move {
-            if left == 0 {
-                return Ok(None);
-            }
-            let mut chunk = vec![0; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
-            let count = file.read(&mut chunk).await?;
-            if count == 0 {
-                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
-            }
-            chunk.truncate(count);
-            Ok(Some((Bytes::from(chunk), (file, left - count as u64))))
-        },
-    ))
+    Body::from_stream(stream::try_unfold((file, length), |(mut file, left)| async move {
+        if left == 0 {
+            return Ok(None);
+        }
+        let mut chunk = vec![0; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
+        let count = file.read(&mut chunk).await?;
+        if count == 0 {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
+        }
+        chunk.truncate(count);
+        Ok(Some((Bytes::from(chunk), (file, left - count as u64))))
+    }))
 }
 
 #[cfg(test)]
@@ -224,21 +192,11 @@ mod tests {
         assert_eq!(asked("bytes=90-1000").unwrap(), Part::Bytes(90..100));
         assert_eq!(asked("bytes=-7").unwrap(), Part::Bytes(93..100));
         assert_eq!(asked("bytes=-700").unwrap(), Part::Bytes(0..100));
-        for ignored in [
-            "bytes=9-0",
-            "bytes=a-b",
-            "bytes=-",
-            "bytes=-0",
-            "bytes=0-1,5-6",
-            "lines=1-2",
-        ] {
+        for ignored in ["bytes=9-0", "bytes=a-b", "bytes=-", "bytes=-0", "bytes=0-1,5-6", "lines=1-2"] {
             assert_eq!(asked(ignored).unwrap(), Part::Whole, "{ignored}");
         }
         assert!(matches!(asked("bytes=100-"), Err(ApiError::Range(100))));
-        assert!(matches!(
-            asked("bytes=18446744073709551615-"),
-            Err(ApiError::Range(100))
-        ));
+        assert!(matches!(asked("bytes=18446744073709551615-"), Err(ApiError::Range(100))));
     }
 
     #[test]
@@ -262,16 +220,7 @@ mod tests {
         std::os::unix::fs::symlink(base.path(), run.join("up")).unwrap();
         std::os::unix::fs::symlink("../secret", run.join("link")).unwrap();
         assert!(open_below(&run, Path::new("nsys/a")).is_some());
-        for path in [
-            "",
-            "..",
-            "../secret",
-            "nsys/../../secret",
-            "/etc/passwd",
-            "up/secret",
-            "link",
-            "none",
-        ] {
+        for path in ["", "..", "../secret", "nsys/../../secret", "/etc/passwd", "up/secret", "link", "none"] {
             assert!(open_below(&run, Path::new(path)).is_none(), "{path}");
         }
     }

@@ -9,11 +9,7 @@ use std::path::PathBuf;
 pub enum ServeError {
     /// The token file cannot be read or written.
     #[error("cannot {action} the token file {}: {source}", path.display())]
-    TokenFile {
-        action: &'static str,
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    TokenFile { action: &'static str, path: PathBuf, source: std::io::Error },
     /// The token file can be read by others.
     #[error("the token file {} can be read by others; `chmod 600` it, or delete it to get a new token", path.display())]
     TokenExposed { path: PathBuf },
@@ -37,27 +33,16 @@ pub enum ServeError {
     TlsKeyExposed { path: PathBuf },
     /// A file holds no certificate or key.
     #[error("{} must hold {wanted}: {why}", path.display())]
-    TlsMalformed {
-        path: PathBuf,
-        wanted: &'static str,
-        why: String,
-    },
+    TlsMalformed { path: PathBuf, wanted: &'static str, why: String },
     /// The certificate and the key cannot be used together.
     #[error("cannot use the certificate {} with the key {}: {why}", cert.display(), key.display())]
-    Tls {
-        cert: PathBuf,
-        key: PathBuf,
-        why: String,
-    },
+    Tls { cert: PathBuf, key: PathBuf, why: String },
     /// The names under which the server is reached are unknown.
     #[error("{listen} is every address of this machine; name the host that clients use with --host")]
     NoHost { listen: SocketAddr },
     /// The address is not available.
     #[error("cannot listen on {listen}: {source}")]
-    Listen {
-        listen: SocketAddr,
-        source: std::io::Error,
-    },
+    Listen { listen: SocketAddr, source: std::io::Error },
     /// The folder of the queue is not usable.
     #[error("cannot use the folder of the runs {}: {source}", path.display())]
     Runs { path: PathBuf, source: std::io::Error },

@@ -57,36 +57,31 @@ pub(crate) fn events(shared: Shared, id: String) -> impl Stream<Item = Result<Ev
         progress: None,
         ended: false,
     };
-    stream::unfold(
-        (follower, VecDeque::new()),
-        |(mut follower, mut events)| async move {
-            loop {
-                if let Some((name, data)) = events.pop_front() {
-                    let data: Value = data;
-                    let event = Event::default()
-                        .event::<&'static str>(name)
-                        .data(data.to_string());
-                    return Some((Ok(event), (follower, events)));
-                }
-                if follower.ended {
-                    return None;
-                }
-                let looked = tokio::task::spawn_blocking(move || {
-                    let found = follower.look();
-                    (follower, found)
-                })
-                .await;
-                let Ok((again, found)) = looked else {
-                    return None;
-                };
-                follower = again;
-                events = found;
-                if events.is_empty() {
-                    tokio::time::sleep(LOOK).await;
-                }
+    stream::unfold((follower, VecDeque::new()), |(mut follower, mut events)| async move {
+        loop {
+            if let Some((name, data)) = events.pop_front() {
+                let data: Value = data;
+                let event = Event::default().event::<&'static str>(name).data(data.to_string());
+                return Some((Ok(event), (follower, events)));
             }
-        },
-    )
+            if follower.ended {
+                return None;
+            }
+            let looked = tokio::task::spawn_blocking(move || {
+                let found = follower.look();
+                (follower, found)
+            })
+            .await;
+            let Ok((again, found)) = looked else {
+                return None;
+            };
+            follower = again;
+            events = found;
+            if events.is_empty() {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    })
 }
 
 impl Follower {
@@ -103,11 +98,7 @@ impl Follower {
             let messages = self.shared.queue.folder().messages(&job.job);
             self.log(&messages, "session", &mut events);
             if job.state == JobState::Cancelled || (job.is_over() && job.run_id.is_none()) {
-                let state = if job.state == JobState::Cancelled {
-                    "cancelled"
-                } else {
-                    "failed"
-                };
+                let state = if job.state == JobState::Cancelled { "cancelled" } else { "failed" };
                 events.push_back((
                     "end",
                     json!({ "job": job.job, "run_id": null, "state": state, "error": job.error }),
@@ -129,11 +120,7 @@ impl Follower {
             self.phases(&record, &mut events);
         }
         for path in logs(&run.path, LOG_DEPTH) {
-            let name = path
-                .strip_prefix(&run.path)
-                .unwrap_or(&path)
-                .display()
-                .to_string();
+            let name = path.strip_prefix(&run.path).unwrap_or(&path).display().to_string();
             self.log(&path, &name, &mut events);
         }
         if over {
@@ -152,10 +139,7 @@ impl Follower {
             }
             let due = self.progress.is_none_or(|last| last.elapsed() >= PROGRESS);
             if phase.status == PhaseStatus::Running && due {
-                let started = phase
-                    .started
-                    .as_deref()
-                    .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+                let started = phase.started.as_deref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
                 let elapsed =
                     started.map(|started| roofgap_collect::clock::now().duration_since(started).as_millis());
                 let data =
@@ -174,10 +158,7 @@ impl Follower {
         };
         self.logs.insert(path.to_owned(), end);
         if !text.is_empty() {
-            events.push_back((
-                "log",
-                json!({ "file": name, "text": text, "skipped_bytes": skipped }),
-            ));
+            events.push_back(("log", json!({ "file": name, "text": text, "skipped_bytes": skipped })));
         }
     }
 }
@@ -197,10 +178,7 @@ fn end(run: &RunRef) -> Value {
 
 /// Reads a file from `sent` on, its last bytes only if there are many. Returns the text, the bytes left out and the end.
 fn tail(path: &Path, sent: u64) -> Option<(String, u64, u64)> {
-    let length = fs::symlink_metadata(path)
-        .ok()
-        .filter(fs::Metadata::is_file)?
-        .len();
+    let length = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?.len();
     if length <= sent {
         return None;
     }
@@ -242,9 +220,6 @@ mod tests {
         assert_eq!(tail(&path, 4), None);
         fs::write(&path, format!("one\n{}", "x".repeat(20_000))).unwrap();
         let (text, skipped, end) = tail(&path, 4).unwrap();
-        assert_eq!(
-            (text.len() as u64, skipped, end),
-            (MOST_LOG, 20_000 - MOST_LOG, 20_004)
-        );
+        assert_eq!((text.len() as u64, skipped, end), (MOST_LOG, 20_000 - MOST_LOG, 20_004));
     }
 }

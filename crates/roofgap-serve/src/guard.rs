@@ -41,9 +41,7 @@ fn allowed(shared: &Shared, request: &Request) -> Result<(), ApiError> {
     }
     let origin = text(headers, header::ORIGIN);
     if let Some(origin) = origin {
-        let place = origin
-            .strip_prefix("http://")
-            .or_else(|| origin.strip_prefix("https://"));
+        let place = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         // Also another port of this host is another site.
         if place != Some(host) {
             return Err(ApiError::WrongOrigin);
@@ -54,11 +52,7 @@ fn allowed(shared: &Shared, request: &Request) -> Result<(), ApiError> {
     }
     let bearer = text(headers, header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     if let Some(token) = bearer {
-        return if shared.token.matches(token.trim()) {
-            Ok(())
-        } else {
-            Err(ApiError::Unauthorized)
-        };
+        return if shared.token.matches(token.trim()) { Ok(()) } else { Err(ApiError::Unauthorized) };
     }
     match cookie(headers) {
         Some(token) if shared.token.matches(token) => {}
@@ -87,31 +81,13 @@ mod tests {
 
     #[test]
     fn a_host_is_known_with_and_without_its_port() {
-        let hosts = Hosts(vec![
-            "localhost".into(),
-            "127.0.0.1".into(),
-            "[::1]".into(),
-            "gpu.lab".into(),
-        ]);
-        for host in [
-            "localhost",
-            "LOCALHOST:8791",
-            "127.0.0.1:80",
-            "[::1]:8791",
-            "[::1]",
-            "gpu.lab",
-        ] {
+        let hosts = Hosts(vec!["localhost".into(), "127.0.0.1".into(), "[::1]".into(), "gpu.lab".into()]);
+        for host in ["localhost", "LOCALHOST:8791", "127.0.0.1:80", "[::1]:8791", "[::1]", "gpu.lab"] {
             assert!(hosts.has(host), "{host}");
         }
-        for host in [
-            "",
-            "evil.example",
-            "localhost.evil.example:80",
-            "127.0.0.1.nip.io",
-            "::1",
-            ":80",
-            "[::1]:",
-        ] {
+        for host in
+            ["", "evil.example", "localhost.evil.example:80", "127.0.0.1.nip.io", "::1", ":80", "[::1]:"]
+        {
             assert!(!hosts.has(host), "{host}");
         }
     }

@@ -72,15 +72,8 @@ pub(crate) async fn login(
     if !shared.token.matches(&login.token) {
         return Err(ApiError::Unauthorized);
     }
-    let secure = if shared.props.tls.is_some() || shared.props.behind_tls_proxy {
-        "; Secure"
-    } else {
-        ""
-    };
-    let cookie = format!(
-        "{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}",
-        login.token
-    );
+    let secure = if shared.props.tls.is_some() || shared.props.behind_tls_proxy { "; Secure" } else { "" };
+    let cookie = format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}", login.token);
     let headers = [(header::SET_COOKIE, cookie), (header::LOCATION, "/".to_owned())];
     Ok((StatusCode::SEE_OTHER, headers).into_response())
 }
@@ -189,10 +182,7 @@ pub(crate) async fn artifact(
     Path((id, path)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Download, ApiError> {
-    blocking(shared, move |state| {
-        Download::open(state, &state.run(&id)?, &path, &headers)
-    })
-    .await
+    blocking(shared, move |state| Download::open(state, &state.run(&id)?, &path, &headers)).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -221,18 +211,11 @@ pub(crate) async fn compare_runs(
         let side = |id: &str| -> Result<LoadedSide, ApiError> {
             let run = state.run(id)?;
             let overrides = Overrides::default();
-            Ok(load_side(
-                &state.props.runs,
-                &run.id,
-                &overrides,
-                state.loaded.exporter(),
-            )?)
+            Ok(load_side(&state.props.runs, &run.id, &overrides, state.loaded.exporter())?)
         };
         let (base, head) = (side(&query.base)?, side(&query.head)?);
-        let [before, after] = [&base, &head].map(|side| Side {
-            analysis: &side.analysis,
-            facts: &side.facts,
-        });
+        let [before, after] =
+            [&base, &head].map(|side| Side { analysis: &side.analysis, facts: &side.facts });
         let comparison = compare(before, after, &CompareOptions::default());
         match query.format {
             CompareFormat::Json => document(&comparison),
@@ -250,9 +233,7 @@ pub(crate) async fn compare_runs(
 pub(crate) async fn start(State(shared): State<Shared>, request: Request) -> Result<Response, ApiError> {
     let limits = shared.props.limits;
     let body = read_body(request.into_body(), limits.body_bytes);
-    let body = tokio::time::timeout(limits.client, body)
-        .await
-        .map_err(|_| ApiError::TooSlow)??;
+    let body = tokio::time::timeout(limits.client, body).await.map_err(|_| ApiError::TooSlow)??;
     // A list would be taken for the fields of the request in order.
     let document: serde_json::Map<String, Value> =
         serde_json::from_slice(&body).map_err(|error| ApiError::Body(error.to_string()))?;
@@ -332,10 +313,7 @@ pub(crate) async fn job(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     blocking(shared, move |state| {
-        let job = state
-            .queue
-            .find(&id)
-            .ok_or_else(|| ApiError::NoRun(id.chars().take(100).collect()))?;
+        let job = state.queue.find(&id).ok_or_else(|| ApiError::NoRun(id.chars().take(100).collect()))?;
         Ok(described(state, &job))
     })
     .await
@@ -355,9 +333,7 @@ pub(crate) async fn events(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = blocking(shared.clone(), move |state| is_known(state, &id).map(|()| id)).await?;
-    Ok(Sse::new(follow::events(shared, id))
-        .keep_alive(KeepAlive::default())
-        .into_response())
+    Ok(Sse::new(follow::events(shared, id)).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// Cancels a session.
@@ -412,21 +388,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shared = state(folder.path());
         // One thread, so that blocking work is done in the order of its requests.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .max_blocking_threads(1)
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
             let free = shared.windows.available_permits() as u32;
-            let places = Arc::clone(&shared.windows)
-                .acquire_many_owned(free)
-                .await
-                .unwrap();
-            let query = WindowQuery {
-                from_ns: None,
-                to_ns: None,
-                limit: None,
-            };
+            let places = Arc::clone(&shared.windows).acquire_many_owned(free).await.unwrap();
+            let query = WindowQuery { from_ns: None, to_ns: None, limit: None };
             let id = "20000101-000000".to_owned();
             let mut window = Box::pin(timeline(State(shared.clone()), Path(id), Query(query)));
             tokio::select! {
@@ -444,10 +410,7 @@ mod tests {
     fn runs_are_looked_up_on_threads_for_blocking_work() {
         let folder = tempfile::tempdir().unwrap();
         let shared = state(folder.path());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .max_blocking_threads(1)
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
             // The only thread is taken until the sender is gone.
             let (taken, free) = std::sync::mpsc::channel::<()>();

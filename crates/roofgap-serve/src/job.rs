@@ -170,12 +170,7 @@ mod tests {
             jobs.write(record).unwrap();
         }
         jobs.remove(&gone);
-        let left: Vec<String> = jobs
-            .read()
-            .unwrap()
-            .into_iter()
-            .map(|record| record.job)
-            .collect();
+        let left: Vec<String> = jobs.read().unwrap().into_iter().map(|record| record.job).collect();
         assert_eq!(left, ["job-1", "job-4", "job-5"]);
     }
 }

@@ -72,18 +72,10 @@ impl Server {
         let failed = |source| ServeError::Listen { listen, source };
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
         // Connections that wait for a place. The default is too short for a burst.
-        socket2::SockRef::from(&listener)
-            .listen(BACKLOG)
-            .map_err(failed)?;
+        socket2::SockRef::from(&listener).listen(BACKLOG).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Server {
-            hosts: Hosts(hosts(&props, address.ip())),
-            listener,
-            address,
-            props,
-            tls,
-        })
+        Ok(Server { hosts: Hosts(hosts(&props, address.ip())), listener, address, props, tls })
     }
 
     /// Returns the address, with the port that was taken.
@@ -113,10 +105,8 @@ fn hosts(props: &ServeProps, ip: IpAddr) -> Vec<String> {
 /// Fails if the folder of the runs is not writable.
 pub fn serve(server: Server) -> Result<(), ServeError> {
     let props = server.props;
-    let queue = Queue::open(&props).map_err(|source| ServeError::Runs {
-        path: props.runs.clone(),
-        source,
-    })?;
+    let queue =
+        Queue::open(&props).map_err(|source| ServeError::Runs { path: props.runs.clone(), source })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -188,13 +178,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.client);
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.client);
     // An error is the client's: it left, or it was too slow.
-    let _ = builder
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .await;
+    let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
 }
 
 async fn next(
@@ -223,11 +209,7 @@ struct Unstalled<S> {
 
 impl<S> Unstalled<S> {
     fn new(stream: S, limit: Duration) -> Self {
-        Unstalled {
-            stream,
-            limit,
-            deadline: None,
-        }
+        Unstalled { stream, limit, deadline: None }
     }
 
     /// Passes the result of a write on; a pending one fails after the limit.
@@ -237,9 +219,7 @@ impl<S> Unstalled<S> {
             return result;
         }
         let limit = self.limit;
-        let deadline = self
-            .deadline
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         match deadline.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,

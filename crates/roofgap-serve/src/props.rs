@@ -71,11 +71,6 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            connections: 256,
-            queue: 16,
-            body_bytes: 64 << 10,
-            client: Duration::from_secs(30),
-        }
+        Limits { connections: 256, queue: 16, body_bytes: 64 << 10, client: Duration::from_secs(30) }
     }
 }

@@ -49,12 +49,7 @@ impl Queue {
             jobs.records.insert(record.job.clone(), record);
         }
         jobs.made = jobs.records.len() as u64;
-        Ok(Arc::new(Queue {
-            jobs: Mutex::new(jobs),
-            changed: Condvar::new(),
-            folder,
-            props: props.clone(),
-        }))
+        Ok(Arc::new(Queue { jobs: Mutex::new(jobs), changed: Condvar::new(), folder, props: props.clone() }))
     }
 
     /// Adds a request.
@@ -81,21 +76,14 @@ impl Queue {
     /// Finds a job by its id or that of its run.
     pub(crate) fn find(&self, id: &str) -> Option<JobRecord> {
         let jobs = self.lock();
-        let by_run = || {
-            jobs.records
-                .values()
-                .find(|record| record.run_id.as_deref() == Some(id))
-        };
+        let by_run = || jobs.records.values().find(|record| record.run_id.as_deref() == Some(id));
         jobs.records.get(id).or_else(by_run).cloned()
     }
 
     /// Lists the jobs that are not over, in their order.
     pub(crate) fn open_jobs(&self) -> Vec<JobRecord> {
         let jobs = self.lock();
-        let running = jobs
-            .records
-            .values()
-            .filter(|record| record.state == JobState::UnderWay);
+        let running = jobs.records.values().filter(|record| record.state == JobState::UnderWay);
         let waiting = jobs.waiting.iter().filter_map(|job| jobs.records.get(job));
         running.chain(waiting).cloned().collect()
     }
@@ -114,9 +102,7 @@ impl Queue {
 
     /// Cancels a session: one that waits is removed, one that runs is interrupted; a second request kills it.
     pub(crate) fn cancel(&self, id: &str) -> Result<JobRecord, ApiError> {
-        let found = self
-            .find(id)
-            .ok_or_else(|| ApiError::NotCancellable(id.to_owned()))?;
+        let found = self.find(id).ok_or_else(|| ApiError::NotCancellable(id.to_owned()))?;
         let mut jobs = self.lock();
         if let Some((job, cancel)) = &jobs.running
             && *job == found.job
@@ -198,24 +184,15 @@ impl Queue {
             Job {
                 cancel,
                 // A session writes its reports after an interrupt, and profilers theirs before.
-                stop: StopPlan {
-                    interrupt: Duration::from_secs(180),
-                    ..StopPlan::default()
-                },
+                stop: StopPlan { interrupt: Duration::from_secs(180), ..StopPlan::default() },
                 watch: Some(Box::new(move |line| {
                     if let Some(run) = started_run(line) {
                         let mut jobs = queue.lock();
-                        queue.change(&mut jobs, &job, |record| {
-                            record.run_id = Some(run.as_str().to_owned())
-                        });
+                        queue.change(&mut jobs, &job, |record| record.run_id = Some(run.as_str().to_owned()));
                     }
                     Watch::Continue
                 })),
-                ..Job::new(
-                    &command,
-                    OutputTarget::file(&answer),
-                    OutputTarget::file(messages),
-                )
+                ..Job::new(&command, OutputTarget::file(&answer), OutputTarget::file(messages))
             },
             &mut |_| {},
         );
@@ -276,12 +253,7 @@ mod tests {
     fn the_announced_run_is_read_and_nothing_else() {
         let run = started_run("run 20260304-050607-2 in /data/runs/20260304-050607-2").unwrap();
         assert_eq!(run.as_str(), "20260304-050607-2");
-        for line in [
-            "run ../../etc in /x",
-            "run 20260304-050607",
-            "warning: run x in y",
-            "",
-        ] {
+        for line in ["run ../../etc in /x", "run 20260304-050607", "warning: run x in y", ""] {
             assert!(started_run(line).is_none(), "{line}");
         }
     }

@@ -55,21 +55,13 @@ impl RunRequest {
         if self.command.len() > MOST_WORDS || self.presets.len() > MOST_WORDS {
             return Err(ApiError::Body(format!("more than {MOST_WORDS} words")));
         }
-        if self
-            .command
-            .iter()
-            .chain(&self.presets)
-            .any(|word| word.contains('\0'))
-        {
+        if self.command.iter().chain(&self.presets).any(|word| word.contains('\0')) {
             return Err(ApiError::Body("a word contains a null character".to_owned()));
         }
         let groups = list(config_dir)?;
         let is_preset = |text: &str| {
             text.split_once('=').is_some_and(|(group, option)| {
-                let mut options = groups
-                    .iter()
-                    .filter(|known| known.name == group)
-                    .flat_map(|g| &g.options);
+                let mut options = groups.iter().filter(|known| known.name == group).flat_map(|g| &g.options);
                 options.any(|known| known.name == option)
             })
         };
@@ -94,11 +86,7 @@ impl RunRequest {
         let mut runs = std::ffi::OsString::from("artifacts.stage2_dir=");
         runs.push(&props.runs);
         line = line.args(self.overrides()).arg(runs);
-        if self.command.is_empty() {
-            line
-        } else {
-            line.arg("--").args(&self.command)
-        }
+        if self.command.is_empty() { line } else { line.arg("--").args(&self.command) }
     }
 
     fn overrides(&self) -> Vec<String> {
@@ -119,14 +107,8 @@ mod tests {
     use crate::token::Token;
     use roofgap_collect::child::Cancel;
 
-    const ALL: Permissions = Permissions {
-        run: true,
-        command: true,
-    };
-    const PRESETS_ONLY: Permissions = Permissions {
-        run: true,
-        command: false,
-    };
+    const ALL: Permissions = Permissions { run: true, command: true };
+    const PRESETS_ONLY: Permissions = Permissions { run: true, command: false };
 
     fn request(json: &str) -> RunRequest {
         serde_json::from_str(json).unwrap()
@@ -139,10 +121,7 @@ mod tests {
         let none = Permissions::default();
         assert!(matches!(presets.check(none, None), Err(ApiError::RunsOff)));
         let command = request(r#"{"command": ["/bin/true"]}"#);
-        assert!(matches!(
-            command.check(PRESETS_ONLY, None),
-            Err(ApiError::CommandsOff)
-        ));
+        assert!(matches!(command.check(PRESETS_ONLY, None), Err(ApiError::CommandsOff)));
         assert!(command.check(ALL, None).is_ok());
         for preset in [
             "workload=nothing",
@@ -155,15 +134,9 @@ mod tests {
             "workload",
             "",
         ] {
-            let wanted = RunRequest {
-                presets: vec![preset.to_owned()],
-                ..RunRequest::default()
-            };
+            let wanted = RunRequest { presets: vec![preset.to_owned()], ..RunRequest::default() };
             let answer = wanted.check(ALL, None);
-            assert!(
-                matches!(answer, Err(ApiError::NoPreset(_))),
-                "{preset}: {answer:?}"
-            );
+            assert!(matches!(answer, Err(ApiError::NoPreset(_))), "{preset}: {answer:?}");
         }
         assert!(serde_json::from_str::<RunRequest>(r#"{"artifacts.stage2_dir": "/tmp"}"#).is_err());
     }

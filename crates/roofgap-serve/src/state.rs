@@ -50,10 +50,7 @@ pub(crate) struct AppState {
 impl AppState {
     /// Makes the state of a server that is reached under `hosts`.
     pub(crate) fn new(props: ServeProps, hosts: Hosts, queue: Arc<Queue>) -> Shared {
-        let exporter = Exporter {
-            search: Search::from_env(None),
-            cancel: props.cancel.clone(),
-        };
+        let exporter = Exporter { search: Search::from_env(None), cancel: props.cancel.clone() };
         Arc::new(AppState {
             token: props.token.clone(),
             props,
@@ -69,17 +66,12 @@ impl AppState {
     pub(crate) fn run(&self, id: &str) -> Result<RunRef, ApiError> {
         let unknown = || ApiError::NoRun(id.chars().take(100).collect());
         let job = || self.queue.find(id).and_then(|job| job.run_id);
-        let run = RunId::parse(id)
-            .or_else(|| RunId::parse(&job()?))
-            .ok_or_else(unknown)?;
+        let run = RunId::parse(id).or_else(|| RunId::parse(&job()?)).ok_or_else(unknown)?;
         let path = self.props.runs.join(run.as_str());
         if !fs::symlink_metadata(&path).is_ok_and(|facts| facts.is_dir()) {
             return Err(unknown());
         }
-        Ok(RunRef {
-            id: run.as_str().to_owned(),
-            path,
-        })
+        Ok(RunRef { id: run.as_str().to_owned(), path })
     }
 
     /// Hashes a file, unless it is unchanged since the last time.

@@ -37,10 +37,7 @@ pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ServeError> {
-    fs::read(path).map_err(|source| ServeError::TlsFile {
-        path: path.to_owned(),
-        source,
-    })
+    fs::read(path).map_err(|source| ServeError::TlsFile { path: path.to_owned(), source })
 }
 
 fn malformed(path: &Path, wanted: &'static str) -> impl FnOnce(pem::Error) -> ServeError {
@@ -69,9 +66,7 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
     let text = read(path)?;
     // A group of its own for keys is usual.
     if fs::metadata(path).is_ok_and(|facts| facts.mode() & 0o007 != 0) {
-        return Err(ServeError::TlsKeyExposed {
-            path: path.to_owned(),
-        });
+        return Err(ServeError::TlsKeyExposed { path: path.to_owned() });
     }
     PrivateKeyDer::from_pem_slice(&text)
         .map_err(malformed(path, "a private key in PEM form without a password"))
@@ -91,10 +86,7 @@ mod tests {
     fn a_certificate_needs_its_own_key_that_not_everyone_can_read() {
         let folder = tempfile::tempdir().unwrap();
         let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
-        let files = TlsFiles {
-            cert: cert.clone(),
-            key: key.clone(),
-        };
+        let files = TlsFiles { cert: cert.clone(), key: key.clone() };
         let made = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let (own, other) = (made(), made());
         assert!(matches!(acceptor(&files), Err(ServeError::TlsFile { .. })));

@@ -29,26 +29,16 @@ impl Token {
     /// # Errors
     /// Fails for a file that others can read, that holds no token, or that cannot be written.
     pub fn open(path: &Path) -> Result<(Self, bool), ServeError> {
-        let failed = |action| {
-            move |source| ServeError::TokenFile {
-                action,
-                path: path.to_owned(),
-                source,
-            }
-        };
+        let failed = |action| move |source| ServeError::TokenFile { action, path: path.to_owned(), source };
         match fs::read_to_string(path) {
             Ok(text) => {
                 let facts = fs::metadata(path).map_err(failed("read"))?;
                 if facts.mode() & 0o077 != 0 {
-                    return Err(ServeError::TokenExposed {
-                        path: path.to_owned(),
-                    });
+                    return Err(ServeError::TokenExposed { path: path.to_owned() });
                 }
                 let text = text.trim();
                 if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-                    return Err(ServeError::TokenMalformed {
-                        path: path.to_owned(),
-                    });
+                    return Err(ServeError::TokenMalformed { path: path.to_owned() });
                 }
                 Ok((Token(text.to_owned()), false))
             }
@@ -59,13 +49,8 @@ impl Token {
                     builder.recursive(true).mode(0o700);
                     builder.create(folder).map_err(failed("write"))?;
                 }
-                let file = OpenOptions::new()
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(path);
-                file.and_then(|mut file| writeln!(file, "{}", token.0))
-                    .map_err(failed("write"))?;
+                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+                file.and_then(|mut file| writeln!(file, "{}", token.0)).map_err(failed("write"))?;
                 Ok((token, true))
             }
             Err(error) => Err(failed("read")(error)),
@@ -123,10 +108,7 @@ mod tests {
         assert!(Token::open(&path).is_ok());
         for text in ["", "short", "0123456789 0123456789 0123456789 0123456789"] {
             fs::write(&path, text).unwrap();
-            assert!(
-                matches!(Token::open(&path), Err(ServeError::TokenMalformed { .. })),
-                "{text}"
-            );
+            assert!(matches!(Token::open(&path), Err(ServeError::TokenMalformed { .. })), "{text}");
         }
     }
 }

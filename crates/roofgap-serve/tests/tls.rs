@@ -33,10 +33,7 @@ impl Running {
     fn start(limits: Limits) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let files = TlsFiles {
-            cert: folder.path().join("cert.pem"),
-            key: folder.path().join("key.pem"),
-        };
+        let files = TlsFiles { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
         fs::write(&files.cert, made.cert.pem()).unwrap();
         fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
         fs::set_permissions(&files.key, fs::Permissions::from_mode(0o600)).unwrap();
@@ -133,12 +130,8 @@ fn requests_are_encrypted_and_the_cookie_is_for_encrypted_connections_only() {
 fn a_client_without_tls_learns_nothing() {
     let server = Running::start(Limits::default());
     let mut stream = server.connect();
-    write!(
-        stream,
-        "GET /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n",
-        server.token
-    )
-    .unwrap();
+    write!(stream, "GET /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n", server.token)
+        .unwrap();
     let answer = read_to_end(&mut stream);
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     assert!(server.get("/runs", &server.token).starts_with("HTTP/1.1 200"));
@@ -146,11 +139,8 @@ fn a_client_without_tls_learns_nothing() {
 
 #[test]
 fn a_client_that_stops_in_the_handshake_is_dropped_and_gives_its_place_back() {
-    let server = Running::start(Limits {
-        connections: 2,
-        client: Duration::from_secs(1),
-        ..Limits::default()
-    });
+    let server =
+        Running::start(Limits { connections: 2, client: Duration::from_secs(1), ..Limits::default() });
     // Nothing, and the beginning of a greeting: both places are taken.
     let begun = Instant::now();
     let mut silent = server.connect();

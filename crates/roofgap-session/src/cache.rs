@@ -32,10 +32,7 @@ pub struct LoadCache {
 impl LoadCache {
     /// Makes an empty cache.
     pub fn new(exporter: Exporter) -> Self {
-        LoadCache {
-            exporter,
-            entries: Mutex::default(),
-        }
+        LoadCache { exporter, entries: Mutex::default() }
     }
 
     /// Returns the exporter of nsys reports.
@@ -61,11 +58,7 @@ impl LoadCache {
         }
         entries.truncate(KEPT - 1);
         let loaded = Arc::new(load(paths, &Overrides::default(), &self.exporter)?);
-        entries.push_front(Entry {
-            paths: paths.to_vec(),
-            stamp,
-            loaded: loaded.clone(),
-        });
+        entries.push_front(Entry { paths: paths.to_vec(), stamp, loaded: loaded.clone() });
         Ok(loaded)
     }
 }

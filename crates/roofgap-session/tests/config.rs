@@ -20,12 +20,7 @@ fn error(overrides: &[&str]) -> String {
 }
 
 fn origin(composed: &Composed, key: &str) -> String {
-    composed
-        .explain()
-        .into_iter()
-        .find(|e| e.key == key)
-        .unwrap_or_else(|| panic!("no {key}"))
-        .origin
+    composed.explain().into_iter().find(|e| e.key == key).unwrap_or_else(|| panic!("no {key}")).origin
 }
 
 fn write(folder: &Path, file: &str, text: &str) -> PathBuf {
@@ -47,14 +42,8 @@ fn the_defaults_are_the_embedded_model_in_deep_mode() {
     assert_eq!(config.profiling.nsys.trace, ["cuda", "nvtx", "osrt"]);
     assert_eq!(config.retention.keep, 5);
     assert_eq!(config.hardware.peak_tflops, None);
-    assert_eq!(
-        origin(&composed, "workload.tokens"),
-        "built-in workload/embedded.yaml"
-    );
-    assert_eq!(
-        origin(&composed, "workload.batch"),
-        "built-in workload/_base.yaml"
-    );
+    assert_eq!(origin(&composed, "workload.tokens"), "built-in workload/embedded.yaml");
+    assert_eq!(origin(&composed, "workload.batch"), "built-in workload/_base.yaml");
 }
 
 #[test]
@@ -79,10 +68,7 @@ fn every_option_of_every_group_composes() {
     for group in list(None).unwrap() {
         for option in group.options {
             let choice = format!("{}={}", group.name, option.name);
-            let mut props = ConfigProps {
-                overrides: vec![choice.clone()],
-                ..Default::default()
-            };
+            let mut props = ConfigProps { overrides: vec![choice.clone()], ..Default::default() };
             match choice.as_str() {
                 "workload=command" | "workload=server" => props.program = vec!["true".to_owned()],
                 "workload=hf" => props.overrides.push("model=deepseek_ocr2".to_owned()),
@@ -129,10 +115,7 @@ fn overrides_choose_set_add_and_remove() {
     assert_eq!(config.stages["draft"], ["LLM@draft"]);
     assert_eq!(config.model.set["num_hidden_layers"], 2);
     assert_eq!(config.model.target.as_deref(), Some("models/my model"));
-    assert_eq!(
-        origin(&composed, "run.top_n_kernels"),
-        "command line: run.top_n_kernels=7"
-    );
+    assert_eq!(origin(&composed, "run.top_n_kernels"), "command line: run.top_n_kernels=7");
 }
 
 #[test]
@@ -147,10 +130,7 @@ fn a_plus_sets_an_existing_key_as_well() {
     assert_eq!(composed.config.run.mode, Mode::Light);
     assert!(!composed.config.runner.operators, "the presets follow the mode");
     assert_eq!(composed.config.run.top_n_kernels, 3);
-    assert_eq!(
-        composed.config.inputs.manifest.as_deref(),
-        Some(Path::new("/abs/inputs.yaml"))
-    );
+    assert_eq!(composed.config.inputs.manifest.as_deref(), Some(Path::new("/abs/inputs.yaml")));
 }
 
 #[test]
@@ -185,11 +165,7 @@ fn preset_names_of_the_original_documents() {
         ..Default::default()
     })
     .unwrap();
-    assert_eq!(
-        own.config.profiling.nsys.trace,
-        ["cuda"],
-        "a file of that name wins"
-    );
+    assert_eq!(own.config.profiling.nsys.trace, ["cuda"], "a file of that name wins");
 }
 
 #[test]
@@ -208,18 +184,10 @@ fn a_gate_needs_its_range() {
 
 #[test]
 fn a_named_model_is_the_one_that_is_profiled() {
-    for named in [
-        "model=qwen3_8b",
-        "model.target=/folder",
-        "+model.preset=llama3_8b",
-    ] {
+    for named in ["model=qwen3_8b", "model.target=/folder", "+model.preset=llama3_8b"] {
         let composed = with(&[named]).unwrap();
         assert_eq!(composed.config.workload.kind, WorkloadKind::Hf, "{named}");
-        assert_eq!(
-            origin(&composed, "workload.kind"),
-            "built-in workload/hf.yaml",
-            "{named}"
-        );
+        assert_eq!(origin(&composed, "workload.kind"), "built-in workload/hf.yaml", "{named}");
         let choice = composed.choices.iter().find(|choice| choice.group == "workload");
         let by = choice.unwrap().origin.to_string();
         assert_eq!(by, format!("implied by {named}"));
@@ -242,11 +210,7 @@ fn a_named_model_is_the_one_that_is_profiled() {
 #[test]
 fn a_folder_below_a_group_holds_options() {
     let folder = tempfile::tempdir().unwrap();
-    write(
-        folder.path(),
-        "model/llm/alt.yaml",
-        "# Mine.\nname: mine\npreset: qwen3_0_6b\n",
-    );
+    write(folder.path(), "model/llm/alt.yaml", "# Mine.\nname: mine\npreset: qwen3_0_6b\n");
     for choice in ["model=llm/alt", "model/llm=alt", "+model/llm=alt"] {
         let composed = compose(&ConfigProps {
             config_dir: Some(folder.path().to_owned()),
@@ -264,25 +228,12 @@ fn a_folder_below_a_group_holds_options() {
 #[test]
 fn a_program_makes_the_workload_a_command() {
     let program = vec!["python3".to_owned(), "x.py".to_owned(), "--n=1".to_owned()];
-    let composed = compose(&ConfigProps {
-        program: program.clone(),
-        ..Default::default()
-    })
-    .unwrap();
+    let composed = compose(&ConfigProps { program: program.clone(), ..Default::default() }).unwrap();
     assert_eq!(composed.config.workload.kind, WorkloadKind::Command);
     assert_eq!(composed.config.workload.program, program);
     assert_eq!(origin(&composed, "workload.program"), "command line: after --");
-    let both = ConfigProps {
-        program,
-        overrides: vec!["workload=embedded".to_owned()],
-        ..Default::default()
-    };
-    assert!(
-        compose(&both)
-            .unwrap_err()
-            .to_string()
-            .contains("workload=command")
-    );
+    let both = ConfigProps { program, overrides: vec!["workload=embedded".to_owned()], ..Default::default() };
+    assert!(compose(&both).unwrap_err().to_string().contains("workload=command"));
 }
 
 #[test]
@@ -320,29 +271,13 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_origin() {
             "run.top_n_kernels cannot be many (command line: run.top_n_kernels=many)",
             "a whole number",
         ),
-        (
-            vec!["run.top_n_kernels=-1"],
-            "run.top_n_kernels cannot be -1",
-            "a whole number",
-        ),
-        (
-            vec!["run.counter_budget=5x"],
-            "run.counter_budget",
-            "expected a time",
-        ),
-        (
-            vec!["profiling.timeline=perf"],
-            "profiling.timeline",
-            "`auto`, `nsys`, `native`",
-        ),
+        (vec!["run.top_n_kernels=-1"], "run.top_n_kernels cannot be -1", "a whole number"),
+        (vec!["run.counter_budget=5x"], "run.counter_budget", "expected a time"),
+        (vec!["profiling.timeline=perf"], "profiling.timeline", "`auto`, `nsys`, `native`"),
         (vec!["workload=hf"], "workload.kind", "needs a model"),
         (vec!["workload=hydra"], "workload.kind", "workload.module=NAME"),
         (vec!["workload=command"], "workload.kind", "after --"),
-        (
-            vec!["hardware.peak_tflops=0"],
-            "hardware.peak_tflops",
-            "more than 0",
-        ),
+        (vec!["hardware.peak_tflops=0"], "hardware.peak_tflops", "more than 0"),
         (vec!["~run.timeout"], "run cannot be this map", "missing timeout"),
     ] {
         let text = error(&written);
@@ -354,32 +289,17 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_origin() {
 fn a_users_folder_lies_over_the_presets() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    write(
-        dir,
-        "config.yaml",
-        "defaults:\n  - model: mine\nrun:\n  top_n_kernels: 3\n",
-    );
-    let mine = write(
-        dir,
-        "model/mine.yaml",
-        "# Mine.\nname: mine\npreset: qwen3_0_6b\n",
-    );
+    write(dir, "config.yaml", "defaults:\n  - model: mine\nrun:\n  top_n_kernels: 3\n");
+    let mine = write(dir, "model/mine.yaml", "# Mine.\nname: mine\npreset: qwen3_0_6b\n");
     write(dir, "model/alt.yaml", "name: other\n");
-    let props = ConfigProps {
-        config_dir: Some(dir.to_owned()),
-        ..Default::default()
-    };
+    let props = ConfigProps { config_dir: Some(dir.to_owned()), ..Default::default() };
     let composed = compose(&props).unwrap();
     assert_eq!(composed.config.model.name.as_deref(), Some("mine"));
     assert_eq!(composed.config.model.dtype, "bf16");
     assert_eq!(composed.config.run.top_n_kernels, 3);
     assert_eq!(origin(&composed, "model.name"), format!("{}:2", mine.display()));
 
-    let alt = compose(&ConfigProps {
-        overrides: vec!["model=alt".to_owned()],
-        ..props.clone()
-    })
-    .unwrap();
+    let alt = compose(&ConfigProps { overrides: vec!["model=alt".to_owned()], ..props.clone() }).unwrap();
     assert_eq!(alt.config.model.name.as_deref(), Some("other"));
     assert_eq!(
         alt.config.model.preset.as_deref(),
@@ -407,34 +327,20 @@ fn a_users_folder_is_checked() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), file, text);
-        let overrides = if file == "model/mine.yaml" {
-            vec!["model=mine".to_owned()]
-        } else {
-            Vec::new()
-        };
-        let props = ConfigProps {
-            config_dir: Some(folder.path().to_owned()),
-            overrides,
-            ..Default::default()
-        };
+        let overrides = if file == "model/mine.yaml" { vec!["model=mine".to_owned()] } else { Vec::new() };
+        let props =
+            ConfigProps { config_dir: Some(folder.path().to_owned()), overrides, ..Default::default() };
         let error = compose(&props).expect_err(text).to_string();
         assert!(error.contains(want), "{file} {text:?}: {error}");
     }
-    let props = ConfigProps {
-        config_dir: Some("no/such/folder".into()),
-        ..Default::default()
-    };
+    let props = ConfigProps { config_dir: Some("no/such/folder".into()), ..Default::default() };
     assert!(matches!(compose(&props), Err(ConfigError::NoFolder { .. })));
 }
 
 #[test]
 fn the_resolved_file_gives_the_same_configuration_again() {
     let folder = tempfile::tempdir().unwrap();
-    write(
-        folder.path(),
-        "presets/model/mine.yaml",
-        "name: mine\nmodel_type: llama\n",
-    );
+    write(folder.path(), "presets/model/mine.yaml", "name: mine\nmodel_type: llama\n");
     let first = compose(&ConfigProps {
         config_dir: Some(folder.path().join("presets")),
         overrides: [
@@ -451,55 +357,34 @@ fn the_resolved_file_gives_the_same_configuration_again() {
     .unwrap();
     let file = write(folder.path(), "config.yaml", &first.to_yaml());
     // The user's folder is not there any more: all values stand in the file.
-    let props = ConfigProps {
-        config: Some(file.clone()),
-        ..Default::default()
-    };
+    let props = ConfigProps { config: Some(file.clone()), ..Default::default() };
     let again = compose(&props).unwrap();
     assert_eq!(again.config, first.config);
     assert_eq!(again.to_yaml(), first.to_yaml());
     assert!(origin(&again, "model.name").starts_with(&file.display().to_string()));
 
-    let deep = compose(&ConfigProps {
-        overrides: vec!["run.mode=deep".to_owned()],
-        ..props.clone()
-    })
-    .unwrap();
+    let deep =
+        compose(&ConfigProps { overrides: vec!["run.mode=deep".to_owned()], ..props.clone() }).unwrap();
     assert!(deep.config.runner.operators, "what follows the mode follows it");
     assert_eq!(deep.config.model.name.as_deref(), Some("mine"));
 
-    let other = compose(&ConfigProps {
-        overrides: vec!["model=llama3_8b".to_owned()],
-        ..props
-    })
-    .unwrap();
+    let other = compose(&ConfigProps { overrides: vec!["model=llama3_8b".to_owned()], ..props }).unwrap();
     assert_eq!(other.config.model.preset.as_deref(), Some("llama3_8b"));
-    assert_eq!(
-        other.config.model.name.as_deref(),
-        Some("meta-llama/Meta-Llama-3-8B")
-    );
+    assert_eq!(other.config.model.name.as_deref(), Some("meta-llama/Meta-Llama-3-8B"));
 }
 
 #[test]
 fn a_file_of_another_schema_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "config.yaml", "schema: roofgap.config/9\n");
-    let error = compose(&ConfigProps {
-        config: Some(file),
-        ..Default::default()
-    })
-    .unwrap_err()
-    .to_string();
+    let error = compose(&ConfigProps { config: Some(file), ..Default::default() }).unwrap_err().to_string();
     assert!(error.contains("roofgap.config/1"), "{error}");
 }
 
 #[test]
 fn the_annotated_form_says_where_each_value_came_from() {
     let text = with(&["run.mode=light"]).unwrap().to_annotated_yaml();
-    assert!(
-        text.contains("  mode: light  # command line: run.mode=light\n"),
-        "{text}"
-    );
+    assert!(text.contains("  mode: light  # command line: run.mode=light\n"), "{text}");
     assert!(text.contains("  keep: 5  # built-in config.yaml\n"), "{text}");
 }
 
@@ -507,14 +392,10 @@ fn the_annotated_form_says_where_each_value_came_from() {
 fn the_sections_of_every_preset_are_those_that_ncu_has() {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/ncu/list_sections_ncu2025.txt");
     let list = std::fs::read_to_string(list).unwrap();
-    let offered: Vec<&str> = list
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
-    for (preset, expected) in [
-        ("deep", &["SpeedOfLight", "LaunchStats", "Occupancy"][..]),
-        ("light", &["LaunchStats"]),
-    ] {
+    let offered: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for (preset, expected) in
+        [("deep", &["SpeedOfLight", "LaunchStats", "Occupancy"][..]), ("light", &["LaunchStats"])]
+    {
         let composed = with(&[&format!("profiling/ncu={preset}")]).unwrap();
         let sections = composed.config.profiling.ncu.sections;
         assert_eq!(sections, expected, "{preset}");

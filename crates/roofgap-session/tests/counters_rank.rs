@@ -18,30 +18,20 @@ use roofgap_wire::{
 use support::{Bench, MODEL, NVIDIA_SMI, notes, stand_in, status, why};
 
 /// An empty library: the stand-in program writes the captures that a collector would write.
-const LIBRARY: NativeLibrary = NativeLibrary {
-    bytes: b"",
-    sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-};
+const LIBRARY: NativeLibrary =
+    NativeLibrary { bytes: b"", sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" };
 
 /// Writes a capture of one kernel, in a process that a launcher started as a rank of two.
 fn capture_of_rank(bench: &Bench, rank: u32) -> PathBuf {
     let pid = 100 + rank;
     let mut frame = FrameBuilder::new();
     let text = |text: &'static str| Text(text.as_bytes());
-    frame.put(&Record::Process(Process {
-        pid,
-        parent: 1,
-        at: 1,
-        name: text("python3"),
-    }));
+    frame.put(&Record::Process(Process { pid, parent: 1, at: 1, name: text("python3") }));
     for (name, value) in [("RANK", rank), ("WORLD_SIZE", 2)] {
         let name = text(name);
         frame.put(&Record::LauncherVariable(LauncherVariable { value, name }));
     }
-    frame.put(&Record::TextEntry(TextEntry {
-        id: 0,
-        text: text("gemm"),
-    }));
+    frame.put(&Record::TextEntry(TextEntry { id: 0, text: text("gemm") }));
     frame.put(&Record::LaunchShape(LaunchShape {
         id: 0,
         name: 0,
@@ -52,12 +42,7 @@ fn capture_of_rank(bench: &Bench, rank: u32) -> PathBuf {
         dynamic_shared: 0,
         local: 0,
     }));
-    frame.put(&Record::StreamEntry(StreamEntry {
-        id: 0,
-        device: 0,
-        context: 1,
-        stream: 7,
-    }));
+    frame.put(&Record::StreamEntry(StreamEntry { id: 0, device: 0, context: 1, stream: 7 }));
     frame.put(&Record::Kernel(Kernel {
         shape: 0,
         stream_id: 0,
@@ -108,20 +93,13 @@ fn command(outcome: &Outcome) -> &[String] {
     let commands = &outcome.record.phase(PhaseName::Counters).unwrap().commands;
     let timeline = why(outcome, PhaseName::Timeline);
     let first = commands.first();
-    &first
-        .unwrap_or_else(|| panic!("{} {timeline}", why(outcome, PhaseName::Counters)))
-        .argv
+    &first.unwrap_or_else(|| panic!("{} {timeline}", why(outcome, PhaseName::Counters))).argv
 }
 
 #[test]
 fn ncu_measures_one_rank_and_the_session_says_which() {
     let (bench, outcome) = profile_ranks(&[0, 1], &[]);
-    assert_eq!(
-        status(&outcome, PhaseName::Counters).word(),
-        "ok",
-        "{}",
-        why(&outcome, PhaseName::Counters)
-    );
+    assert_eq!(status(&outcome, PhaseName::Counters).word(), "ok", "{}", why(&outcome, PhaseName::Counters));
     let words = command(&outcome);
     let excluded = ["--nvtx-exclude".to_owned(), "roofgap.other_rank".to_owned()];
     assert!(words.windows(2).any(|pair| pair == excluded), "{words:?}");
@@ -151,9 +129,6 @@ fn a_session_without_the_measured_rank_runs_the_program_without_ncu() {
     assert!(phases(&bench).contains("counters unset\n"), "{}", phases(&bench));
     assert_eq!(status(&outcome, PhaseName::Counters).word(), "skipped");
     let why = why(&outcome, PhaseName::Counters);
-    assert!(
-        why.contains("those of one rank, 0") && why.contains("the ranks here are 1;"),
-        "{why}"
-    );
+    assert!(why.contains("those of one rank, 0") && why.contains("the ranks here are 1;"), "{why}");
     assert_eq!(outcome.exit, Exit::Done, "{:?}", outcome.record.missing);
 }

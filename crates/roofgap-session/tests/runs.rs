@@ -18,28 +18,16 @@ use support::{Bench, MODEL};
 
 /// No overrides, and no nsys.
 fn defaults() -> (Overrides, Exporter) {
-    let exporter = Exporter {
-        search: Search {
-            named: None,
-            path: Vec::new(),
-            root: None,
-        },
-        cancel: Cancel::new(),
-    };
+    let exporter =
+        Exporter { search: Search { named: None, path: Vec::new(), root: None }, cancel: Cancel::new() };
     (Overrides::default(), exporter)
 }
 
 fn gates(base: &LoadedSide, head: &LoadedSide, gate: &str) -> GateVerdict {
     fn side(loaded: &LoadedSide) -> Side<'_> {
-        Side {
-            analysis: &loaded.analysis,
-            facts: &loaded.facts,
-        }
+        Side { analysis: &loaded.analysis, facts: &loaded.facts }
     }
-    let options = CompareOptions {
-        gates: vec![gate.parse().unwrap()],
-        ..CompareOptions::default()
-    };
+    let options = CompareOptions { gates: vec![gate.parse().unwrap()], ..CompareOptions::default() };
     compare(side(base), side(head), &options).verdict()
 }
 
@@ -51,10 +39,7 @@ fn a_run_is_listed_shown_and_compared() {
     let base = bench.path("runs");
     let runs = list(&base).unwrap();
     assert_eq!(runs.len(), 1);
-    assert_eq!(
-        (runs[0].status.as_str(), runs[0].exit_status),
-        ("partial", Some(3))
-    );
+    assert_eq!((runs[0].status.as_str(), runs[0].exit_status), ("partial", Some(3)));
     assert_eq!(runs[0].model.as_deref(), Some("stand-in"));
     assert_eq!(runs[0].devices, ["a CPU"]);
     assert_eq!(runs[0].stages[1].wall_ns, 8_000_000);
@@ -67,19 +52,13 @@ fn a_run_is_listed_shown_and_compared() {
         assert!(page.contains(part), "{part}: {page}");
     }
     let files = artifacts(&latest).unwrap();
-    assert!(
-        files
-            .artifacts
-            .iter()
-            .any(|file| file.path == "metrics.json" && file.sha256.is_some())
-    );
+    assert!(files.artifacts.iter().any(|file| file.path == "metrics.json" && file.sha256.is_some()));
     assert!(text::artifacts(&files, Screen::default()).contains("record of the session"));
 
     // The same program a quarter slower in decode, by its own account.
-    let slower = MODEL.replace("8000000", "10000000").replace(
-        "2000000, 2000000, 2000000, 2000000",
-        "2500000, 2500000, 2500000, 2500000",
-    );
+    let slower = MODEL
+        .replace("8000000", "10000000")
+        .replace("2000000, 2000000, 2000000, 2000000", "2500000, 2500000, 2500000, 2500000");
     let program = bench.script("slower", &slower);
     bench.run(&[program.to_str().unwrap()], &[]);
     let (overrides, exporter) = defaults();
@@ -108,11 +87,7 @@ fn captures_and_analyses_are_sides_too() {
     assert_eq!(side.analysis.stages.len(), 2);
     let written = base.path().join("out");
     fs::create_dir(&written).unwrap();
-    fs::write(
-        written.join("metrics.json"),
-        serde_json::to_vec(&side.analysis).unwrap(),
-    )
-    .unwrap();
+    fs::write(written.join("metrics.json"), serde_json::to_vec(&side.analysis).unwrap()).unwrap();
     for path in [written.clone(), written.join("metrics.json")] {
         let again = load_side(base.path(), path.to_str().unwrap(), &overrides, &exporter).unwrap();
         assert_eq!(gates(&side, &again, "0%"), GateVerdict::Held);
@@ -120,9 +95,7 @@ fn captures_and_analyses_are_sides_too() {
     fs::write(written.join("metrics.json"), r#"{"schema": "another"}"#).unwrap();
     let error = load_side(base.path(), written.to_str().unwrap(), &overrides, &exporter).unwrap_err();
     assert!(matches!(error, LoadError::Malformed { .. }), "{error}");
-    let error = load_side(base.path(), "nothing", &overrides, &exporter)
-        .unwrap_err()
-        .to_string();
+    let error = load_side(base.path(), "nothing", &overrides, &exporter).unwrap_err().to_string();
     assert!(error.contains("no runs in"), "{error}");
 }
 
@@ -134,18 +107,9 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     let base = bench.path("runs");
     let (overrides, exporter) = defaults();
     let before = load_side(&base, &run.id, &overrides, &exporter).unwrap();
-    assert!(
-        !before.analysis.kernels.is_empty(),
-        "{:?}",
-        outcome.record.missing
-    );
+    assert!(!before.analysis.kernels.is_empty(), "{:?}", outcome.record.missing);
 
-    let plan = plan(&PruneProps {
-        base: base.clone(),
-        keep: 0,
-        max_run_bytes: u64::MAX,
-    })
-    .unwrap();
+    let plan = plan(&PruneProps { base: base.clone(), keep: 0, max_run_bytes: u64::MAX }).unwrap();
     assert!(text::plan(&plan, Screen::default()).contains("compress"));
     let done = execute(&plan, &Cancel::new(), &mut |_, _| {});
     assert!(done.failed.is_empty(), "{done:?}");
@@ -154,14 +118,7 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     assert!(list(&base).unwrap()[0].compressed);
 
     let share = bench.path("share.tar.gz");
-    let scrubbed = scrub(
-        &run,
-        &ScrubProps {
-            pack: Some(share.clone()),
-            ..ScrubProps::default()
-        },
-    )
-    .unwrap();
+    let scrubbed = scrub(&run, &ScrubProps { pack: Some(share.clone()), ..ScrubProps::default() }).unwrap();
     assert!(text::scrubbed(&scrubbed, Screen::default()).contains("share.tar.gz"));
     assert!(scrubbed.dropped_tables.contains(&"META_DATA_CAPTURE".to_owned()));
 

@@ -14,9 +14,7 @@ fn plan(capture: &str, top_n: usize) -> (Plan, Vec<LaunchGroup>, Vec<(String, i6
         .join("../../fixtures/h200")
         .join(format!("{capture}.sqlite.gz"));
     let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(&packed).unwrap())
-        .read_to_end(&mut bytes)
-        .unwrap();
+    flate2::read::GzDecoder::new(std::fs::File::open(&packed).unwrap()).read_to_end(&mut bytes).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.sqlite");
     std::fs::write(&path, bytes).unwrap();
@@ -33,12 +31,7 @@ fn plan(capture: &str, top_n: usize) -> (Plan, Vec<LaunchGroup>, Vec<(String, i6
         passes_per_launch: 17,
         launch_count: 1,
     };
-    let stages = analyzed
-        .analysis
-        .stages
-        .iter()
-        .map(|s| (s.name.clone(), s.kernel_ns.unwrap()))
-        .collect();
+    let stages = analyzed.analysis.stages.iter().map(|s| (s.name.clone(), s.kernel_ns.unwrap())).collect();
     (choose(&groups, &[], &limits, Policies::default()), groups, stages)
 }
 
@@ -48,11 +41,7 @@ fn strata_add_up_to_the_kernel_time_of_their_stage() {
         let (_, groups, stages) = plan(capture, 20);
         assert_eq!(stages.len(), 2);
         for (name, kernel_ns) in stages {
-            let sum: i64 = groups
-                .iter()
-                .filter(|s| s.stage == name)
-                .map(|s| s.total_ns)
-                .sum();
+            let sum: i64 = groups.iter().filter(|s| s.stage == name).map(|s| s.total_ns).sum();
             assert_eq!(sum, kernel_ns, "{capture} {name}");
         }
     }
@@ -63,16 +52,8 @@ fn ninety_percent_of_each_stage_for_few_launches() {
     for capture in ["llama4", "dsocr2"] {
         let (plan, ..) = plan(capture, 40);
         for stage in &plan.stages {
-            println!(
-                "{capture} {}: {:.1} % of {} groups",
-                stage.name, stage.covered_pct, stage.groups
-            );
-            assert!(
-                stage.covered_pct >= 90.0,
-                "{capture} {}: {:.1} %",
-                stage.name,
-                stage.covered_pct
-            );
+            println!("{capture} {}: {:.1} % of {} groups", stage.name, stage.covered_pct, stage.groups);
+            assert!(stage.covered_pct >= 90.0, "{capture} {}: {:.1} %", stage.name, stage.covered_pct);
         }
         println!(
             "{capture}: {} of {} launches, {:.2} %, {:.0} s",

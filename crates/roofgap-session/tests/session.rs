@@ -59,17 +59,9 @@ fn without_any_tool_the_rest_is_there_and_what_is_missing_is_named() {
     assert_eq!(outcome.exit, Exit::Partial);
     is_whole(&outcome);
     assert_eq!(status(&outcome, PhaseName::Timeline).word(), "skipped");
+    assert!(why(&outcome, PhaseName::Timeline).contains("nsys"), "{}", why(&outcome, PhaseName::Timeline));
     assert!(
-        why(&outcome, PhaseName::Timeline).contains("nsys"),
-        "{}",
-        why(&outcome, PhaseName::Timeline)
-    );
-    assert!(
-        outcome
-            .record
-            .missing
-            .iter()
-            .any(|line| line.starts_with("counters: ")),
+        outcome.record.missing.iter().any(|line| line.starts_with("counters: ")),
         "{:?}",
         outcome.record.missing
     );
@@ -82,23 +74,13 @@ fn the_resolved_configuration_repeats_the_run() {
     let first = bench.run(&[program.to_str().unwrap(), "--x", "a b"], &["runner=unwatched"]);
     assert_eq!(first.exit, Exit::Done, "{:?}", first.record.missing);
     let config = Some(first.run_dir.join("config.yaml"));
-    let composed = compose(&ConfigProps {
-        config,
-        ..ConfigProps::default()
-    })
-    .unwrap();
-    let props = ProfileProps {
-        composed,
-        ..bench.props(&[], &[])
-    };
+    let composed = compose(&ConfigProps { config, ..ConfigProps::default() }).unwrap();
+    let props = ProfileProps { composed, ..bench.props(&[], &[]) };
     let again = profile(&props, &Cancel::new(), &mut |_| {}).unwrap();
     assert_eq!(again.exit, Exit::Done);
     assert_ne!(again.run_dir, first.run_dir);
-    let argv = |outcome: &Outcome| {
-        outcome.record.phase(PhaseName::Baseline).unwrap().commands[0]
-            .argv
-            .clone()
-    };
+    let argv =
+        |outcome: &Outcome| outcome.record.phase(PhaseName::Baseline).unwrap().commands[0].argv.clone();
     assert_eq!(argv(&again), argv(&first));
     assert_eq!(argv(&first)[1..], ["--x", "a b"]);
 }
@@ -125,10 +107,7 @@ fn a_program_that_fails_ends_the_session_with_its_last_words() {
 #[test]
 fn a_program_that_hangs_and_ignores_signals_is_ended() {
     let bench = Bench::new();
-    let program = bench.script(
-        "hang",
-        "#!/bin/sh\ntrap '' INT TERM\nwhile :; do sleep 0.1; done\n",
-    );
+    let program = bench.script("hang", "#!/bin/sh\ntrap '' INT TERM\nwhile :; do sleep 0.1; done\n");
     let outcome = bench.run(&[program.to_str().unwrap()], &["run.timeout=500ms"]);
     assert_eq!(outcome.exit, Exit::ProgramFailed);
     is_whole(&outcome);
@@ -143,28 +122,19 @@ fn a_program_that_hangs_and_ignores_signals_is_ended() {
 fn what_a_program_leaves_behind_is_ended() {
     let bench = Bench::new();
     let pid_file = bench.path("pid");
-    let text = format!(
-        "{MODEL}\nsleep 300 >/dev/null 2>&1 &\necho $! > '{}'\n",
-        pid_file.display()
-    );
+    let text = format!("{MODEL}\nsleep 300 >/dev/null 2>&1 &\necho $! > '{}'\n", pid_file.display());
     let program = bench.script("forks", &text);
     let outcome = bench.run(&[program.to_str().unwrap()], &["runner=unwatched"]);
     assert_eq!(outcome.exit, Exit::Done, "{:?}", outcome.record.missing);
     let pid = std::fs::read_to_string(pid_file).unwrap();
-    assert!(
-        !Path::new("/proc").join(pid.trim()).join("exe").exists(),
-        "{pid} lives"
-    );
+    assert!(!Path::new("/proc").join(pid.trim()).join("exe").exists(), "{pid} lives");
     assert!(notes(&outcome, PhaseName::Baseline).contains("left behind"));
 }
 
 #[test]
 fn a_program_that_prints_without_end_does_not_fill_the_disk() {
     let bench = Bench::new();
-    let program = bench.script(
-        "prints",
-        &format!("{MODEL}\nhead -c 100000000 /dev/zero | tr '\\0' 'x'\n"),
-    );
+    let program = bench.script("prints", &format!("{MODEL}\nhead -c 100000000 /dev/zero | tr '\\0' 'x'\n"));
     let outcome = bench.run(&[program.to_str().unwrap()], &["runner=unwatched"]);
     assert_eq!(outcome.exit, Exit::Done, "{:?}", outcome.record.missing);
     let log = std::fs::metadata(outcome.run_dir.join("baseline/program.out.log")).unwrap();
@@ -186,26 +156,14 @@ fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
     let torch = python("with_torch", PYTHON_WITH_TORCH);
     let bare = python("without_torch", PYTHON_WITHOUT_TORCH);
     for (program, overrides, said) in [
-        (
-            &["no-such-program-anywhere"] as &[&str],
-            &[] as &[&str],
-            "no-such-program-anywhere",
-        ),
+        (&["no-such-program-anywhere"] as &[&str], &[] as &[&str], "no-such-program-anywhere"),
         (&[plain.to_str().unwrap()], &[], "chmod +x"),
         (&[], &["workload.cwd=no/such/folder"], "workload.cwd"),
         (&[], &["inputs.manifest=no/such/file"], "inputs.manifest"),
         (&[], &["stage1.run_dir=no/such/folder"], "stage1.run_dir"),
-        (
-            &[],
-            &["model=llama3_8b", "workload.python=no-such-python"],
-            "no-such-python",
-        ),
+        (&[], &["model=llama3_8b", "workload.python=no-such-python"], "no-such-python"),
         (&[], &[manifest.as_str()], "the embedded model reads no inputs"),
-        (
-            &["true"],
-            &[manifest.as_str()],
-            "the program after -- does not read",
-        ),
+        (&["true"], &[manifest.as_str()], "the program after -- does not read"),
         (
             &[],
             &["model=llama3_8b", torch.as_str(), long.as_str()],
@@ -213,18 +171,10 @@ fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
         ),
         (
             &[],
-            &[
-                "model=llama3_8b",
-                torch.as_str(),
-                "workload.env.CUDA_VISIBLE_DEVICES='-1'",
-            ],
+            &["model=llama3_8b", torch.as_str(), "workload.env.CUDA_VISIBLE_DEVICES='-1'"],
             "workload.device=cpu, or profile the embedded model instead",
         ),
-        (
-            &[],
-            &["model=llama3_8b", bare.as_str()],
-            "lacks torch and transformers; install with",
-        ),
+        (&[], &["model=llama3_8b", bare.as_str()], "lacks torch and transformers; install with"),
     ] {
         let props = bench.props(program, overrides);
         let error = profile(&props, &Cancel::new(), &mut |_| {}).unwrap_err();
@@ -245,11 +195,8 @@ fn the_output_of_a_stage1_runner_is_the_baseline() {
         "|op_name|total_time_ms|cuda_time_ms|calls|mean_ms|\n| :---: | :---: | :---: | :---: | :---: |\n|aten::mm|12.500|30.000|8|1.562500|\n",
     )
     .unwrap();
-    std::fs::write(
-        folder.join("assumptions.md"),
-        "- Batch size: 1\n- Model path: /models/deepseek-ocr\n",
-    )
-    .unwrap();
+    std::fs::write(folder.join("assumptions.md"), "- Batch size: 1\n- Model path: /models/deepseek-ocr\n")
+        .unwrap();
     std::fs::create_dir_all(bench.path("stage1/static_analysis")).unwrap();
     std::fs::write(
         bench.path("stage1/static_analysis/static_compute.json"),
@@ -270,17 +217,10 @@ fn the_output_of_a_stage1_runner_is_the_baseline() {
     assert_eq!(account["tokens"]["prompt"], 281);
     assert_eq!(account["model"]["name"], "deepseek-ocr");
     assert_eq!(account["model"]["parameters"], 3_336_106_240_u64);
-    assert!(
-        account["notes"][1].as_str().unwrap().contains("d_model 1280"),
-        "{account}"
-    );
+    assert!(account["notes"][1].as_str().unwrap().contains("d_model 1280"), "{account}");
     let figures = &support::json(&outcome, "metrics.json")["stage1"];
     assert_eq!(figures["times"][1]["std_ns"], 30_000_000);
-    assert_eq!(
-        figures["mfu"].as_array().unwrap().len(),
-        3,
-        "0 stands for not computed: {figures}"
-    );
+    assert_eq!(figures["mfu"].as_array().unwrap().len(), 3, "0 stands for not computed: {figures}");
     assert_eq!(figures["operators"][0]["calls"], 8);
     let report = std::fs::read_to_string(outcome.run_dir.join("report.md")).unwrap();
     assert!(report.contains("| aten::mm "), "{report}");
@@ -303,15 +243,8 @@ fn a_stage1_runner_under_hydra_gives_its_account() {
         ),
     );
     let python = format!("workload.python='{}'", python.display());
-    let outcome = bench.run(
-        &[],
-        &[
-            "workload=hydra",
-            "workload.module=app.runner",
-            &python,
-            "runner=unwatched",
-        ],
-    );
+    let outcome =
+        bench.run(&[], &["workload=hydra", "workload.module=app.runner", &python, "runner=unwatched"]);
     assert_eq!(*status(&outcome, PhaseName::Baseline), PhaseStatus::Ok);
     let account = support::json(&outcome, "baseline/workload.json");
     assert_eq!(account["repeats"][0]["stages"][1]["wall_ns"], 1_500_000_000);
@@ -326,10 +259,8 @@ fn a_stage1_runner_under_hydra_gives_its_account() {
 fn an_interrupt_ends_the_children_and_keeps_the_bundle() {
     let bench = Bench::new();
     let pid_file = bench.path("pid");
-    let program = bench.script(
-        "slow",
-        &format!("#!/bin/sh\necho $$ > '{}'\nexec sleep 300\n", pid_file.display()),
-    );
+    let program =
+        bench.script("slow", &format!("#!/bin/sh\necho $$ > '{}'\nexec sleep 300\n", pid_file.display()));
     let cancel = Cancel::new();
     let props = bench.props(&[program.to_str().unwrap()], &[]);
     let outcome = profile(&props, &cancel, &mut |event| {
@@ -342,10 +273,7 @@ fn an_interrupt_ends_the_children_and_keeps_the_bundle() {
     is_whole(&outcome);
     assert_eq!(outcome.record.state, SessionState::Interrupted);
     let pid = std::fs::read_to_string(pid_file).unwrap();
-    assert!(
-        !Path::new("/proc").join(pid.trim()).join("exe").exists(),
-        "{pid} lives"
-    );
+    assert!(!Path::new("/proc").join(pid.trim()).join("exe").exists(), "{pid} lives");
 }
 
 #[test]
@@ -365,9 +293,8 @@ fn sessions_at_once_do_not_meet() {
     let bench = Bench::new();
     let props = bench.props(&[], &[]);
     let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| profile(&props, &Cancel::new(), &mut |_| {}).unwrap()))
-            .collect();
+        let threads: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| profile(&props, &Cancel::new(), &mut |_| {}).unwrap())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut folders: Vec<&PathBuf> = outcomes.iter().map(|outcome| &outcome.run_dir).collect();
@@ -394,15 +321,6 @@ fn a_run_that_was_killed_can_still_be_rendered() {
     }
     std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
     let rendered = write_reports(&outcome.run_dir).unwrap();
-    assert!(
-        rendered
-            .analysis
-            .reasons
-            .iter()
-            .any(|reason| reason.why.contains("ended before"))
-    );
-    assert!(matches!(
-        write_reports(&bench.path("nowhere")),
-        Err(SessionError::Load(LoadError::Record(_)))
-    ));
+    assert!(rendered.analysis.reasons.iter().any(|reason| reason.why.contains("ended before")));
+    assert!(matches!(write_reports(&bench.path("nowhere")), Err(SessionError::Load(LoadError::Record(_)))));
 }

@@ -15,38 +15,24 @@ use roofgap_session::run_dir::PhaseName;
 use support::{Bench, MODEL, NVIDIA_SMI, json, notes, stand_in, status, why};
 
 /// An empty library: the stand-in program writes the capture that a collector would write.
-const LIBRARY: NativeLibrary = NativeLibrary {
-    bytes: b"",
-    sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-};
+const LIBRARY: NativeLibrary =
+    NativeLibrary { bytes: b"", sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" };
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures")
-        .join(name)
-        .canonicalize()
-        .unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name).canonicalize().unwrap()
 }
 
 /// An export of a real report without its CUDA records, as nsys leaves it when the work was done in another process.
 fn export_without_gpu(bench: &Bench) -> PathBuf {
     let path = bench.path("no_gpu.sqlite");
-    let unpacked = Command::new("gzip")
-        .arg("-dc")
-        .arg(fixture("h200/llama4.sqlite.gz"))
-        .output()
-        .unwrap();
+    let unpacked = Command::new("gzip").arg("-dc").arg(fixture("h200/llama4.sqlite.gz")).output().unwrap();
     assert!(unpacked.status.success());
     std::fs::write(&path, unpacked.stdout).unwrap();
     let database = rusqlite::Connection::open(&path).unwrap();
     let mut tables = database
         .prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'CUPTI%'")
         .unwrap();
-    let names: Vec<String> = tables
-        .query_map([], |row| row.get(0))
-        .unwrap()
-        .map(Result::unwrap)
-        .collect();
+    let names: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     assert!(names.iter().any(|name| name == "CUPTI_ACTIVITY_KIND_KERNEL"));
     drop(tables);
     for name in names {
@@ -60,10 +46,7 @@ fn blind_nsys(bench: &Bench) -> String {
     let real = stand_in("nsys");
     let real = real.trim_start_matches("profiling.nsys.path=");
     let sqlite = export_without_gpu(bench);
-    let text = format!(
-        "#!/bin/sh\nSTANDIN_SQLITE='{}' exec {real} \"$@\"\n",
-        sqlite.display()
-    );
+    let text = format!("#!/bin/sh\nSTANDIN_SQLITE='{}' exec {real} \"$@\"\n", sqlite.display());
     let path = bench.script("tools/nsys", &text);
     format!("profiling.nsys.path='{}'", path.display())
 }
@@ -90,10 +73,7 @@ fn unseen(program: &str, native: bool, overrides: &[&str]) -> (Bench, Outcome) {
 }
 
 fn on_gpu() -> String {
-    MODEL.replace(
-        r#""kind": "cpu", "name": "a CPU""#,
-        r#""kind": "cuda", "name": "NVIDIA H200""#,
-    )
+    MODEL.replace(r#""kind": "cpu", "name": "a CPU""#, r#""kind": "cuda", "name": "NVIDIA H200""#)
 }
 
 fn tool(outcome: &Outcome) -> Option<String> {
@@ -105,15 +85,9 @@ fn a_recording_without_the_gpu_work_of_the_program_is_a_failed_phase() {
     let (_bench, outcome) = unseen(&on_gpu(), false, &[]);
     assert_eq!(status(&outcome, PhaseName::Timeline).word(), "failed");
     let why = why(&outcome, PhaseName::Timeline);
-    assert!(
-        why.contains("no GPU work was recorded") && why.contains("ran on NVIDIA H200"),
-        "{why}"
-    );
+    assert!(why.contains("no GPU work was recorded") && why.contains("ran on NVIDIA H200"), "{why}");
     assert_eq!(outcome.exit, Exit::Partial);
-    assert_eq!(
-        json(&outcome, "metrics.json")["stages"].as_array().unwrap().len(),
-        2
-    );
+    assert_eq!(json(&outcome, "metrics.json")["stages"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -127,12 +101,7 @@ fn a_recording_of_a_program_on_the_cpu_is_whole_without_gpu_work() {
 #[test]
 fn the_native_collector_runs_when_nsys_saw_nothing() {
     let (_bench, outcome) = unseen(&on_gpu(), true, &[]);
-    assert_eq!(
-        status(&outcome, PhaseName::Timeline).word(),
-        "ok",
-        "{}",
-        why(&outcome, PhaseName::Timeline)
-    );
+    assert_eq!(status(&outcome, PhaseName::Timeline).word(), "ok", "{}", why(&outcome, PhaseName::Timeline));
     assert_eq!(tool(&outcome).as_deref(), Some("native"));
     let notes = notes(&outcome, PhaseName::Timeline);
     assert!(
@@ -140,12 +109,7 @@ fn the_native_collector_runs_when_nsys_saw_nothing() {
             && notes.contains("native was used instead"),
         "{notes}"
     );
-    assert!(
-        json(&outcome, "metrics.json")["totals"]["kernel_count"]
-            .as_u64()
-            .unwrap()
-            > 0
-    );
+    assert!(json(&outcome, "metrics.json")["totals"]["kernel_count"].as_u64().unwrap() > 0);
     assert_eq!(outcome.exit, Exit::Done, "{:?}", outcome.record.missing);
 }
 
@@ -168,10 +132,7 @@ fn an_engine_named_by_its_account_is_recorded_natively_first() {
 
     let (_bench, outcome) = unseen(&engine, true, &["profiling.timeline=nsys"]);
     let said = notes(&outcome, PhaseName::Timeline);
-    assert!(
-        said.contains("nsys recorded no timeline"),
-        "nsys was asked for: {said}"
-    );
+    assert!(said.contains("nsys recorded no timeline"), "nsys was asked for: {said}");
     assert_eq!(tool(&outcome).as_deref(), Some("native"));
 }
 

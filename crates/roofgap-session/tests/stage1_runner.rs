@@ -29,10 +29,7 @@ fn run(bench: &Bench, version: &str, overrides: &[&str]) -> Result<(Outcome, Vec
         "workload.module=stage1_stub".to_owned(),
         format!("workload.python='{python}'"),
         format!("workload.cwd='{}'", stub.canonicalize().unwrap().display()),
-        format!(
-            "workload.overrides=[dataset.root={}]",
-            bench.path("images").display()
-        ),
+        format!("workload.overrides=[dataset.root={}]", bench.path("images").display()),
         format!("+workload.env.STAGE1_STUB_CONFIG={version}"),
         "+workload.env.PYTHONDONTWRITEBYTECODE='1'".to_owned(),
         "+workload.env.STANDIN_LAUNCHES=5".to_owned(),
@@ -56,9 +53,7 @@ fn argv(outcome: &Outcome, phase: PhaseName) -> &[String] {
 
 fn image_names(done: &Value) -> Vec<&str> {
     let images = done["images"].as_array().unwrap().iter();
-    images
-        .map(|path| path.as_str().unwrap().rsplit('/').next().unwrap())
-        .collect()
+    images.map(|path| path.as_str().unwrap().rsplit('/').next().unwrap()).collect()
 }
 
 #[test]
@@ -84,10 +79,7 @@ fn real_hydra_stage1_runner_is_profiled_lightly_and_read() {
             "torch_profiler.enabled=false",
             &format!("hydra.run.dir={}", output.display()),
         ] {
-            assert!(
-                argv.iter().any(|found| found == word),
-                "{phase}: no {word} in {argv:?}"
-            );
+            assert!(argv.iter().any(|found| found == word), "{phase}: no {word} in {argv:?}");
         }
         let done = json(&outcome, &format!("program/{folder}/done.json"));
         assert_eq!(
@@ -105,19 +97,12 @@ fn real_hydra_stage1_runner_is_profiled_lightly_and_read() {
     assert_eq!(account["tokens"]["batch"], 1);
     let metrics = json(&outcome, "metrics.json");
     assert_eq!(metrics["stage1"]["tokens_per_s"]["mean"], 500.0);
-    let stages: Vec<&str> = metrics["stages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|stage| stage["name"].as_str().unwrap())
-        .collect();
+    let stages: Vec<&str> =
+        metrics["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
     assert_eq!(stages, ["prefill", "decode"]);
     let summary = std::fs::read_to_string(outcome.run_dir.join("stakeholder_summary.md")).unwrap();
     assert!(summary.contains("deepseek\\_ocr"), "{summary}");
-    assert!(
-        summary.contains("| tokens/s ") && summary.contains(" 500.00 "),
-        "{summary}"
-    );
+    assert!(summary.contains("| tokens/s ") && summary.contains(" 500.00 "), "{summary}");
     let inputs = std::fs::read_to_string(outcome.run_dir.join("inputs.yaml")).unwrap();
     assert!(inputs.contains("1.png") && !inputs.contains("2.png"), "{inputs}");
 }
@@ -139,18 +124,11 @@ fn real_hydra_stage1_runner_with_later_keys_uses_every_item_of_a_manifest() {
     ] {
         assert!(argv.iter().any(|found| found == word), "no {word} in {argv:?}");
     }
-    assert!(
-        !argv.iter().any(|word| word.contains("inputs.manifest")),
-        "{argv:?}"
-    );
+    assert!(!argv.iter().any(|word| word.contains("inputs.manifest")), "{argv:?}");
     let done = json(&outcome, "program/baseline/done.json");
     assert_eq!(image_names(&done), ["2.png", "1.png"]);
     let inputs = std::fs::read_to_string(outcome.run_dir.join("inputs.yaml")).unwrap();
-    assert_eq!(
-        inputs.matches("sha256:").count(),
-        6,
-        "the manifest and two images: {inputs}"
-    );
+    assert_eq!(inputs.matches("sha256:").count(), 6, "the manifest and two images: {inputs}");
 
     bench.script("inputs.yaml", "- image: images/2.png\n  prompt: Read it.\n");
     let (outcome, _) = run(&bench, "later", &[&manifest, "runner=unwatched"]).unwrap();
@@ -171,10 +149,7 @@ fn real_hydra_stage1_runner_with_its_profiler_on_is_a_warning() {
     assert_eq!(outcome.exit, Exit::Done, "{:?}", outcome.record.missing);
     let warnings = warnings.join("\n");
     assert!(warnings.contains("stays on (torch_profiler)"), "{warnings}");
-    assert!(
-        warnings.contains("baseline: torch.profiler of the module ran"),
-        "{warnings}"
-    );
+    assert!(warnings.contains("baseline: torch.profiler of the module ran"), "{warnings}");
     let operators = &json(&outcome, "metrics.json")["stage1"]["operators"];
     assert_eq!(operators[0]["name"], "aten::mm");
     assert_eq!(operators[0]["gpu_ns"], 30_000_000);

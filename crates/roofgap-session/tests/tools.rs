@@ -17,13 +17,9 @@ fn a_whole_session_leaves_the_whole_bundle() {
     let outcome = bench.watched(&["+workload.env.STANDIN_LAUNCHES=5"]);
     assert_eq!(outcome.exit, Exit::Done, "{:?}", outcome.record.missing);
     is_whole(&outcome);
-    for phase in [
-        PhaseName::Timeline,
-        PhaseName::Select,
-        PhaseName::Counters,
-        PhaseName::Analyze,
-        PhaseName::Report,
-    ] {
+    for phase in
+        [PhaseName::Timeline, PhaseName::Select, PhaseName::Counters, PhaseName::Analyze, PhaseName::Report]
+    {
         assert_eq!(*status(&outcome, phase), PhaseStatus::Ok, "{phase}");
     }
     for name in [
@@ -37,49 +33,25 @@ fn a_whole_session_leaves_the_whole_bundle() {
     ] {
         assert!(outcome.run_dir.join(name).exists(), "no {name}");
     }
-    assert!(
-        !outcome.run_dir.join("ncu/decode.ncu-rep").exists(),
-        "the report holds prefill as well"
-    );
+    assert!(!outcome.run_dir.join("ncu/decode.ncu-rep").exists(), "the report holds prefill as well");
     let metrics = json(&outcome, "metrics.json");
-    let names: Vec<&str> = metrics["stages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|s| s["name"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> =
+        metrics["stages"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["prefill", "decode"]);
     assert!(!metrics["counters"].as_array().unwrap().is_empty());
-    let tools: Vec<&str> = metrics["overhead"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|o| o["tool"].as_str().unwrap())
-        .collect();
+    let tools: Vec<&str> =
+        metrics["overhead"].as_array().unwrap().iter().map(|o| o["tool"].as_str().unwrap()).collect();
     assert_eq!(tools, ["nsys", "nsys", "ncu", "ncu"]);
 
     let plan = json(&outcome, "ncu/plan.json");
     let strata = plan["strata"].as_array().unwrap();
-    let came_back = strata
-        .iter()
-        .filter(|s| s["measured_launches"].as_u64().unwrap() > 0)
-        .count();
+    let came_back = strata.iter().filter(|s| s["measured_launches"].as_u64().unwrap() > 0).count();
     // The recording was made with bare function names as the base, under which ncu takes instances of a template with
     // equal grids for one; so not all can come back from it.
-    assert!(
-        came_back * 3 >= strata.len() * 2,
-        "{came_back} of {} strata came back",
-        strata.len()
-    );
+    assert!(came_back * 3 >= strata.len() * 2, "{came_back} of {} strata came back", strata.len());
     assert_eq!(plan["policies"]["clock_control"], "none");
     let ncu = &outcome.record.phase(PhaseName::Counters).unwrap().commands[0].argv;
-    let after = |option: &str| {
-        ncu.iter()
-            .skip_while(|word| *word != option)
-            .nth(1)
-            .cloned()
-            .unwrap()
-    };
+    let after = |option: &str| ncu.iter().skip_while(|word| *word != option).nth(1).cloned().unwrap();
     assert_eq!(after("--kernel-name-base"), "mangled");
     assert_eq!(after("--filter-mode"), "per-launch-config");
     assert_eq!(after("--nvtx-exclude"), "LLM@warmup/");
@@ -106,10 +78,7 @@ fn counters_can_be_limited_to_a_stage() {
     let bench = Bench::new();
     let outcome = bench.watched(&["profiling.ncu.nvtx_include=vision"]);
     let select = why(&outcome, PhaseName::Select);
-    assert!(
-        select.contains("matches no stage; stages found: prefill, decode"),
-        "{select}"
-    );
+    assert!(select.contains("matches no stage; stages found: prefill, decode"), "{select}");
     assert_eq!(outcome.exit, Exit::Partial);
 }
 
@@ -124,15 +93,9 @@ fn a_report_of_one_stage_has_the_name_of_that_stage() {
         "#!/bin/sh\nexport STANDIN_NCU_RAW='{}'\nexec {path} \"$@\"\n",
         both.run_dir.join("ncu/decode_raw.csv").display()
     );
-    let ncu = format!(
-        "profiling.ncu.path='{}'",
-        bench.script("decode_ncu", &text).display()
-    );
-    let outcome = bench.watched(&[
-        "+workload.env.STANDIN_LAUNCHES=5",
-        "profiling.ncu.nvtx_include=decode",
-        &ncu,
-    ]);
+    let ncu = format!("profiling.ncu.path='{}'", bench.script("decode_ncu", &text).display());
+    let outcome =
+        bench.watched(&["+workload.env.STANDIN_LAUNCHES=5", "profiling.ncu.nvtx_include=decode", &ncu]);
     assert_eq!(*status(&outcome, PhaseName::Counters), PhaseStatus::Ok);
     assert!(outcome.run_dir.join("ncu/decode.ncu-rep").exists());
     assert!(!outcome.run_dir.join("ncu/prefill_raw.csv").exists());
@@ -165,9 +128,7 @@ fn a_section_that_matches_nothing_is_a_warning() {
     .unwrap();
     assert_eq!(*status(&outcome, PhaseName::Counters), PhaseStatus::Ok);
     assert!(
-        warnings
-            .iter()
-            .any(|line| line == "--section .*SpeedOfLite.*: matches no section of this ncu"),
+        warnings.iter().any(|line| line == "--section .*SpeedOfLite.*: matches no section of this ncu"),
         "{warnings:?}"
     );
 }
@@ -196,22 +157,14 @@ fn tokens_of_a_silent_program_can_be_stated() {
     let program = bench.script("silent", "#!/bin/sh\nexit 0\n");
     let outcome = bench.run(
         &[program.to_str().unwrap()],
-        &[
-            &stand_in("nsys"),
-            "runner.counters=false",
-            "workload.prompt_tokens=16",
-            "workload.tokens=8",
-        ],
+        &[&stand_in("nsys"), "runner.counters=false", "workload.prompt_tokens=16", "workload.tokens=8"],
     );
     let rate = |metrics: &serde_json::Value| metrics["stages"][0]["tokens_per_s"].as_f64();
     let first = json(&outcome, "metrics.json");
     assert_eq!(first["workload"]["prompt_tokens"], 16);
     assert_eq!(first["workload"]["model"], serde_json::Value::Null);
     let stated = rate(&first).unwrap();
-    let overrides = [
-        "workload.prompt_tokens=32".to_owned(),
-        "model=qwen3_8b".to_owned(),
-    ];
+    let overrides = ["workload.prompt_tokens=32".to_owned(), "model=qwen3_8b".to_owned()];
     write_reports_with(&outcome.run_dir, &overrides).unwrap();
     let again = json(&outcome, "metrics.json");
     assert_eq!(again["workload"]["model"], "Qwen/Qwen3-8B");
@@ -236,10 +189,7 @@ fn a_missing_timeline_is_explained() {
         is_whole(&outcome);
         assert_eq!(status(&outcome, PhaseName::Timeline).word(), "failed", "{mode}");
         let why = why(&outcome, PhaseName::Timeline);
-        assert!(
-            why.contains(reason) && why.contains("the program's own account"),
-            "{mode}: {why}"
-        );
+        assert!(why.contains(reason) && why.contains("the program's own account"), "{mode}: {why}");
         let stages = json(&outcome, "metrics.json")["stages"].as_array().unwrap().len();
         assert_eq!(stages, 2, "{mode}: the program's own timings are there");
     }
@@ -282,16 +232,8 @@ fn the_program_ends_early_once_ncu_has_the_plan() {
     ];
     let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
     let outcome = bench.run(&[program.to_str().unwrap()], &overrides);
-    assert_eq!(
-        *status(&outcome, PhaseName::Counters),
-        PhaseStatus::Ok,
-        "{:?}",
-        outcome.record.missing
-    );
-    let ended = outcome.record.phase(PhaseName::Counters).unwrap().commands[0]
-        .outcome
-        .clone()
-        .unwrap();
+    assert_eq!(*status(&outcome, PhaseName::Counters), PhaseStatus::Ok, "{:?}", outcome.record.missing);
+    let ended = outcome.record.phase(PhaseName::Counters).unwrap().commands[0].outcome.clone().unwrap();
     assert_eq!(ended["ended"]["why"], "enough");
 }
 
@@ -338,10 +280,7 @@ fn a_range_that_never_opened_is_named_with_the_others() {
     ]);
     assert_eq!(*status(&outcome, PhaseName::Timeline), PhaseStatus::Ok);
     let notes = notes(&outcome, PhaseName::Timeline);
-    assert!(
-        notes.contains("LLM@decod never opened") && notes.contains("LLM@decode_step"),
-        "{notes}"
-    );
+    assert!(notes.contains("LLM@decod never opened") && notes.contains("LLM@decode_step"), "{notes}");
 }
 
 #[test]
@@ -349,17 +288,10 @@ fn a_named_recorder_that_is_replaced_is_missing() {
     let bench = Bench::new();
     let outcome = bench.watched(&["profiling.timeline=native"]);
     assert_eq!(*status(&outcome, PhaseName::Timeline), PhaseStatus::Ok);
-    assert_eq!(
-        outcome.record.phase(PhaseName::Timeline).unwrap().tool.as_deref(),
-        Some("nsys")
-    );
+    assert_eq!(outcome.record.phase(PhaseName::Timeline).unwrap().tool.as_deref(), Some("nsys"));
     assert_eq!(outcome.exit, Exit::Partial);
     assert!(
-        outcome
-            .record
-            .missing
-            .iter()
-            .any(|line| line.contains("nsys was used instead")),
+        outcome.record.missing.iter().any(|line| line.contains("nsys was used instead")),
         "{:?}",
         outcome.record.missing
     );
@@ -375,17 +307,9 @@ fn a_dry_run_lists_every_command_and_runs_none() {
     let plan = dry_run(&bench.props(&[program.to_str().unwrap(), "--x"], &overrides)).unwrap();
     let phases: Vec<PhaseName> = plan.commands.iter().map(|(phase, _)| *phase).collect();
     use PhaseName::{Baseline, Counters, Timeline};
-    assert_eq!(
-        phases,
-        [
-            Baseline, Timeline, Timeline, Timeline, Counters, Counters, Counters
-        ]
-    );
+    assert_eq!(phases, [Baseline, Timeline, Timeline, Timeline, Counters, Counters, Counters]);
     let text = plan.commands[1].1.to_string();
-    assert!(
-        text.contains("--trace=cuda,nvtx,osrt") && text.ends_with("program --x"),
-        "{text}"
-    );
+    assert!(text.contains("--trace=cuda,nvtx,osrt") && text.ends_with("program --x"), "{text}");
     assert!(!marker.exists() && !bench.path("runs").exists());
     let missing = dry_run(&bench.props(&["no-such-program-anywhere"], &[])).unwrap_err();
     assert_eq!(missing.exit(), Exit::Usage);

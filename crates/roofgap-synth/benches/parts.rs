@@ -22,27 +22,15 @@ struct Made {
 }
 
 fn made() -> Made {
-    let kernels = std::env::var("ROOFGAP_BENCH_KERNELS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(200_000);
+    let kernels = std::env::var("ROOFGAP_BENCH_KERNELS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
     let folder = tempfile::tempdir().unwrap();
-    let (export, shuffled, pytorch) = (
-        folder.path().join("a.sqlite"),
-        folder.path().join("b.sqlite"),
-        folder.path().join("c.json"),
-    );
+    let (export, shuffled, pytorch) =
+        (folder.path().join("a.sqlite"), folder.path().join("b.sqlite"), folder.path().join("c.json"));
     let program = Program::run(&Spec::simple(kernels));
     nsys::write(&program, &export).unwrap();
     kineto::write(&program, File::create(&pytorch).unwrap()).unwrap();
     nsys::write(&Program::run(&Spec::tangled(kernels)), &shuffled).unwrap();
-    Made {
-        _folder: folder,
-        kernels,
-        export,
-        shuffled,
-        pytorch,
-    }
+    Made { _folder: folder, kernels, export, shuffled, pytorch }
 }
 
 const KERNEL_COLUMNS: [&str; 17] = [
@@ -71,9 +59,7 @@ fn sum_of_all(db: &Database) -> i64 {
             *sum = sum.wrapping_add(value.int().unwrap_or(0));
         }
     };
-    let parts = db
-        .scan("CUPTI_ACTIVITY_KIND_KERNEL", &KERNEL_COLUMNS, || 0, add)
-        .unwrap();
+    let parts = db.scan("CUPTI_ACTIVITY_KIND_KERNEL", &KERNEL_COLUMNS, || 0, add).unwrap();
     parts.iter().fold(0, |a, b| a.wrapping_add(*b))
 }
 
@@ -84,26 +70,16 @@ fn trace(path: &PathBuf) -> Trace {
 fn parts(c: &mut Criterion) {
     let made = made();
     let mut group = c.benchmark_group("parts");
-    group
-        .sample_size(10)
-        .throughput(Throughput::Elements(made.kernels));
+    group.sample_size(10).throughput(Throughput::Elements(made.kernels));
 
     let pages = Database::open(&made.export).unwrap();
     let plain = Database::open(&made.export).unwrap().without_pages();
-    group.bench_function("scan kernels, by pages", |b| {
-        b.iter(|| sum_of_all(black_box(&pages)))
-    });
-    group.bench_function("scan kernels, by SQLite", |b| {
-        b.iter(|| sum_of_all(black_box(&plain)))
-    });
+    group.bench_function("scan kernels, by pages", |b| b.iter(|| sum_of_all(black_box(&pages))));
+    group.bench_function("scan kernels, by SQLite", |b| b.iter(|| sum_of_all(black_box(&plain))));
 
     group.bench_function("read an export", |b| b.iter(|| trace(black_box(&made.export))));
-    group.bench_function("read an export in no order", |b| {
-        b.iter(|| trace(black_box(&made.shuffled)))
-    });
-    group.bench_function("read a PyTorch trace", |b| {
-        b.iter(|| trace(black_box(&made.pytorch)))
-    });
+    group.bench_function("read an export in no order", |b| b.iter(|| trace(black_box(&made.shuffled))));
+    group.bench_function("read a PyTorch trace", |b| b.iter(|| trace(black_box(&made.pytorch))));
 
     let trace = trace(&made.export);
     let rows: Vec<&str> = trace.ops.name.iter().map(|&name| trace.names.get(name)).collect();
@@ -120,23 +96,11 @@ fn parts(c: &mut Criterion) {
     group.bench_function("attribute calls to ranges", |b| {
         b.iter(|| Contexts::build(black_box(&trace), &launches.call_of_op));
     });
-    let busy: Vec<(i64, i64)> = trace
-        .ops
-        .start
-        .iter()
-        .copied()
-        .zip(trace.ops.end.iter().copied())
-        .collect();
+    let busy: Vec<(i64, i64)> = trace.ops.start.iter().copied().zip(trace.ops.end.iter().copied()).collect();
     group.bench_function("union of all operations", |b| {
-        b.iter_batched(
-            || busy.clone(),
-            |busy| IntervalSet::of(busy).length(),
-            BatchSize::LargeInput,
-        );
+        b.iter_batched(|| busy.clone(), |busy| IntervalSet::of(busy).length(), BatchSize::LargeInput);
     });
-    group.bench_function("analyse", |b| {
-        b.iter(|| analyze(black_box(&trace), &Options::default()))
-    });
+    group.bench_function("analyse", |b| b.iter(|| analyze(black_box(&trace), &Options::default())));
     let analyzed = analyze(&trace, &Options::default());
     let context = Context::default();
     let bundle = Bundle {
@@ -145,9 +109,7 @@ fn parts(c: &mut Criterion) {
         trace: Some(&trace),
         context: &context,
     };
-    group.bench_function("write all reports", |b| {
-        b.iter(|| roofgap_report::files(black_box(bundle)))
-    });
+    group.bench_function("write all reports", |b| b.iter(|| roofgap_report::files(black_box(bundle))));
     group.finish();
 }
 

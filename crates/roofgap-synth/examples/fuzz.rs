@@ -32,11 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&folder)?;
     let corpus = Corpus::load();
     if let Some(only) = only {
-        println!(
-            "{:?}; the input is {}",
-            corpus.run(only, &folder)?,
-            folder.join("input").display()
-        );
+        println!("{:?}; the input is {}", corpus.run(only, &folder)?, folder.join("input").display());
         return Ok(());
     }
     let until = Instant::now() + Duration::from_secs(seconds);
@@ -59,9 +55,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         slowest.1,
         slowest.0.as_secs_f64()
     );
-    if failed > 0 {
-        Err("some inputs failed".into())
-    } else {
-        Ok(())
-    }
+    if failed > 0 { Err("some inputs failed".into()) } else { Ok(()) }
 }

@@ -61,11 +61,7 @@ impl Corpus {
             std::fs::read(&path).unwrap()
         };
         let tangled = Spec::tangled(600);
-        let whole_graphs = Spec {
-            graphs: Graphs::Whole,
-            seed: 5,
-            ..Spec::tangled(500)
-        };
+        let whole_graphs = Spec { graphs: Graphs::Whole, seed: 5, ..Spec::tangled(500) };
         let databases = vec![
             exported(&tangled),
             exported(&whole_graphs),
@@ -79,11 +75,7 @@ impl Corpus {
             first_events(&fixture("h200/llama4.kineto.json.gz"), 700),
             first_events(&fixture("vllm/vllm_dense_graph.kineto.json.gz"), 700),
         ];
-        let seeds = |format, damage, inputs| Seeds {
-            format,
-            damage,
-            inputs,
-        };
+        let seeds = |format, damage, inputs| Seeds { format, damage, inputs };
         let text = Damage::Bytes(Content::Text);
         let capture = std::fs::read(fixtures().join("native/stand-in.rgcap")).unwrap();
         Self(vec![
@@ -93,24 +85,14 @@ impl Corpus {
             seeds(
                 "ncu raw page",
                 text,
-                vec![
-                    fixture("ncu/mt_basic_raw.csv.gz"),
-                    fixture("ncu/llama4_light_raw.csv.gz"),
-                ],
+                vec![fixture("ncu/mt_basic_raw.csv.gz"), fixture("ncu/llama4_light_raw.csv.gz")],
             ),
             seeds(
                 "ncu details page",
                 text,
-                vec![
-                    fixture("ncu/mt_basic_details.csv.gz"),
-                    fixture("ncu/mt_basic_details_ncu2024.csv.gz"),
-                ],
+                vec![fixture("ncu/mt_basic_details.csv.gz"), fixture("ncu/mt_basic_details_ncu2024.csv.gz")],
             ),
-            seeds(
-                "ncu report",
-                Damage::Bytes(Content::Binary),
-                vec![fixture("ncu/mt_basic.ncu-rep.gz")],
-            ),
+            seeds("ncu report", Damage::Bytes(Content::Binary), vec![fixture("ncu/mt_basic.ncu-rep.gz")]),
             seeds(
                 "kernel summary",
                 text,
@@ -206,8 +188,7 @@ fn damaged_records(capture: &[u8], mutator: &mut Mutator) -> Vec<u8> {
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default()
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 /// Reads, analyses and exports an input, and reads the exports back.
@@ -218,20 +199,12 @@ fn check(path: &Path, folder: &Path) -> Result<Outcome, String> {
         Err(_) => return Ok(Outcome::Refused),
     };
     let trace = input.trace;
-    let options = Options {
-        counters: input.counters,
-        account: input.account,
-        ..Options::default()
-    };
+    let options = Options { counters: input.counters, account: input.account, ..Options::default() };
     let analyzed = analyze(&trace, &options);
     let analysis = &analyzed.analysis;
     numbers(analysis, &trace)?;
-    let bundle = Bundle {
-        analysis,
-        stages: &analyzed.stages,
-        trace: Some(&trace),
-        context: &Context::default(),
-    };
+    let bundle =
+        Bundle { analysis, stages: &analyzed.stages, trace: Some(&trace), context: &Context::default() };
     let first =
         |report: &roofgap_report::ReportFile| (report.name == "metrics.json").then(|| report.bytes.clone());
     let reports = files(bundle);
@@ -246,27 +219,17 @@ fn check(path: &Path, folder: &Path) -> Result<Outcome, String> {
         chrome::save(bundle, &exported).map_err(|error| error.to_string())?;
         perfetto(&exported, &trace)?;
     }
-    let partition = Partition {
-        run: "fuzz".to_owned(),
-        rank: 0,
-    };
+    let partition = Partition { run: "fuzz".to_owned(), rank: 0 };
     let written =
         tables::save(bundle, &folder.join("parquet"), &partition).map_err(|error| error.to_string())?;
-    let kernels = trace
-        .ops
-        .kind
-        .iter()
-        .filter(|kind| **kind == OpKind::Kernel)
-        .count();
+    let kernels = trace.ops.kind.iter().filter(|kind| **kind == OpKind::Kernel).count();
     for (name, rows) in [
         ("kernels", kernels),
         ("calls", trace.calls.len()),
         ("ranges", trace.ranges.rows.len()),
         ("counters", analysis.counters.len()),
     ] {
-        let path = written
-            .iter()
-            .find(|path| path.ends_with(format!("{name}.parquet")));
+        let path = written.iter().find(|path| path.ends_with(format!("{name}.parquet")));
         let file = File::open(path.ok_or(name)?).map_err(|error| error.to_string())?;
         let reader = SerializedFileReader::new(file).map_err(|error| format!("{name}.parquet: {error}"))?;
         let found = reader.get_row_iter(None).map_err(|error| error.to_string())?;
@@ -292,10 +255,7 @@ fn perfetto(path: &Path, trace: &Trace) -> Result<(), String> {
     }
     let slices = events.iter().filter(is_slice).count();
     if slices < trace.ops.len() {
-        return Err(format!(
-            "Perfetto: {slices} slices for {} operations",
-            trace.ops.len()
-        ));
+        return Err(format!("Perfetto: {slices} slices for {} operations", trace.ops.len()));
     }
     Ok(())
 }
@@ -306,10 +266,7 @@ fn numbers(analysis: &Analysis, trace: &Trace) -> Result<(), String> {
     let debug = without_strings(&format!("{analysis:?}"));
     for absurd in ["NaN", "inf"] {
         if let Some(at) = debug.find(absurd) {
-            return Err(format!(
-                "{absurd} in ...{}",
-                &debug[at.saturating_sub(200)..at + 3]
-            ));
+            return Err(format!("{absurd} in ...{}", &debug[at.saturating_sub(200)..at + 3]));
         }
     }
     let json = serde_json::to_value(analysis).map_err(|error| error.to_string())?;
@@ -320,29 +277,18 @@ fn numbers(analysis: &Analysis, trace: &Trace) -> Result<(), String> {
     let devices = trace.devices.len().max(1) as i128;
     if let (Some(busy), Some((first, last))) = (analysis.totals.busy_ns, trace.span()) {
         let span = i128::from(last) - i128::from(first);
-        require(
-            i128::from(busy) <= span * devices,
-            "busy time above wall time times devices",
-        )?;
+        require(i128::from(busy) <= span * devices, "busy time above wall time times devices")?;
     }
     for stage in &analysis.stages {
         if let (Some(busy), Some(projected)) = (stage.busy_ns, stage.projected_ns) {
             let most = i128::from(projected) * i128::from(stage.device_count.max(1));
-            let what = format!(
-                "{}: busy {busy} in {projected} ns on {}",
-                stage.name, stage.device_count
-            );
+            let what = format!("{}: busy {busy} in {projected} ns on {}", stage.name, stage.device_count);
             require(i128::from(busy) <= most, &what)?;
         }
     }
     let staged = analysis.stages.iter().flat_map(|stage| &stage.kernels);
     // Totals of a summary table are those of another tool.
-    for kernel in analysis
-        .kernels
-        .iter()
-        .chain(staged)
-        .filter(|_| !trace.ops.is_empty())
-    {
+    for kernel in analysis.kernels.iter().chain(staged).filter(|_| !trace.ops.is_empty()) {
         let (Some(min), Some(max), Some(median)) = (kernel.min_ns, kernel.max_ns, kernel.median_ns) else {
             return Err(format!("{}: no shortest or longest call", kernel.short_name));
         };

@@ -117,9 +117,7 @@ impl JobRun {
                     ..ExpectedRank::default()
                 })
                 .collect(),
-            begins: (0..i64::from(spec.steps))
-                .map(|step| BEGIN + step * period)
-                .collect(),
+            begins: (0..i64::from(spec.steps)).map(|step| BEGIN + step * period).collect(),
             latency_ns: 0,
             skew_ns: latest - earliest,
             spec: spec.clone(),
@@ -176,10 +174,8 @@ impl JobRun {
             }
             run.latency_ns += shortest;
             if latest > earliest {
-                let mut others: Vec<i64> = (0..count)
-                    .filter(|rank| *rank != last)
-                    .map(|rank| latest - spec.late_ns[rank])
-                    .collect();
+                let mut others: Vec<i64> =
+                    (0..count).filter(|rank| *rank != last).map(|rank| latest - spec.late_ns[rank]).collect();
                 others.sort_unstable();
                 run.ranks[last].waited_for_ns += others[(others.len() - 1) / 2];
                 run.ranks[last].last_count += 1;
@@ -228,11 +224,7 @@ impl JobRun {
             }
             let call = self.begins[step] - 6_500 + 100 * launched;
             launched += 1;
-            let name = if self.spec.experts {
-                "all_to_allv"
-            } else {
-                "allreduce"
-            };
+            let name = if self.spec.experts { "all_to_allv" } else { "allreduce" };
             let described = format!(", \"Collective name\": \"{name}\"{COLLECTIVE}, \"Group size\": {count}");
             let collective = match kernel.collective {
                 Some(number) if self.spec.numbered => format!("{described}, \"Seq\": {number}"),

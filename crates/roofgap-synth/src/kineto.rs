@@ -21,9 +21,7 @@ pub fn write(program: &Program, to: impl Write) -> io::Result<()> {
     }
     let mut external = 0;
     for call in events.calls.iter().filter(|c| c.process == 0) {
-        let kind = launched
-            .get(&call.correlation)
-            .and_then(|name| names::kinds().get(usize::from(*name)));
+        let kind = launched.get(&call.correlation).and_then(|name| names::kinds().get(usize::from(*name)));
         if let Some(kind) = kind {
             external += 1;
             operators(call, kind, external, &mut out)?;
@@ -143,14 +141,7 @@ fn kernel(kernel: &Kernel, out: &mut impl Write) -> io::Result<()> {
     let Some(kind) = names::kinds().get(usize::from(kernel.name)) else {
         return Ok(());
     };
-    let &Kernel {
-        device,
-        stream,
-        correlation,
-        start,
-        end,
-        ..
-    } = kernel;
+    let &Kernel { device, stream, correlation, start, end, .. } = kernel;
     let blocks = f64::from(kind.grid.iter().product::<u32>()) / 132.0;
     let node = match kernel.node {
         0 => String::new(),
@@ -182,15 +173,7 @@ fn transfers(program: &Program, out: &mut impl Write) -> io::Result<()> {
             TransferKind::ToHost => ("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 1.5),
             TransferKind::Set | TransferKind::Graph => ("gpu_memset", "Memset (Device)", 0.1),
         };
-        let &Transfer {
-            device,
-            stream,
-            correlation,
-            bytes,
-            start,
-            end,
-            ..
-        } = transfer;
+        let &Transfer { device, stream, correlation, bytes, start, end, .. } = transfer;
         write!(
             out,
             ",\n  {{\n    \"ph\": \"X\", \"cat\": \"{category}\", \"name\": \"{name}\", \"pid\": {device}, \"tid\": {stream},\n    \"ts\": {}, \"dur\": {},\n    \"args\": {{\n      \"External id\": {correlation},      \"device\": {device}, \"context\": 1,      \"stream\": {stream}, \"correlation\": {correlation},      \"bytes\": {bytes}, \"memory bandwidth (GB/s)\": {bandwidth}\n    }}\n  }}",

@@ -103,11 +103,7 @@ impl Mutator {
         match self.below(7) {
             0 => {
                 let bit = self.below(8);
-                bytes
-                    .iter_mut()
-                    .skip(at)
-                    .take(1)
-                    .for_each(|byte| *byte ^= 1 << bit);
+                bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << bit);
             }
             1 => {
                 let value = self.0.next() as u8;
@@ -216,9 +212,7 @@ impl Mutator {
             let Some(table) = tables.get(self.below(tables.len())) else {
                 continue;
             };
-            let columns = names(&format!(
-                "SELECT name FROM pragma_table_info('{table}') ORDER BY cid"
-            ))?;
+            let columns = names(&format!("SELECT name FROM pragma_table_info('{table}') ORDER BY cid"))?;
             let Some(column) = columns.get(self.below(columns.len())) else {
                 continue;
             };
@@ -233,10 +227,9 @@ impl Mutator {
             };
             let done = match self.below(12) {
                 0 => db.execute(&format!("DELETE FROM \"{table}\" WHERE {rows}"), []),
-                1 => db.execute(
-                    &format!("INSERT INTO \"{table}\" SELECT * FROM \"{table}\" WHERE {rows}"),
-                    [],
-                ),
+                1 => {
+                    db.execute(&format!("INSERT INTO \"{table}\" SELECT * FROM \"{table}\" WHERE {rows}"), [])
+                }
                 2 if self.0.once_in(4) => db.execute(&format!("DROP TABLE \"{table}\""), []),
                 3 if self.0.once_in(4) => db.execute(
                     &format!("ALTER TABLE \"{table}\" RENAME COLUMN \"{column}\" TO \"{column}_\""),
@@ -246,10 +239,7 @@ impl Mutator {
                     &format!("UPDATE \"{table}\" SET \"{column}\" = \"{column}\" + ?1 WHERE {rows}"),
                     [value],
                 ),
-                _ => db.execute(
-                    &format!("UPDATE \"{table}\" SET \"{column}\" = ?1 WHERE {rows}"),
-                    [value],
-                ),
+                _ => db.execute(&format!("UPDATE \"{table}\" SET \"{column}\" = ?1 WHERE {rows}"), [value]),
             };
             // A constraint of the table can refuse a value; the next one may fit.
             if let Err(rusqlite::Error::SqliteFailure(error, _)) = &done
@@ -302,8 +292,7 @@ mod tests {
     fn tables_are_damaged_and_stay_readable() {
         let make = || {
             let db = Connection::open_in_memory().unwrap();
-            db.execute_batch("CREATE TABLE CUPTI_X (start INTEGER, name TEXT)")
-                .unwrap();
+            db.execute_batch("CREATE TABLE CUPTI_X (start INTEGER, name TEXT)").unwrap();
             for at in 0..600 {
                 db.execute("INSERT INTO CUPTI_X VALUES (?1, 'k')", [at]).unwrap();
             }

@@ -43,15 +43,8 @@ pub(crate) enum Part {
     Activation,
 }
 
-const PARTS: [Part; 7] = [
-    Part::Norm,
-    Part::Gemm,
-    Part::Rope,
-    Part::Concat,
-    Part::Attention,
-    Part::Add,
-    Part::Activation,
-];
+const PARTS: [Part; 7] =
+    [Part::Norm, Part::Gemm, Part::Rope, Part::Concat, Part::Attention, Part::Add, Part::Activation];
 
 /// Variants of each part: tiles, widths, knobs.
 const VARIANTS: u16 = 24;
@@ -70,10 +63,7 @@ pub(crate) fn kernel(name: u16) -> &'static str {
 /// Returns all kernels.
 pub(crate) fn kinds() -> &'static [KernelKind] {
     static KINDS: LazyLock<Vec<KernelKind>> = LazyLock::new(|| {
-        PARTS
-            .iter()
-            .flat_map(|part| (0..VARIANTS).map(|v| kind(*part, u32::from(v))))
-            .collect()
+        PARTS.iter().flat_map(|part| (0..VARIANTS).map(|v| kind(*part, u32::from(v)))).collect()
     });
     &KINDS
 }
@@ -152,11 +142,7 @@ fn kind(part: Part, variant: u32) -> KernelKind {
         grid: [1 + (variant * 37) % 1056, 1 + variant % 3, 1],
         block: 128 << (variant % 3),
         registers: 16 + (variant * 8) % 240,
-        dynamic_shared: if part == Part::Gemm {
-            99_328 + variant * 1024
-        } else {
-            0
-        },
+        dynamic_shared: if part == Part::Gemm { 99_328 + variant * 1024 } else { 0 },
         length: length + i64::from(variant) * 120,
     }
 }
@@ -170,9 +156,6 @@ mod tests {
     fn every_kernel_has_a_name_of_its_own() {
         let names: BTreeSet<&str> = kinds().iter().map(|k| k.demangled.as_str()).collect();
         assert_eq!(names.len(), kinds().len());
-        assert_eq!(
-            kernel(pick(Part::Activation, 23)),
-            kinds().last().unwrap().demangled
-        );
+        assert_eq!(kernel(pick(Part::Activation, 23)), kinds().last().unwrap().demangled);
     }
 }

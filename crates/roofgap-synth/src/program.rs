@@ -36,9 +36,7 @@ impl Program {
     pub fn run(spec: &Spec) -> Self {
         let mut events = Events::default();
         events.kernels.reserve(spec.kernels as usize);
-        events
-            .calls
-            .reserve(spec.kernels as usize + spec.kernels as usize / 50);
+        events.calls.reserve(spec.kernels as usize + spec.kernels as usize / 50);
         let mut tally = Tally::default();
         let processes = u64::from(spec.processes.max(1));
         for process in 0..processes {
@@ -61,11 +59,7 @@ impl Program {
             events.calls.sort_by_key(|e| (e.start, e.process));
             events.ranges.sort_by_key(|e| (e.start, e.process));
         }
-        Self {
-            spec: spec.clone(),
-            events,
-            expected: tally.finish(),
-        }
+        Self { spec: spec.clone(), events, expected: tally.finish() }
     }
 }
 
@@ -147,8 +141,7 @@ impl<'a> Host<'a> {
             self.context.note = None;
             self.close(note, false, name);
             if counted {
-                self.tally
-                    .close_note(StageKind::Prefill, name, note, self.now - TAIL);
+                self.tally.close_note(StageKind::Prefill, name, note, self.now - TAIL);
             }
         }
         self.layers(7);
@@ -157,8 +150,7 @@ impl<'a> Host<'a> {
         }
         self.close(prefill, true, "prefill");
         if counted {
-            self.tally
-                .close_stage(StageKind::Prefill, self.process, prefill, self.now - TAIL);
+            self.tally.close_stage(StageKind::Prefill, self.process, prefill, self.now - TAIL);
         }
         self.context.stage = counted.then_some(StageKind::Decode);
         let decode = self.open();
@@ -185,8 +177,7 @@ impl<'a> Host<'a> {
         // The last launches may still run when the range closes.
         self.close(decode, true, "decode_all");
         if counted {
-            self.tally
-                .close_stage(StageKind::Decode, self.process, decode, self.now - TAIL);
+            self.tally.close_stage(StageKind::Decode, self.process, decode, self.now - TAIL);
         }
         self.context.stage = None;
         if self.orphans > 0 {
@@ -221,13 +212,13 @@ impl<'a> Host<'a> {
         let first = self.opened.pop().unwrap_or(0);
         let inside = self.events.kernels.get(first..).unwrap_or_default();
         let own = self.devices[0].0;
-        let gpu = inside
-            .iter()
-            .filter(|k| k.device == own && k.stream == FIRST_STREAM)
-            .fold(None, |span: Option<(i64, i64)>, k| {
+        let gpu = inside.iter().filter(|k| k.device == own && k.stream == FIRST_STREAM).fold(
+            None,
+            |span: Option<(i64, i64)>, k| {
                 let (first, last) = span.unwrap_or((k.start, k.end));
                 Some((first.min(k.start), last.max(k.end)))
-            });
+            },
+        );
         self.events.ranges.push(Range {
             start,
             end: self.now,
@@ -264,11 +255,8 @@ impl<'a> Host<'a> {
             _ => 0,
         };
         let (number, streams) = &mut self.devices[device];
-        let stream = if self.random.once_in(8) {
-            (self.random.next() % streams.len() as u64) as usize
-        } else {
-            0
-        };
+        let stream =
+            if self.random.once_in(8) { (self.random.next() % streams.len() as u64) as usize } else { 0 };
         let start = streams[stream].max(self.now + 1_200);
         streams[stream] = start + length;
         (*number, FIRST_STREAM + stream as u16, start, start + length)
@@ -279,11 +267,7 @@ impl<'a> Host<'a> {
             return;
         }
         let name = names::pick(part, variant);
-        let kind = if part == Part::Gemm {
-            CallKind::DriverLaunch
-        } else {
-            CallKind::Launch
-        };
+        let kind = if part == Part::Gemm { CallKind::DriverLaunch } else { CallKind::Launch };
         let length = self.random.between(2_800, 5_200);
         let correlation = self.call(kind, length);
         self.tally.launch(self.context);
@@ -297,8 +281,7 @@ impl<'a> Host<'a> {
         let length = about + self.random.between(0, about / 4);
         let (device, stream, start, end) = self.schedule(length);
         let work = Work::Kernel { name };
-        self.tally
-            .operation(self.context, self.process, device, work, start, end);
+        self.tally.operation(self.context, self.process, device, work, start, end);
         self.events.kernels.push(Kernel {
             start,
             end,
@@ -321,8 +304,7 @@ impl<'a> Host<'a> {
         self.tally.launch(self.context);
         if self.spec.graphs == Graphs::Whole {
             let (device, stream, start, end) = self.schedule(110_000);
-            self.tally
-                .operation(self.context, self.process, device, Work::Graph, start, end);
+            self.tally.operation(self.context, self.process, device, Work::Graph, start, end);
             self.events.graphs.push(Transfer {
                 kind: TransferKind::Graph,
                 start,
@@ -349,14 +331,7 @@ impl<'a> Host<'a> {
         let (start, end) = (self.now + 500, self.now + 9_500);
         let (process, correlation) = (self.process, self.correlation);
         let (device, stream) = (self.devices[0].0, 20);
-        self.events.calls.push(Call {
-            start,
-            end,
-            kind: CallKind::Copy,
-            correlation,
-            process,
-            thread: 1,
-        });
+        self.events.calls.push(Call { start, end, kind: CallKind::Copy, correlation, process, thread: 1 });
         self.events.ranges.push(Range {
             start: start - 200,
             end: end + 200,
@@ -367,14 +342,7 @@ impl<'a> Host<'a> {
             thread: 1,
         });
         let (begin, finish) = (end + 700, end + 700 + self.random.between(20_000, 60_000));
-        self.tally.operation(
-            LaunchContext::default(),
-            process,
-            device,
-            Work::Copy,
-            begin,
-            finish,
-        );
+        self.tally.operation(LaunchContext::default(), process, device, Work::Copy, begin, finish);
         self.events.copies.push(Transfer {
             kind: TransferKind::ToDevice,
             start: begin,
@@ -410,23 +378,9 @@ impl<'a> Host<'a> {
         let correlation = self.call(call, call_ns);
         self.tally.launch(self.context);
         let (device, stream, start, end) = self.schedule(length);
-        let work = if kind == TransferKind::Set {
-            Work::Set
-        } else {
-            Work::Copy
-        };
-        self.tally
-            .operation(self.context, self.process, device, work, start, end);
-        Transfer {
-            kind,
-            start,
-            end,
-            bytes,
-            correlation,
-            process: self.process,
-            device,
-            stream,
-        }
+        let work = if kind == TransferKind::Set { Work::Set } else { Work::Copy };
+        self.tally.operation(self.context, self.process, device, work, start, end);
+        Transfer { kind, start, end, bytes, correlation, process: self.process, device, stream }
     }
 
     /// Waits until the first device is idle.
@@ -450,6 +404,5 @@ impl<'a> Host<'a> {
     }
 }
 
-const LAYER_NAMES: [&str; 8] = [
-    "layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "layers.5", "layers.6", "layers.7",
-];
+const LAYER_NAMES: [&str; 8] =
+    ["layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "layers.5", "layers.6", "layers.7"];

@@ -165,10 +165,7 @@ impl Tally {
 
 fn note_of<'a>(notes: &'a mut Vec<ExpectedNote>, name: &str) -> &'a mut ExpectedNote {
     let at = notes.iter().position(|n| n.name == name).unwrap_or_else(|| {
-        notes.push(ExpectedNote {
-            name: name.to_owned(),
-            ..ExpectedNote::default()
-        });
+        notes.push(ExpectedNote { name: name.to_owned(), ..ExpectedNote::default() });
         notes.len() - 1
     });
     &mut notes[at]

@@ -60,20 +60,14 @@ fn skew_waits_and_offsets_are_exact_without_jitter() {
         assert_eq!(all_reduce.matched_by, if numbered { "sequence" } else { "order" });
         assert_eq!((all_reduce.count, all_reduce.bytes), (25, Some(25 * 8192)));
         assert_eq!(all_reduce.latency_ns, run.latency_ns);
-        assert_eq!(
-            (all_reduce.skew_mean_ns, all_reduce.skew_max_ns),
-            (Some(50_000), Some(50_000))
-        );
+        assert_eq!((all_reduce.skew_mean_ns, all_reduce.skew_max_ns), (Some(50_000), Some(50_000)));
         assert_eq!((all_reduce.last_rank, all_reduce.last_count), (Some(2), 25));
     }
 }
 
 #[test]
 fn uneven_experts_are_found_exactly() {
-    let spec = JobSpec {
-        experts: true,
-        ..uneven()
-    };
+    let spec = JobSpec { experts: true, ..uneven() };
     let run = JobRun::run(&spec);
     let analysis = joined(&run, &[0, 1, 2, 3]);
     let job = analysis.job.as_ref().unwrap();
@@ -90,40 +84,20 @@ fn uneven_experts_are_found_exactly() {
     assert_eq!(row.bound_ns, Some(25 * (60_000 - 23_250)));
     let times: Vec<i64> = row.ranks.iter().map(|rank| rank.experts_ns).collect();
     assert_eq!(times, [10_000, 12_000, 60_000, 11_000].map(|ns| 25 * ns));
-    let finding = analysis
-        .findings
-        .iter()
-        .find(|finding| finding.id == "expert-imbalance")
-        .unwrap();
-    assert_eq!(
-        (finding.bound_ns, &finding.evidence["rank"]),
-        (25 * 36_750, &2.into())
-    );
+    let finding = analysis.findings.iter().find(|finding| finding.id == "expert-imbalance").unwrap();
+    assert_eq!((finding.bound_ns, &finding.evidence["rank"]), (25 * 36_750, &2.into()));
 
     // The time of one rank alone says nothing about the others.
     let alone = joined(&run, &[0]);
     assert!(alone.job.unwrap().experts.is_empty());
     assert!(
-        alone
-            .reasons
-            .iter()
-            .any(|reason| reason.why.contains("balance of the experts")),
+        alone.reasons.iter().any(|reason| reason.why.contains("balance of the experts")),
         "{:?}",
         alone.reasons
     );
-    let even = joined(
-        &JobRun::run(&JobSpec {
-            experts: true,
-            ..JobSpec::even(2, 5)
-        }),
-        &[0, 1],
-    );
+    let even = joined(&JobRun::run(&JobSpec { experts: true, ..JobSpec::even(2, 5) }), &[0, 1]);
     assert_eq!(even.job.unwrap().experts[0].bound_ns, Some(0));
-    assert!(
-        even.findings
-            .iter()
-            .all(|finding| finding.id != "expert-imbalance")
-    );
+    assert!(even.findings.iter().all(|finding| finding.id != "expert-imbalance"));
     let dense = joined(&JobRun::run(&uneven()), &[0, 1, 2, 3]);
     assert!(dense.job.unwrap().experts.is_empty());
 }
@@ -140,11 +114,7 @@ fn a_straggler_is_named_with_its_stage_and_kernel() {
     assert_eq!(late.waited_for_ns, 25 * 49_000);
     assert_eq!(late.kernel.as_deref(), Some(LATE_KERNEL));
     assert_eq!(late.kernel_excess_ns, Some(25 * 49_000));
-    let finding = analysis
-        .findings
-        .iter()
-        .find(|f| f.id == "rank-straggler")
-        .unwrap();
+    let finding = analysis.findings.iter().find(|f| f.id == "rank-straggler").unwrap();
     assert_eq!(finding.bound_ns, 25 * 49_000);
     assert_eq!(finding.evidence["rank"], 2);
     assert!(finding.action.contains(LATE_KERNEL), "{}", finding.action);
@@ -153,11 +123,7 @@ fn a_straggler_is_named_with_its_stage_and_kernel() {
 #[test]
 fn offsets_are_within_their_stated_error() {
     for seed in 1..20 {
-        let run = JobRun::run(&JobSpec {
-            jitter_ns: 4_000,
-            seed,
-            ..uneven()
-        });
+        let run = JobRun::run(&JobSpec { jitter_ns: 4_000, seed, ..uneven() });
         let analysis = joined(&run, &[0, 1, 2, 3]);
         for (rank, expected) in analysis.ranks.iter().zip(&run.ranks) {
             let error = (rank.clock_offset_ns.unwrap() - expected.clock_offset_ns).abs();
@@ -170,18 +136,11 @@ fn offsets_are_within_their_stated_error() {
 
 #[test]
 fn skew_below_the_error_of_the_clocks_is_not_shown() {
-    let run = JobRun::run(&JobSpec {
-        late_ns: vec![0, 500],
-        jitter_ns: 4_000,
-        ..JobSpec::even(2, 40)
-    });
+    let run = JobRun::run(&JobSpec { late_ns: vec![0, 500], jitter_ns: 4_000, ..JobSpec::even(2, 40) });
     let analysis = joined(&run, &[0, 1]);
     let job = analysis.job.unwrap();
     assert!(job.clock_error_ns.unwrap() > 500);
-    assert_eq!(
-        (job.collectives[0].skew_mean_ns, job.collectives[0].last_rank),
-        (None, None)
-    );
+    assert_eq!((job.collectives[0].skew_mean_ns, job.collectives[0].last_rank), (None, None));
     assert!(job.stragglers.is_empty());
     assert!(!analysis.findings.iter().any(|f| f.id == "rank-straggler"));
 }
@@ -197,31 +156,14 @@ fn even_ranks_have_no_straggler() {
 
 #[test]
 fn missing_and_repeated_ranks_are_named() {
-    let run = JobRun::run(&JobSpec {
-        late_ns: vec![0; 8],
-        ..JobSpec::even(8, 4)
-    });
+    let run = JobRun::run(&JobSpec { late_ns: vec![0; 8], ..JobSpec::even(8, 4) });
     let analysis = joined(&run, &[3, 1, 1, 6]);
     let ranks: Vec<u32> = analysis.ranks.iter().map(|rank| rank.rank).collect();
     assert_eq!(ranks, [1, 3, 6]);
     let job = analysis.job.as_ref().unwrap();
-    assert_eq!(
-        (job.shown_rank, job.missing.as_slice()),
-        (3, &[0, 2, 4, 5, 7][..])
-    );
-    let whys: Vec<&str> = analysis
-        .reasons
-        .iter()
-        .map(|reason| reason.why.as_str())
-        .collect();
-    assert!(
-        whys.contains(&"5 of 8 ranks were not given: 0, 2, 4-5, 7"),
-        "{whys:?}"
-    );
-    assert!(
-        whys.iter()
-            .any(|why| why.starts_with("rank 1 was given more than once")),
-        "{whys:?}"
-    );
+    assert_eq!((job.shown_rank, job.missing.as_slice()), (3, &[0, 2, 4, 5, 7][..]));
+    let whys: Vec<&str> = analysis.reasons.iter().map(|reason| reason.why.as_str()).collect();
+    assert!(whys.contains(&"5 of 8 ranks were not given: 0, 2, 4-5, 7"), "{whys:?}");
+    assert!(whys.iter().any(|why| why.starts_with("rank 1 was given more than once")), "{whys:?}");
     assert_eq!(job.collectives[0].ranks, [1, 3, 6]);
 }

@@ -16,10 +16,7 @@ fn the_export_holds_every_event() {
         one("SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL"),
         program.expected.totals.kernel_ns
     );
-    assert_eq!(
-        one("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME"),
-        program.events.calls.len() as i64
-    );
+    assert_eq!(one("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME"), program.events.calls.len() as i64);
     assert_eq!(
         one("SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59"),
         program.events.ranges.len() as i64
@@ -35,10 +32,7 @@ fn the_export_holds_every_event() {
 
 #[test]
 fn the_same_spec_gives_the_same_program() {
-    let spec = Spec {
-        graphs: Graphs::Whole,
-        ..Spec::tangled(6_000)
-    };
+    let spec = Spec { graphs: Graphs::Whole, ..Spec::tangled(6_000) };
     let (first, second) = (Program::run(&spec), Program::run(&spec));
     assert_eq!(first, second);
     assert!(!first.events.graphs.is_empty());
@@ -47,10 +41,7 @@ fn the_same_spec_gives_the_same_program() {
 
 #[test]
 fn the_trace_is_json_with_every_kernel() {
-    let program = Program::run(&Spec {
-        streams: 2,
-        ..Spec::simple(500)
-    });
+    let program = Program::run(&Spec { streams: 2, ..Spec::simple(500) });
     let mut text = Vec::new();
     kineto::write(&program, &mut text).unwrap();
     let trace: serde_json::Value = serde_json::from_slice(&text).unwrap();

@@ -36,11 +36,7 @@ pub fn read(path: &Path) -> Result<Account, ReadError> {
     }
     let length = kind.len();
     if length > MOST_BYTES {
-        return Err(ReadError::damaged(
-            path,
-            "workload account",
-            format!("{length} bytes long"),
-        ));
+        return Err(ReadError::damaged(path, "workload account", format!("{length} bytes long")));
     }
     let text = std::fs::read(path).map_err(|e| ReadError::io(path, e))?;
     Account::from_json(&text).map_err(|e| ReadError::damaged(path, "workload account", e))

@@ -87,10 +87,8 @@ fn collective(text: &str, trace: &mut Trace) -> Option<ParsedCollective> {
     let rest = text.strip_prefix(COLLECTIVE)?;
     let (name, fields) = rest.split_once(' ').unwrap_or((rest, ""));
     let fields = Fields(fields);
-    let label = group_label(
-        fields.text("group").unwrap_or_default(),
-        fields.text("desc").unwrap_or_default(),
-    );
+    let label =
+        group_label(fields.text("group").unwrap_or_default(), fields.text("desc").unwrap_or_default());
     let shown = match label.as_str() {
         "" => name.to_owned(),
         label => format!("{name} [{label}]"),
@@ -120,10 +118,8 @@ pub(crate) fn settle(trace: &mut Trace) {
     };
     let (groups, collectives) = (texts(GROUP), texts(COLLECTIVE));
     if !groups.is_empty() {
-        let marks: FxHashMap<NameId, GroupMark> = groups
-            .iter()
-            .filter_map(|(id, text)| Some((*id, GroupMark::parse(text)?)))
-            .collect();
+        let marks: FxHashMap<NameId, GroupMark> =
+            groups.iter().filter_map(|(id, text)| Some((*id, GroupMark::parse(text)?))).collect();
         let mut by_process: BTreeMap<ProcessId, Vec<&GroupMark>> = BTreeMap::new();
         for mark in &trace.ranges.marks {
             let thread = trace.threads.get(mark.thread.index());
@@ -145,10 +141,8 @@ pub(crate) fn settle(trace: &mut Trace) {
     if collectives.is_empty() {
         return;
     }
-    let parsed: FxHashMap<NameId, ParsedCollective> = collectives
-        .iter()
-        .filter_map(|(id, text)| Some((*id, collective(text, trace)?)))
-        .collect();
+    let parsed: FxHashMap<NameId, ParsedCollective> =
+        collectives.iter().filter_map(|(id, text)| Some((*id, collective(text, trace)?))).collect();
     let ranges = &mut trace.ranges;
     for (row, range) in ranges.rows.iter_mut().enumerate() {
         if let Some(found) = parsed.get(&range.name) {
@@ -211,12 +205,7 @@ mod tests {
         }
         for text in marks {
             let name = trace.names.intern(text);
-            trace.ranges.marks.push(Mark {
-                at: 0,
-                domain,
-                name,
-                thread,
-            });
+            trace.ranges.marks.push(Mark { at: 0, domain, name, thread });
         }
         settle(&mut trace);
         trace
@@ -232,12 +221,7 @@ mod tests {
             ],
             &[],
         );
-        let names: Vec<&str> = trace
-            .ranges
-            .rows
-            .iter()
-            .map(|row| trace.names.get(row.name))
-            .collect();
+        let names: Vec<&str> = trace.ranges.rows.iter().map(|row| trace.names.get(row.name)).collect();
         assert_eq!(names, ["prefill", "all_reduce [0 (default_pg)]", "send"]);
         let [reduce, send] = &trace.ranges.collectives[..] else {
             panic!("{:?}", trace.ranges.collectives);
@@ -245,15 +229,9 @@ mod tests {
         let found = reduce.collective;
         assert_eq!((reduce.row, reduce.on_host, reduce.waits), (1, true, true));
         assert_eq!(trace.names.get(found.group), "0 (default_pg)");
-        assert_eq!(
-            (found.group_size, found.input_bytes, found.sequence),
-            (2, Some(4096), Some(17))
-        );
+        assert_eq!((found.group_size, found.input_bytes, found.sequence), (2, Some(4096), Some(17)));
         assert_eq!((send.row, send.on_host, send.waits), (2, false, false));
-        assert_eq!(
-            (send.collective.peer, send.collective.input_bytes),
-            (Some(1), None)
-        );
+        assert_eq!((send.collective.peer, send.collective.input_bytes), (Some(1), None));
     }
 
     #[test]
@@ -268,12 +246,7 @@ mod tests {
             if let Some(rank) = rank {
                 let name = trace.names.intern(&group(rank));
                 let at = 0;
-                trace.ranges.marks.push(Mark {
-                    at,
-                    domain,
-                    name,
-                    thread,
-                });
+                trace.ranges.marks.push(Mark { at, domain, name, thread });
             }
             for number in 0..2 {
                 let name = trace.names.intern(&call(number));

@@ -83,9 +83,7 @@ pub(crate) fn trailing(text: &[u8]) -> Option<u32> {
         let digits = text.iter().rev().take_while(|b| b.is_ascii_digit()).count();
         let start = text.len() - digits;
         let before = start.checked_sub(1).and_then(|i| text.get(i));
-        text.get(start..)
-            .filter(|_| before != Some(&b'-'))
-            .and_then(unsigned)
+        text.get(start..).filter(|_| before != Some(&b'-')).and_then(unsigned)
     })?;
     u32::try_from(value).ok()
 }

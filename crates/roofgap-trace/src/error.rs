@@ -47,18 +47,11 @@ pub enum ReadError {
 
 impl ReadError {
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
-        Self::Io {
-            path: path.to_path_buf(),
-            source,
-        }
+        Self::Io { path: path.to_path_buf(), source }
     }
 
     pub(crate) fn damaged(path: &Path, format: &'static str, what: impl ToString) -> Self {
-        Self::Damaged {
-            path: path.to_path_buf(),
-            format,
-            what: what.to_string(),
-        }
+        Self::Damaged { path: path.to_path_buf(), format, what: what.to_string() }
     }
 
     /// Replaces the path by the one that the user named.

@@ -47,10 +47,7 @@ impl Unpacked {
     /// Opens a gzip file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = BufReader::with_capacity(1 << 18, File::open(path)?);
-        Ok(Self {
-            decoder: MultiGzDecoder::new(Counted { file, read: 0 }),
-            given: 0,
-        })
+        Ok(Self { decoder: MultiGzDecoder::new(Counted { file, read: 0 }), given: 0 })
     }
 }
 

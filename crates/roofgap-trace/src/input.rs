@@ -66,10 +66,7 @@ pub fn read_each(paths: &[PathBuf]) -> (Input, Vec<ReadError>) {
 fn limit_times(timeline: Option<(SourceFormat, &Path)>, input: &mut Input) -> Result<(), ReadError> {
     input.trace.limit_times().map_err(|why| {
         let sources = std::mem::take(&mut input.trace.sources);
-        input.trace = Trace {
-            sources,
-            ..Trace::default()
-        };
+        input.trace = Trace { sources, ..Trace::default() };
         ReadError::damaged(timeline.map_or(Path::new(""), |(_, path)| path), "capture", why)
     })
 }
@@ -87,10 +84,7 @@ fn add<'p>(
     {
         return Err(ReadError::Unsupported {
             path: path.to_path_buf(),
-            what: format!(
-                "a second timeline beside {}, with a clock of its own",
-                first.display()
-            ),
+            what: format!("a second timeline beside {}, with a clock of its own", first.display()),
             remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
         });
     }
@@ -98,10 +92,7 @@ fn add<'p>(
     if let Err(error) = read_one(path, format, reader, packed, input) {
         // A native capture fails at its header, before its first event. Any other timeline is the only one.
         if format.is_timeline() && format != SourceFormat::Native {
-            input.trace = Trace {
-                sources,
-                ..Trace::default()
-            };
+            input.trace = Trace { sources, ..Trace::default() };
         }
         return Err(error);
     }
@@ -177,19 +168,13 @@ fn find_reader(path: &Path) -> Result<(SourceFormat, &'static Reader, bool), Rea
 fn head(path: &Path, most: u64) -> Result<Head, ReadError> {
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     let mut bytes = Vec::new();
-    (&mut file)
-        .take(most)
-        .read_to_end(&mut bytes)
-        .map_err(|e| ReadError::io(path, e))?;
+    (&mut file).take(most).read_to_end(&mut bytes).map_err(|e| ReadError::io(path, e))?;
     let packed = bytes.starts_with(&[0x1f, 0x8b]);
     if packed {
-        file.seek(SeekFrom::Start(0))
-            .map_err(|e| ReadError::io(path, e))?;
+        file.seek(SeekFrom::Start(0)).map_err(|e| ReadError::io(path, e))?;
         bytes.clear();
         let mut inside = MultiGzDecoder::new(file).take(most);
-        inside
-            .read_to_end(&mut bytes)
-            .map_err(|e| ReadError::damaged(path, "gzip file", e))?;
+        inside.read_to_end(&mut bytes).map_err(|e| ReadError::damaged(path, "gzip file", e))?;
     }
     let whole = (bytes.len() as u64) < most;
     Ok(Head { bytes, whole, packed })
@@ -250,14 +235,8 @@ mod tests {
             (b"\x28\xb5\x2f\xfd....", "compressed with zstd"),
             (b"\xfd7zXZ\0....", "compressed with xz"),
             (b"BZh91AY&SY", "compressed with bzip2"),
-            (
-                b"Start (ns),Duration (ns),CorrId,GrdX\n1,2,3,4\n",
-                "another table of `nsys stats`",
-            ),
-            (
-                b"Time (%),Total Time (ns),Num Calls,Avg (ns)\n",
-                "another table of `nsys stats`",
-            ),
+            (b"Start (ns),Duration (ns),CorrId,GrdX\n1,2,3,4\n", "another table of `nsys stats`"),
+            (b"Time (%),Total Time (ns),Num Calls,Avg (ns)\n", "another table of `nsys stats`"),
         ] {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), bytes).unwrap();

@@ -12,12 +12,7 @@ const VARIABLES: [(&str, &str); 4] = [
 /// Returns the rank and the number of ranks: those of the first launcher that tells a job of several.
 pub(crate) fn rank(value: impl Fn(&str) -> Option<u32>) -> Option<(u32, u32)> {
     let both = |(rank, size): &(&str, &str)| value(rank).zip(value(size));
-    let told = || {
-        VARIABLES
-            .iter()
-            .filter_map(both)
-            .filter(|(rank, size)| rank < size)
-    };
+    let told = || VARIABLES.iter().filter_map(both).filter(|(rank, size)| rank < size);
     told().find(|(_, size)| *size > 1).or_else(|| told().next())
 }
 
@@ -33,11 +28,7 @@ mod tests {
                 found.map(|(_, value)| *value)
             })
         };
-        let slurm = [
-            ("SLURM_PROCID", 1),
-            ("SLURM_NTASKS", 2),
-            ("SLURM_STEP_NUM_TASKS", 2),
-        ];
+        let slurm = [("SLURM_PROCID", 1), ("SLURM_NTASKS", 2), ("SLURM_STEP_NUM_TASKS", 2)];
         assert_eq!(of(&slurm), Some((1, 2)));
         assert_eq!(of(&slurm[..2]), None, "a batch script");
         let torchrun = [("RANK", 9), ("WORLD_SIZE", 16)];

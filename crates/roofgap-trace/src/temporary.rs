@@ -62,22 +62,13 @@ impl TemporaryCopy {
         let mut buffer = vec![0u8; 1 << 18];
         // Not `io::copy`: errors of reading and of writing differ.
         loop {
-            match inside
-                .read(&mut buffer)
-                .map_err(|e| ReadError::damaged(path, "gzip file", e))?
-            {
+            match inside.read(&mut buffer).map_err(|e| ReadError::damaged(path, "gzip file", e))? {
                 0 => break,
-                n => content
-                    .file()
-                    .write_all(buffer.get(..n).unwrap_or_default())
-                    .map_err(no_room)?,
+                n => content.file().write_all(buffer.get(..n).unwrap_or_default()).map_err(no_room)?,
             }
         }
         content.file().flush().map_err(no_room)?;
-        Ok(Self {
-            path: content.path(),
-            _content: content,
-        })
+        Ok(Self { path: content.path(), _content: content })
     }
 
     /// Returns a path under which the copy can be opened.

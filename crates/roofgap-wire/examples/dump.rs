@@ -17,10 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         while let Some(records) = reader.next_frame()? {
             records.for_each(|record| summary.add(&record));
         }
-        let ending = reader
-            .ending()
-            .map(|ending| format!("{ending:?}"))
-            .unwrap_or_default();
+        let ending = reader.ending().map(|ending| format!("{ending:?}")).unwrap_or_default();
         println!("{}", summary.to_json(&ending));
         return Ok(());
     }
@@ -103,8 +100,7 @@ impl Summary {
                 "shape"
             }
             Record::CallName(entry) => {
-                self.call_names
-                    .insert(entry.api, entry.name.to_str().into_owned());
+                self.call_names.insert(entry.api, entry.name.to_str().into_owned());
                 "call_name"
             }
             Record::Domain(entry) => {
@@ -146,11 +142,9 @@ impl Summary {
     fn to_json(&self, ending: &str) -> String {
         let kernels = self.kernels.iter().map(|(shape, (count, ns))| {
             let (name, grid, block) = match self.shapes.get(shape) {
-                Some(shape) => (
-                    self.texts.get(&shape.name).map_or("?", String::as_str),
-                    shape.grid,
-                    shape.block,
-                ),
+                Some(shape) => {
+                    (self.texts.get(&shape.name).map_or("?", String::as_str), shape.grid, shape.block)
+                }
                 None => ("?", [0; 3], [0; 3]),
             };
             format!(
@@ -165,22 +159,12 @@ impl Summary {
             let domain = self.domains.get(domain).map_or("", String::as_str);
             format!("{:?}:{count}", format!("{domain}@{name}"))
         });
-        let orphans = self
-            .launched
-            .iter()
-            .filter(|id| !self.called.contains(id))
-            .count();
+        let orphans = self.launched.iter().filter(|id| !self.called.contains(id)).count();
         let ran: HashSet<u32> = self.launched.iter().copied().collect();
-        let is_launch = |api: &u32| {
-            self.call_names
-                .get(api)
-                .is_some_and(|name| name.contains("LaunchKernel"))
-        };
-        let without_kernel = self
-            .each_call
-            .iter()
-            .filter(|(api, id)| is_launch(api) && !ran.contains(id))
-            .count();
+        let is_launch =
+            |api: &u32| self.call_names.get(api).is_some_and(|name| name.contains("LaunchKernel"));
+        let without_kernel =
+            self.each_call.iter().filter(|(api, id)| is_launch(api) && !ran.contains(id)).count();
         let (mut armed_ns, mut begun) = (0, None);
         for &(on, at) in &self.windows {
             match (on, begun) {
@@ -192,10 +176,7 @@ impl Summary {
                 _ => {}
             }
         }
-        let losses = self
-            .losses
-            .iter()
-            .map(|(id, (count, detail))| format!("{id:?}:[{count},{detail:?}]"));
+        let losses = self.losses.iter().map(|(id, (count, detail))| format!("{id:?}:[{count},{detail:?}]"));
         format!(
             "{{\"ending\":{ending:?},\"kernels_without_call\":{orphans},\"launches_without_kernel\":{without_kernel},\"graph_kernels\":{},\"window_edges\":{},\"armed_ns\":{armed_ns},\"records\":{:?},\"facts\":{:?},\"calls\":{{{}}},\"ranges\":{{{}}},\"losses\":{{{}}},\"kernels\":[{}]}}",
             self.graph_kernels,

@@ -282,17 +282,12 @@ impl Account {
     pub fn from_json(text: &[u8]) -> Result<Self, AccountError> {
         let account: Self = serde_json::from_slice(text)?;
         if account.schema != SCHEMA {
-            return Err(AccountError::Schema {
-                found: account.schema,
-            });
+            return Err(AccountError::Schema { found: account.schema });
         }
         let moments = account.requests.iter().flat_map(RequestStats::moments);
         for (name, ns) in moments {
             if !(0..=MOST_NS).contains(&ns) {
-                return Err(AccountError::Time {
-                    name: name.to_owned(),
-                    ns,
-                });
+                return Err(AccountError::Time { name: name.to_owned(), ns });
             }
         }
         // The sum is checked too, so that no total of them can overflow.
@@ -300,10 +295,7 @@ impl Account {
         for (name, ns) in account.times() {
             let in_range = (0..=MOST_NS).contains(&ns) && total <= MOST_NS;
             if !in_range {
-                return Err(AccountError::Time {
-                    name: name.to_owned(),
-                    ns,
-                });
+                return Err(AccountError::Time { name: name.to_owned(), ns });
             }
             total += ns;
         }
@@ -399,10 +391,7 @@ mod tests {
                 r#"{{"schema": "roofgap.workload/1", "repeats": [{{"stages": [{{"name": "prefill", "wall_ns": {ns}, "steps_ns": {steps}}}]}}]}}"#
             );
             let error = Account::from_json(text.as_bytes()).unwrap_err();
-            assert!(
-                matches!(&error, AccountError::Time { name, .. } if name == "prefill"),
-                "{error}"
-            );
+            assert!(matches!(&error, AccountError::Time { name, .. } if name == "prefill"), "{error}");
         }
     }
 }

@@ -102,17 +102,7 @@ mod tests {
 
     #[test]
     fn varints_round_trip() {
-        for value in [
-            0usize,
-            1,
-            127,
-            128,
-            300,
-            16_383,
-            16_384,
-            1 << 20,
-            u32::MAX as usize,
-        ] {
+        for value in [0usize, 1, 127, 128, 300, 16_383, 16_384, 1 << 20, u32::MAX as usize] {
             let mut out = Vec::new();
             put_varint(&mut out, value);
             out.push(7);

@@ -54,10 +54,7 @@ impl FrameBuilder {
         if self.payload.is_empty() {
             return &self.frame;
         }
-        self.frame.resize(
-            FRAME_HEAD + lz4_flex::block::get_maximum_output_size(self.payload.len()),
-            0,
-        );
+        self.frame.resize(FRAME_HEAD + lz4_flex::block::get_maximum_output_size(self.payload.len()), 0);
         let body = self.frame.get_mut(FRAME_HEAD..).unwrap_or_default();
         let (codec, stored) = match lz4_flex::block::compress_into(&self.payload, body) {
             Ok(length) if length < self.payload.len() => (CODEC_LZ4, length),
@@ -68,13 +65,7 @@ impl FrameBuilder {
             }
         };
         self.frame.truncate(FRAME_HEAD + stored);
-        let words = [
-            FRAME_MARK,
-            self.sequence,
-            stored as u32,
-            self.payload.len() as u32,
-            codec,
-        ];
+        let words = [FRAME_MARK, self.sequence, stored as u32, self.payload.len() as u32, codec];
         for (target, word) in self.frame.chunks_exact_mut(4).zip(words) {
             target.copy_from_slice(&word.to_le_bytes());
         }

@@ -28,10 +28,7 @@ impl Sink for RecordHead {
 
 impl RecordHead {
     fn new(tag: u8, body_len: usize) -> Self {
-        let mut head = Self {
-            bytes: [0; HEAD_MAX],
-            length: 0,
-        };
+        let mut head = Self { bytes: [0; HEAD_MAX], length: 0 };
         head.put_bytes(&[tag]);
         put_varint(&mut head, body_len);
         head
@@ -121,20 +118,9 @@ mod tests {
         assert_eq!(end.encode_head().as_bytes(), encoded(Record::NvtxEnd(end)));
         let thread = Thread { tid, handle: 2, at };
         assert_eq!(thread.encode_head().as_bytes(), encoded(Record::Thread(thread)));
-        let call = Call {
-            api: 1 << 31 | 307,
-            thread: 2,
-            correlation: 3,
-            result: 4,
-            start: 5,
-            end: 6,
-        };
+        let call = Call { api: 1 << 31 | 307, thread: 2, correlation: 3, result: 4, start: 5, end: 6 };
         assert_eq!(call.encode_head().as_bytes(), encoded(Record::Call(call)));
-        let node = GraphNode {
-            tid,
-            node: 1 << 40,
-            original: 7,
-        };
+        let node = GraphNode { tid, node: 1 << 40, original: 7 };
         assert_eq!(node.encode_head().as_bytes(), encoded(Record::GraphNode(node)));
     }
 }

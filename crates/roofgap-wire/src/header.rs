@@ -98,12 +98,7 @@ impl Status {
             return None;
         }
         let code = StopCode::from_u32(u32_at(body, 0)?);
-        let status = Self {
-            code,
-            errno: u32_at(body, 4)?,
-            at_ns: u64_at(body, 8)?,
-            lost: u64_at(body, 16)?,
-        };
+        let status = Self { code, errno: u32_at(body, 4)?, at_ns: u64_at(body, 8)?, lost: u64_at(body, 16)? };
         (code != StopCode::Open).then_some(status)
     }
 }
@@ -112,13 +107,7 @@ impl Header {
     /// Creates the header of a new file.
     #[must_use]
     pub fn new(pid: u32, opened_ns: u64, start_ticks: u64) -> Self {
-        Self {
-            version: CONTINUOUS,
-            pid,
-            opened_ns,
-            start_ticks,
-            status: None,
-        }
+        Self { version: CONTINUOUS, pid, opened_ns, start_ticks, status: None }
     }
 
     /// Encodes the header.
@@ -131,12 +120,7 @@ impl Header {
         out[12..16].copy_from_slice(&self.pid.to_le_bytes());
         out[16..24].copy_from_slice(&self.opened_ns.to_le_bytes());
         out[24..32].copy_from_slice(&self.start_ticks.to_le_bytes());
-        let open = Status {
-            code: StopCode::Open,
-            errno: 0,
-            at_ns: 0,
-            lost: 0,
-        };
+        let open = Status { code: StopCode::Open, errno: 0, at_ns: 0, lost: 0 };
         let (_, status) = self.status.unwrap_or(open).encode();
         out[STATUS_AT..STATUS_AT + STATUS_LEN].copy_from_slice(&status);
         let crc = crc32fast::hash(&out[0..STATUS_AT]);
@@ -152,10 +136,8 @@ impl Header {
         if !looks_like(bytes) {
             return Err(WireError::NotACapture);
         }
-        let version = bytes
-            .get(6..8)
-            .map(|b| u16::from_le_bytes([b[0], b[1]]))
-            .ok_or(WireError::HeaderCut)?;
+        let version =
+            bytes.get(6..8).map(|b| u16::from_le_bytes([b[0], b[1]])).ok_or(WireError::HeaderCut)?;
         if version == 0 || version > VERSION {
             return Err(WireError::Version { found: version });
         }
@@ -190,24 +172,14 @@ mod tests {
     fn a_header_round_trips() {
         let mut header = Header::new(4321, 1_700_000_000_000_000_000, 99);
         assert_eq!(Header::decode(&header.encode()).unwrap(), header);
-        header.status = Some(Status {
-            code: StopCode::WriteFailed,
-            errno: 28,
-            at_ns: 5,
-            lost: 12,
-        });
+        header.status = Some(Status { code: StopCode::WriteFailed, errno: 28, at_ns: 5, lost: 12 });
         assert_eq!(Header::decode(&header.encode()).unwrap(), header);
     }
 
     #[test]
     fn the_status_can_be_rewritten_in_place() {
         let mut bytes = Header::new(1, 2, 3).encode();
-        let status = Status {
-            code: StopCode::SizeLimit,
-            errno: 0,
-            at_ns: 77,
-            lost: 3,
-        };
+        let status = Status { code: StopCode::SizeLimit, errno: 0, at_ns: 77, lost: 3 };
         let (at, patch) = status.encode();
         bytes[at as usize..at as usize + patch.len()].copy_from_slice(&patch);
         assert_eq!(Header::decode(&bytes).unwrap().status, Some(status));
@@ -217,10 +189,7 @@ mod tests {
     fn a_newer_version_is_rejected() {
         let mut bytes = Header::new(1, 2, 3).encode();
         bytes[6] = 3;
-        assert!(matches!(
-            Header::decode(&bytes),
-            Err(WireError::Version { found: 3 })
-        ));
+        assert!(matches!(Header::decode(&bytes), Err(WireError::Version { found: 3 })));
     }
 
     #[test]
@@ -229,10 +198,7 @@ mod tests {
         assert!(matches!(Header::decode(&bytes[..40]), Err(WireError::HeaderCut)));
         bytes[13] ^= 1;
         assert!(matches!(Header::decode(&bytes), Err(WireError::HeaderDamaged)));
-        assert!(matches!(
-            Header::decode(b"SQLite format 3"),
-            Err(WireError::NotACapture)
-        ));
+        assert!(matches!(Header::decode(b"SQLite format 3"), Err(WireError::NotACapture)));
     }
 
     #[test]

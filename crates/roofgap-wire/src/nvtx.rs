@@ -23,9 +23,7 @@ impl EventKind {
     }
 
     pub(crate) fn from_tag(tag: u8) -> Option<Self> {
-        [Self::Push, Self::Start, Self::Mark]
-            .into_iter()
-            .find(|kind| kind.tag() == tag)
+        [Self::Push, Self::Start, Self::Mark].into_iter().find(|kind| kind.tag() == tag)
     }
 }
 
@@ -115,16 +113,6 @@ impl<'a> NvtxEvent<'a> {
             2 => Message::Registered(u32::take(rest)?),
             _ => return None,
         };
-        Some(Self {
-            kind,
-            tid,
-            domain,
-            at,
-            range,
-            category,
-            payload_kind,
-            payload,
-            message,
-        })
+        Some(Self { kind, tid, domain, at, range, category, payload_kind, payload, message })
     }
 }

@@ -72,15 +72,7 @@ impl<R: Read> Reader<R> {
         input.by_ref().take(HEADER_LEN as u64).read_to_end(&mut head)?;
         let header = Header::decode(&head)?;
         let offset = HEADER_LEN as u64;
-        Ok(Self {
-            input,
-            header,
-            stored: Vec::new(),
-            raw: Vec::new(),
-            sequence: 0,
-            offset,
-            ending: None,
-        })
+        Ok(Self { input, header, stored: Vec::new(), raw: Vec::new(), sequence: 0, offset, ending: None })
     }
 
     /// Returns the header.
@@ -110,10 +102,7 @@ impl<R: Read> Reader<R> {
             return Ok(None);
         }
         if let Some(cut) = self.load()? {
-            self.ending = Some(Ending::Cut {
-                at: self.offset,
-                why: self.reason(cut),
-            });
+            self.ending = Some(Ending::Cut { at: self.offset, why: self.reason(cut) });
             return Ok(None);
         }
         self.offset += (FRAME_HEAD + self.stored.len()) as u64;
@@ -129,11 +118,7 @@ impl<R: Read> Reader<R> {
         let mut head = [0u8; FRAME_HEAD];
         let got = fill(&mut self.input, &mut head)?;
         if got < FRAME_HEAD {
-            return Ok(Some(if got == 0 {
-                CutReason::NoEnd
-            } else {
-                CutReason::Torn
-            }));
+            return Ok(Some(if got == 0 { CutReason::NoEnd } else { CutReason::Torn }));
         }
         let mut words = head.chunks_exact(4).map(|word| match *word {
             [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
@@ -147,11 +132,7 @@ impl<R: Read> Reader<R> {
         }
         // Grows as bytes arrive, so that a wrong length cannot allocate more than the file holds.
         self.stored.clear();
-        let got = self
-            .input
-            .by_ref()
-            .take(stored as u64)
-            .read_to_end(&mut self.stored)?;
+        let got = self.input.by_ref().take(stored as u64).read_to_end(&mut self.stored)?;
         if got < stored {
             return Ok(Some(CutReason::Torn));
         }
@@ -217,11 +198,9 @@ impl<'a> Records<'a> {
     /// Returns the kind of end, if this is the last frame.
     fn end(mut self) -> Option<EndKind> {
         match self.next() {
-            Some(Record::End(end)) => Some(if end.how == 1 {
-                EndKind::Exit
-            } else {
-                EndKind::Other(end.how)
-            }),
+            Some(Record::End(end)) => {
+                Some(if end.how == 1 { EndKind::Exit } else { EndKind::Other(end.how) })
+            }
             _ => None,
         }
     }

@@ -32,16 +32,8 @@ fn capture(frames: u64, ended: bool) -> (Vec<u8>, usize) {
 fn sample(number: u64) -> Vec<Record<'static>> {
     let long: &'static [u8] = &[b'k'; 700];
     vec![
-        Record::Process(Process {
-            pid: 7,
-            parent: 1,
-            at: number,
-            name: Text(b"python3"),
-        }),
-        Record::TextEntry(TextEntry {
-            id: 1,
-            text: Text(long),
-        }),
+        Record::Process(Process { pid: 7, parent: 1, at: number, name: Text(b"python3") }),
+        Record::TextEntry(TextEntry { id: 1, text: Text(long) }),
         Record::LaunchShape(LaunchShape {
             id: 1,
             name: 1,
@@ -52,12 +44,7 @@ fn sample(number: u64) -> Vec<Record<'static>> {
             dynamic_shared: 96,
             local: 0,
         }),
-        Record::StreamEntry(StreamEntry {
-            id: 1,
-            device: 0,
-            context: 1,
-            stream: 7,
-        }),
+        Record::StreamEntry(StreamEntry { id: 1, device: 0, context: 1, stream: 7 }),
         Record::Kernel(Kernel {
             shape: 1,
             stream_id: 1,
@@ -67,14 +54,7 @@ fn sample(number: u64) -> Vec<Record<'static>> {
             end: number + 3,
             node: u64::MAX,
         }),
-        Record::Call(Call {
-            api: 1 << 31 | 307,
-            thread: 9,
-            correlation: 5,
-            result: 0,
-            start: 1,
-            end: 2,
-        }),
+        Record::Call(Call { api: 1 << 31 | 307, thread: 9, correlation: 5, result: 0, start: 1, end: 2 }),
         Record::NvtxEvent(NvtxEvent {
             kind: EventKind::Push,
             tid: 3,
@@ -86,16 +66,8 @@ fn sample(number: u64) -> Vec<Record<'static>> {
             payload: 0,
             message: Message::Inline(Text("d\u{e9}code".as_bytes())),
         }),
-        Record::NvtxPop(NvtxPop {
-            tid: 3,
-            domain: 1,
-            at: number + 1,
-        }),
-        Record::Loss(Loss {
-            count: 3,
-            id: Text(b"x"),
-            detail: Text(b""),
-        }),
+        Record::NvtxPop(NvtxPop { tid: 3, domain: 1, at: number + 1 }),
+        Record::Loss(Loss { count: 3, id: Text(b"x"), detail: Text(b"") }),
     ]
 }
 
@@ -114,10 +86,7 @@ fn records_come_back_as_they_went_in() {
     let (bytes, count) = capture(3, true);
     let (seen, ending) = read(&bytes).unwrap();
     assert_eq!(seen.len(), count);
-    let expected: Vec<String> = (0..3)
-        .flat_map(sample)
-        .map(|record| format!("{record:?}"))
-        .collect();
+    let expected: Vec<String> = (0..3).flat_map(sample).map(|record| format!("{record:?}")).collect();
     assert_eq!(seen[..count - 1], expected[..]);
     assert_eq!(ending, Ending::Complete { how: EndKind::Exit });
 }
@@ -127,13 +96,7 @@ fn a_capture_without_an_end_is_cut() {
     let (bytes, count) = capture(2, false);
     let (seen, ending) = read(&bytes).unwrap();
     assert_eq!(seen.len(), count);
-    assert_eq!(
-        ending,
-        Ending::Cut {
-            at: bytes.len() as u64,
-            why: CutReason::NoEnd
-        }
-    );
+    assert_eq!(ending, Ending::Cut { at: bytes.len() as u64, why: CutReason::NoEnd });
 }
 
 #[test]
@@ -147,19 +110,8 @@ fn every_length_reads_up_to_its_last_whole_frame() {
         let (seen, ending) = read(&whole[..length]).unwrap();
         let frames = boundaries.iter().filter(|&&end| end <= length).count() - 1;
         assert_eq!(seen.len(), frames * sample(0).len(), "cut at {length}");
-        let why = if boundaries.contains(&length) {
-            CutReason::NoEnd
-        } else {
-            CutReason::Torn
-        };
-        assert_eq!(
-            ending,
-            Ending::Cut {
-                at: boundaries[frames] as u64,
-                why
-            },
-            "cut at {length}"
-        );
+        let why = if boundaries.contains(&length) { CutReason::NoEnd } else { CutReason::Torn };
+        assert_eq!(ending, Ending::Cut { at: boundaries[frames] as u64, why }, "cut at {length}");
     }
     for length in 0..HEADER_LEN {
         assert!(read(&whole[..length]).is_err());
@@ -169,22 +121,11 @@ fn every_length_reads_up_to_its_last_whole_frame() {
 #[test]
 fn a_full_disk_is_told_from_a_kill() {
     let (mut bytes, _) = capture(2, false);
-    let status = Status {
-        code: StopCode::WriteFailed,
-        errno: 28,
-        at_ns: 9,
-        lost: 4,
-    };
+    let status = Status { code: StopCode::WriteFailed, errno: 28, at_ns: 9, lost: 4 };
     let (at, patch) = status.encode();
     bytes[at as usize..at as usize + patch.len()].copy_from_slice(&patch);
     let (_, ending) = read(&bytes).unwrap();
-    assert!(matches!(
-        ending,
-        Ending::Cut {
-            why: CutReason::WriteFailed(28),
-            ..
-        }
-    ));
+    assert!(matches!(ending, Ending::Cut { why: CutReason::WriteFailed(28), .. }));
     assert_eq!(Reader::open(&bytes[..]).unwrap().header().status, Some(status));
 }
 
@@ -196,13 +137,7 @@ fn a_missing_frame_is_noticed() {
     let mut gap = bytes[..first].to_vec();
     gap.extend_from_slice(&bytes[second..]);
     let (_, ending) = read(&gap).unwrap();
-    assert_eq!(
-        ending,
-        Ending::Cut {
-            at: first as u64,
-            why: CutReason::Damaged
-        }
-    );
+    assert_eq!(ending, Ending::Cut { at: first as u64, why: CutReason::Damaged });
 }
 
 #[test]
@@ -218,33 +153,14 @@ fn unknown_tags_and_longer_records_are_taken() {
     bytes.extend_from_slice(frame.close());
     let (seen, _) = read(&bytes).unwrap();
     assert_eq!(seen[0], "Unknown(200)");
-    assert_eq!(
-        seen[1],
-        format!(
-            "{:?}",
-            Record::NvtxPop(NvtxPop {
-                tid: 1,
-                domain: 2,
-                at: 3
-            })
-        )
-    );
+    assert_eq!(seen[1], format!("{:?}", Record::NvtxPop(NvtxPop { tid: 1, domain: 2, at: 3 })));
     assert_eq!(seen[2], "Malformed(19)");
 }
 
 #[test]
 fn windows_round_trip_and_raise_the_version() {
-    let window = |on, cause: WindowCause, at| {
-        Record::Window(Window {
-            on,
-            cause: cause.to_u8(),
-            at,
-        })
-    };
-    let edges = [
-        window(1, WindowCause::Begin, 5),
-        window(0, WindowCause::Request, 9),
-    ];
+    let window = |on, cause: WindowCause, at| Record::Window(Window { on, cause: cause.to_u8(), at });
+    let edges = [window(1, WindowCause::Begin, 5), window(0, WindowCause::Request, 9)];
     let mut frame = FrameBuilder::new();
     edges.iter().for_each(|edge| frame.put(edge));
     let mut header = Header::new(1, 2, 3);

@@ -12,11 +12,7 @@ fn main() -> Result<(), WorkloadError> {
         .next()
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("ROOFGAP_WORKLOAD_JSON").map(PathBuf::from));
-    let props = WorkloadProps {
-        preset: preset.unwrap_or_default(),
-        account,
-        ..WorkloadProps::default()
-    };
+    let props = WorkloadProps { preset: preset.unwrap_or_default(), account, ..WorkloadProps::default() };
     let account = run(&props, &mut |progress| eprintln!("{progress:?}"))?;
     println!("{}", account.token_hash.unwrap_or_default());
     for operator in account.operators.iter().take(12) {

@@ -49,13 +49,7 @@ pub(crate) struct Exec<'a> {
 
 impl<'a> Exec<'a> {
     pub(crate) fn new(ranges: &'a dyn Ranges) -> Exec<'a> {
-        Exec {
-            ranges,
-            stage: None,
-            entries: Vec::new(),
-            inner: Vec::new(),
-            notes: Vec::new(),
-        }
+        Exec { ranges, stage: None, entries: Vec::new(), inner: Vec::new(), notes: Vec::new() }
     }
 
     /// Times an operator that has no operator inside it.
@@ -74,23 +68,16 @@ impl<'a> Exec<'a> {
             *outer += total;
         }
         let stage = self.stage;
-        let found = self
-            .entries
-            .iter_mut()
-            .find(|entry| entry.stage == stage && entry.name == name);
+        let found = self.entries.iter_mut().find(|entry| entry.stage == stage && entry.name == name);
         match found {
             Some(entry) => {
                 entry.calls += 1;
                 entry.own += total.saturating_sub(inner);
                 entry.total += total;
             }
-            None => self.entries.push(Entry {
-                stage,
-                name,
-                calls: 1,
-                own: total.saturating_sub(inner),
-                total,
-            }),
+            None => {
+                self.entries.push(Entry { stage, name, calls: 1, own: total.saturating_sub(inner), total })
+            }
         }
         result
     }
@@ -116,10 +103,7 @@ impl<'a> Exec<'a> {
     /// Runs a part of a stage inside a range of the default domain, and notes its time.
     pub(crate) fn note<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
         let (result, wall) = self.range(None, name, run);
-        self.notes.push(NoteTime {
-            name: name.to_owned(),
-            wall_ns: nanoseconds(wall),
-        });
+        self.notes.push(NoteTime { name: name.to_owned(), wall_ns: nanoseconds(wall) });
         result
     }
 
@@ -200,10 +184,7 @@ mod tests {
             exec.stage(stage, |exec| exec.op("matmul", || ()));
         }
         let calls = |stage: &str| {
-            exec.operators()
-                .iter()
-                .find(|op| op.stage.as_deref() == Some(stage))
-                .map(|op| op.calls)
+            exec.operators().iter().find(|op| op.stage.as_deref() == Some(stage)).map(|op| op.calls)
         };
         assert_eq!(calls("prefill"), Some(1));
         assert_eq!(calls("decode"), Some(2));

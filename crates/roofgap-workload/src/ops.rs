@@ -142,23 +142,19 @@ pub(crate) fn rms_norm(x: &Array2<f32>, weight: &Array1<f32>) -> Array2<f32> {
 
 fn rows(x: &Array2<f32>, change: impl Fn(&mut [f32]) + Sync) -> Array2<f32> {
     let mut out = x.clone();
-    out.axis_chunks_iter_mut(Axis(0), BLOCK)
-        .into_par_iter()
-        .for_each(|mut block| {
-            for mut row in block.rows_mut() {
-                if let Some(row) = row.as_slice_mut() {
-                    change(row);
-                }
+    out.axis_chunks_iter_mut(Axis(0), BLOCK).into_par_iter().for_each(|mut block| {
+        for mut row in block.rows_mut() {
+            if let Some(row) = row.as_slice_mut() {
+                change(row);
             }
-        });
+        }
+    });
     out
 }
 
 /// Changes every value by itself.
 pub(crate) fn each(x: &mut Array2<f32>, change: impl Fn(f32) -> f32 + Sync) {
-    x.axis_chunks_iter_mut(Axis(0), BLOCK)
-        .into_par_iter()
-        .for_each(|mut block| block.mapv_inplace(&change));
+    x.axis_chunks_iter_mut(Axis(0), BLOCK).into_par_iter().for_each(|mut block| block.mapv_inplace(&change));
 }
 
 /// Computes `silu(gate) * up` into `gate`.

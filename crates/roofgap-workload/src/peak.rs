@@ -51,14 +51,11 @@ fn bandwidth(budget: Duration) -> (f64, usize) {
         fill(values, seed as u64, 1.0);
     }
     let (best, runs) = best_of(budget, || {
-        a.par_chunks_mut(CHUNK)
-            .zip(b.par_chunks(CHUNK))
-            .zip(c.par_chunks(CHUNK))
-            .for_each(|((a, b), c)| {
-                for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
-                    *a = b + 3.0 * c;
-                }
-            });
+        a.par_chunks_mut(CHUNK).zip(b.par_chunks(CHUNK)).zip(c.par_chunks(CHUNK)).for_each(|((a, b), c)| {
+            for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+                *a = b + 3.0 * c;
+            }
+        });
         std::hint::black_box(&a);
     });
     let bytes = (3 * VALUES * size_of::<f32>()) as f64;

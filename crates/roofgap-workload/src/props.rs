@@ -42,14 +42,11 @@ impl FromStr for Preset {
     type Err = WorkloadError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Preset::ALL
-            .into_iter()
-            .find(|preset| preset.name() == text)
-            .ok_or_else(|| WorkloadError::Property {
-                property: "preset",
-                value: format!("{text:?}"),
-                rule: "the presets are nano, tiny and small".to_owned(),
-            })
+        Preset::ALL.into_iter().find(|preset| preset.name() == text).ok_or_else(|| WorkloadError::Property {
+            property: "preset",
+            value: format!("{text:?}"),
+            rule: "the presets are nano, tiny and small".to_owned(),
+        })
     }
 }
 

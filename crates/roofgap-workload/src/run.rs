@@ -47,17 +47,11 @@ pub fn run_with(
         let worker = thread::Builder::new()
             .name("workload".to_owned())
             .spawn_scoped(scope, || work(props, shape, ranges, sender))
-            .map_err(|error| WorkloadError::Worker {
-                how: format!("could not be started: {error}"),
-            })?;
+            .map_err(|error| WorkloadError::Worker { how: format!("could not be started: {error}") })?;
         for event in receiver {
             progress(event);
         }
-        worker.join().unwrap_or_else(|_| {
-            Err(WorkloadError::Worker {
-                how: "ended early".to_owned(),
-            })
-        })
+        worker.join().unwrap_or_else(|_| Err(WorkloadError::Worker { how: "ended early".to_owned() }))
     })?;
     if let Some(path) = &props.account {
         write_account(&account, path)?;
@@ -76,16 +70,11 @@ fn write_account(account: &Account, path: &Path) -> Result<(), WorkloadError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
-    std::fs::write(&temporary, text)
-        .and_then(|()| std::fs::rename(&temporary, path))
-        .map_err(|source| {
-            // A leftover temporary file adds nothing to the first error.
-            let _ = std::fs::remove_file(&temporary);
-            WorkloadError::WriteAccount {
-                path: path.to_owned(),
-                source,
-            }
-        })
+    std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path)).map_err(|source| {
+        // A leftover temporary file adds nothing to the first error.
+        let _ = std::fs::remove_file(&temporary);
+        WorkloadError::WriteAccount { path: path.to_owned(), source }
+    })
 }
 
 fn work(
@@ -94,9 +83,7 @@ fn work(
     ranges: &dyn Ranges,
     progress: Sender<Progress>,
 ) -> Result<Account, WorkloadError> {
-    let threads = props
-        .threads
-        .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let threads = props.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let _pool = ThreadPoolBuilder::new()
         .num_threads(threads)
         .use_current_thread()
@@ -105,18 +92,11 @@ fn work(
     // Nobody listening is no reason to stop: the account is the result.
     let tell = |event| drop(progress.send(event));
     let parameters = Model::count_parameters(&shape);
-    tell(Progress::Started {
-        preset: props.preset,
-        parameters,
-        seed: props.seed,
-        threads,
-    });
+    tell(Progress::Started { preset: props.preset, parameters, seed: props.seed, threads });
 
     let begin = Instant::now();
     let model = Model::new(&mut Source::seeded(props.seed), shape.clone());
-    tell(Progress::WeightsReady {
-        wall_ns: nanoseconds(begin.elapsed()),
-    });
+    tell(Progress::WeightsReady { wall_ns: nanoseconds(begin.elapsed()) });
     let peak = (props.preset != Preset::Nano).then(|| peak::measure(PEAK_BUDGET, threads));
     if let Some(peak) = &peak {
         tell(Progress::PeakMeasured {
@@ -233,9 +213,8 @@ impl Input {
     fn pass(&self, exec: &mut Exec<'_>, model: &Model, cache: &mut KvCache) -> Pass {
         cache.clear();
         exec.take_notes();
-        let ((first, prompt), prefill) = exec.stage(Stage::Prefill, |exec| {
-            model.prefill(exec, &self.image, &self.prompt, cache)
-        });
+        let ((first, prompt), prefill) =
+            exec.stage(Stage::Prefill, |exec| model.prefill(exec, &self.image, &self.prompt, cache));
         let notes = exec.take_notes();
         let mut token = first;
         let mut tokens = vec![token];
@@ -291,15 +270,9 @@ fn notes(props: &WorkloadProps, peak: &Option<MeasuredPeak>, passes: &[Pass]) ->
         notes.push("there is no KV cache: every decode step reads its context again".to_owned());
     }
     if peak.is_none() {
-        notes.push(format!(
-            "the peak of this machine is not measured for preset {}",
-            props.preset
-        ));
+        notes.push(format!("the peak of this machine is not measured for preset {}", props.preset));
     }
-    let differs = passes
-        .iter()
-        .zip(passes.iter().skip(1))
-        .any(|(a, b)| a.tokens != b.tokens);
+    let differs = passes.iter().zip(passes.iter().skip(1)).any(|(a, b)| a.tokens != b.tokens);
     if differs {
         notes.push("repeats gave different tokens; the hash is of the first".to_owned());
     }

@@ -227,9 +227,7 @@ impl Shape {
 
     /// Formats the architecture as the published `config.json`, with the sizes that the file leaves to the code.
     pub fn config(&self, max_positions: usize) -> Value {
-        let Shape {
-            sam, clip, decoder, ..
-        } = self;
+        let Shape { sam, clip, decoder, .. } = self;
         json!({
             "architectures": ["DeepseekOCRForCausalLM"],
             "model_type": "deepseek_ocr",

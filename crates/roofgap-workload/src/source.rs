@@ -16,20 +16,12 @@ pub(crate) struct Source {
 impl Source {
     /// Creates a source of random tensors.
     pub(crate) fn seeded(seed: u64) -> Source {
-        Source {
-            seed: Some(seed),
-            tensors: 0,
-            parameters: 0,
-        }
+        Source { seed: Some(seed), tensors: 0, parameters: 0 }
     }
 
     /// Creates a source of empty tensors, for counting parameters.
     pub(crate) fn counting() -> Source {
-        Source {
-            seed: None,
-            tensors: 0,
-            parameters: 0,
-        }
+        Source { seed: None, tensors: 0, parameters: 0 }
     }
 
     /// Returns the number of parameters created.
@@ -68,15 +60,12 @@ impl Source {
 /// Fills with uniform values in `-bound..bound`, in blocks that each have a generator of their own.
 pub(crate) fn fill(values: &mut [f32], seed: u64, bound: f32) {
     const BLOCK: usize = 1 << 14;
-    values
-        .par_chunks_mut(BLOCK)
-        .enumerate()
-        .for_each(|(block, values)| {
-            let mut state = mix(seed ^ mix(block as u64 + 1));
-            for value in values {
-                *value = (unit(&mut state) * 2.0 - 1.0) * bound;
-            }
-        });
+    values.par_chunks_mut(BLOCK).enumerate().for_each(|(block, values)| {
+        let mut state = mix(seed ^ mix(block as u64 + 1));
+        for value in values {
+            *value = (unit(&mut state) * 2.0 - 1.0) * bound;
+        }
+    });
 }
 
 /// Returns the next value in `0..1` of a SplitMix64 generator.

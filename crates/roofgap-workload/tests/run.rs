@@ -25,15 +25,8 @@ fn one_seed_gives_one_output_on_any_number_of_threads() {
     let hashes: Vec<_> = [1, 2, 3, 8]
         .into_iter()
         .map(|threads| {
-            let account = account(&WorkloadProps {
-                threads: Some(threads),
-                ..nano()
-            });
-            assert!(
-                !account.notes.iter().any(|note| note.contains("different")),
-                "{:?}",
-                account.notes
-            );
+            let account = account(&WorkloadProps { threads: Some(threads), ..nano() });
+            assert!(!account.notes.iter().any(|note| note.contains("different")), "{:?}", account.notes);
             account.token_hash.unwrap()
         })
         .collect();
@@ -122,22 +115,14 @@ fn an_account_comes_back_as_it_was_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("workload.json");
     let mut seen = Vec::new();
-    let props = WorkloadProps {
-        account: Some(path.clone()),
-        ..nano()
-    };
+    let props = WorkloadProps { account: Some(path.clone()), ..nano() };
     let written = run(&props, &mut |progress| seen.push(progress)).unwrap();
-    assert_eq!(
-        Account::from_json(&std::fs::read(&path).unwrap()).unwrap(),
-        written
-    );
+    assert_eq!(Account::from_json(&std::fs::read(&path).unwrap()).unwrap(), written);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     assert!(matches!(seen.first(), Some(Progress::Started { .. })));
     assert_eq!(seen.last(), Some(&Progress::AccountWritten { path }));
     let repeats = |warm: bool| {
-        seen.iter()
-            .filter(|p| matches!(p, Progress::RepeatDone { warmup, .. } if *warmup == warm))
-            .count()
+        seen.iter().filter(|p| matches!(p, Progress::RepeatDone { warmup, .. } if *warmup == warm)).count()
     };
     assert_eq!((repeats(true), repeats(false)), (1, 2));
 }
@@ -145,10 +130,7 @@ fn an_account_comes_back_as_it_was_written() {
 #[test]
 fn an_account_that_cannot_be_written_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();
-    let props = WorkloadProps {
-        account: Some(folder.path().join("absent/workload.json")),
-        ..nano()
-    };
+    let props = WorkloadProps { account: Some(folder.path().join("absent/workload.json")), ..nano() };
     let error = run(&props, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("absent/workload.json"), "{error}");
 }
@@ -156,18 +138,9 @@ fn an_account_that_cannot_be_written_is_an_error_that_names_it() {
 #[test]
 fn properties_out_of_bounds_are_refused_by_name() {
     let refused = |props: WorkloadProps| run(&props, &mut |_| {}).unwrap_err().to_string();
-    let image = refused(WorkloadProps {
-        image_size: Some(100),
-        ..nano()
-    });
-    assert!(
-        image.contains("image_size") && image.contains("multiple of 32"),
-        "{image}"
-    );
-    let tokens = refused(WorkloadProps {
-        new_tokens: 0,
-        ..nano()
-    });
+    let image = refused(WorkloadProps { image_size: Some(100), ..nano() });
+    assert!(image.contains("image_size") && image.contains("multiple of 32"), "{image}");
+    let tokens = refused(WorkloadProps { new_tokens: 0, ..nano() });
     assert!(tokens.contains("new_tokens"), "{tokens}");
     let preset = "huge".parse::<Preset>().unwrap_err().to_string();
     assert!(preset.contains("tiny"), "{preset}");
@@ -192,11 +165,7 @@ impl Ranges for Recorder {
 #[test]
 fn ranges_are_nested_and_closed() {
     let recorder = Recorder::default();
-    let props = WorkloadProps {
-        new_tokens: 2,
-        repeats: 1,
-        ..nano()
-    };
+    let props = WorkloadProps { new_tokens: 2, repeats: 1, ..nano() };
     run_with(&props, &recorder, &mut |_| {}).unwrap();
     let one = "LLM@prefill sam /default clip /default projector /default /LLM \
                LLM@decode_all LLM@decode_step /LLM LLM@decode_step /LLM /LLM";
@@ -207,10 +176,7 @@ fn ranges_are_nested_and_closed() {
 #[test]
 fn decoding_without_a_cache_reads_everything_again_and_says_the_same() {
     let base = account(&nano());
-    let slow = account(&WorkloadProps {
-        kv_cache: false,
-        ..nano()
-    });
+    let slow = account(&WorkloadProps { kv_cache: false, ..nano() });
     assert_eq!(slow.token_hash, base.token_hash);
     assert!(slow.notes.iter().any(|note| note.contains("no KV cache")));
     let tokens = slow.tokens.unwrap();
@@ -227,16 +193,9 @@ fn decoding_without_a_cache_reads_everything_again_and_says_the_same() {
 #[test]
 fn a_shorter_context_changes_the_output() {
     let whole = account(&nano());
-    let short = account(&WorkloadProps {
-        kv_cache: false,
-        context_limit: Some(2),
-        ..nano()
-    });
+    let short = account(&WorkloadProps { kv_cache: false, context_limit: Some(2), ..nano() });
     assert_ne!(short.token_hash, whole.token_hash);
-    let nothing = WorkloadProps {
-        context_limit: Some(0),
-        ..nano()
-    };
+    let nothing = WorkloadProps { context_limit: Some(0), ..nano() };
     assert!(run(&nothing, &mut |_| {}).is_err());
 }
 

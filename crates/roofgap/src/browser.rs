@@ -7,11 +7,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Program that opens a file in the application the user has chosen for it.
-const OPENER: &str = if cfg!(target_os = "macos") {
-    "open"
-} else {
-    "xdg-open"
-};
+const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
 
 /// Variables of which one is set where a browser can show a page.
 const DISPLAYS: [&str; 4] = ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME", "BROWSER"];
@@ -27,16 +23,10 @@ pub(crate) enum BrowserError {
     NoDisplay,
     /// The opener cannot be started.
     #[error("no browser was opened, because {program} cannot be started: {source}; open the page yourself")]
-    Start {
-        program: &'static str,
-        source: std::io::Error,
-    },
+    Start { program: &'static str, source: std::io::Error },
     /// The opener failed.
     #[error("no browser was opened: {program} ended with {status}; open the page yourself")]
-    Failed {
-        program: &'static str,
-        status: std::process::ExitStatus,
-    },
+    Failed { program: &'static str, status: std::process::ExitStatus },
 }
 
 /// Opens a page. The browser outlives this process.
@@ -45,10 +35,7 @@ pub(crate) fn open(page: &Path) -> Result<(), BrowserError> {
     if !cfg!(target_os = "macos") && !DISPLAYS.iter().any(is_set) {
         return Err(BrowserError::NoDisplay);
     }
-    let start = |source| BrowserError::Start {
-        program: OPENER,
-        source,
-    };
+    let start = |source| BrowserError::Start { program: OPENER, source };
     let page: PathBuf = page.canonicalize().map_err(start)?;
     let mut opener = Command::new(OPENER)
         .arg(page)
@@ -64,10 +51,7 @@ pub(crate) fn open(page: &Path) -> Result<(), BrowserError> {
         match opener.try_wait().map_err(start)? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
-                return Err(BrowserError::Failed {
-                    program: OPENER,
-                    status,
-                });
+                return Err(BrowserError::Failed { program: OPENER, status });
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -16,10 +16,7 @@ const CAPTURES: [(&str, &[u8]); 2] = [
 
 /// Writes the captures into a folder and returns their paths.
 pub(crate) fn write(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let failed = |path: &Path, source| Failure::Write {
-        path: path.to_path_buf(),
-        source,
-    };
+    let failed = |path: &Path, source| Failure::Write { path: path.to_path_buf(), source };
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     let mut paths = Vec::new();
     for (name, bytes) in CAPTURES {
@@ -36,12 +33,7 @@ pub(crate) fn overrides() -> Overrides {
     Overrides {
         // The test checks that the file describes a model.
         model: Architecture::from_config(&config).ok(),
-        tokens: Tokens {
-            prompt: Some(256),
-            generated: Some(8),
-            batch: Some(1),
-            ..Tokens::default()
-        },
+        tokens: Tokens { prompt: Some(256), generated: Some(8), batch: Some(1), ..Tokens::default() },
         ..Overrides::default()
     }
 }

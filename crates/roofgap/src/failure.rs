@@ -54,10 +54,7 @@ pub(crate) enum Failure {
     UnknownModel { name: String, preset: PresetError },
     /// The file that `--model` names does not describe a model.
     #[error("cannot use {} as a model: {why}", path.display())]
-    ModelFile {
-        path: PathBuf,
-        why: Box<dyn std::error::Error>,
-    },
+    ModelFile { path: PathBuf, why: Box<dyn std::error::Error> },
     /// The path of this program is unknown, so that a session cannot run the embedded model.
     #[error("cannot find the path of this program: {0}")]
     Executable(std::io::Error),
@@ -79,10 +76,7 @@ pub(crate) enum Failure {
     Regex { pattern: String, why: regex_lite::Error },
     /// `explain` names a finding that does not exist.
     #[error("no finding {finding:?}; the findings are {}", known.join(", "))]
-    NoFinding {
-        finding: String,
-        known: Vec<&'static str>,
-    },
+    NoFinding { finding: String, known: Vec<&'static str> },
     /// `man` names a command that does not exist.
     #[error("no command {command:?}; `roofgap --help` lists all")]
     NoCommand { command: String },

@@ -59,12 +59,7 @@ impl Printer {
 
     /// Returns the options of an analysis or a comparison as text.
     pub(crate) fn text_options(&self, kernels: usize) -> TextOptions {
-        TextOptions {
-            color: self.screen.color,
-            width: self.screen.width,
-            kernels,
-            ..TextOptions::default()
-        }
+        TextOptions { color: self.screen.color, width: self.screen.width, kernels, ..TextOptions::default() }
     }
 
     /// Tells whether a line of progress can be replaced by the next.
@@ -108,10 +103,7 @@ impl Printer {
     pub(crate) fn status_line(&self, text: &str) {
         if self.live {
             // A line that wraps could not be replaced.
-            let most = self
-                .messages
-                .width
-                .map_or(usize::MAX, |width| width.saturating_sub(1));
+            let most = self.messages.width.map_or(usize::MAX, |width| width.saturating_sub(1));
             let line: String = printable(text).chars().take(most).collect();
             write_stderr(&format!("{CLEAR_LINE}{line}"));
         }
@@ -238,10 +230,7 @@ mod tests {
     fn control_characters_are_replaced_and_styles_kept() {
         assert_eq!(printable("plain µs\n\ttext"), "plain µs\n\ttext");
         assert_eq!(printable("\x1b[1mHead\x1b[0m\n"), "\x1b[1mHead\x1b[0m\n");
-        assert_eq!(
-            printable("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}31me"),
-            "a ]0;title b [2Jc d 31me"
-        );
+        assert_eq!(printable("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}31me"), "a ]0;title b [2Jc d 31me");
         assert_eq!(printable("a\u{202e}b"), "a b");
     }
 

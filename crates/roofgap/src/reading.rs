@@ -80,14 +80,8 @@ mod tests {
 
     #[test]
     fn the_bar_fills() {
-        assert_eq!(
-            bar(0, 40_000_000),
-            "reading [....................] 0 % of 40.0 MB"
-        );
-        assert_eq!(
-            bar(20_000_000, 40_000_000),
-            "reading [##########..........] 50 % of 40.0 MB"
-        );
+        assert_eq!(bar(0, 40_000_000), "reading [....................] 0 % of 40.0 MB");
+        assert_eq!(bar(20_000_000, 40_000_000), "reading [##########..........] 50 % of 40.0 MB");
         assert_eq!(bar(50_000_000, 40_000_000), "40.0 MB read, analysing ...");
     }
 }

@@ -47,9 +47,7 @@ impl AddProps {
     /// Parses labels, as `KEY=VALUE`.
     pub fn labels(texts: &[String]) -> Result<BTreeMap<String, String>, LakeError> {
         let label = |text: &String| {
-            let parts = text
-                .split_once('=')
-                .filter(|(key, _)| !key.is_empty() && !text.contains(','));
+            let parts = text.split_once('=').filter(|(key, _)| !key.is_empty() && !text.contains(','));
             let (key, value) = parts.ok_or_else(|| LakeError::Label { value: text.clone() })?;
             Ok((key.to_owned(), value.to_owned()))
         };
@@ -90,14 +88,8 @@ pub fn add(store: &Store, props: &AddProps, each: &(dyn Fn(&Added) + Sync)) -> R
     }
     let inputs = inputs(&props.paths, props.join);
     if inputs.is_empty() {
-        let paths: Vec<String> = props
-            .paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        return Err(LakeError::NothingFound {
-            paths: paths.join(", "),
-        });
+        let paths: Vec<String> = props.paths.iter().map(|path| path.display().to_string()).collect();
+        return Err(LakeError::NothingFound { paths: paths.join(", ") });
     }
     let turns = Turns::default();
     let next = AtomicUsize::new(0);
@@ -142,11 +134,7 @@ impl Turns {
 }
 
 fn add_one(store: &Store, input: &Path, props: &AddProps, turns: &Turns) -> Result<Added, LakeError> {
-    let added = |key: &str, outcome| Added {
-        source: input.to_owned(),
-        key: key.to_owned(),
-        outcome,
-    };
+    let added = |key: &str, outcome| Added { source: input.to_owned(), key: key.to_owned(), outcome };
     let key = match key(input, &props.project, &props.labels) {
         Ok(key) => key,
         Err(error) => {
@@ -161,10 +149,7 @@ fn add_one(store: &Store, input: &Path, props: &AddProps, turns: &Turns) -> Resu
     if store.exists(&key_mark(&key))? {
         return Ok(added(&key, Outcome::Present));
     }
-    let exporter = Exporter {
-        search: Search::from_env(props.nsys.clone()),
-        cancel: Cancel::new(),
-    };
+    let exporter = Exporter { search: Search::from_env(props.nsys.clone()), cancel: Cancel::new() };
     let loaded = match load(&[input.to_owned()], &Overrides::default(), &exporter) {
         Ok(loaded) => loaded,
         Err(error) => {
@@ -175,14 +160,7 @@ fn add_one(store: &Store, input: &Path, props: &AddProps, turns: &Turns) -> Resu
     };
     let facts = Facts::of(input);
     let (partition, date_from) = partition(input, &facts, Some(&loaded), &stated(props));
-    let place = place(
-        store,
-        &key,
-        Place {
-            partition,
-            date_from: date_from.to_owned(),
-        },
-    )?;
+    let place = place(store, &key, Place { partition, date_from: date_from.to_owned() })?;
     let rows = rows(
         &loaded,
         &facts,
@@ -209,11 +187,7 @@ fn place(store: &Store, key: &str, own: Place) -> Result<Place, LakeError> {
 }
 
 fn stated(props: &AddProps) -> Stated<'_> {
-    Stated {
-        project: &props.project,
-        host: props.host.as_deref(),
-        date: props.date.as_deref(),
-    }
+    Stated { project: &props.project, host: props.host.as_deref(), date: props.date.as_deref() }
 }
 
 /// Writes the rows of a run, those of `runs` last: the run is in the lake from then on.
@@ -225,14 +199,10 @@ fn write(store: &Store, partition: &Partition, key: &str, mut rows: Rows) -> Res
             continue;
         };
         let path = run_file(table, partition, key);
-        let built = batch::batch(table, cells).map_err(|source| LakeError::Rows {
-            table: table.name,
-            source,
-        })?;
-        let bytes = batch::parquet(table, &[built], None).map_err(|source| LakeError::Parquet {
-            path: path.clone(),
-            source,
-        })?;
+        let built =
+            batch::batch(table, cells).map_err(|source| LakeError::Rows { table: table.name, source })?;
+        let bytes = batch::parquet(table, &[built], None)
+            .map_err(|source| LakeError::Parquet { path: path.clone(), source })?;
         store.put(&path, bytes)?;
     }
     Ok(())

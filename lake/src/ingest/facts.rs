@@ -32,10 +32,7 @@ impl Facts {
     /// Reads the facts of a run directory; a capture has none.
     pub(super) fn of(input: &Path) -> Self {
         if !is_run(input) {
-            return Self {
-                kind: "capture",
-                ..Self::default()
-            };
+            return Self { kind: "capture", ..Self::default() };
         }
         let environment = Environment::read(&Layout::of(input));
         let record = SessionRecord::read(input).ok();
@@ -71,9 +68,7 @@ pub(super) fn partition(
     loaded: Option<&Loaded>,
     stated: &Stated<'_>,
 ) -> (Partition, &'static str) {
-    let started = facts
-        .started_at
-        .and_then(|at| Timestamp::from_microsecond(at.0).ok());
+    let started = facts.started_at.and_then(|at| Timestamp::from_microsecond(at.0).ok());
     let (date, from) = match (stated.date, started) {
         (Some(date), _) => (date.to_owned(), "flag"),
         (None, Some(started)) => (day(started), "run"),

@@ -85,10 +85,7 @@ mod tests {
             std::fs::write(folder.path().join(name), bytes).unwrap();
         }
         let found = inputs(&[folder.path().to_owned()], false);
-        let names: Vec<_> = found
-            .iter()
-            .filter_map(|path| path.file_name()?.to_str())
-            .collect();
+        let names: Vec<_> = found.iter().filter_map(|path| path.file_name()?.to_str()).collect();
         assert_eq!(names, ["a.sqlite", "b.sqlite.gz", "c.nsys-rep"]);
     }
 }

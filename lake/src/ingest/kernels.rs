@@ -32,9 +32,7 @@ pub(super) fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
         };
         let shape = ops.shape_of(row);
         let stage = loaded.stages.stage_of_op(row);
-        let sum = sums
-            .entry((stage, *name, shape.grid, shape.block, *device))
-            .or_default();
+        let sum = sums.entry((stage, *name, shape.grid, shape.block, *device)).or_default();
         let ns = ops.duration(row);
         sum.calls += 1;
         sum.total_ns = sum.total_ns.saturating_add(ns);
@@ -71,11 +69,7 @@ pub(super) fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
             family,
             grid: shape(grid),
             block: shape(block),
-            device: loaded
-                .trace
-                .devices
-                .get(device.index())
-                .map(|device| device.number.into()),
+            device: loaded.trace.devices.get(device.index()).map(|device| device.number.into()),
             calls: sum.calls,
             total_ns: sum.total_ns,
             min_ns: sum.min_ns,
@@ -107,18 +101,11 @@ fn sort(rows: &mut [KernelRow]) {
 /// Returns every GPU operation of a run.
 pub(super) fn events(key: &Text, loaded: &Loaded) -> Vec<EventRow> {
     let ops = &loaded.trace.ops;
-    let stages: Vec<Text> = loaded
-        .analysis
-        .stages
-        .iter()
-        .map(|stage| stage.name.as_str().into())
-        .collect();
+    let stages: Vec<Text> = loaded.analysis.stages.iter().map(|stage| stage.name.as_str().into()).collect();
     let mut names: HashMap<_, Text> = HashMap::new();
     let event = |row: usize| {
         let id = *ops.name.get(row)?;
-        let name = names
-            .entry(id)
-            .or_insert_with(|| loaded.trace.names.get(id).into());
+        let name = names.entry(id).or_insert_with(|| loaded.trace.names.get(id).into());
         let launch = ops.shape_of(row);
         let device = loaded.trace.devices.get(ops.device.get(row)?.index());
         let kind = match ops.kind.get(row)? {
@@ -131,10 +118,7 @@ pub(super) fn events(key: &Text, loaded: &Loaded) -> Vec<EventRow> {
             run_key: Arc::clone(key),
             kind: kind.into(),
             name: Arc::clone(name),
-            stage: loaded
-                .stages
-                .stage_of_op(row)
-                .and_then(|stage| stages.get(stage).cloned()),
+            stage: loaded.stages.stage_of_op(row).and_then(|stage| stages.get(stage).cloned()),
             device: device.map(|device| device.number.into()),
             stream: ops.stream.get(row).copied().unwrap_or_default().into(),
             start_ns: *ops.start.get(row)?,

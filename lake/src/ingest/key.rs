@@ -27,11 +27,7 @@ pub(super) fn key(input: &Path, project: &str, labels: &BTreeMap<String, String>
         add_run(&mut hash, input)?;
     } else if input.is_dir() {
         for path in captures(input)? {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             hash.add(name.strip_suffix(".gz").unwrap_or(&name));
             hash.add(&content(&path)?);
         }
@@ -75,11 +71,7 @@ fn add_run(hash: &mut Hash, run: &Path) -> io::Result<()> {
     ];
     files.extend(layout.native_captures());
     for file in files {
-        let name = file
-            .strip_prefix(run)
-            .unwrap_or(&file)
-            .to_string_lossy()
-            .into_owned();
+        let name = file.strip_prefix(run).unwrap_or(&file).to_string_lossy().into_owned();
         if let Some(path) = stored(file) {
             hash.add(name.strip_suffix(".gz").unwrap_or(&name));
             hash.add(&content(&path)?);

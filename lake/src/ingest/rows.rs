@@ -65,16 +65,9 @@ fn run(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> RunRow {
     let whole = analysis.whole.as_ref();
     let ranks = &analysis.ranks;
     let of_ranks: usize = ranks.iter().map(|rank| rank.devices.len()).sum();
-    let labels: Vec<String> = given
-        .labels
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
+    let labels: Vec<String> = given.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let elapsed = analysis.stages.iter().map(Stage::elapsed_ns);
-    let recorded = analysis
-        .devices
-        .iter()
-        .find_map(|device| maybe(device.name.as_deref()));
+    let recorded = analysis.devices.iter().find_map(|device| maybe(device.name.as_deref()));
     let world = analysis.job.as_ref().and_then(|job| job.world_size);
     RunRow {
         run_key: Arc::clone(&given.key),
@@ -96,9 +89,7 @@ fn run(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> RunRow {
         engine_version: maybe(engine.and_then(|engine| engine.version.as_deref())),
         workload: maybe(facts.workload.as_deref()),
         roofgap_version: env!("CARGO_PKG_VERSION").into(),
-        world_size: world
-            .or_else(|| ranks.iter().find_map(|rank| rank.world_size))
-            .map(i64::from),
+        world_size: world.or_else(|| ranks.iter().find_map(|rank| rank.world_size)).map(i64::from),
         batch: workload.and_then(|workload| int(workload.batch)),
         prompt_tokens: workload.and_then(|workload| int(workload.prompt_tokens)),
         output_tokens: workload.and_then(|workload| int(workload.generated_tokens)),
@@ -109,10 +100,7 @@ fn run(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> RunRow {
         tokens_per_s: tokens_per_s(analysis),
         mfu_pct: whole.and_then(|whole| Some(whole.mfu.as_ref()?.by_wall_pct)),
         mbu_pct: whole.and_then(|whole| Some(whole.mbu.as_ref()?.by_wall_pct)),
-        overhead_pct: analysis
-            .timeline_overhead()
-            .map(|row| (row.ratio - 1.0) * 100.0)
-            .reduce(f64::max),
+        overhead_pct: analysis.timeline_overhead().map(|row| (row.ratio - 1.0) * 100.0).reduce(f64::max),
         exit_status: facts.exit_status.map(i64::from),
         labels: (!labels.is_empty()).then(|| labels.join(",").into()),
         unreadable_files: count_of(loaded.unreadable.len()),
@@ -123,16 +111,8 @@ fn run(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> RunRow {
 fn format(loaded: &Loaded) -> Option<Text> {
     let mut sources = loaded.trace.sources.iter();
     let timeline = sources.find(|source| source.format.is_timeline());
-    let first = || {
-        loaded
-            .analysis
-            .sources
-            .first()
-            .map(|source| source.format.as_str().into())
-    };
-    timeline
-        .map(|source| source.format.as_str().into())
-        .or_else(first)
+    let first = || loaded.analysis.sources.first().map(|source| source.format.as_str().into());
+    timeline.map(|source| source.format.as_str().into()).or_else(first)
 }
 
 /// Returns generated tokens per second: of the runs of a program, else of the load sent to a server, else of the engine's steps. The rate
@@ -222,16 +202,8 @@ fn counters(key: &Text, row: &roofgap_analyze::CounterRow) -> Vec<CounterRow> {
         ("flops", "flops", whole(row.flops)),
         ("intensity", "flops/byte", row.intensity),
         ("achieved_flops_per_s", "flops/s", row.achieved_flops_per_s),
-        (
-            "l1_bytes_per_s",
-            "bytes/s",
-            row.caches.and_then(|caches| caches.l1_bytes_per_s),
-        ),
-        (
-            "l2_bytes_per_s",
-            "bytes/s",
-            row.caches.and_then(|caches| caches.l2_bytes_per_s),
-        ),
+        ("l1_bytes_per_s", "bytes/s", row.caches.and_then(|caches| caches.l1_bytes_per_s)),
+        ("l2_bytes_per_s", "bytes/s", row.caches.and_then(|caches| caches.l2_bytes_per_s)),
     ];
     let measured = values
         .into_iter()
@@ -251,24 +223,16 @@ fn counters(key: &Text, row: &roofgap_analyze::CounterRow) -> Vec<CounterRow> {
 }
 
 fn findings<'a>(key: &'a Text, analysis: &'a Analysis) -> impl Iterator<Item = FindingRow> + 'a {
-    analysis
-        .findings
-        .iter()
-        .zip(1..)
-        .map(|(finding, position)| FindingRow {
-            run_key: Arc::clone(key),
-            finding: finding.id.as_str().into(),
-            stage: maybe(finding.stage.as_deref()),
-            position,
-            bound_ns: finding.bound_ns,
-            bound_pct: if finding.bound_pct.is_finite() {
-                finding.bound_pct
-            } else {
-                0.0
-            },
-            title: finding.title.as_str().into(),
-            action: finding.action.as_str().into(),
-        })
+    analysis.findings.iter().zip(1..).map(|(finding, position)| FindingRow {
+        run_key: Arc::clone(key),
+        finding: finding.id.as_str().into(),
+        stage: maybe(finding.stage.as_deref()),
+        position,
+        bound_ns: finding.bound_ns,
+        bound_pct: if finding.bound_pct.is_finite() { finding.bound_pct } else { 0.0 },
+        title: finding.title.as_str().into(),
+        action: finding.action.as_str().into(),
+    })
 }
 
 fn communication<'a>(key: &'a Text, analysis: &'a Analysis) -> impl Iterator<Item = CommunicationRow> + 'a {

@@ -30,19 +30,12 @@ impl Answer {
 
     /// Returns the names of the columns.
     pub fn names(&self) -> Vec<&str> {
-        self.schema
-            .fields()
-            .iter()
-            .map(|field| field.name().as_str())
-            .collect()
+        self.schema.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
     /// Tells whether a column has numbers.
     pub fn is_numeric(&self, column: usize) -> bool {
-        self.schema
-            .fields()
-            .get(column)
-            .is_some_and(|field| field.data_type().is_numeric())
+        self.schema.fields().get(column).is_some_and(|field| field.data_type().is_numeric())
     }
 
     /// Returns the rows as text; a missing value is `None`. Fractions have at most `digits` significant digits, or all of them.
@@ -51,9 +44,7 @@ impl Answer {
         let mut rows = Vec::with_capacity(self.len());
         for batch in &self.batches {
             let columns = batch.columns();
-            let formatters = columns
-                .iter()
-                .map(|column| ArrayFormatter::try_new(column, &options));
+            let formatters = columns.iter().map(|column| ArrayFormatter::try_new(column, &options));
             let formatters = formatters.collect::<Result<Vec<_>, _>>()?;
             for row in 0..batch.num_rows() {
                 let cell = |(column, formatter): (&arrow::array::ArrayRef, &ArrayFormatter<'_>)| {
@@ -90,11 +81,7 @@ impl Answer {
             let cells = rows.iter().map(|row| cell(row, at).chars().count());
             cells.max().unwrap_or(0).max(name.chars().count())
         };
-        let widths: Vec<usize> = names
-            .iter()
-            .enumerate()
-            .map(|(at, name)| width(at, name))
-            .collect();
+        let widths: Vec<usize> = names.iter().enumerate().map(|(at, name)| width(at, name)).collect();
         let mut text = String::new();
         let mut line = |cells: Vec<String>| {
             let mut row = String::new();
@@ -119,9 +106,7 @@ impl Answer {
 
     /// Formats a JSON array of objects.
     pub fn json(&self) -> Result<Vec<u8>, LakeError> {
-        let mut writer = WriterBuilder::new()
-            .with_explicit_nulls(true)
-            .build::<_, JsonArray>(Vec::new());
+        let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(Vec::new());
         for batch in &self.batches {
             writer.write(batch)?;
         }
@@ -143,10 +128,7 @@ impl Answer {
             bytes.push(b'\n');
         }
         for batch in &self.batches {
-            csv::WriterBuilder::new()
-                .with_header(header)
-                .build(&mut bytes)
-                .write(batch)?;
+            csv::WriterBuilder::new().with_header(header).build(&mut bytes).write(batch)?;
             header = false;
         }
         Ok(bytes)
@@ -165,10 +147,7 @@ impl Answer {
             writer.close()?;
             Ok(bytes)
         };
-        write().map_err(|source| LakeError::Parquet {
-            path: "the answer".to_owned(),
-            source,
-        })
+        write().map_err(|source| LakeError::Parquet { path: "the answer".to_owned(), source })
     }
 }
 
@@ -183,11 +162,7 @@ fn shorten(text: &str, digits: usize) -> String {
     let before = value.abs().log10().floor() as i64 + 1;
     let decimals = (digits as i64 - before).clamp(0, 15) as usize;
     let fixed = format!("{value:.decimals$}");
-    if fixed.contains('.') {
-        fixed.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        fixed
-    }
+    if fixed.contains('.') { fixed.trim_end_matches('0').trim_end_matches('.').to_owned() } else { fixed }
 }
 
 #[cfg(test)]
@@ -198,28 +173,15 @@ mod tests {
 
     fn answer() -> Answer {
         let batch = RecordBatch::try_from_iter([
-            (
-                "name",
-                Arc::new(StringArray::from(vec![Some("a"), Some("b\nc"), None])) as _,
-            ),
-            (
-                "ns",
-                Arc::new(Int64Array::from(vec![Some(1_234_567_890), None, Some(3)])) as _,
-            ),
+            ("name", Arc::new(StringArray::from(vec![Some("a"), Some("b\nc"), None])) as _),
+            ("ns", Arc::new(Int64Array::from(vec![Some(1_234_567_890), None, Some(3)])) as _),
             (
                 "pct",
-                Arc::new(Float64Array::from(vec![
-                    Some(12.345_678_9),
-                    Some(0.000_012_345_67),
-                    None,
-                ])) as _,
+                Arc::new(Float64Array::from(vec![Some(12.345_678_9), Some(0.000_012_345_67), None])) as _,
             ),
         ]);
         let batch = batch.unwrap();
-        Answer {
-            schema: batch.schema(),
-            batches: vec![batch],
-        }
+        Answer { schema: batch.schema(), batches: vec![batch] }
     }
 
     #[test]
@@ -239,10 +201,7 @@ mod tests {
         assert_eq!(json[0]["ns"], 1_234_567_890_i64);
         let csv = String::from_utf8(answer().csv().unwrap()).unwrap();
         assert!(csv.starts_with("name,ns,pct\na,1234567890,12.3456789\n"), "{csv}");
-        let none = Answer {
-            batches: Vec::new(),
-            ..answer()
-        };
+        let none = Answer { batches: Vec::new(), ..answer() };
         assert_eq!(none.json().unwrap(), b"[]\n");
         assert_eq!(none.csv().unwrap(), b"name,ns,pct\n");
     }

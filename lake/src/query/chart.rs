@@ -13,9 +13,7 @@ const LABEL: usize = 48;
 pub fn bars(answer: &Answer, width: usize) -> Result<String, LakeError> {
     let names = answer.names();
     let value = (0..names.len()).rev().find(|at| answer.is_numeric(*at));
-    let value = value.ok_or_else(|| LakeError::NoChart {
-        columns: names.join(", "),
-    })?;
+    let value = value.ok_or_else(|| LakeError::NoChart { columns: names.join(", ") })?;
     draw(answer, value, width)
 }
 
@@ -27,33 +25,19 @@ pub fn draw(answer: &Answer, value: usize, width: usize) -> Result<String, LakeE
     let numbers = answer.numbers(value)?;
     let label = |row: &Vec<Option<String>>| {
         let parts = labels.iter().filter_map(|at| row.get(*at)?.as_deref());
-        let text = parts
-            .collect::<Vec<_>>()
-            .join(" ")
-            .replace(['\n', '\r', '\t'], " ");
+        let text = parts.collect::<Vec<_>>().join(" ").replace(['\n', '\r', '\t'], " ");
         cut(&text)
     };
     let labels: Vec<String> = rows.iter().map(label).collect();
-    let label_width = labels
-        .iter()
-        .map(|label| label.chars().count())
-        .max()
-        .unwrap_or(0);
-    let most = numbers
-        .iter()
-        .flatten()
-        .fold(0.0_f64, |most, value| most.max(value.abs()));
-    let values: Vec<&str> = rows
-        .iter()
-        .map(|row| row.get(value).and_then(Option::as_deref).unwrap_or(NONE))
-        .collect();
+    let label_width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    let most = numbers.iter().flatten().fold(0.0_f64, |most, value| most.max(value.abs()));
+    let values: Vec<&str> =
+        rows.iter().map(|row| row.get(value).and_then(Option::as_deref).unwrap_or(NONE)).collect();
     let value_width = values.iter().map(|value| value.len()).max().unwrap_or(0);
     let space = width.saturating_sub(label_width + value_width + 3).max(10);
     let mut text = format!("{}\n", names.get(value).unwrap_or(&""));
     for ((label, shown), number) in labels.iter().zip(values).zip(numbers) {
-        let share = number
-            .filter(|_| most > 0.0)
-            .map_or(0.0, |number| number.abs() / most);
+        let share = number.filter(|_| most > 0.0).map_or(0.0, |number| number.abs() / most);
         let bar = bar(share, space);
         let line = format!("{label:<label_width$} {shown:>value_width$} {bar}");
         let _ = writeln!(text, "{}", line.trim_end());
@@ -86,10 +70,7 @@ mod tests {
 
     fn answer(columns: Vec<(&str, ArrayRef)>) -> Answer {
         let batch = RecordBatch::try_from_iter(columns).unwrap();
-        Answer {
-            schema: batch.schema(),
-            batches: vec![batch],
-        }
+        Answer { schema: batch.schema(), batches: vec![batch] }
     }
 
     #[test]
@@ -100,13 +81,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         let full = "█".repeat(20);
         let half = "█".repeat(10);
-        assert_eq!(
-            lines,
-            ["pct", &format!("a  10 {full}"), &format!("bc  5 {half}"), "d   -"]
-        );
-        assert!(matches!(
-            bars(&answer(vec![("name", names)]), 27),
-            Err(LakeError::NoChart { .. })
-        ));
+        assert_eq!(lines, ["pct", &format!("a  10 {full}"), &format!("bc  5 {half}"), "d   -"]);
+        assert!(matches!(bars(&answer(vec![("name", names)]), 27), Err(LakeError::NoChart { .. })));
     }
 }

@@ -42,10 +42,7 @@ pub struct Engine {
 impl Engine {
     /// Opens the tables of a lake. `prices` is a CSV file with the columns `gpu` and `price_per_hour`.
     pub fn open(store: &Store, prices: Option<&Path>) -> Result<Self, LakeError> {
-        let files = VisibleFiles {
-            inner: store.objects()?,
-            files: Listing::read(store, false)?.visible(),
-        };
+        let files = VisibleFiles { inner: store.objects()?, files: Listing::read(store, false)?.visible() };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let config = SessionConfig::new().with_information_schema(true);
         let context = SessionContext::new_with_config(config);
@@ -55,18 +52,13 @@ impl Engine {
             context.register_table(table.name, Arc::new(listing_table(table)?))?;
         }
         context.register_table("prices", Arc::new(price_table(prices)?))?;
-        Ok(Self {
-            context,
-            runtime: runtime.map_err(LakeError::Runtime)?,
-        })
+        Ok(Self { context, runtime: runtime.map_err(LakeError::Runtime)? })
     }
 
     /// Answers a query. Statements that write are errors.
     pub fn query(&self, sql: &str) -> Result<Answer, LakeError> {
-        let options = SQLOptions::new()
-            .with_allow_ddl(false)
-            .with_allow_dml(false)
-            .with_allow_statements(false);
+        let options =
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         let rows = self.runtime.block_on(async {
             let frame = self.context.sql_with_options(sql, options).await?;
             let schema = Arc::new(frame.schema().as_arrow().clone());
@@ -92,9 +84,7 @@ fn listing_table(table: &Table) -> Result<ListingTable, DataFusionError> {
         .with_file_extension(".parquet")
         .with_table_partition_cols(partitions.to_vec());
     let url = ListingTableUrl::parse(format!("{ROOT}/{}/", table.name))?;
-    let config = ListingTableConfig::new(url)
-        .with_listing_options(options)
-        .with_schema(view_schema(table));
+    let config = ListingTableConfig::new(url).with_listing_options(options).with_schema(view_schema(table));
     ListingTable::try_new(config)
 }
 
@@ -108,9 +98,7 @@ fn view_schema(table: &Table) -> SchemaRef {
         };
         Field::new(field.name(), kind, true)
     };
-    Arc::new(Schema::new(
-        written.fields().iter().map(field).collect::<Vec<_>>(),
-    ))
+    Arc::new(Schema::new(written.fields().iter().map(field).collect::<Vec<_>>()))
 }
 
 /// Reads the table of prices; it is empty without a file.
@@ -123,9 +111,7 @@ fn price_table(path: Option<&Path>) -> Result<MemTable, LakeError> {
     if let Some(path) = path {
         let file = std::fs::File::open(path);
         let file = file.map_err(|source| LakeError::store("read", path.display().to_string(), source))?;
-        let rows = ReaderBuilder::new(Arc::clone(&schema))
-            .with_header(true)
-            .build(file)?;
+        let rows = ReaderBuilder::new(Arc::clone(&schema)).with_header(true).build(file)?;
         batches = rows.collect::<Result<_, _>>()?;
     }
     Ok(MemTable::try_new(schema, vec![batches])?)

@@ -37,9 +37,8 @@ impl Query {
     /// Returns the head: the comments before the query.
     pub fn head(&self) -> String {
         let comments = self.text.lines().take_while(|line| line.starts_with("--"));
-        let lines: Vec<&str> = comments
-            .map(|line| line.trim_start_matches("--").strip_prefix(' ').unwrap_or(""))
-            .collect();
+        let lines: Vec<&str> =
+            comments.map(|line| line.trim_start_matches("--").strip_prefix(' ').unwrap_or("")).collect();
         lines.join("\n")
     }
 }
@@ -88,9 +87,7 @@ pub fn fill(sql: &str, given: &BTreeMap<String, String>) -> Result<String, LakeE
     let mut known: Vec<String> = Vec::new();
     let mut rest = sql;
     while let Some((before, after)) = rest.split_once("{{") {
-        let syntax = || LakeError::ParameterSyntax {
-            near: after.chars().take(40).collect(),
-        };
+        let syntax = || LakeError::ParameterSyntax { near: after.chars().take(40).collect() };
         let (inside, end) = after.split_once("}}").ok_or_else(syntax)?;
         let (name, default) = inside.split_once(':').ok_or_else(syntax)?;
         let is_name = !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase());
@@ -98,11 +95,7 @@ pub fn fill(sql: &str, given: &BTreeMap<String, String>) -> Result<String, LakeE
             return Err(syntax());
         }
         filled.push_str(before);
-        filled.push_str(&literal(
-            name,
-            given.get(name).map_or(default, String::as_str),
-            default,
-        )?);
+        filled.push_str(&literal(name, given.get(name).map_or(default, String::as_str), default)?);
         known.push(name.to_owned());
         rest = end;
     }
@@ -110,10 +103,7 @@ pub fn fill(sql: &str, given: &BTreeMap<String, String>) -> Result<String, LakeE
     known.sort();
     known.dedup();
     match given.keys().find(|name| !known.contains(name)) {
-        Some(name) => Err(LakeError::UnknownParameter {
-            name: name.clone(),
-            known,
-        }),
+        Some(name) => Err(LakeError::UnknownParameter { name: name.clone(), known }),
         None => Ok(filled),
     }
 }
@@ -155,9 +145,7 @@ mod tests {
     use super::*;
 
     fn filled(sql: &str, given: &[(&str, &str)]) -> Result<String, LakeError> {
-        let given = given
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let given = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         fill(sql, &given.collect())
     }
 
@@ -179,26 +167,16 @@ mod tests {
             let error = filled(sql, &[("n", value)]).unwrap_err();
             assert!(matches!(error, LakeError::ParameterType { .. }), "{error}");
         }
-        assert!(matches!(
-            filled(sql, &[("m", "1")]),
-            Err(LakeError::UnknownParameter { .. })
-        ));
+        assert!(matches!(filled(sql, &[("m", "1")]), Err(LakeError::UnknownParameter { .. })));
         for broken in ["{{n:5", "{{n}}", "{{N:5}}", "{{:5}}"] {
-            assert!(
-                matches!(filled(broken, &[]), Err(LakeError::ParameterSyntax { .. })),
-                "{broken}"
-            );
+            assert!(matches!(filled(broken, &[]), Err(LakeError::ParameterSyntax { .. })), "{broken}");
         }
     }
 
     #[test]
     fn every_saved_query_has_a_title_and_fills_with_its_defaults() {
         for query in Query::all() {
-            assert!(
-                !query.title().is_empty() && query.text.starts_with("-- "),
-                "{}",
-                query.name
-            );
+            assert!(!query.title().is_empty() && query.text.starts_with("-- "), "{}", query.name);
             let filled = fill(query.text, &BTreeMap::new()).unwrap();
             assert!(!filled.contains("{{"), "{}", query.name);
         }

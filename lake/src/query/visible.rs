@@ -99,10 +99,7 @@ impl ObjectStore for VisibleFiles {
                 objects.push(meta);
             }
         }
-        Ok(ListResult {
-            common_prefixes: folders.into_iter().collect(),
-            objects,
-        })
+        Ok(ListResult { common_prefixes: folders.into_iter().collect(), objects })
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {

@@ -33,13 +33,7 @@ const TOKENS: i64 = 128;
 
 /// Kernels: name, short name, family, calls and time of a launch, ns.
 const KERNELS: [(&str, &str, &str, i64, i64); 4] = [
-    (
-        "void flash::flash_fwd_kernel<Traits<128, 64, 128>>(Params)",
-        SLOW_KERNEL,
-        "attention",
-        2048,
-        60_000,
-    ),
+    ("void flash::flash_fwd_kernel<Traits<128, 64, 128>>(Params)", SLOW_KERNEL, "attention", 2048, 60_000),
     (
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64",
         "sm90_xmma_gemm_bf16",
@@ -47,20 +41,8 @@ const KERNELS: [(&str, &str, &str, i64, i64); 4] = [
         8192,
         90_000,
     ),
-    (
-        "void vllm::rms_norm_kernel<c10::BFloat16>(...)",
-        "rms_norm_kernel",
-        "norm",
-        4096,
-        4_000,
-    ),
-    (
-        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
-        "ncclDevKernel_AllReduce",
-        "communication",
-        1024,
-        40_000,
-    ),
+    ("void vllm::rms_norm_kernel<c10::BFloat16>(...)", "rms_norm_kernel", "norm", 4096, 4_000),
+    ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "ncclDevKernel_AllReduce", "communication", 1024, 40_000),
 ];
 
 /// Position of a run in the lake.
@@ -118,11 +100,7 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
     let gpu_at = place.host % GPUS.len();
     let (model, world_size, token_ns) = MODELS.get(model_at).copied().unwrap_or(("", 1, 1));
     let gpu = GPUS.get(gpu_at).copied().unwrap_or_default();
-    let slow_host = if place.host == extent.slow_host() {
-        1.15
-    } else {
-        1.0
-    };
+    let slow_host = if place.host == extent.slow_host() { 1.15 } else { 1.0 };
     let faster_gpu = if gpu_at == 1 { 0.8 } else { 1.0 };
     let speed = slow_host * faster_gpu;
     let slower = place.project == 0 && model_at == 0 && place.day >= extent.slow_day();
@@ -135,24 +113,14 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
         let regressed = if slower && kind == "decode" { 1.2 } else { 1.0 };
         let larger = if batch == LARGER_BATCH { 1.5 } else { 1.0 };
         let mean = noise.around((token_ns * units) as f64 * speed * regressed * larger);
-        made.stages
-            .push(stage(&key, name, kind, instances, mean, (model_at, gpu_at)));
+        made.stages.push(stage(&key, name, kind, instances, mean, (model_at, gpu_at)));
     }
-    made.steps.extend(
-        made.stages
-            .iter()
-            .filter(|stage| &*stage.kind == "decode")
-            .map(steps),
-    );
+    made.steps.extend(made.stages.iter().filter(|stage| &*stage.kind == "decode").map(steps));
     for (name, short_name, family, calls, launch_ns) in KERNELS {
         if family == "communication" && world_size == 1 {
             continue;
         }
-        let driver = if new_driver && short_name == SLOW_KERNEL {
-            1.3
-        } else {
-            1.0
-        };
+        let driver = if new_driver && short_name == SLOW_KERNEL { 1.3 } else { 1.0 };
         let mean = noise.around(launch_ns as f64 * speed * driver);
         made.kernels.push(KernelRow {
             run_key: Arc::clone(&key),
@@ -177,10 +145,7 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
     let sum = |value: fn(&StageRow) -> Option<i64>| made.stages.iter().filter_map(value).sum::<i64>();
     let wall_ns = sum(|stage| Some(stage.elapsed_ns));
     let decode = made.stages.iter().find(|stage| &*stage.kind == "decode");
-    let started = extent
-        .date(place.day)
-        .at(0, 0, 0, 0)
-        .to_zoned(jiff::tz::TimeZone::UTC);
+    let started = extent.date(place.day).at(0, 0, 0, 0).to_zoned(jiff::tz::TimeZone::UTC);
     let started = started.map_or(0, |day| day.timestamp().as_microsecond());
     made.run = RunRow {
         run_key: Arc::clone(&key),
@@ -199,14 +164,7 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
         driver: Some(if new_driver { NEW_DRIVER } else { OLD_DRIVER }.into()),
         cuda: Some("12.4.127".into()),
         engine: Some("vllm".into()),
-        engine_version: Some(
-            if place.day * 2 < extent.days {
-                "0.9.2"
-            } else {
-                "0.10.0"
-            }
-            .into(),
-        ),
+        engine_version: Some(if place.day * 2 < extent.days { "0.9.2" } else { "0.10.0" }.into()),
         workload: Some(if is_server { "server" } else { "hf" }.into()),
         roofgap_version: env!("CARGO_PKG_VERSION").into(),
         world_size: Some(world_size),
@@ -222,26 +180,15 @@ pub(super) fn make(extent: &Extent, place: Place) -> Made {
         mbu_pct: Some(decode_mbu_pct(model_at, gpu_at)),
         overhead_pct: Some(2.0 + (noise.next() % 100) as f64 / 100.0),
         exit_status: Some(0),
-        labels: place
-            .index
-            .is_multiple_of(5)
-            .then(|| "experiment=baseline".into()),
+        labels: place.index.is_multiple_of(5).then(|| "experiment=baseline".into()),
         unreadable_files: 0,
     };
     made.findings.extend(findings(&key, &made.stages));
     if world_size > 1 {
-        distributed(
-            &mut made,
-            &key,
-            world_size,
-            speed,
-            extent.host(place.host),
-            &mut noise,
-        );
+        distributed(&mut made, &key, world_size, speed, extent.host(place.host), &mut noise);
     }
     if is_server {
-        made.requests
-            .push(requests(&key, token_ns as f64 * speed, &mut noise));
+        made.requests.push(requests(&key, token_ns as f64 * speed, &mut noise));
     }
     if place.index.is_multiple_of(10) {
         made.counters.extend(counters(&key, &mut noise));
@@ -334,12 +281,7 @@ fn findings(key: &Text, stages: &[StageRow]) -> Vec<FindingRow> {
     };
     let all = [
         ("launch-bound", 10, "decode waits for launches", "use CUDA graphs"),
-        (
-            "sync-in-step",
-            5,
-            "decode waits for the device",
-            "remove the synchronisation",
-        ),
+        ("sync-in-step", 5, "decode waits for the device", "remove the synchronisation"),
     ];
     (1..).zip(all).map(finding).collect()
 }

@@ -17,11 +17,8 @@ pub const PROJECTS: [&str; 2] = ["chat", "search"];
 pub const GPUS: [&str; 2] = ["NVIDIA H100 80GB HBM3", "NVIDIA H200"];
 
 /// A model, the number of ranks that it runs on, and the time of a token in decode, ns.
-pub const MODELS: [(&str, i64, i64); 3] = [
-    ("llama-3.1-8b", 1, 6_000_000),
-    ("qwen3-32b", 1, 18_000_000),
-    ("llama-3.1-70b", 8, 12_000_000),
-];
+pub const MODELS: [(&str, i64, i64); 3] =
+    [("llama-3.1-8b", 1, 6_000_000), ("qwen3-32b", 1, 18_000_000), ("llama-3.1-70b", 8, 12_000_000)];
 
 /// Extent of a synthetic lake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +48,7 @@ impl Extent {
     /// Returns the commit of a project on a day.
     pub fn commit(&self, project: usize, day: usize) -> String {
         let number = day / DAYS_PER_COMMIT;
-        format!(
-            "{:040x}",
-            ((project as u128 + 1) << 64) | ((number as u128 + 1) * 0x0001_0001_0001)
-        )
+        format!("{:040x}", ((project as u128 + 1) << 64) | ((number as u128 + 1) * 0x0001_0001_0001))
     }
 
     /// Returns the first day of the slower commit.
@@ -95,20 +89,14 @@ impl Extent {
                 git_commit: self.commit(1, self.slow_day()),
                 batch: LARGER_BATCH,
             },
-            slow_host: SlowHost {
-                host: self.host(self.slow_host()),
-                slowdown_pct: 15.0,
-            },
+            slow_host: SlowHost { host: self.host(self.slow_host()), slowdown_pct: 15.0 },
             slow_driver: SlowDriver {
                 driver: NEW_DRIVER,
                 previous_driver: OLD_DRIVER,
                 short_name: SLOW_KERNEL,
                 change_pct: 30.0,
             },
-            slow_rank: SlowRank {
-                rank: SLOW_RANK,
-                slowdown_pct: 25.0,
-            },
+            slow_rank: SlowRank { rank: SLOW_RANK, slowdown_pct: 25.0 },
             utilisation: utilisation.collect(),
         }
     }

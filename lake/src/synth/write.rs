@@ -62,13 +62,7 @@ fn write_partition(
     };
     let first = extent.runs * at / partitions;
     let end = extent.runs * (at + 1) / partitions;
-    let place = |run: usize| Place {
-        day,
-        project,
-        host,
-        run,
-        index: run - first,
-    };
+    let place = |run: usize| Place { day, project, host, run, index: run - first };
     let made = (first..end).map(|run| make(extent, place(run)));
     if single {
         for made in made {
@@ -102,11 +96,7 @@ fn write_partition(
         store,
         tables,
         |table| {
-            let keys = if table == ErrorRow::TABLE.name {
-                &errors
-            } else {
-                &keys
-            };
+            let keys = if table == ErrorRow::TABLE.name { &errors } else { &keys };
             (hash(keys), Some(keys.as_slice()))
         },
         &partition,
@@ -117,10 +107,7 @@ fn collect(tables: &mut Tables, made: Made) {
     fn add<R: Record>(tables: &mut Tables, rows: impl IntoIterator<Item = R>) {
         let mut rows = rows.into_iter().peekable();
         if rows.peek().is_some() {
-            tables
-                .entry(R::TABLE.name)
-                .or_default()
-                .extend(rows.map(R::cells));
+            tables.entry(R::TABLE.name).or_default().extend(rows.map(R::cells));
         }
     }
     add(tables, [made.run]);
@@ -157,14 +144,10 @@ fn put<'a>(
             }
             None => run_file(table, partition, &id),
         };
-        let built = batch::batch(table, rows).map_err(|source| LakeError::Rows {
-            table: table.name,
-            source,
-        })?;
-        let bytes = batch::parquet(table, &[built], keys).map_err(|source| LakeError::Parquet {
-            path: path.clone(),
-            source,
-        })?;
+        let built =
+            batch::batch(table, rows).map_err(|source| LakeError::Rows { table: table.name, source })?;
+        let bytes = batch::parquet(table, &[built], keys)
+            .map_err(|source| LakeError::Parquet { path: path.clone(), source })?;
         store.put(&path, bytes)?;
     }
     Ok(())

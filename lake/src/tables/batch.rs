@@ -44,11 +44,7 @@ pub fn schema(table: &Table) -> SchemaRef {
 
 /// Sorts rows in the order of a table and builds a batch.
 pub fn batch(table: &Table, mut rows: Vec<Vec<Cell>>) -> Result<RecordBatch, ArrowError> {
-    let order: Vec<usize> = table
-        .order
-        .iter()
-        .filter_map(|name| position(table, name))
-        .collect();
+    let order: Vec<usize> = table.order.iter().filter_map(|name| position(table, name)).collect();
     // The sort is stable, so that equal input gives equal bytes.
     rows.sort_by(|a, b| {
         let columns = order.iter().map(|at| compare(a.get(*at), b.get(*at)));
@@ -66,10 +62,7 @@ pub fn merge(table: &Table, batches: &[RecordBatch]) -> Result<RecordBatch, Arro
         .order
         .iter()
         .filter_map(|name| whole.column_by_name(name))
-        .map(|values| SortColumn {
-            values: Arc::clone(values),
-            options: None,
-        })
+        .map(|values| SortColumn { values: Arc::clone(values), options: None })
         .collect();
     let order = lexsort_to_indices(&keys, None)?;
     take_record_batch(&whole, &order)
@@ -89,9 +82,7 @@ pub fn parquet(
         .set_created_by("roofgap-lake".to_owned())
         .set_key_value_metadata(Some(entries))
         .build();
-    let options = ArrowWriterOptions::new()
-        .with_properties(properties)
-        .with_skip_arrow_metadata(true);
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new_with_options(&mut bytes, schema(table), options)?;
     for batch in batches {

@@ -47,9 +47,8 @@ mod tests {
             serde_json::from_str(schema).unwrap();
         for table in TABLES {
             let known = table.columns.iter();
-            let mut known: Vec<(String, String)> = known
-                .map(|c| (c.name.to_owned(), c.kind.sql().to_owned()))
-                .collect();
+            let mut known: Vec<(String, String)> =
+                known.map(|c| (c.name.to_owned(), c.kind.sql().to_owned())).collect();
             known.extend(PARTITIONS.map(|(name, kind)| (name.to_owned(), kind.to_owned())));
             assert_eq!(schema.get(table.name), Some(&known), "{}", table.name);
         }
@@ -60,11 +59,7 @@ mod tests {
         for table in TABLES {
             let names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
             assert_eq!(names.first(), Some(&"run_key"), "{}", table.name);
-            assert!(
-                table.order.iter().all(|name| names.contains(name)),
-                "{}",
-                table.name
-            );
+            assert!(table.order.iter().all(|name| names.contains(name)), "{}", table.name);
             let mut unique = names.clone();
             unique.sort_unstable();
             unique.dedup();

@@ -19,25 +19,12 @@ fn add(lake: &TestLake, inputs: &[PathBuf], more: &[&str]) -> String {
 #[test]
 fn adding_twice_changes_nothing() {
     let lake = TestLake::new();
-    let text = add(
-        &lake,
-        &[capture()],
-        &["--project", "chat", "--label", "experiment=a", "--events"],
-    );
+    let text = add(&lake, &[capture()], &["--project", "chat", "--label", "experiment=a", "--events"]);
     assert!(text.starts_with("added "), "{text}");
     let before = lake.files();
     let place = "date=2026-03-01/project=chat/host=h";
-    assert!(
-        before
-            .iter()
-            .any(|(path, _)| path.starts_with(&format!("runs/{place}/"))),
-        "{before:?}"
-    );
-    let text = add(
-        &lake,
-        &[capture()],
-        &["--project", "chat", "--label", "experiment=a"],
-    );
+    assert!(before.iter().any(|(path, _)| path.starts_with(&format!("runs/{place}/"))), "{before:?}");
+    let text = add(&lake, &[capture()], &["--project", "chat", "--label", "experiment=a"]);
     assert!(text.starts_with("present "), "{text}");
     assert_eq!(before, lake.files());
     // Another project or label makes another run.
@@ -49,18 +36,12 @@ fn adding_twice_changes_nothing() {
     assert_eq!(runs[0]["date_from"], "flag");
     assert_eq!(runs[0]["kind"], "capture");
     // The kernels by shape, and the single events, add up to the run.
-    for (table, count, ns) in [
-        ("kernels", "sum(calls)", "sum(total_ns)"),
-        ("events", "count(*)", "sum(end_ns - start_ns)"),
-    ] {
-        let filter = if table == "events" {
-            "and kind = 'kernel'"
-        } else {
-            ""
-        };
-        let sums = lake.ask(&format!(
-            "select {count} as n, {ns} as ns from {table} where project = 'chat' {filter}"
-        ));
+    for (table, count, ns) in
+        [("kernels", "sum(calls)", "sum(total_ns)"), ("events", "count(*)", "sum(end_ns - start_ns)")]
+    {
+        let filter = if table == "events" { "and kind = 'kernel'" } else { "" };
+        let sums = lake
+            .ask(&format!("select {count} as n, {ns} as ns from {table} where project = 'chat' {filter}"));
         assert_eq!(sums[0]["n"], runs[0]["kernel_count"], "{table}");
         assert_eq!(sums[0]["ns"], runs[0]["kernel_ns"], "{table}");
     }
@@ -90,18 +71,10 @@ fn a_kill_after_any_write_leaves_all_of_a_run_or_nothing() {
         // A file that was being written.
         if let Some((path, bytes)) = files.get(written) {
             let (folder, name) = path.rsplit_once('/').unwrap();
-            put(
-                &lake,
-                &format!("{folder}/.{name}.7-0.tmp"),
-                &bytes[..bytes.len() / 2],
-            );
+            put(&lake, &format!("{folder}/.{name}.7-0.tmp"), &bytes[..bytes.len() / 2]);
         }
         let is_visible = files[..written].iter().any(|(path, _)| path.starts_with("runs/"));
-        let expected = if is_visible {
-            all.clone()
-        } else {
-            vec![0; all.len()]
-        };
+        let expected = if is_visible { all.clone() } else { vec![0; all.len()] };
         assert_eq!(lake.counts(), expected, "after {written} files");
         assert_eq!(run(["check", "--lake", lake.path()]).status, Some(0));
         add(&lake, &[capture()], &[]);
@@ -112,27 +85,14 @@ fn a_kill_after_any_write_leaves_all_of_a_run_or_nothing() {
 #[test]
 fn a_killed_add_is_completed_by_the_next() {
     let lake_folder = TestLake::new();
-    let inputs = [
-        capture(),
-        fixture("vllm/vllm_dense_graph.sqlite.gz"),
-        fixture("h200/llama4.sqlite.gz"),
-    ];
+    let inputs = [capture(), fixture("vllm/vllm_dense_graph.sqlite.gz"), fixture("h200/llama4.sqlite.gz")];
     for delay in [0, 20, 60, 150, 400] {
-        let mut child = lake([
-            "add",
-            "--to",
-            lake_folder.path(),
-            "--host",
-            "h",
-            "--date",
-            "2026-03-01",
-            "--jobs",
-            "1",
-        ])
-        .args(&inputs)
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+        let mut child =
+            lake(["add", "--to", lake_folder.path(), "--host", "h", "--date", "2026-03-01", "--jobs", "1"])
+                .args(&inputs)
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
         std::thread::sleep(std::time::Duration::from_millis(delay));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -160,19 +120,11 @@ fn two_writers_add_every_input_once() {
         .map(|at| {
             let mut order = inputs.to_vec();
             order.rotate_left(at);
-            lake([
-                "add",
-                "--to",
-                shared.path(),
-                "--host",
-                "h",
-                "--date",
-                "2026-03-01",
-            ])
-            .args(order)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap()
+            lake(["add", "--to", shared.path(), "--host", "h", "--date", "2026-03-01"])
+                .args(order)
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
         })
         .collect();
     for mut writer in writers {
@@ -199,14 +151,7 @@ fn copies_of_an_input_are_one_run_whatever_their_dates() {
         .collect();
     // In one process.
     let alone = TestLake::new();
-    let text = ok([
-        "add",
-        folder.path().to_str().unwrap(),
-        "--to",
-        alone.path(),
-        "--jobs",
-        "4",
-    ]);
+    let text = ok(["add", folder.path().to_str().unwrap(), "--to", alone.path(), "--jobs", "4"]);
     let statuses = ["added ", "present "].map(|status| text.matches(status).count());
     assert_eq!(statuses, [1, 3], "{text}");
     assert_eq!(alone.count("runs"), 1);
@@ -247,27 +192,14 @@ fn a_bad_input_is_a_row_and_the_others_are_added() {
     std::fs::write(path("notes.txt"), "nothing").unwrap();
     let missing = path("missing.sqlite");
     let args = ["add", "--to", lake.path(), "--json", "--date", "2026-03-01"];
-    let text = crate::support::lake(args)
-        .arg(folder.path())
-        .arg(&missing)
-        .output()
-        .unwrap();
+    let text = crate::support::lake(args).arg(folder.path()).arg(&missing).output().unwrap();
     assert_eq!(text.status.code(), Some(3));
     let lines = String::from_utf8(text.stdout).unwrap();
-    let mut lines: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let mut lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     lines.sort_by_key(|line| line["source"].to_string());
-    let status: Vec<(&str, bool)> = lines
-        .iter()
-        .map(|line| (line["status"].as_str().unwrap(), line["error"].is_null()))
-        .collect();
-    assert_eq!(
-        status,
-        [("failed", false), ("added", true), ("failed", false)],
-        "{lines:?}"
-    );
+    let status: Vec<(&str, bool)> =
+        lines.iter().map(|line| (line["status"].as_str().unwrap(), line["error"].is_null())).collect();
+    assert_eq!(status, [("failed", false), ("added", true), ("failed", false)], "{lines:?}");
     let errors = lake.ask("select source, error, host from errors order by source");
     assert_eq!(errors.len(), 2);
     assert_eq!(errors[0]["source"], path("broken.rgcap").to_str().unwrap());
@@ -278,21 +210,9 @@ fn a_bad_input_is_a_row_and_the_others_are_added() {
     let alone = crate::support::lake(args).arg(&missing).output().unwrap();
     assert_eq!(alone.status.code(), Some(2));
     // The repaired input is added, and its error stays known.
-    std::fs::copy(
-        fixture("vllm/vllm_dense_graph.sqlite.gz"),
-        path("broken.sqlite.gz"),
-    )
-    .unwrap();
+    std::fs::copy(fixture("vllm/vllm_dense_graph.sqlite.gz"), path("broken.sqlite.gz")).unwrap();
     std::fs::remove_file(path("broken.rgcap")).unwrap();
-    assert_eq!(
-        crate::support::lake(args)
-            .arg(folder.path())
-            .output()
-            .unwrap()
-            .status
-            .code(),
-        Some(0)
-    );
+    assert_eq!(crate::support::lake(args).arg(folder.path()).output().unwrap().status.code(), Some(0));
     assert_eq!((lake.count("runs"), lake.count("errors")), (2, 2));
 }
 
@@ -301,21 +221,14 @@ fn wrong_arguments_write_nothing() {
     let lake = TestLake::new();
     let input = capture();
     let input = input.to_str().unwrap();
-    for wrong in [
-        ["--project", "a/b"],
-        ["--host", "../x"],
-        ["--date", "yesterday"],
-        ["--label", "no-value"],
-    ] {
+    for wrong in [["--project", "a/b"], ["--host", "../x"], ["--date", "yesterday"], ["--label", "no-value"]]
+    {
         let run = run(["add", input, "--to", lake.path(), wrong[0], wrong[1]]);
         assert_eq!(run.status, Some(2), "{wrong:?}");
         assert!(run.stderr.contains("error:"), "{}", run.stderr);
     }
     let written: Vec<String> = lake.files().into_iter().map(|(path, _)| path).collect();
-    assert!(
-        written.iter().all(|path| path == "roofgap.lake.json"),
-        "{written:?}"
-    );
+    assert!(written.iter().all(|path| path == "roofgap.lake.json"), "{written:?}");
     let none = run(["query", "coverage", "--lake", "/nonexistent/lake"]);
     assert_eq!(none.status, Some(2));
     assert!(none.stderr.contains("is not a lake"), "{}", none.stderr);

@@ -41,23 +41,13 @@ fn saved_queries_find_what_is_planted() {
         larger["project"].to_string().replace('"', "'"),
         larger["model"].to_string().replace('"', "'"),
     ));
-    assert!(
-        close(&ratio[0]["ratio"], &serde_json::json!(1.5), 0.05),
-        "{ratio:?}"
-    );
+    assert!(close(&ratio[0]["ratio"], &serde_json::json!(1.5), 0.05), "{ratio:?}");
     let is_larger = |row: &&Value| row["project"] == larger["project"] && row["model"] == larger["model"];
     assert_eq!(changes.iter().find(is_larger), None);
 
     let hosts = ask("slow-hosts");
     assert_eq!(hosts[0]["host"], planted["slow_host"]["host"]);
-    assert!(
-        close(
-            &hosts[0]["slowdown_pct"],
-            &planted["slow_host"]["slowdown_pct"],
-            3.0
-        ),
-        "{hosts:#?}"
-    );
+    assert!(close(&hosts[0]["slowdown_pct"], &planted["slow_host"]["slowdown_pct"], 3.0), "{hosts:#?}");
 
     let kernels = ask("driver-kernels");
     assert!(!kernels.is_empty());
@@ -65,23 +55,12 @@ fn saved_queries_find_what_is_planted() {
         for column in ["driver", "previous_driver", "short_name"] {
             assert_eq!(kernel[column], planted["slow_driver"][column], "{column}");
         }
-        assert!(
-            close(&kernel["change_pct"], &planted["slow_driver"]["change_pct"], 3.0),
-            "{kernel}"
-        );
+        assert!(close(&kernel["change_pct"], &planted["slow_driver"]["change_pct"], 3.0), "{kernel}");
     }
 
     let ranks = ask("slow-ranks");
     assert_eq!(ranks[0]["rank"], planted["slow_rank"]["rank"]);
-    assert!(
-        close(
-            &ranks[0]["slowdown_pct"],
-            &planted["slow_rank"]["slowdown_pct"],
-            2.0
-        ),
-        "{}",
-        ranks[0]
-    );
+    assert!(close(&ranks[0]["slowdown_pct"], &planted["slow_rank"]["slowdown_pct"], 2.0), "{}", ranks[0]);
 
     let utilisation = ask("utilisation");
     for expected in planted["utilisation"].as_array().unwrap() {
@@ -92,11 +71,7 @@ fn saved_queries_find_what_is_planted() {
             };
             rows.find(is).unwrap()
         };
-        assert!(close(
-            &of("prefill")["mfu_pct"],
-            &expected["prefill_mfu_pct"],
-            1e-9
-        ));
+        assert!(close(&of("prefill")["mfu_pct"], &expected["prefill_mfu_pct"], 1e-9));
         assert!(close(&of("decode")["mbu_pct"], &expected["decode_mbu_pct"], 1e-9));
     }
 
@@ -122,16 +97,7 @@ fn regress_is_a_gate_and_trend_shows_the_change() {
     let stricter = run(["regress", "--lake", lake.path(), "--param", "min_pct=50"]);
     assert_eq!(stricter.status, Some(0), "{}", stricter.stdout);
 
-    let trend = [
-        "trend",
-        "token_ns",
-        "--lake",
-        lake.path(),
-        "--model",
-        "llama-3.1-8b",
-        "--project",
-        "chat",
-    ];
+    let trend = ["trend", "token_ns", "--lake", lake.path(), "--model", "llama-3.1-8b", "--project", "chat"];
     let rows: Vec<Value> = serde_json::from_str(&ok(trend.into_iter().chain(["--format", "json"]))).unwrap();
     assert_eq!(rows.len(), 6, "three commits on two GPUs");
     let at = rows.iter().position(|row| row["git_commit"] == commit).unwrap();
@@ -151,78 +117,32 @@ fn an_answer_has_many_formats() {
     let sql = "select model, count(*) as runs from runs group by model order by model";
     let ask = |format: &str| ok(["query", sql, "--lake", lake.path(), "--format", format]);
     let table = ask("table");
-    assert!(
-        table.starts_with("model          runs\nllama-3.1-70b     8\n"),
-        "{table}"
-    );
-    assert_eq!(
-        ask("csv"),
-        "model,runs\nllama-3.1-70b,8\nllama-3.1-8b,8\nqwen3-32b,8\n"
-    );
+    assert!(table.starts_with("model          runs\nllama-3.1-70b     8\n"), "{table}");
+    assert_eq!(ask("csv"), "model,runs\nllama-3.1-70b,8\nllama-3.1-8b,8\nqwen3-32b,8\n");
     assert!(ask("chart").contains("llama-3.1-70b 8 █"));
     let page = ask("html");
-    assert!(
-        page.contains(">qwen3-32b</td>") && !page.contains("<script"),
-        "{page}"
-    );
+    assert!(page.contains(">qwen3-32b</td>") && !page.contains("<script"), "{page}");
     // A row without a value of utilisation is a row.
     let sql_null = "select 'row-1' as name, cast(null as double) as mfu_pct";
     let page = ok(["query", sql_null, "--lake", lake.path(), "--format", "html"]);
     assert!(page.contains(">row-1</td>"), "{page}");
     let out = lake.0.path().join("answer.parquet");
-    ok([
-        "query",
-        sql,
-        "--lake",
-        lake.path(),
-        "--format",
-        "parquet",
-        "-o",
-        out.to_str().unwrap(),
-    ]);
+    ok(["query", sql, "--lake", lake.path(), "--format", "parquet", "-o", out.to_str().unwrap()]);
     assert!(std::fs::read(out).unwrap().starts_with(b"PAR1"));
     // A file of SQL with a parameter.
     let file = lake.0.path().join("mine.sql");
-    std::fs::write(
-        &file,
-        "-- Mine.\nselect count(*) as n from runs where model = {{model:none}}\n",
-    )
-    .unwrap();
+    std::fs::write(&file, "-- Mine.\nselect count(*) as n from runs where model = {{model:none}}\n").unwrap();
     let file = file.to_str().unwrap();
-    assert_eq!(
-        ok(["query", file, "--lake", lake.path(), "--format", "csv"]),
-        "n\n0\n"
-    );
-    let given = ok([
-        "query",
-        file,
-        "--lake",
-        lake.path(),
-        "--format",
-        "csv",
-        "--param",
-        "model=qwen3-32b",
-    ]);
+    assert_eq!(ok(["query", file, "--lake", lake.path(), "--format", "csv"]), "n\n0\n");
+    let given = ok(["query", file, "--lake", lake.path(), "--format", "csv", "--param", "model=qwen3-32b"]);
     assert_eq!(given, "n\n8\n");
     // Prices come from a file only.
     let cost = "select gpu, price_per_hour from prices";
-    assert_eq!(
-        ok(["query", cost, "--lake", lake.path(), "--format", "csv"]),
-        "gpu,price_per_hour\n"
-    );
+    assert_eq!(ok(["query", cost, "--lake", lake.path(), "--format", "csv"]), "gpu,price_per_hour\n");
     let prices = lake.0.path().join("prices.csv");
     std::fs::write(&prices, "gpu,price_per_hour\nNVIDIA H200,3.5\n").unwrap();
     let prices = prices.to_str().unwrap();
-    let priced = ok([
-        "query",
-        cost,
-        "--lake",
-        lake.path(),
-        "--format",
-        "csv",
-        "--prices",
-        prices,
-    ]);
+    let priced = ok(["query", cost, "--lake", lake.path(), "--format", "csv", "--prices", prices]);
     assert_eq!(priced, "gpu,price_per_hour\nNVIDIA H200,3.5\n");
 }
 
@@ -234,10 +154,7 @@ fn a_query_cannot_write_and_a_wrong_one_says_why() {
         ("drop table runs", "DDL"),
         ("insert into runs select * from runs", "DML"),
         ("copy runs to '/tmp/out.parquet'", "DML"),
-        (
-            "create external table x stored as csv location '/etc/passwd'",
-            "DDL",
-        ),
+        ("create external table x stored as csv location '/etc/passwd'", "DDL"),
         ("select no_column from runs", "no_column"),
         ("no-such-query", "queries"),
         ("select 1 where {{x", "without"),

@@ -20,11 +20,7 @@ fn answers(lake: &TestLake) -> BTreeMap<String, Value> {
 fn assert_same(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>, when: &str) {
     assert!(before.len() >= 15, "{} saved queries", before.len());
     for (name, rows) in before {
-        assert!(
-            same(rows, &after[name]),
-            "{name} {when}:\n{rows:#}\n{:#}",
-            after[name]
-        );
+        assert!(same(rows, &after[name]), "{name} {when}:\n{rows:#}\n{:#}", after[name]);
     }
 }
 
@@ -66,9 +62,8 @@ fn runs_that_are_added_after_compacting_are_merged_with_the_others() {
     ok(["compact", "--lake", lake.path()]);
     let first = lake.files();
     let runs = lake.count("runs");
-    let (more, _) = TestLake::synthetic(&[
-        "--runs", "16", "--days", "1", "--hosts", "2", "--single", "--seed", "2",
-    ]);
+    let (more, _) =
+        TestLake::synthetic(&["--runs", "16", "--days", "1", "--hosts", "2", "--single", "--seed", "2"]);
     for (path, bytes) in more.files() {
         put(&lake, &path, &bytes);
     }
@@ -97,10 +92,7 @@ fn copy(from: &[(String, Vec<u8>)], to: &TestLake, is_copied: impl Fn(&str) -> b
 fn a_large_partition_has_several_merged_files() {
     let (lake, _) = TestLake::synthetic(&SMALL);
     let (before, counts) = (answers(&lake), lake.counts());
-    let limits = Limits {
-        runs: 4,
-        ..Limits::default()
-    };
+    let limits = Limits { runs: 4, ..Limits::default() };
     let merge = || compact(&Store::open(lake.path()).unwrap(), limits).unwrap();
     let paths = || -> Vec<String> { lake.files().into_iter().map(|(path, _)| path).collect() };
     assert!(merge().written > 0);
@@ -113,22 +105,11 @@ fn a_large_partition_has_several_merged_files() {
     assert_eq!(merge().written, 0);
     // By size: no two files fit into one.
     let (lake, _) = TestLake::synthetic(&SMALL);
-    let small = Limits {
-        bytes: 1,
-        ..Limits::default()
-    };
-    assert_eq!(
-        compact(&Store::open(lake.path()).unwrap(), small)
-            .unwrap()
-            .written,
-        0
-    );
+    let small = Limits { bytes: 1, ..Limits::default() };
+    assert_eq!(compact(&Store::open(lake.path()).unwrap(), small).unwrap().written, 0);
     // A file of the full size is left alone, and the others are merged.
     let merge = |full_bytes| {
-        let limits = Limits {
-            full_bytes,
-            ..Limits::default()
-        };
+        let limits = Limits { full_bytes, ..Limits::default() };
         compact(&Store::open(lake.path()).unwrap(), limits).unwrap()
     };
     assert_eq!(merge(1).written, 0);
@@ -148,9 +129,8 @@ fn merged_files_that_overlap_are_found_and_repaired() {
         .collect();
     assert_eq!(keys.len(), 2);
     // Three runs in one partition: those of the other project moved there would be other runs, so one more is added.
-    let (more, _) = TestLake::synthetic(&[
-        "--runs", "2", "--days", "1", "--hosts", "1", "--single", "--seed", "2",
-    ]);
+    let (more, _) =
+        TestLake::synthetic(&["--runs", "2", "--days", "1", "--hosts", "1", "--single", "--seed", "2"]);
     let more = more.files();
     let third = |path: &str| path.contains("project=chat");
     copy(&more, &lake, third);
@@ -197,10 +177,8 @@ fn the_newer_error_of_an_input_is_kept() {
     add("c.rgcap", "not a capture", &[]);
     ok(["compact", "--lake", lake.path()]);
     let rows = lake.ask("select source from errors order by source");
-    let names: Vec<&str> = rows
-        .iter()
-        .map(|row| row["source"].as_str().unwrap().rsplit_once('/').unwrap().1)
-        .collect();
+    let names: Vec<&str> =
+        rows.iter().map(|row| row["source"].as_str().unwrap().rsplit_once('/').unwrap().1).collect();
     assert_eq!(names, ["b.rgcap", "c.rgcap"]);
     assert!(ok(["compact", "--lake", lake.path()]).starts_with("0 merged files"));
 }
@@ -211,9 +189,8 @@ fn a_query_never_mixes_two_states_of_a_lake() {
     let count = "select count(*) as n from stages";
     let opened = lake.engine();
     // `add` finishes a run after the tables were opened.
-    let (more, _) = TestLake::synthetic(&[
-        "--runs", "4", "--days", "1", "--hosts", "2", "--single", "--seed", "2",
-    ]);
+    let (more, _) =
+        TestLake::synthetic(&["--runs", "4", "--days", "1", "--hosts", "2", "--single", "--seed", "2"]);
     copy(&more.files(), &lake, |_| true);
     let answer = opened.query(count).unwrap().json().unwrap();
     assert_eq!(String::from_utf8(answer).unwrap().trim(), "[{\"n\":240}]");
@@ -231,18 +208,13 @@ fn check_finds_what_is_planted() {
     let (lake, _) = TestLake::synthetic(&["--runs", "4", "--days", "1", "--hosts", "2", "--single"]);
     let path = |table: &str| {
         let files = lake.files();
-        let file = files
-            .into_iter()
-            .find(|(path, _)| path.starts_with(&format!("{table}/")));
+        let file = files.into_iter().find(|(path, _)| path.starts_with(&format!("{table}/")));
         file.unwrap()
     };
     let check = |kind: &str, why: &str, status: i32| {
         let run = run(["check", "--lake", lake.path()]);
         assert_eq!(run.status, Some(status), "{kind}: {}", run.stdout);
-        let found = run
-            .stdout
-            .lines()
-            .any(|line| line.starts_with(kind) && line.contains(why));
+        let found = run.stdout.lines().any(|line| line.starts_with(kind) && line.contains(why));
         assert!(found, "{kind}: {why}:\n{}", run.stdout);
     };
     assert!(ok(["check", "--lake", lake.path()]).contains("0 problems"));
@@ -255,11 +227,7 @@ fn check_finds_what_is_planted() {
     put(&lake, &stages, &bytes[..bytes.len() / 2]);
     check("damaged", &stages, 3);
     let mut flipped = bytes.clone();
-    flipped
-        .iter_mut()
-        .skip(40)
-        .take(64)
-        .for_each(|byte| *byte ^= 0x55);
+    flipped.iter_mut().skip(40).take(64).for_each(|byte| *byte ^= 0x55);
     put(&lake, &stages, &flipped);
     check("damaged", &stages, 3);
     restored(&stages, Some(&bytes));
@@ -290,12 +258,6 @@ fn check_finds_what_is_planted() {
     check("orphan", "not in the table runs", 0);
     restored(&runs, Some(&row));
 
-    put(
-        &lake,
-        &runs
-            .replace(".parquet", ".parquet.tmp")
-            .replace("gpu-00/", "gpu-00/."),
-        b"PAR1",
-    );
+    put(&lake, &runs.replace(".parquet", ".parquet.tmp").replace("gpu-00/", "gpu-00/."), b"PAR1");
     check("temporary", "not finished", 0);
 }

@@ -50,9 +50,7 @@ pub(crate) fn ok<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> String {
 
 /// Returns the path of a fixture.
 pub(crate) fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../fixtures")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(name)
 }
 
 /// A lake in a temporary folder.
@@ -143,8 +141,7 @@ pub(crate) fn same(a: &Value, b: &Value) -> bool {
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
         (Value::Object(a), Value::Object(b)) => {
             a.len() == b.len()
-                && a.iter()
-                    .all(|(name, value)| b.get(name).is_some_and(|other| same(value, other)))
+                && a.iter().all(|(name, value)| b.get(name).is_some_and(|other| same(value, other)))
         }
         (Value::Number(a), Value::Number(b)) => {
             let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());

@@ -50,12 +50,8 @@ impl CollectiveKind {
     pub(super) fn of_kernel(name: &str) -> Option<Self> {
         // Parameters and template arguments name types.
         let function = letters(&short_name(name));
-        let of_nccl = ["nccldevkernel", "ncclkernel"]
-            .iter()
-            .find_map(|prefix| function.strip_prefix(prefix));
-        Self::marked(&function).or(of_nccl
-            .filter(|rest| rest.starts_with("reduce"))
-            .map(|_| Self::Reduce))
+        let of_nccl = ["nccldevkernel", "ncclkernel"].iter().find_map(|prefix| function.strip_prefix(prefix));
+        Self::marked(&function).or(of_nccl.filter(|rest| rest.starts_with("reduce")).map(|_| Self::Reduce))
     }
 
     fn marked(letters: &str) -> Option<Self> {
@@ -141,23 +137,11 @@ mod tests {
     #[test]
     fn names_of_kernels() {
         for (name, kind) in [
-            (
-                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-                Some(AllReduce),
-            ),
-            (
-                "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)",
-                Some(SendReceive),
-            ),
+            ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", Some(AllReduce)),
+            ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", Some(SendReceive)),
             ("ncclDevKernel_Reduce_Sum_f32_RING_LL(ncclWork*)", Some(Reduce)),
-            (
-                "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclWork*)",
-                Some(ReduceScatter),
-            ),
-            (
-                "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)",
-                Some(AllReduce),
-            ),
+            ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclWork*)", Some(ReduceScatter)),
+            ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)", Some(AllReduce)),
             (
                 "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)",
                 Some(AllReduce),

@@ -27,11 +27,7 @@ pub(super) struct HostCollective<'t> {
 impl<'t> HostCollectives<'t> {
     /// Finds the collectives; `None` without any.
     pub(super) fn of(trace: &'t Trace) -> Option<Self> {
-        trace
-            .ranges
-            .collectives
-            .iter()
-            .find(|collective| collective.on_host)?;
+        trace.ranges.collectives.iter().find(|collective| collective.on_host)?;
         let ops = &trace.ops;
         let communicate = performed_by_name(trace);
         let computes = |op: &usize| match ops.kind[*op] {
@@ -41,10 +37,7 @@ impl<'t> HostCollectives<'t> {
         };
         let spans = (0..ops.len()).filter(computes);
         let spans = spans.map(|op| (ops.start[op], ops.end[op])).collect();
-        Some(Self {
-            trace,
-            compute: CoveredTime::of(IntervalSet::of(spans)),
-        })
+        Some(Self { trace, compute: CoveredTime::of(IntervalSet::of(spans)) })
     }
 
     /// Iterates over the collectives in the order of their start.

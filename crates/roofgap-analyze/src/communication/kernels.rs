@@ -39,12 +39,7 @@ impl<'t> Kernels<'t> {
         let communicates = |op: usize| ops.kind[op] == OpKind::Kernel && by_name.contains_key(&ops.name[op]);
         let communication = IntervalSet::by_device(trace, communicates);
         let compute = CoveredTime::beside(trace, &communication, computes);
-        let mut kernels = Self {
-            trace,
-            by_name,
-            by_range: FxHashMap::default(),
-            compute,
-        };
+        let mut kernels = Self { trace, by_name, by_range: FxHashMap::default(), compute };
         kernels.by_range = kernels.in_ranges(index);
         Some(kernels)
     }

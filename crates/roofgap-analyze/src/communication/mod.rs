@@ -137,25 +137,18 @@ pub(crate) fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Ve
     let no_group = (NameId::default(), 0);
     let mut sums: FxHashMap<RowKey, Sum> = FxHashMap::default();
     let kernels = Kernels::of(trace, index);
-    for (kernels, op) in kernels
-        .iter()
-        .flat_map(|kernels| kernels.ops().map(move |op| (kernels, op)))
-    {
+    for (kernels, op) in kernels.iter().flat_map(|kernels| kernels.ops().map(move |op| (kernels, op))) {
         let described = kernels.described(op);
         let group = described.map_or(no_group, |collective| (collective.group, collective.group_size));
         let device = Some(ops.device[op]);
-        let sum = sums
-            .entry((device, kernels.performed(op), described.is_some(), group))
-            .or_default();
+        let sum = sums.entry((device, kernels.performed(op), described.is_some(), group)).or_default();
         let size = described.and_then(Collective::message_bytes);
         sum.add(size, Some(ops.duration(op)), kernels.exposed_ns(op));
     }
     let on_host = HostCollectives::of(trace);
     for host in on_host.iter().flat_map(HostCollectives::iter) {
         let collective = host.collective;
-        let performed = host
-            .kind
-            .map_or(Performed::Named(collective.name), Performed::Known);
+        let performed = host.kind.map_or(Performed::Named(collective.name), Performed::Known);
         let group = (collective.group, collective.group_size);
         let length = host.span.map(|(start, end)| end - start);
         let sum = sums.entry((None, performed, true, group)).or_default();
@@ -164,11 +157,7 @@ pub(crate) fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Ve
     let rank = trace.distributed.as_ref().and_then(|job| job.rank);
     let links: Vec<CopyLinks> = match sums.is_empty() {
         true => Vec::new(),
-        false => trace
-            .devices
-            .iter()
-            .map(|device| CopyLinks::of(device, limits))
-            .collect(),
+        false => trace.devices.iter().map(|device| CopyLinks::of(device, limits)).collect(),
     };
     let mut rows: Vec<CommunicationRow> = sums
         .into_iter()
@@ -179,9 +168,7 @@ pub(crate) fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Ve
             };
             let (sized, ns) = sum.timed;
             let algorithm = (sized > 0 && ns > 0).then(|| sized as f64 * 1e9 / ns as f64);
-            let bus = factor
-                .zip(algorithm)
-                .map(|(factor, algorithm)| factor * algorithm);
+            let bus = factor.zip(algorithm).map(|(factor, algorithm)| factor * algorithm);
             let link = device.and_then(|device| links.get(device.index())?.peer());
             CommunicationRow {
                 rank,

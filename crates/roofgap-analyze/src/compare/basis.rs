@@ -3,14 +3,8 @@
 use super::comparison::{Basis, Change, Comparison, Difference, Judgement, StageChange, Weight};
 
 /// Facts of the workload that change the work.
-const WORK: [&str; 6] = [
-    "model",
-    "parameters",
-    "prompt_tokens",
-    "generated_tokens",
-    "batch",
-    "vision_tokens",
-];
+const WORK: [&str; 6] =
+    ["model", "parameters", "prompt_tokens", "generated_tokens", "batch", "vision_tokens"];
 
 /// Returns the basis for one stage.
 pub(super) fn of_stage(differences: &[Difference], stage: &str) -> Basis {

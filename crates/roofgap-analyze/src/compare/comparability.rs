@@ -49,31 +49,11 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
         "a different number format does different work",
         word(|w| w.dtype.clone()),
     );
-    found.quiet(
-        "parameters",
-        Weight::Incomparable,
-        model,
-        word(|w| number(w.parameters)),
-    );
-    found.hold(
-        "prompt_tokens",
-        Weight::Incomparable,
-        tokens,
-        word(|w| number(w.prompt_tokens)),
-    );
-    found.hold(
-        "generated_tokens",
-        Weight::Incomparable,
-        tokens,
-        word(|w| number(w.generated_tokens)),
-    );
+    found.quiet("parameters", Weight::Incomparable, model, word(|w| number(w.parameters)));
+    found.hold("prompt_tokens", Weight::Incomparable, tokens, word(|w| number(w.prompt_tokens)));
+    found.hold("generated_tokens", Weight::Incomparable, tokens, word(|w| number(w.generated_tokens)));
     found.hold("batch", Weight::Incomparable, tokens, word(|w| number(w.batch)));
-    found.quiet(
-        "vision_tokens",
-        Weight::Incomparable,
-        tokens,
-        word(|w| number(w.vision_tokens)),
-    );
+    found.quiet("vision_tokens", Weight::Incomparable, tokens, word(|w| number(w.vision_tokens)));
     found.quiet(
         "device",
         Weight::Incomparable,
@@ -125,9 +105,7 @@ pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, V
             Some(format!("{} in {} instances", steps.count, s.instances))
         };
         let rate = |s: &crate::result::Stage| {
-            s.steps
-                .as_ref()
-                .map(|steps| steps.count as f64 / s.instances.max(1) as f64)
+            s.steps.as_ref().map(|steps| steps.count as f64 / s.instances.max(1) as f64)
         };
         if let (Some(b), Some(h)) = (rate(stage), rate(other))
             && b != h
@@ -193,13 +171,7 @@ impl Found {
         } else {
             (Weight::Caution, "only one side gives it: not checked".to_owned())
         };
-        self.list.push(Difference {
-            what: what.to_owned(),
-            weight,
-            base,
-            head,
-            meaning,
-        });
+        self.list.push(Difference { what: what.to_owned(), weight, base, head, meaning });
     }
 }
 
@@ -278,9 +250,7 @@ fn stage_differences(base: Side<'_>, head: Side<'_>) -> Vec<Difference> {
 /// Compares the numbers of launches where a side has nothing but launches that ncu measured.
 fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
     let (base, head) = (&base.analysis.totals, &head.analysis.totals);
-    let measured = [base, head]
-        .iter()
-        .any(|totals| totals.from == KernelOrigin::Counters);
+    let measured = [base, head].iter().any(|totals| totals.from == KernelOrigin::Counters);
     (measured && base.kernel_count != head.kernel_count).then(|| Difference {
         what: "launches".to_owned(),
         weight: Weight::Caution,
@@ -298,10 +268,7 @@ const OTHER_CALLS: f64 = 0.1;
 /// those that take most of the common time run a different number of times, one side covers more of the run, such as a warm-up.
 pub(super) fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) -> Option<Difference> {
     let (base, head) = (&base.analysis.totals, &head.analysis.totals);
-    if [base, head]
-        .iter()
-        .any(|totals| totals.from == KernelOrigin::Counters)
-    {
+    if [base, head].iter().any(|totals| totals.from == KernelOrigin::Counters) {
         return None;
     }
     let (mut common, mut other) = (0.0, 0.0);
@@ -330,10 +297,7 @@ fn counted(counts: PhaseCounts) -> Option<String> {
         let count = count.filter(|count| *count > 0)?;
         Some(format!("{count} {name}"))
     };
-    let phases = [
-        phase("context", counts.context),
-        phase("generation", counts.generation),
-    ];
+    let phases = [phase("context", counts.context), phase("generation", counts.generation)];
     let known: Vec<String> = phases.into_iter().flatten().collect();
     (!known.is_empty()).then(|| known.join(", "))
 }

@@ -42,12 +42,7 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
     let added = head.analysis.stages.iter().map(|stage| stage.name.clone());
     let stages_added = added.filter(|name| !known(name)).collect();
     let basis = basis::of_all(&differences);
-    let mut totals = totals(
-        base.analysis,
-        head.analysis,
-        kernels::noise_of_sum(&kernels),
-        floors,
-    );
+    let mut totals = totals(base.analysis, head.analysis, kernels::noise_of_sum(&kernels), floors);
     if basis != Basis::Whole {
         basis::unjudged(&mut totals.kernel_ns);
         basis::unjudged(&mut totals.busy_ns);
@@ -67,36 +62,20 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
         kernels,
         gates: Vec::new(),
     };
-    comparison.gates = options
-        .gates
-        .iter()
-        .flat_map(|gate| gate::results(gate, &comparison))
-        .collect();
+    comparison.gates = options.gates.iter().flat_map(|gate| gate::results(gate, &comparison)).collect();
     comparison
 }
 
 fn side_of<'a>(side: Side<'a>, stage: &'a crate::result::Stage) -> StageSide<'a> {
-    StageSide {
-        stage,
-        repeats: side.facts.unwatched.get(&stage.name).map_or(&[], Vec::as_slice),
-    }
+    StageSide { stage, repeats: side.facts.unwatched.get(&stage.name).map_or(&[], Vec::as_slice) }
 }
 
 fn info(side: Side<'_>) -> SideInfo {
     SideInfo {
         title: side.facts.title.clone(),
-        sources: side
-            .analysis
-            .sources
-            .iter()
-            .map(|source| source.path.clone())
-            .collect(),
+        sources: side.analysis.sources.iter().map(|source| source.path.clone()).collect(),
         gpus: comparability::gpus(side.analysis),
-        model: side
-            .analysis
-            .workload
-            .as_ref()
-            .and_then(|workload| workload.model.clone()),
+        model: side.analysis.workload.as_ref().and_then(|workload| workload.model.clone()),
         mode: side.facts.mode.clone(),
     }
 }

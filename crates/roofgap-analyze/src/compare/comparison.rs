@@ -364,9 +364,7 @@ impl Comparison {
 
     /// Tells whether the sides are incomparable.
     pub fn is_incomparable(&self) -> bool {
-        self.differences
-            .iter()
-            .any(|difference| difference.weight == Weight::Incomparable)
+        self.differences.iter().any(|difference| difference.weight == Weight::Incomparable)
     }
 }
 
@@ -385,9 +383,6 @@ impl StageChange {
         let real = |judgement| matches!(judgement, Judgement::Better | Judgement::Worse);
         times.iter().any(|change| real(change.judgement))
             || real(self.launches.judgement)
-            || self
-                .kernels
-                .iter()
-                .any(|kernel| kernel.status != KernelStatus::Same)
+            || self.kernels.iter().any(|kernel| kernel.status != KernelStatus::Same)
     }
 }

@@ -92,30 +92,18 @@ impl Metric {
 
     /// Returns the name.
     pub fn name(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(metric, _)| *metric == self)
-            .map_or("wall", |(_, name)| name)
+        Self::ALL.iter().find(|(metric, _)| *metric == self).map_or("wall", |(_, name)| name)
     }
 
     /// Reads a name, or the JSON field (`wall_ns`, `mfu_pct`).
     fn parse(text: &str) -> Option<Self> {
         let plain = text.replace('.', "_");
-        let plain = plain
-            .strip_suffix("_ns")
-            .or(plain.strip_suffix("_pct"))
-            .unwrap_or(&plain);
-        Self::ALL
-            .iter()
-            .find(|(_, name)| *name == plain)
-            .map(|(metric, _)| *metric)
+        let plain = plain.strip_suffix("_ns").or(plain.strip_suffix("_pct")).unwrap_or(&plain);
+        Self::ALL.iter().find(|(_, name)| *name == plain).map(|(metric, _)| *metric)
     }
 
     fn is_time(self) -> bool {
-        !matches!(
-            self,
-            Metric::Launches | Metric::LaunchesPerStep | Metric::Mfu | Metric::Mbu
-        )
+        !matches!(self, Metric::Launches | Metric::LaunchesPerStep | Metric::Mfu | Metric::Mbu)
     }
 }
 
@@ -157,10 +145,9 @@ impl FromStr for Gate {
         let gate = text.trim();
         let (about, limit) = gate.rsplit_once('=').unwrap_or(("", gate));
         let (about, limit) = (about.trim(), limit.trim());
-        let limit = limit.parse::<Limit>().map_err(|()| GateError::Limit {
-            gate: gate.to_owned(),
-            limit: limit.to_owned(),
-        })?;
+        let limit = limit
+            .parse::<Limit>()
+            .map_err(|()| GateError::Limit { gate: gate.to_owned(), limit: limit.to_owned() })?;
         let (stage, metric) = subject(about).ok_or_else(|| GateError::Metric {
             gate: gate.to_owned(),
             known: Metric::ALL.map(|(_, name)| name).join(", "),
@@ -168,10 +155,7 @@ impl FromStr for Gate {
         if let (Limit::Ns(_), Some(metric)) = (limit, metric)
             && !metric.is_time()
         {
-            return Err(GateError::NotTime {
-                gate: gate.to_owned(),
-                metric: metric.name(),
-            });
+            return Err(GateError::NotTime { gate: gate.to_owned(), metric: metric.name() });
         }
         Ok(Gate { stage, metric, limit })
     }
@@ -208,18 +192,12 @@ impl FromStr for Limit {
         const UNITS: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
         let number = |text: &str| {
             let value: f64 = text.trim().parse().map_err(|_| ())?;
-            if value.is_finite() && value >= 0.0 {
-                Ok(value)
-            } else {
-                Err(())
-            }
+            if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(()) }
         };
         if let Some(value) = text.strip_suffix('%') {
             return number(value).map(Limit::Percent);
         }
-        let unit = UNITS
-            .iter()
-            .find_map(|(unit, ns)| Some((text.strip_suffix(unit)?, ns)));
+        let unit = UNITS.iter().find_map(|(unit, ns)| Some((text.strip_suffix(unit)?, ns)));
         let (value, ns) = unit.ok_or(())?;
         number(value).map(|value| Limit::Ns(value * ns))
     }
@@ -315,13 +293,8 @@ const USUAL: [Metric; 3] = [Metric::Wall, Metric::Busy, Metric::Kernel];
 const OF_DIFFERENT_WORK: [Metric; 2] = [Metric::Step, Metric::Token];
 
 /// Metrics that compare where the sides did different work.
-const INDEPENDENT_OF_WORK: [Metric; 5] = [
-    Metric::Step,
-    Metric::Token,
-    Metric::LaunchesPerStep,
-    Metric::Mfu,
-    Metric::Mbu,
-];
+const INDEPENDENT_OF_WORK: [Metric; 5] =
+    [Metric::Step, Metric::Token, Metric::LaunchesPerStep, Metric::Mfu, Metric::Mbu];
 
 /// Checks a gate against a comparison: one result per number, at least one.
 pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
@@ -332,11 +305,8 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
         let metrics = gate.metric.map_or(USUAL.to_vec(), |metric| vec![metric]);
         for metric in metrics {
             if comparison.basis != Basis::Whole && of_totals(&comparison.totals, metric).is_some() {
-                let why = format!(
-                    "{TOTAL}.{} does not compare: {}",
-                    metric.name(),
-                    because(comparison, None)
-                );
+                let why =
+                    format!("{TOTAL}.{} does not compare: {}", metric.name(), because(comparison, None));
                 found.push(unmeasured(gate, None, metric, why));
             } else if let Some(held) = of_totals(&comparison.totals, metric)
                 && (gate.metric.is_some() || held.base.is_some() || held.head.is_some())
@@ -394,10 +364,7 @@ pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
                 let known: Vec<&str> = comparison.stages.iter().map(|s| s.name.as_str()).collect();
                 format!("no stage {stage} on the base; both have: {}", or_none(&known))
             }
-            _ => format!(
-                "{} is not known of a whole trace, and there are no stages",
-                metric.name()
-            ),
+            _ => format!("{} is not known of a whole trace, and there are no stages", metric.name()),
         };
         found.push(unmeasured(gate, gate.stage.as_ref(), metric, why));
     }
@@ -411,9 +378,8 @@ fn of_different_work(gate: &Gate, stage: &StageChange, comparison: &Comparison) 
         held.base.is_some() && held.head.is_some()
     };
     let known = OF_DIFFERENT_WORK.into_iter().filter(both);
-    let mut found: Vec<GateResult> = known
-        .map(|metric| judge(gate, &stage.name, metric, &of_stage(stage, metric)))
-        .collect();
+    let mut found: Vec<GateResult> =
+        known.map(|metric| judge(gate, &stage.name, metric, &of_stage(stage, metric))).collect();
     if found.is_empty() {
         let why = format!(
             "{} does not compare: {}, and the time of a step or a token is not known on both sides",
@@ -441,11 +407,7 @@ fn because(comparison: &Comparison, stage: Option<&str>) -> String {
 }
 
 fn or_none(names: &[&str]) -> String {
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn unmeasured(gate: &Gate, stage: Option<&String>, metric: Metric, why: String) -> GateResult {
@@ -469,11 +431,7 @@ fn judge(gate: &Gate, stage: &str, metric: Metric, held: &Held) -> GateResult {
         let why = format!("{stage}.{} was {side}", metric.name());
         return unmeasured(gate, Some(&stage.to_owned()), metric, why);
     };
-    let worse = if held.higher_is_better {
-        base - head
-    } else {
-        head - base
-    };
+    let worse = if held.higher_is_better { base - head } else { head - base };
     let worse_pct = if base != 0.0 {
         Some(100.0 * worse / base.abs())
     } else if worse == 0.0 {
@@ -492,20 +450,12 @@ fn judge(gate: &Gate, stage: &str, metric: Metric, held: &Held) -> GateResult {
         (true, _) => GateOutcome::WithinNoise,
     };
     let show = |value: f64| {
-        if held.is_time {
-            time(value.round() as i64)
-        } else {
-            decimal(value, 2)
-        }
+        if held.is_time { time(value.round() as i64) } else { decimal(value, 2) }
     };
     let pct = match worse_pct {
         None => String::new(),
         Some(0.0) => " (no change)".to_owned(),
-        Some(pct) => format!(
-            " ({:.1} % {})",
-            pct.abs(),
-            if pct > 0.0 { "worse" } else { "better" }
-        ),
+        Some(pct) => format!(" ({:.1} % {})", pct.abs(), if pct > 0.0 { "worse" } else { "better" }),
     };
     let why = format!(
         "{stage}.{} went from {} to {}{}; limit {}, noise {}",
@@ -542,34 +492,13 @@ mod tests {
         };
         let stage = |name: &str| Some(name.to_owned());
         assert_eq!(read("5%"), (None, None, Limit::Percent(5.0)));
-        assert_eq!(
-            read(" decode = 3 % "),
-            (stage("decode"), None, Limit::Percent(3.0))
-        );
+        assert_eq!(read(" decode = 3 % "), (stage("decode"), None, Limit::Percent(3.0)));
         assert_eq!(read("wall=3%"), (None, Some(Metric::Wall), Limit::Percent(3.0)));
-        assert_eq!(
-            read("decode.wall=2.5%"),
-            (stage("decode"), Some(Metric::Wall), Limit::Percent(2.5))
-        );
-        assert_eq!(
-            read("kernel_ns=1ms"),
-            (None, Some(Metric::Kernel), Limit::Ns(1e6))
-        );
-        assert_eq!(
-            read("a.b.idle.launch=50us"),
-            (stage("a.b"), Some(Metric::IdleLaunch), Limit::Ns(5e4))
-        );
-        assert_eq!(
-            read("decode.mfu_pct=1%"),
-            (stage("decode"), Some(Metric::Mfu), Limit::Percent(1.0))
-        );
-        for text in [
-            "5%",
-            "decode=3%",
-            "wall=2ms",
-            "total.kernel=50us",
-            "decode.launches_per_step=0%",
-        ] {
+        assert_eq!(read("decode.wall=2.5%"), (stage("decode"), Some(Metric::Wall), Limit::Percent(2.5)));
+        assert_eq!(read("kernel_ns=1ms"), (None, Some(Metric::Kernel), Limit::Ns(1e6)));
+        assert_eq!(read("a.b.idle.launch=50us"), (stage("a.b"), Some(Metric::IdleLaunch), Limit::Ns(5e4)));
+        assert_eq!(read("decode.mfu_pct=1%"), (stage("decode"), Some(Metric::Mfu), Limit::Percent(1.0)));
+        for text in ["5%", "decode=3%", "wall=2ms", "total.kernel=50us", "decode.launches_per_step=0%"] {
             assert_eq!(gate(text).to_string(), text);
         }
         assert_eq!(Gate::parse_list("5%, decode.wall=3%").unwrap().len(), 2);

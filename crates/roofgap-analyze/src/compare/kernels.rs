@@ -20,11 +20,7 @@ pub(super) fn of_stage(base: &Stage, head: &Stage, floors: &Floors) -> Vec<Kerne
     if base.kernel_ns.is_none() || head.kernel_ns.is_none() {
         return Vec::new();
     }
-    changes(
-        (&base.kernels, base.instances),
-        (&head.kernels, head.instances),
-        floors,
-    )
+    changes((&base.kernels, base.instances), (&head.kernels, head.instances), floors)
 }
 
 /// Kernels of both sides by instance, largest change first.
@@ -57,21 +53,15 @@ fn name_apart(changes: &mut [KernelChange]) {
         seen.entry(&change.short_name).or_default().push(at);
     }
     let taken = seen.keys().map(|name| (*name).to_owned()).collect();
-    let shared: Vec<usize> = seen
-        .into_values()
-        .filter(|list| list.len() > 1)
-        .flatten()
-        .collect();
+    let shared: Vec<usize> = seen.into_values().filter(|list| list.len() > 1).flatten().collect();
     let full_name = |at: &usize| {
         let change = changes.get(*at)?;
         let side = change.head.as_ref().or(change.base.as_ref())?;
         Some(side.name.as_str())
     };
     let found = distinct_short_names(shared.iter().filter_map(full_name), taken);
-    let renamed: Vec<(usize, String)> = shared
-        .iter()
-        .filter_map(|at| Some((*at, found.get(full_name(at)?)?.clone())))
-        .collect();
+    let renamed: Vec<(usize, String)> =
+        shared.iter().filter_map(|at| Some((*at, found.get(full_name(at)?)?.clone()))).collect();
     for (at, short_name) in renamed {
         if let Some(change) = changes.get_mut(at) {
             change.short_name = short_name;
@@ -95,11 +85,7 @@ fn side(group: &Group) -> KernelSide {
 }
 
 fn mean(group: &Group) -> f64 {
-    if group.calls > 0.0 {
-        group.total_ns as f64 / group.calls
-    } else {
-        0.0
-    }
+    if group.calls > 0.0 { group.total_ns as f64 / group.calls } else { 0.0 }
 }
 
 fn both(
@@ -114,9 +100,7 @@ fn both(
     let from_calls_ns = ((head.calls - base.calls) * mean(base)).round() as i64;
     let from_length_ns = delta_ns.saturating_sub(from_calls_ns);
     let least = noise::share(base.total_ns, floors.gpu_pct);
-    let noise_ns = (DEVIATIONS * (base.variance + head.variance).sqrt())
-        .max(least)
-        .ceil() as i64;
+    let noise_ns = (DEVIATIONS * (base.variance + head.variance).sqrt()).max(least).ceil() as i64;
     let length_is_real = from_length_ns.saturating_abs() > noise_ns;
     // A number of calls has no noise of its own, but a few more are no news.
     let calls_are_real = from_calls_ns.unsigned_abs() as f64 > least;
@@ -148,11 +132,7 @@ fn both(
 }
 
 fn single(group: &Group, added: bool) -> KernelChange {
-    let delta_ns = if added {
-        group.total_ns
-    } else {
-        group.total_ns.saturating_neg()
-    };
+    let delta_ns = if added { group.total_ns } else { group.total_ns.saturating_neg() };
     KernelChange {
         short_name: group.short_name.clone(),
         family: group.family,
@@ -164,11 +144,7 @@ fn single(group: &Group, added: bool) -> KernelChange {
         from_calls_ns: delta_ns,
         from_length_ns: 0,
         noise_ns: (DEVIATIONS * group.variance.sqrt()).ceil() as i64,
-        status: if added {
-            KernelStatus::Added
-        } else {
-            KernelStatus::Gone
-        },
+        status: if added { KernelStatus::Added } else { KernelStatus::Gone },
     }
 }
 
@@ -201,10 +177,7 @@ mod tests {
         let slower = change(kernel("k", 1000, 64, 50), kernel("k", 1100, 64, 50));
         assert_eq!((slower.status, slower.from_calls_ns), (KernelStatus::Slower, 0));
         let more = change(kernel("k", 1000, 64, 50), kernel("k", 1000, 80, 50));
-        assert_eq!(
-            (more.status, more.from_calls_ns),
-            (KernelStatus::MoreCalls, 16_000)
-        );
+        assert_eq!((more.status, more.from_calls_ns), (KernelStatus::MoreCalls, 16_000));
         let traded = change(kernel("k", 1000, 64, 50), kernel("k", 500, 70, 50));
         assert_eq!(traded.status, KernelStatus::Faster);
     }
@@ -214,10 +187,6 @@ mod tests {
         let wide = change(kernel("k", 1000, 4, 400), kernel("k", 1100, 4, 400));
         assert_eq!(wide.status, KernelStatus::Same);
         let once = change(kernel("k", 1000, 1, 0), kernel("k", 1040, 1, 0));
-        assert_eq!(
-            once.status,
-            KernelStatus::Same,
-            "noise of a single call is assumed"
-        );
+        assert_eq!(once.status, KernelStatus::Same, "noise of a single call is assumed");
     }
 }

@@ -19,12 +19,7 @@ pub struct Floors {
 
 impl Default for Floors {
     fn default() -> Self {
-        Self {
-            wall_pct: 2.0,
-            gpu_pct: 1.0,
-            unmeasured_wall_pct: 5.0,
-            unmeasured_gpu_pct: 5.0,
-        }
+        Self { wall_pct: 2.0, gpu_pct: 1.0, unmeasured_wall_pct: 5.0, unmeasured_gpu_pct: 5.0 }
     }
 }
 
@@ -44,11 +39,7 @@ pub(super) fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<(f64,
         return None;
     }
     if b.len() == h.len() && base_instances == head_instances {
-        let differences: Vec<f64> = b
-            .iter()
-            .zip(h)
-            .map(|(b, h)| h.saturating_sub(*b) as f64)
-            .collect();
+        let differences: Vec<f64> = b.iter().zip(h).map(|(b, h)| h.saturating_sub(*b) as f64).collect();
         let n = differences.len();
         let spread = deviation(&differences) * (n as f64).sqrt() / base_instances.max(1) as f64;
         let how = format!("the differences of {n} steps in the same place");
@@ -168,11 +159,7 @@ pub(super) enum Better {
 /// A time on both sides with its noise.
 pub(super) fn time(base: Option<i64>, head: Option<i64>, noise: f64) -> Change<i64> {
     let (Some(b), Some(h)) = (base, head) else {
-        return Change {
-            base,
-            head,
-            ..Change::default()
-        };
+        return Change { base, head, ..Change::default() };
     };
     let (delta, noise) = (h.saturating_sub(b), noise.ceil() as i64);
     Change {
@@ -188,11 +175,7 @@ pub(super) fn time(base: Option<i64>, head: Option<i64>, noise: f64) -> Change<i
 /// A number on both sides with its noise.
 pub(super) fn number(base: Option<f64>, head: Option<f64>, noise: f64, better: Better) -> Change<f64> {
     let (Some(b), Some(h)) = (base, head) else {
-        return Change {
-            base,
-            head,
-            ..Change::default()
-        };
+        return Change { base, head, ..Change::default() };
     };
     Change {
         base,
@@ -249,11 +232,8 @@ mod tests {
 
     #[test]
     fn runs_of_other_lengths_compare_by_their_spread() {
-        let (noise, how) = of_steps(
-            (&steps(&[100, 110, 90, 100]), 1),
-            (&steps(&[100, 110, 90, 100, 100]), 1),
-        )
-        .unwrap();
+        let (noise, how) =
+            of_steps((&steps(&[100, 110, 90, 100]), 1), (&steps(&[100, 110, 90, 100, 100]), 1)).unwrap();
         assert!(noise > 50.0 && noise < 250.0, "{noise}");
         assert!(how.contains("4 and 5 steps"), "{how}");
     }

@@ -102,11 +102,7 @@ const MOST_SEARCHED: usize = 512;
 
 fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
     let skeletons = |groups: &[Group]| -> Vec<Vec<String>> {
-        groups
-            .iter()
-            .take(MOST_SEARCHED)
-            .map(|g| skeleton(&g.key))
-            .collect()
+        groups.iter().take(MOST_SEARCHED).map(|g| skeleton(&g.key)).collect()
     };
     let (gone_names, added_names) = (skeletons(&gone), skeletons(&added));
     let mut candidates = Vec::new();
@@ -146,29 +142,18 @@ fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
         return None;
     }
     // Kernels of these families come in dozens with as many calls: only the name tells them apart.
-    let name_only = matches!(
-        base.family,
-        Family::Elementwise | Family::CopyLayout | Family::Other
-    );
+    let name_only = matches!(base.family, Family::Elementwise | Family::CopyLayout | Family::Other);
     let score = 2.0 * names + calls + time;
     let times = format!("{} and {} calls", round(base.calls), round(head.calls));
     if names >= 0.999 && calls >= 0.5 {
         return Some((score, format!("the names differ in numbers only, {times}")));
     }
     if names >= 0.7 && calls >= 0.8 {
-        let why = format!(
-            "both {}, names {:.0} % alike, {times}",
-            base.family,
-            100.0 * names
-        );
+        let why = format!("both {}, names {:.0} % alike, {times}", base.family, 100.0 * names);
         return Some((score, why));
     }
     if !name_only && calls >= 0.95 && time >= 0.4 {
-        let why = format!(
-            "both {}, {times}, time within {:.0} %",
-            base.family,
-            100.0 * (1.0 - time)
-        );
+        let why = format!("both {}, {times}, time within {:.0} %", base.family, 100.0 * (1.0 - time));
         return Some((score, why));
     }
     None
@@ -176,28 +161,17 @@ fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
 
 /// Matrix by matrix and matrix by vector are one kind: a library moves between them.
 fn kind(family: Family) -> Family {
-    if family == Family::Gemv {
-        Family::Gemm
-    } else {
-        family
-    }
+    if family == Family::Gemv { Family::Gemm } else { family }
 }
 
 fn round(calls: f64) -> String {
-    if calls.fract() == 0.0 {
-        format!("{calls:.0}")
-    } else {
-        format!("{calls:.1}")
-    }
+    if calls.fract() == 0.0 { format!("{calls:.0}") } else { format!("{calls:.1}") }
 }
 
 /// The words of a name without its numbers.
 fn skeleton(key: &str) -> Vec<String> {
-    let mut words: Vec<String> = key
-        .split(|c: char| !c.is_alphabetic())
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let mut words: Vec<String> =
+        key.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()).map(str::to_owned).collect();
     words.sort_unstable();
     words
 }
@@ -217,11 +191,7 @@ fn similarity(a: &[String], b: &[String]) -> f64 {
         }
     }
     let all = a.len() + b.len();
-    if all == 0 {
-        0.0
-    } else {
-        2.0 * common as f64 / all as f64
-    }
+    if all == 0 { 0.0 } else { 2.0 * common as f64 / all as f64 }
 }
 
 #[cfg(test)]
@@ -245,12 +215,7 @@ mod tests {
 
     #[test]
     fn tools_that_print_a_name_differently_agree() {
-        let base = [kernel(
-            "void at::native::f<(int)4>(int, T2)",
-            "elementwise",
-            10,
-            1,
-        )];
+        let base = [kernel("void at::native::f<(int)4>(int, T2)", "elementwise", 10, 1)];
         let head = [kernel("void f<4>(int)", "elementwise", 12, 1)];
         assert!(matches!(&pairs(&base, &head)[..], [Pair::Named(..)]));
     }
@@ -286,14 +251,8 @@ mod tests {
 
     #[test]
     fn unlike_kernels_stay_apart() {
-        let base = [
-            kernel("add_kernel", "elementwise", 900, 64),
-            kernel("sort", "sampling", 5, 1),
-        ];
-        let head = [
-            kernel("mul_silu", "elementwise", 900, 64),
-            kernel("flash", "attention", 5, 1),
-        ];
+        let base = [kernel("add_kernel", "elementwise", 900, 64), kernel("sort", "sampling", 5, 1)];
+        let head = [kernel("mul_silu", "elementwise", 900, 64), kernel("flash", "attention", 5, 1)];
         let found = pairs(&base, &head);
         assert_eq!(found.len(), 4);
         assert!(found.iter().all(|p| matches!(p, Pair::Gone(_) | Pair::Added(_))));
@@ -301,11 +260,7 @@ mod tests {
 
     #[test]
     fn totals_are_those_of_one_instance() {
-        let groups = groups(
-            &[kernel("k", "gemm", 30, 6), kernel("k", "gemm", 31, 6)],
-            3,
-            |_| 9.0,
-        );
+        let groups = groups(&[kernel("k", "gemm", 30, 6), kernel("k", "gemm", 31, 6)], 3, |_| 9.0);
         assert_eq!((groups[0].total_ns, groups[0].calls), (20, 4.0));
         assert_eq!(groups[0].variance, 2.0);
     }

@@ -71,13 +71,7 @@ pub(super) fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) 
         let (b, h) = (get(base.stage), get(head.stage));
         noise::number(b, h, relative_noise * b.unwrap_or(0.0), Better::Higher)
     };
-    let explanation = explain(
-        base.stage,
-        head.stage,
-        (&b, &h),
-        &kernels,
-        (wall_noise, gpu_noise),
-    );
+    let explanation = explain(base.stage, head.stage, (&b, &h), &kernels, (wall_noise, gpu_noise));
     StageChange {
         name: base.stage.name.clone(),
         instances: [base.stage.instances, head.stage.instances],
@@ -116,12 +110,7 @@ pub(super) fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) 
 
 /// Noise of the wall time of an instance, and where it comes from.
 fn wall_noise(base: StageSide<'_>, head: StageSide<'_>, wall: i64, floors: &Floors) -> (f64, String) {
-    let steps = |side: StageSide<'_>| {
-        side.stage
-            .steps
-            .clone()
-            .map(|steps| (steps, side.stage.instances))
-    };
+    let steps = |side: StageSide<'_>| side.stage.steps.clone().map(|steps| (steps, side.stage.instances));
     let from_steps = match (steps(base), steps(head)) {
         (Some(b), Some(h)) => noise::of_steps((&b.0, b.1), (&h.0, h.1)),
         _ => None,
@@ -129,11 +118,7 @@ fn wall_noise(base: StageSide<'_>, head: StageSide<'_>, wall: i64, floors: &Floo
     let from_repeats = noise::of_repeats(base.repeats, head.repeats).map(|noise| {
         // Repeats are timed unwatched: their relative spread is taken over.
         let mean = base.repeats.iter().sum::<i64>() as f64 / base.repeats.len().max(1) as f64;
-        let how = format!(
-            "{} and {} unwatched repeats",
-            base.repeats.len(),
-            head.repeats.len()
-        );
+        let how = format!("{} and {} unwatched repeats", base.repeats.len(), head.repeats.len());
         (wall as f64 * noise / mean.max(1.0), how)
     });
     let measured = match (from_steps, from_repeats) {
@@ -210,30 +195,10 @@ fn explain(
                 &|gpu| gpu.busy.saturating_sub(gpu.kernel),
                 gpu_noise,
             );
-            add(
-                PartKind::IdleLaunch,
-                "idle: not launched yet",
-                &|g| g.idle.launch_ns,
-                wall_noise,
-            );
-            add(
-                PartKind::IdleSync,
-                "idle: waiting for the device",
-                &|g| g.idle.sync_ns,
-                wall_noise,
-            );
-            add(
-                PartKind::IdleCopy,
-                "idle: in a copy call",
-                &|g| g.idle.copy_ns,
-                wall_noise,
-            );
-            add(
-                PartKind::IdleOther,
-                "idle: launched, not started",
-                &|g| g.idle.other_ns,
-                wall_noise,
-            );
+            add(PartKind::IdleLaunch, "idle: not launched yet", &|g| g.idle.launch_ns, wall_noise);
+            add(PartKind::IdleSync, "idle: waiting for the device", &|g| g.idle.sync_ns, wall_noise);
+            add(PartKind::IdleCopy, "idle: in a copy call", &|g| g.idle.copy_ns, wall_noise);
+            add(PartKind::IdleOther, "idle: launched, not started", &|g| g.idle.other_ns, wall_noise);
             add(
                 PartKind::OutsideGpu,
                 "CPU before the first and after the last GPU operation",
@@ -249,25 +214,16 @@ fn explain(
         }
         _ => why_not = Some("only one side has GPU work of this stage".to_owned()),
     }
-    let sum = parts
-        .iter()
-        .fold(0i64, |sum, part| sum.saturating_add(part.delta_ns));
+    let sum = parts.iter().fold(0i64, |sum, part| sum.saturating_add(part.delta_ns));
     let rest = wall_delta_ns.saturating_sub(sum);
     if rest != 0 {
         parts.push(part(PartKind::Rest, "the rest", rest, wall_noise));
     }
     parts.retain(|part| part.delta_ns != 0);
     parts.sort_by(|a, b| {
-        b.delta_ns
-            .unsigned_abs()
-            .cmp(&a.delta_ns.unsigned_abs())
-            .then_with(|| a.name.cmp(&b.name))
+        b.delta_ns.unsigned_abs().cmp(&a.delta_ns.unsigned_abs()).then_with(|| a.name.cmp(&b.name))
     });
-    Explanation {
-        wall_delta_ns,
-        parts,
-        why_not,
-    }
+    Explanation { wall_delta_ns, parts, why_not }
 }
 
 /// GPU times of an instance, where all are known.
@@ -294,12 +250,9 @@ fn notes(base: &Stage, head: &Stage, wall_noise: f64) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut add = |name: &str, delta_ns: i64| match parts.iter_mut().find(|part| part.name == name) {
         Some(part) => part.delta_ns = part.delta_ns.saturating_add(delta_ns),
-        None => parts.push(Part {
-            kind: PartKind::Note,
-            name: name.to_owned(),
-            delta_ns,
-            beyond_noise: false,
-        }),
+        None => {
+            parts.push(Part { kind: PartKind::Note, name: name.to_owned(), delta_ns, beyond_noise: false })
+        }
     };
     for note in &base.notes {
         add(&note.name, value(base, note).saturating_neg());

@@ -23,10 +23,7 @@ fn kernel(name: &str, total_ns: i64, calls: u64) -> Kernel {
 fn analysis() -> Analysis {
     Analysis {
         schema: SCHEMA.into(),
-        devices: vec![DeviceInfo {
-            name: Some("NVIDIA H200".into()),
-            ..DeviceInfo::default()
-        }],
+        devices: vec![DeviceInfo { name: Some("NVIDIA H200".into()), ..DeviceInfo::default() }],
         stages: vec![Stage {
             name: "decode".into(),
             instances: 2,
@@ -36,11 +33,7 @@ fn analysis() -> Analysis {
             busy_ns: Some(130_000),
             kernel_count: 40,
             launch_count: 44,
-            idle: Some(Idle {
-                launch_ns: 40_000,
-                sync_ns: 20_000,
-                ..Idle::default()
-            }),
+            idle: Some(Idle { launch_ns: 40_000, sync_ns: 20_000, ..Idle::default() }),
             steps: crate::timeline::steps::summary(
                 vec![24_990, 25_010, 25_000, 25_005, 24_995, 25_000, 25_002, 24_998],
                 Some(5.5),
@@ -60,14 +53,8 @@ fn analysis() -> Analysis {
 
 fn run(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
     let facts = SideFacts::default();
-    let side = |analysis| Side {
-        analysis,
-        facts: &facts,
-    };
-    let options = CompareOptions {
-        gates: Gate::parse_list(gates).unwrap(),
-        ..CompareOptions::default()
-    };
+    let side = |analysis| Side { analysis, facts: &facts };
+    let options = CompareOptions { gates: Gate::parse_list(gates).unwrap(), ..CompareOptions::default() };
     let comparison = compare(side(base), side(head), &options);
     for stage in &comparison.stages {
         let sum: i64 = stage.explanation.parts.iter().map(|part| part.delta_ns).sum();
@@ -76,20 +63,13 @@ fn run(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
     }
     let json = serde_json::to_string(&comparison).unwrap();
     let again: Comparison = serde_json::from_str(&json).unwrap();
-    assert_eq!(
-        (again.stages.len(), again.verdict()),
-        (comparison.stages.len(), comparison.verdict())
-    );
+    assert_eq!((again.stages.len(), again.verdict()), (comparison.stages.len(), comparison.verdict()));
     comparison
 }
 
 #[test]
 fn a_run_and_itself_are_the_same() {
-    let comparison = run(
-        &analysis(),
-        &analysis(),
-        "0%,decode.wall=0ns,launches_per_step=0%",
-    );
+    let comparison = run(&analysis(), &analysis(), "0%,decode.wall=0ns,launches_per_step=0%");
     assert!(comparison.differences.is_empty());
     assert!(!comparison.stages[0].has_changed());
     assert!(comparison.stages[0].explanation.parts.is_empty());
@@ -125,11 +105,7 @@ fn instances_do_not_count_twice() {
     stage.kernel_ns = stage.kernel_ns.map(|ns| ns * 2);
     stage.busy_ns = stage.busy_ns.map(|ns| ns * 2);
     stage.launch_count *= 2;
-    stage.idle = Some(Idle {
-        launch_ns: 80_000,
-        sync_ns: 40_000,
-        ..Idle::default()
-    });
+    stage.idle = Some(Idle { launch_ns: 80_000, sync_ns: 40_000, ..Idle::default() });
     for kernel in &mut stage.kernels {
         kernel.total_ns *= 2;
         kernel.calls *= 2;
@@ -152,10 +128,7 @@ fn more_tokens() -> (Analysis, Analysis) {
     let side = |tokens: u64, slower: i64| {
         let mut side = analysis();
         let stage = &mut side.stages[0];
-        stage.tokens = Some(PhaseCounts {
-            context: Some(0),
-            generation: Some(tokens),
-        });
+        stage.tokens = Some(PhaseCounts { context: Some(0), generation: Some(tokens) });
         stage.wall_ns += stage.wall_ns / 10 * slower;
         stage.token_ns = Some(stage.wall_ns / tokens as i64);
         let each = stage.steps.as_ref().unwrap().each_ns.iter();
@@ -171,34 +144,19 @@ fn different_tokens_compare_by_step_and_token() {
     let (base, head) = more_tokens();
     let comparison = run(&base, &head, "5%,decode.wall=5%");
     assert_eq!(comparison.basis, Basis::StepAndToken);
-    let what: Vec<&str> = comparison
-        .not_whole_because()
-        .iter()
-        .map(|d| d.what.as_str())
-        .collect();
+    let what: Vec<&str> = comparison.not_whole_because().iter().map(|d| d.what.as_str()).collect();
     assert_eq!(what, ["decode.tokens"]);
     let stage = &comparison.stages[0];
     assert_eq!(stage.wall_ns.judgement, Judgement::Unknown);
     assert_eq!(stage.step_ns.judgement, Judgement::Worse);
     assert_eq!(stage.token_ns.judgement, Judgement::Better);
-    let gates: Vec<(&str, GateOutcome)> = comparison
-        .gates
-        .iter()
-        .map(|gate| (gate.metric.as_str(), gate.outcome))
-        .collect();
+    let gates: Vec<(&str, GateOutcome)> =
+        comparison.gates.iter().map(|gate| (gate.metric.as_str(), gate.outcome)).collect();
     assert_eq!(
         gates,
-        [
-            ("step", GateOutcome::Broken),
-            ("token", GateOutcome::Held),
-            ("wall", GateOutcome::NotMeasured),
-        ]
+        [("step", GateOutcome::Broken), ("token", GateOutcome::Held), ("wall", GateOutcome::NotMeasured),]
     );
-    assert!(
-        comparison.gates[2].why.contains("different decode.tokens"),
-        "{:?}",
-        comparison.gates
-    );
+    assert!(comparison.gates[2].why.contains("different decode.tokens"), "{:?}", comparison.gates);
     let wall = run(&base, &head, "wall=5%");
     assert_eq!(wall.verdict(), GateVerdict::NotMeasured);
     let token = run(&base, &head, "decode.token=5%");
@@ -233,18 +191,11 @@ fn another_model_without_steps_cannot_be_judged() {
     let comparison = run(&base, &head, "5%");
     assert_eq!(comparison.basis, Basis::StepAndToken);
     assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
-    assert!(
-        comparison.gates[0].why.contains("different model"),
-        "{:?}",
-        comparison.gates
-    );
+    assert!(comparison.gates[0].why.contains("different model"), "{:?}", comparison.gates);
     // A model that only one side names is not known to differ.
     head.workload = None;
     let unknown = run(&base, &head, "5%");
-    assert_eq!(
-        (unknown.basis, unknown.verdict()),
-        (Basis::Whole, GateVerdict::Held)
-    );
+    assert_eq!((unknown.basis, unknown.verdict()), (Basis::Whole, GateVerdict::Held));
 }
 
 #[test]
@@ -254,11 +205,7 @@ fn a_slower_kernel_behind_idle_time_breaks_the_gate() {
     stage.kernels[0] = kernel("gemm_64x8", 108_000, 20);
     stage.kernel_ns = Some(138_000);
     stage.busy_ns = Some(148_000);
-    stage.idle = Some(Idle {
-        launch_ns: 22_000,
-        sync_ns: 20_000,
-        ..Idle::default()
-    });
+    stage.idle = Some(Idle { launch_ns: 22_000, sync_ns: 20_000, ..Idle::default() });
     let comparison = run(&analysis(), &head, "5%,decode.wall=5%");
     let stage = &comparison.stages[0];
     assert_eq!(stage.wall_ns.judgement, Judgement::Same);
@@ -325,23 +272,14 @@ fn a_gate_that_cannot_be_judged_says_so() {
     assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
     let unknown = run(&analysis(), &analysis(), "prefil.wall=5%,decode.mfu=1%");
     assert_eq!(unknown.verdict(), GateVerdict::NotMeasured);
-    assert!(
-        unknown.gates[0].why.contains("both have: decode"),
-        "{:?}",
-        unknown.gates
-    );
+    assert!(unknown.gates[0].why.contains("both have: decode"), "{:?}", unknown.gates);
     let none = run(&Analysis::default(), &Analysis::default(), "5%,wall=5%");
     assert_eq!(none.verdict(), GateVerdict::NotMeasured);
 }
 
 #[test]
 fn a_stage_without_a_gpu_is_explained_by_its_parts() {
-    let part = |name: &str, wall_ns| Note {
-        name: name.into(),
-        instances: 1,
-        wall_ns,
-        ..Note::default()
-    };
+    let part = |name: &str, wall_ns| Note { name: name.into(), instances: 1, wall_ns, ..Note::default() };
     let side = |sam, rest| Analysis {
         stages: vec![Stage {
             name: "prefill".into(),
@@ -367,14 +305,9 @@ fn unwatched_repeats_are_a_number_of_their_own() {
     };
     let (base, head) = (facts(&[100, 101, 99, 100]), facts(&[120, 121, 119, 120]));
     let analysis = analysis();
-    let options = CompareOptions {
-        gates: vec!["decode.unwatched=10%".parse().unwrap()],
-        ..CompareOptions::default()
-    };
-    let side = |facts| Side {
-        analysis: &analysis,
-        facts,
-    };
+    let options =
+        CompareOptions { gates: vec!["decode.unwatched=10%".parse().unwrap()], ..CompareOptions::default() };
+    let side = |facts| Side { analysis: &analysis, facts };
     let comparison = compare(side(&base), side(&head), &options);
     assert_eq!(comparison.verdict(), GateVerdict::Broken);
     assert_eq!(comparison.stages[0].unwatched_ns.delta, Some(20));
@@ -391,15 +324,9 @@ fn absurd_numbers_do_not_panic() {
     head.stages[0].instances = 0;
     let facts = SideFacts::default();
     let base = analysis();
-    let side = |analysis| Side {
-        analysis,
-        facts: &facts,
-    };
+    let side = |analysis| Side { analysis, facts: &facts };
     let gates = Gate::parse_list("5%").unwrap();
-    let options = CompareOptions {
-        gates,
-        ..CompareOptions::default()
-    };
+    let options = CompareOptions { gates, ..CompareOptions::default() };
     compare(side(&base), side(&head), &options);
     compare(side(&head), side(&base), &options);
 }
@@ -447,10 +374,7 @@ fn traces_of_different_work_do_not_compare_as_a_whole() {
     assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
     let difference = &comparison.differences[0];
     assert_eq!(difference.what, "launches");
-    assert_eq!(
-        (difference.base.as_deref(), difference.head.as_deref()),
-        (Some("175"), Some("72"))
-    );
+    assert_eq!((difference.base.as_deref(), difference.head.as_deref()), (Some("175"), Some("72")));
     // A program with other kernels in place of some does the same work.
     let fused = side(vec![kernel("gemm", 80_000, 64), kernel("fused", 4_000, 1)]);
     let comparison = run(&once(), &fused, "total.kernel=5%");

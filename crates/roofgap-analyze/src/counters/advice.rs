@@ -20,18 +20,12 @@ impl Advice {
     pub(super) fn of(set: &CounterSet, launch: usize) -> Vec<Self> {
         let asks = |rule: &&Rule| rule.kind == RuleKind::Optimization || rule.kind == RuleKind::Warning;
         let mut advice: Vec<Self> = set.rules_of(launch).filter(asks).map(Self::from_rule).collect();
-        advice.sort_by(|a, b| {
-            b.speedup_pct
-                .unwrap_or(-1.0)
-                .total_cmp(&a.speedup_pct.unwrap_or(-1.0))
-        });
+        advice.sort_by(|a, b| b.speedup_pct.unwrap_or(-1.0).total_cmp(&a.speedup_pct.unwrap_or(-1.0)));
         advice
     }
 
     fn from_rule(rule: &Rule) -> Self {
-        let whole = rule
-            .speedup
-            .filter(|speedup| speedup.scope == SpeedupScope::Global);
+        let whole = rule.speedup.filter(|speedup| speedup.scope == SpeedupScope::Global);
         Self {
             rule: rule.name.clone(),
             section: rule.section.clone(),

@@ -128,11 +128,7 @@ impl MeasuredLaunches {
             shapes: shapes(sets, &rows, devices),
             ..StageEvidence::default()
         };
-        Some(Self {
-            stage,
-            evidence,
-            rows,
-        })
+        Some(Self { stage, evidence, rows })
     }
 }
 
@@ -153,9 +149,7 @@ fn shapes(sets: &[CounterSet], rows: &[Measured], devices: &[Device]) -> Vec<Sha
     let mut forms: FxHashMap<&str, String> = FxHashMap::default();
     for set in sets {
         for launch in &set.launches {
-            let form = forms
-                .entry(&launch.kernel)
-                .or_insert_with(|| canonical(&launch.kernel));
+            let form = forms.entry(&launch.kernel).or_insert_with(|| canonical(&launch.kernel));
             let key = (form.clone(), launch.grid.zip(launch.block));
             first.entry(key).or_insert((set, launch));
         }
@@ -168,9 +162,7 @@ fn shapes(sets: &[CounterSet], rows: &[Measured], devices: &[Device]) -> Vec<Sha
         let shared = number("launch__shared_mem_per_block_static")
             .zip(number("launch__shared_mem_per_block_dynamic"))
             .map(|(fixed, dynamic)| fixed.saturating_add(dynamic));
-        let device = devices
-            .iter()
-            .find(|device| device.number == launch.device.unwrap_or_default());
+        let device = devices.iter().find(|device| device.number == launch.device.unwrap_or_default());
         let sms = row.readings.sms.map(|sms| sms as u32);
         // The limit of occupancy is only told where every resource of the launch is known.
         let capability = registers.zip(shared).and(launch.compute_capability);

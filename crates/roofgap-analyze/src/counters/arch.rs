@@ -104,70 +104,22 @@ const fn counter(metric: &'static str, kind: WorkKind, factor: f64) -> Counter {
 
 /// Instructions of single threads, on every architecture. A half-precision instruction works on two numbers at once.
 pub(super) const SCALAR: &[Counter] = &[
-    counter(
-        "sm__sass_thread_inst_executed_op_fadd_pred_on",
-        WorkKind::Fp32,
-        1.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_fmul_pred_on",
-        WorkKind::Fp32,
-        1.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_ffma_pred_on",
-        WorkKind::Fp32,
-        2.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_hadd_pred_on",
-        WorkKind::Fp16,
-        2.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_hmul_pred_on",
-        WorkKind::Fp16,
-        2.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_hfma_pred_on",
-        WorkKind::Fp16,
-        4.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_dadd_pred_on",
-        WorkKind::Fp64,
-        1.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_dmul_pred_on",
-        WorkKind::Fp64,
-        1.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_dfma_pred_on",
-        WorkKind::Fp64,
-        2.0,
-    ),
+    counter("sm__sass_thread_inst_executed_op_fadd_pred_on", WorkKind::Fp32, 1.0),
+    counter("sm__sass_thread_inst_executed_op_fmul_pred_on", WorkKind::Fp32, 1.0),
+    counter("sm__sass_thread_inst_executed_op_ffma_pred_on", WorkKind::Fp32, 2.0),
+    counter("sm__sass_thread_inst_executed_op_hadd_pred_on", WorkKind::Fp16, 2.0),
+    counter("sm__sass_thread_inst_executed_op_hmul_pred_on", WorkKind::Fp16, 2.0),
+    counter("sm__sass_thread_inst_executed_op_hfma_pred_on", WorkKind::Fp16, 4.0),
+    counter("sm__sass_thread_inst_executed_op_dadd_pred_on", WorkKind::Fp64, 1.0),
+    counter("sm__sass_thread_inst_executed_op_dmul_pred_on", WorkKind::Fp64, 1.0),
+    counter("sm__sass_thread_inst_executed_op_dfma_pred_on", WorkKind::Fp64, 2.0),
 ];
 
 /// Two single-precision numbers in one instruction: data-centre Blackwell only.
 pub(super) const PACKED: &[Counter] = &[
-    counter(
-        "sm__sass_thread_inst_executed_op_fadd2_pred_on",
-        WorkKind::Fp32,
-        2.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_fmul2_pred_on",
-        WorkKind::Fp32,
-        2.0,
-    ),
-    counter(
-        "sm__sass_thread_inst_executed_op_ffma2_pred_on",
-        WorkKind::Fp32,
-        4.0,
-    ),
+    counter("sm__sass_thread_inst_executed_op_fadd2_pred_on", WorkKind::Fp32, 2.0),
+    counter("sm__sass_thread_inst_executed_op_fmul2_pred_on", WorkKind::Fp32, 2.0),
+    counter("sm__sass_thread_inst_executed_op_ffma2_pred_on", WorkKind::Fp32, 4.0),
 ];
 
 const FP16_TO_FP16: Counter = counter("sm__ops_path_tensor_src_fp16_dst_fp16", WorkKind::TensorFp16, 1.0);
@@ -178,46 +130,23 @@ const FP64: Counter = counter("sm__ops_path_tensor_src_fp64", WorkKind::TensorFp
 const FP8: Counter = counter("sm__ops_path_tensor_src_fp8", WorkKind::TensorFp8, 1.0);
 const FP4: Counter = counter("sm__ops_path_tensor_src_fp4_dst_fp32", WorkKind::TensorFp4, 1.0);
 // Blackwell counts the narrow formats together; the peak that fits all of them is fp8's.
-const NARROW_TO_FP16: Counter = counter(
-    "sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16",
-    WorkKind::TensorFp8,
-    1.0,
-);
-const NARROW_TO_FP32: Counter = counter(
-    "sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp32",
-    WorkKind::TensorFp8,
-    1.0,
-);
+const NARROW_TO_FP16: Counter =
+    counter("sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16", WorkKind::TensorFp8, 1.0);
+const NARROW_TO_FP32: Counter =
+    counter("sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp32", WorkKind::TensorFp8, 1.0);
 
 const VOLTA: &[Counter] = &[FP16_TO_FP16, FP16_TO_FP32];
 const TURING: &[Counter] = &[
     FP16_TO_FP16,
     // ncu's name on Turing, which has neither bf16 nor tf32.
-    counter(
-        "sm__ops_path_tensor_src_fp16_bf16_tf32_dst_fp32",
-        WorkKind::TensorFp16,
-        1.0,
-    ),
+    counter("sm__ops_path_tensor_src_fp16_bf16_tf32_dst_fp32", WorkKind::TensorFp16, 1.0),
 ];
 const AMPERE: &[Counter] = &[BF16, FP16_TO_FP16, FP16_TO_FP32, TF32, FP64];
 const ADA: &[Counter] = &[BF16, FP16_TO_FP16, FP16_TO_FP32, TF32, FP64, FP8];
-const HOPPER: &[Counter] = &[
-    BF16,
-    counter("sm__ops_path_tensor_src_fp16", WorkKind::TensorFp16, 1.0),
-    TF32,
-    FP64,
-    FP8,
-];
-const BLACKWELL: &[Counter] = &[
-    BF16,
-    FP16_TO_FP16,
-    FP16_TO_FP32,
-    TF32,
-    FP64,
-    FP4,
-    NARROW_TO_FP16,
-    NARROW_TO_FP32,
-];
+const HOPPER: &[Counter] =
+    &[BF16, counter("sm__ops_path_tensor_src_fp16", WorkKind::TensorFp16, 1.0), TF32, FP64, FP8];
+const BLACKWELL: &[Counter] =
+    &[BF16, FP16_TO_FP16, FP16_TO_FP32, TF32, FP64, FP4, NARROW_TO_FP16, NARROW_TO_FP32];
 /// 12.0 counts fp8 apart, 12.1 as data-centre Blackwell does; a device answers `n/a` to the other's names.
 const BLACKWELL_CONSUMER: &[Counter] = &[
     BF16,
@@ -228,16 +157,8 @@ const BLACKWELL_CONSUMER: &[Counter] = &[
     FP4,
     counter("sm__ops_path_tensor_src_fp8_dst_fp16", WorkKind::TensorFp8, 1.0),
     counter("sm__ops_path_tensor_src_fp8_dst_fp32", WorkKind::TensorFp8, 1.0),
-    counter(
-        "sm__ops_path_tensor_src_fp4_fp6_dst_fp16",
-        WorkKind::TensorFp8,
-        1.0,
-    ),
-    counter(
-        "sm__ops_path_tensor_src_fp4_fp6_dst_fp32",
-        WorkKind::TensorFp8,
-        1.0,
-    ),
+    counter("sm__ops_path_tensor_src_fp4_fp6_dst_fp16", WorkKind::TensorFp8, 1.0),
+    counter("sm__ops_path_tensor_src_fp4_fp6_dst_fp32", WorkKind::TensorFp8, 1.0),
     NARROW_TO_FP16,
     NARROW_TO_FP32,
 ];

@@ -77,31 +77,16 @@ pub(super) struct Verdict {
 
 /// Applies the rule.
 pub(super) fn verdict(inputs: &Inputs) -> Verdict {
-    let l1 = inputs
-        .l1_pct
-        .map(|own| inputs.memory_pct.map_or(own, |whole| own.min(whole)));
-    let levels = [
-        (Bound::Dram, inputs.dram_pct),
-        (Bound::L2, inputs.l2_pct),
-        (Bound::L1, l1),
-    ];
-    let known: Vec<(Bound, f64)> = levels
-        .iter()
-        .filter_map(|(bound, pct)| Some((*bound, (*pct)?)))
-        .collect();
-    let busiest = known
-        .iter()
-        .map(|(_, pct)| *pct)
-        .fold(f64::NEG_INFINITY, f64::max);
+    let l1 = inputs.l1_pct.map(|own| inputs.memory_pct.map_or(own, |whole| own.min(whole)));
+    let levels = [(Bound::Dram, inputs.dram_pct), (Bound::L2, inputs.l2_pct), (Bound::L1, l1)];
+    let known: Vec<(Bound, f64)> = levels.iter().filter_map(|(bound, pct)| Some((*bound, (*pct)?))).collect();
+    let busiest = known.iter().map(|(_, pct)| *pct).fold(f64::NEG_INFINITY, f64::max);
     let memory = known
         .iter()
         .find(|(_, pct)| *pct >= busiest - SHARED_PCT && *pct >= NEAR_ROOF_PCT.min(busiest))
         .copied();
     let compute = inputs.sm_pct.map(|pct| (Bound::Compute, pct));
-    let top = [compute, memory]
-        .into_iter()
-        .flatten()
-        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let top = [compute, memory].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
     let seen = shares(inputs);
     let Some((bound, reached)) = top else {
         return Verdict {
@@ -111,22 +96,11 @@ pub(super) fn verdict(inputs: &Inputs) -> Verdict {
         };
     };
     if reached >= NEAR_ROOF_PCT {
-        let reason = format!(
-            "{seen}: {} is at {NEAR_ROOF_PCT} % of its peak or more",
-            unit(bound)
-        );
-        return Verdict {
-            bound: Some(bound),
-            reached_pct: Some(reached),
-            reason,
-        };
+        let reason = format!("{seen}: {} is at {NEAR_ROOF_PCT} % of its peak or more", unit(bound));
+        return Verdict { bound: Some(bound), reached_pct: Some(reached), reason };
     }
     if compute.is_none() || memory.is_none() {
-        let missing = if compute.is_none() {
-            "the multiprocessors"
-        } else {
-            "memory"
-        };
+        let missing = if compute.is_none() { "the multiprocessors" } else { "memory" };
         return Verdict {
             bound: None,
             reached_pct: None,
@@ -134,11 +108,8 @@ pub(super) fn verdict(inputs: &Inputs) -> Verdict {
         };
     }
     // L1 may show more than what the verdict says of everything, while it is active.
-    let overall = if inputs.l1_pct.is_some_and(|own| own >= NEAR_ROOF_PCT) {
-        " over the whole kernel"
-    } else {
-        ""
-    };
+    let overall =
+        if inputs.l1_pct.is_some_and(|own| own >= NEAR_ROOF_PCT) { " over the whole kernel" } else { "" };
     match (inputs.blocks, inputs.sms) {
         (Some(blocks), Some(sms)) if blocks < sms => Verdict {
             bound: Some(Bound::TooSmall),
@@ -168,21 +139,17 @@ fn unit(bound: Bound) -> &'static str {
 
 fn shares(inputs: &Inputs) -> String {
     let whole_is_low = inputs.memory_pct.is_some_and(|whole| whole < NEAR_ROOF_PCT);
-    let parts: Vec<String> = [
-        ("compute", inputs.sm_pct),
-        ("DRAM", inputs.dram_pct),
-        ("L2", inputs.l2_pct),
-        ("L1", inputs.l1_pct),
-    ]
-    .into_iter()
-    .map(|(name, pct)| match pct {
-        None => format!("{name} not collected"),
-        Some(pct) if name == "L1" && whole_is_low && pct >= NEAR_ROOF_PCT => {
-            format!("{name} {pct:.1} % while active")
-        }
-        Some(pct) => format!("{name} {pct:.1} %"),
-    })
-    .collect();
+    let parts: Vec<String> =
+        [("compute", inputs.sm_pct), ("DRAM", inputs.dram_pct), ("L2", inputs.l2_pct), ("L1", inputs.l1_pct)]
+            .into_iter()
+            .map(|(name, pct)| match pct {
+                None => format!("{name} not collected"),
+                Some(pct) if name == "L1" && whole_is_low && pct >= NEAR_ROOF_PCT => {
+                    format!("{name} {pct:.1} % while active")
+                }
+                Some(pct) => format!("{name} {pct:.1} %"),
+            })
+            .collect();
     parts.join(", ")
 }
 
@@ -209,30 +176,17 @@ mod tests {
         assert_eq!(bound(inputs(9.0, 76.0, 78.9, 17.0)), Some(Bound::Dram));
         assert_eq!(bound(inputs(9.0, 20.0, 78.9, 17.0)), Some(Bound::L2));
         assert_eq!(
-            bound(Inputs {
-                memory_pct: Some(85.0),
-                ..inputs(9.0, 20.0, 40.0, 88.0)
-            }),
+            bound(Inputs { memory_pct: Some(85.0), ..inputs(9.0, 20.0, 40.0, 88.0) }),
             Some(Bound::L1)
         );
         assert_eq!(bound(inputs(9.0, 20.0, 40.0, 3.0)), Some(Bound::Latency));
-        assert_eq!(
-            bound(Inputs {
-                blocks: Some(4),
-                ..inputs(9.0, 20.0, 40.0, 3.0)
-            }),
-            Some(Bound::TooSmall)
-        );
+        assert_eq!(bound(Inputs { blocks: Some(4), ..inputs(9.0, 20.0, 40.0, 3.0) }), Some(Bound::TooSmall));
     }
 
     #[test]
     fn a_small_grid_at_the_roof_is_not_too_small() {
         assert_eq!(
-            verdict(&Inputs {
-                blocks: Some(126),
-                ..inputs(5.2, 76.0, 78.9, 17.5)
-            })
-            .bound,
+            verdict(&Inputs { blocks: Some(126), ..inputs(5.2, 76.0, 78.9, 17.5) }).bound,
             Some(Bound::Dram)
         );
     }
@@ -240,39 +194,22 @@ mod tests {
     #[test]
     fn l1_of_a_kernel_that_hardly_ran_is_no_roof() {
         // 4 blocks: L1 at 57 % of the few cycles it was active in, memory as a whole at 1 %.
-        let tiny = Inputs {
-            memory_pct: Some(1.0),
-            blocks: Some(4),
-            ..inputs(0.0, 0.1, 1.0, 97.0)
-        };
+        let tiny = Inputs { memory_pct: Some(1.0), blocks: Some(4), ..inputs(0.0, 0.1, 1.0, 97.0) };
         assert_eq!(verdict(&tiny).bound, Some(Bound::TooSmall));
     }
 
     #[test]
     fn half_the_counters_give_no_guess() {
-        let only_sm = Inputs {
-            sm_pct: Some(12.0),
-            ..Inputs::default()
-        };
+        let only_sm = Inputs { sm_pct: Some(12.0), ..Inputs::default() };
         assert_eq!(verdict(&only_sm).bound, None);
         assert!(verdict(&only_sm).reason.contains("memory was not collected"));
-        assert_eq!(
-            verdict(&Inputs {
-                sm_pct: Some(92.0),
-                ..Inputs::default()
-            })
-            .bound,
-            Some(Bound::Compute)
-        );
+        assert_eq!(verdict(&Inputs { sm_pct: Some(92.0), ..Inputs::default() }).bound, Some(Bound::Compute));
         assert_eq!(verdict(&Inputs::default()).bound, None);
     }
 
     #[test]
     fn a_busy_l1_is_said_to_be_busy_while_active() {
-        let verdict = verdict(&Inputs {
-            memory_pct: Some(40.6),
-            ..inputs(40.2, 40.2, 39.7, 81.1)
-        });
+        let verdict = verdict(&Inputs { memory_pct: Some(40.6), ..inputs(40.2, 40.2, 39.7, 81.1) });
         assert_eq!(verdict.bound, Some(Bound::Latency));
         assert_eq!(
             verdict.reason,

@@ -10,13 +10,8 @@ const L2: (&str, &str) = ("derived__lts__lts2xbar_bytes.sum", "lts");
 /// Reads the rates of one launch; `None` where none were collected.
 pub(super) fn rates(set: &CounterSet, launch: &LaunchCounters) -> Option<CacheRates> {
     // ncu states these metrics in bytes, in bytes per cycle or second, or without a unit.
-    let units = [
-        Unit::BYTE,
-        Unit::BYTE_PER_SECOND,
-        Unit::per(Base::Byte, Base::Cycle),
-        Unit::ONE,
-        Unit::UNSTATED,
-    ];
+    let units =
+        [Unit::BYTE, Unit::BYTE_PER_SECOND, Unit::per(Base::Byte, Base::Cycle), Unit::ONE, Unit::UNSTATED];
     let bytes = |name: &str| {
         let found = units.iter().find_map(|unit| set.value(launch, name, *unit));
         found.filter(|value| value.is_finite() && *value > 0.0)
@@ -24,9 +19,7 @@ pub(super) fn rates(set: &CounterSet, launch: &LaunchCounters) -> Option<CacheRa
     let rate = |(metric, _): (&str, &str)| bytes(&format!("{metric}.per_second"));
     let peak = |(metric, unit): (&str, &str)| {
         let clock = format!("{unit}__cycles_elapsed.avg.per_second");
-        let clock = set
-            .value(launch, &clock, Unit::HERTZ)
-            .filter(|hertz| *hertz > 0.0)?;
+        let clock = set.value(launch, &clock, Unit::HERTZ).filter(|hertz| *hertz > 0.0)?;
         Some(bytes(&format!("{metric}.peak_sustained"))? * clock)
     };
     let rates = CacheRates {
@@ -59,26 +52,14 @@ mod tests {
 
     #[test]
     fn a_hierarchical_roofline_has_the_peaks_of_both_caches() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/ncu/llama2_roofline_raw.csv.gz"
-        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/ncu/llama2_roofline_raw.csv.gz");
         let input = roofgap_trace::read(&[path.into()]).unwrap();
-        let options = Options {
-            counters: input.counters,
-            ..Options::default()
-        };
+        let options = Options { counters: input.counters, ..Options::default() };
         let analysis = analyze(&input.trace, &options).analysis;
         let rates = analysis.counters.iter().find_map(|row| row.caches).unwrap();
         // An H200: 132 x 128 bytes per cycle of L1 and 6,016 of L2, at clocks of 1.5 to 2 GHz.
-        let (l1, l2) = (
-            rates.l1_peak_bytes_per_s.unwrap(),
-            rates.l2_peak_bytes_per_s.unwrap(),
-        );
-        assert!(
-            (25e12..34e12).contains(&l1) && (8e12..13e12).contains(&l2),
-            "{l1} {l2}"
-        );
+        let (l1, l2) = (rates.l1_peak_bytes_per_s.unwrap(), rates.l2_peak_bytes_per_s.unwrap());
+        assert!((25e12..34e12).contains(&l1) && (8e12..13e12).contains(&l2), "{l1} {l2}");
         assert!(rates.l1_bytes_per_s.unwrap() < l1 && rates.l2_bytes_per_s.unwrap() < l2);
     }
 }

@@ -57,10 +57,7 @@ pub(crate) struct Joined {
 impl Joined {
     /// The rows as they are printed.
     pub(crate) fn rows(&self) -> Vec<CounterRow> {
-        self.measured
-            .iter()
-            .map(|measured| measured.row.clone())
-            .collect()
+        self.measured.iter().map(|measured| measured.row.clone()).collect()
     }
 }
 
@@ -108,10 +105,7 @@ pub(crate) fn join(
                 shape: launch.grid.zip(launch.block),
             };
             let group = *index.entry(key()).or_insert_with(|| {
-                groups.push(Group {
-                    key: key(),
-                    samples: Vec::new(),
-                });
+                groups.push(Group { key: key(), samples: Vec::new() });
                 groups.len() - 1
             });
             if let Some(group) = groups.get_mut(group) {
@@ -119,45 +113,24 @@ pub(crate) fn join(
             }
         }
     }
-    joined.measured = groups
-        .iter()
-        .map(|group| measure(group, timeline, stages, gpu))
-        .collect();
-    let unmatched = joined
-        .measured
-        .iter()
-        .filter(|measured| !measured.matched)
-        .count();
+    joined.measured = groups.iter().map(|group| measure(group, timeline, stages, gpu)).collect();
+    let unmatched = joined.measured.iter().filter(|measured| !measured.matched).count();
     if !timeline.is_empty() {
         joined.losses.add(LossKind::CounterUnmatched, unmatched as u64);
     }
     let order = |stage: &Option<String>| {
-        stages
-            .stages
-            .iter()
-            .position(|rule| Some(&rule.name) == stage.as_ref())
-            .unwrap_or(usize::MAX)
+        stages.stages.iter().position(|rule| Some(&rule.name) == stage.as_ref()).unwrap_or(usize::MAX)
     };
     joined.measured.sort_by(|a, b| {
         let time = |m: &Measured| {
-            m.timeline_total_ns.max(if m.matched {
-                0
-            } else {
-                m.row.duration_ns.unwrap_or(0)
-            })
+            m.timeline_total_ns.max(if m.matched { 0 } else { m.row.duration_ns.unwrap_or(0) })
         };
-        (
-            order(&a.row.stage),
-            std::cmp::Reverse(time(a)),
-            &a.row.kernel,
-            a.row.grid,
-        )
-            .cmp(&(
-                order(&b.row.stage),
-                std::cmp::Reverse(time(b)),
-                &b.row.kernel,
-                b.row.grid,
-            ))
+        (order(&a.row.stage), std::cmp::Reverse(time(a)), &a.row.kernel, a.row.grid).cmp(&(
+            order(&b.row.stage),
+            std::cmp::Reverse(time(b)),
+            &b.row.kernel,
+            b.row.grid,
+        ))
     });
     joined
 }
@@ -179,40 +152,27 @@ impl<'a> Match<'a> {
         let shaped = shaped.unwrap_or_default();
         if shaped.is_empty() {
             let shapeless = find(None);
-            return Self {
-                by_name_only: shapeless.is_some(),
-                kernels: shapeless.unwrap_or_default(),
-            };
+            return Self { by_name_only: shapeless.is_some(), kernels: shapeless.unwrap_or_default() };
         }
         let staged: Vec<&TimelineKernel> = shaped
             .iter()
             .copied()
             .filter(|kernel| stage.is_some() && kernel.stage.as_deref() == stage)
             .collect();
-        let in_stages: Vec<&TimelineKernel> = shaped
-            .iter()
-            .copied()
-            .filter(|kernel| kernel.stage.is_some())
-            .collect();
+        let in_stages: Vec<&TimelineKernel> =
+            shaped.iter().copied().filter(|kernel| kernel.stage.is_some()).collect();
         let kernels = match (staged.is_empty(), in_stages.is_empty()) {
             (false, _) => staged,
             (true, false) if stage.is_none() => in_stages,
             _ => shaped,
         };
-        Self {
-            kernels,
-            by_name_only: false,
-        }
+        Self { kernels, by_name_only: false }
     }
 
     /// The one stage in which it occurs.
     fn stage(&self) -> Option<&'a str> {
         let first = self.kernels.first()?.stage.as_deref();
-        self.kernels
-            .iter()
-            .all(|kernel| kernel.stage.as_deref() == first)
-            .then_some(first)
-            .flatten()
+        self.kernels.iter().all(|kernel| kernel.stage.as_deref() == first).then_some(first).flatten()
     }
 
     /// The median of the group with the most launches: medians of medians mean nothing.
@@ -229,21 +189,11 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
         NamedPlace::Warmup | NamedPlace::Outside => None,
     };
     let found = Match::find(group, timeline, own_stage);
-    let all: Vec<Readings> = group
-        .samples
-        .iter()
-        .map(|(set, _, launch)| Readings::of(set, launch))
-        .collect();
+    let all: Vec<Readings> = group.samples.iter().map(|(set, _, launch)| Readings::of(set, launch)).collect();
     let readings = Readings::mean(&all);
     let (grid, block) = group.key.shape.unwrap_or_default();
-    let blocks = group
-        .key
-        .shape
-        .map(|(grid, _)| grid.iter().map(|n| u64::from(*n)).product());
-    let sms = readings
-        .sms
-        .map(|sms| sms as u64)
-        .or_else(|| gpu.and_then(|gpu| gpu.sms).map(u64::from));
+    let blocks = group.key.shape.map(|(grid, _)| grid.iter().map(|n| u64::from(*n)).product());
+    let sms = readings.sms.map(|sms| sms as u64).or_else(|| gpu.and_then(|gpu| gpu.sms).map(u64::from));
     let verdict = verdict(&Inputs {
         sm_pct: readings.sm_pct,
         memory_pct: readings.memory_pct,
@@ -254,10 +204,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
         sms,
     });
     let roofline = gpu.and_then(|gpu| Roofline::of(&readings, gpu));
-    let timeline_ratio = readings
-        .duration_ns
-        .zip(found.median_ns())
-        .map(|(own, other)| own / other);
+    let timeline_ratio = readings.duration_ns.zip(found.median_ns()).map(|(own, other)| own / other);
     let representative = timeline_ratio.map(|ratio| REPRESENTATIVE.contains(&ratio));
     let matched = !found.kernels.is_empty();
     let flops = readings.flops();
@@ -267,17 +214,10 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
         NamedPlace::Warmup => None,
         NamedPlace::Outside => found.stage(),
     };
-    let clocks_locked = group
-        .samples
-        .iter()
-        .any(|(_, _, launch)| launch.clocks_locked == Some(true));
+    let clocks_locked = group.samples.iter().any(|(_, _, launch)| launch.clocks_locked == Some(true));
     let mut reasons = vec![verdict.reason];
     if let Some(point) = &roofline {
-        reasons.push(format!(
-            "{:.1} % of what the roofline allows ({})",
-            point.reached_pct(),
-            point.roof
-        ));
+        reasons.push(format!("{:.1} % of what the roofline allows ({})", point.reached_pct(), point.roof));
     }
     if readings.work.as_ref().is_some_and(|work| work.tensor_uncounted) {
         reasons
@@ -294,9 +234,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
     Measured {
         row: CounterRow {
             stage: stage.map(str::to_owned),
-            kernel: name
-                .or_else(|| first.map(|(_, _, launch)| launch.kernel.clone()))
-                .unwrap_or_default(),
+            kernel: name.or_else(|| first.map(|(_, _, launch)| launch.kernel.clone())).unwrap_or_default(),
             grid,
             block,
             samples: group.samples.len() as u64,
@@ -310,9 +248,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
             occupancy_pct: readings.occupancy_pct,
             dram_bytes: dram_bytes.map(|bytes| bytes.round() as u64),
             flops: flops.map(|flops| flops.round() as u64),
-            intensity: flops
-                .zip(dram_bytes.filter(|bytes| *bytes > 0.0))
-                .map(|(flops, bytes)| flops / bytes),
+            intensity: flops.zip(dram_bytes.filter(|bytes| *bytes > 0.0)).map(|(flops, bytes)| flops / bytes),
             achieved_flops_per_s: flops
                 .zip(readings.duration_ns.filter(|ns| *ns > 0.0))
                 .map(|(flops, ns)| flops / (ns * 1e-9)),
@@ -349,19 +285,13 @@ fn match_note(
         });
     }
     if let Some(ratio) = ratio.filter(|ratio| !REPRESENTATIVE.contains(ratio)) {
-        let why = if clocks_locked {
-            "; ncu held the clocks at base"
-        } else {
-            ""
-        };
+        let why = if clocks_locked { "; ncu held the clocks at base" } else { "" };
         let (low, high) = (REPRESENTATIVE.start(), REPRESENTATIVE.end());
         return Some(format!(
             "not representative: {ratio:.2} times the timeline's median, outside {low} to {high}{why}"
         ));
     }
-    found
-        .by_name_only
-        .then(|| "matched by name alone: the timeline has no launch shapes".to_owned())
+    found.by_name_only.then(|| "matched by name alone: the timeline has no launch shapes".to_owned())
 }
 
 /// Puts beside each kernel of a table the row of its launch shape with the most time, of the table's stage.
@@ -378,8 +308,6 @@ pub(crate) fn attach(kernels: &mut [Kernel], joined: &Joined, stage: Option<&str
         }
     }
     for kernel in kernels {
-        kernel.counters = longest
-            .get(kernel.name.as_str())
-            .map(|measured| measured.row.clone());
+        kernel.counters = longest.get(kernel.name.as_str()).map(|measured| measured.row.clone());
     }
 }

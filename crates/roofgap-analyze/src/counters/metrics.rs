@@ -25,16 +25,10 @@ const LIGHT_SCALAR: &[&str] = &["fadd", "fmul", "ffma", "hadd", "hmul", "hfma"];
 #[must_use]
 pub fn light_metrics(compute_capability: Option<(u8, u8)>) -> Vec<String> {
     let mut metrics: Vec<String> = COMMON.iter().map(|name| (*name).to_owned()).collect();
-    metrics.extend(
-        LIGHT_SCALAR
-            .iter()
-            .map(|op| format!("sm__sass_thread_inst_executed_op_{op}_pred_on.sum")),
-    );
+    metrics
+        .extend(LIGHT_SCALAR.iter().map(|op| format!("sm__sass_thread_inst_executed_op_{op}_pred_on.sum")));
     if let Some(arch) = compute_capability.and_then(Arch::of) {
-        let counters = arch
-            .tensor_counters()
-            .iter()
-            .filter(|counter| !counter.metric.contains("fp64"));
+        let counters = arch.tensor_counters().iter().filter(|counter| !counter.metric.contains("fp64"));
         metrics.extend(counters.map(|counter| format!("{}.sum", counter.metric)));
     }
     metrics

@@ -63,10 +63,7 @@ fn group(text: &str) -> (&str, &str) {
             ')' => {
                 depth = depth.saturating_sub(1);
                 if depth == 0 {
-                    return (
-                        text.get(1..at).unwrap_or_default(),
-                        text.get(at + 1..).unwrap_or_default(),
-                    );
+                    return (text.get(1..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default());
                 }
             }
             _ => {}
@@ -113,10 +110,7 @@ mod tests {
     #[test]
     fn return_types_and_parameters_do_not_count() {
         let nsys = "std::enable_if<!T7, void>::type internal::gemvx::kernel<int, (bool)0, (int)7>(T13)";
-        assert_eq!(
-            canonical(nsys),
-            canonical("enable_if<!T7, void>::type kernel<int, 0, 7>(T13)")
-        );
+        assert_eq!(canonical(nsys), canonical("enable_if<!T7, void>::type kernel<int, 0, 7>(T13)"));
         assert_eq!(
             canonical(nsys),
             canonical("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, false, 7>(P)")
@@ -140,10 +134,7 @@ mod tests {
 
     #[test]
     fn what_differs_stays_apart() {
-        assert_ne!(
-            canonical(NSYS),
-            canonical(&NSYS.replace("(instance 6)", "(instance 7)"))
-        );
+        assert_ne!(canonical(NSYS), canonical(&NSYS.replace("(instance 6)", "(instance 7)")));
         assert_ne!(canonical(NSYS), canonical(&NSYS.replace("(int)8", "(int)4")));
         assert_ne!(canonical("f<(int)-2>()"), canonical("f<(int)2>()"));
         assert_eq!(canonical("f<(int)-2>()"), canonical("f<-2>()"));

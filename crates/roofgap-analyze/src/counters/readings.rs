@@ -38,11 +38,7 @@ pub(crate) struct Readings {
 impl Readings {
     /// Reads one launch.
     pub(crate) fn of(set: &CounterSet, launch: &LaunchCounters) -> Self {
-        let percent = |names: &[&str]| {
-            names
-                .iter()
-                .find_map(|name| set.value(launch, name, Unit::PERCENT))
-        };
+        let percent = |names: &[&str]| names.iter().find_map(|name| set.value(launch, name, Unit::PERCENT));
         let bytes = |name: &str| set.value(launch, name, Unit::BYTE);
         let duration_ns = set.value(launch, "gpu__time_duration.sum", Unit::NANOSECOND);
         let read_and_written = || Some(bytes("dram__bytes_read.sum")? + bytes("dram__bytes_write.sum")?);
@@ -64,9 +60,7 @@ impl Readings {
             l2_pct: percent(&["lts__throughput.avg.pct_of_peak_sustained_elapsed"]),
             l1_pct: percent(&["l1tex__throughput.avg.pct_of_peak_sustained_active"]),
             occupancy_pct: percent(&["sm__warps_active.avg.pct_of_peak_sustained_active"]),
-            dram_bytes: bytes("dram__bytes.sum")
-                .or_else(read_and_written)
-                .or_else(from_rate),
+            dram_bytes: bytes("dram__bytes.sum").or_else(read_and_written).or_else(from_rate),
             l2_bytes: bytes("lts__t_bytes.sum"),
             sms,
             work: Work::of(set, launch),
@@ -77,10 +71,8 @@ impl Readings {
     /// The mean of several launches of one kernel and shape; what only some have is the mean of those.
     pub(crate) fn mean(all: &[Self]) -> Self {
         let mean = |get: fn(&Self) -> Option<f64>| {
-            let (sum, count) = all
-                .iter()
-                .filter_map(get)
-                .fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
+            let (sum, count) =
+                all.iter().filter_map(get).fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
             (count > 0).then(|| sum / f64::from(count))
         };
         Self {
@@ -108,19 +100,12 @@ impl Readings {
 fn mean_work(all: &[Readings]) -> Option<Work> {
     let works: Vec<&Work> = all.iter().filter_map(|r| r.work.as_ref()).collect();
     let first = works.first()?;
-    let mut mean = Work {
-        by_kind: Vec::new(),
-        tensor_uncounted: works.iter().any(|work| work.tensor_uncounted),
-    };
+    let mut mean =
+        Work { by_kind: Vec::new(), tensor_uncounted: works.iter().any(|work| work.tensor_uncounted) };
     for (kind, _) in &first.by_kind {
-        let of = |work: &&Work| {
-            work.by_kind
-                .iter()
-                .find(|(own, _)| own == kind)
-                .map_or(0.0, |(_, flops)| *flops)
-        };
-        mean.by_kind
-            .push((*kind, works.iter().map(of).sum::<f64>() / works.len() as f64));
+        let of =
+            |work: &&Work| work.by_kind.iter().find(|(own, _)| own == kind).map_or(0.0, |(_, flops)| *flops);
+        mean.by_kind.push((*kind, works.iter().map(of).sum::<f64>() / works.len() as f64));
     }
     Some(mean)
 }

@@ -16,11 +16,7 @@ fn roof_ns(readings: &Readings, gpu: &GpuFacts) -> Option<f64> {
     let flops = work.flops()?;
     let bytes = readings.dram_bytes?;
     let (bandwidth, _) = gpu.bandwidth()?;
-    let compute = if flops > 0.0 {
-        flops / gpu.peak(work.main_kind()?.dtype()?)?.flops_per_s
-    } else {
-        0.0
-    };
+    let compute = if flops > 0.0 { flops / gpu.peak(work.main_kind()?.dtype()?)?.flops_per_s } else { 0.0 };
     Some(1e9 * compute.max(bytes / bandwidth)).filter(|ns| ns.is_finite() && *ns > 0.0)
 }
 
@@ -40,9 +36,7 @@ pub(crate) fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> Roo
         let (stage, name) = (kernel.stage.as_deref(), kernel.name.as_str());
         let Some(shape) = kernel.shape else { continue };
         // Counters without ranges do not tell the stage.
-        let found = known
-            .get(&(stage, name, shape))
-            .or_else(|| known.get(&(None, name, shape)));
+        let found = known.get(&(stage, name, shape)).or_else(|| known.get(&(None, name, shape)));
         if let Some(ns) = found {
             let took = RoofTime {
                 total_ns: kernel.total_ns,
@@ -57,10 +51,8 @@ pub(crate) fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> Roo
 
 /// Adds up measured launches without a timeline, under the names of the table of kernels.
 pub(crate) fn roofs_alone(joined: &Joined, kernels: &[Kernel], gpu: &GpuFacts) -> RoofSums {
-    let names: FxHashMap<String, &str> = kernels
-        .iter()
-        .map(|kernel| (canonical(&kernel.name), kernel.name.as_str()))
-        .collect();
+    let names: FxHashMap<String, &str> =
+        kernels.iter().map(|kernel| (canonical(&kernel.name), kernel.name.as_str())).collect();
     let took = |measured: &Measured| {
         let samples = measured.row.samples;
         Some(RoofTime {
@@ -88,9 +80,7 @@ mod tests {
 
     /// A device of 100 TFLOP/s and 1000 GB/s.
     fn gpu() -> GpuFacts {
-        let mut gpu = crate::gpu::lookup("NVIDIA H200", Some((9, 0)), None)
-            .expect("in the table")
-            .clone();
+        let mut gpu = crate::gpu::lookup("NVIDIA H200", Some((9, 0)), None).expect("in the table").clone();
         (gpu.stated_tflops, gpu.bandwidth_gbs) = (Some(100.0), Some(1000.0));
         gpu
     }
@@ -98,10 +88,7 @@ mod tests {
     fn readings(flops: f64, bytes: f64) -> Readings {
         Readings {
             dram_bytes: Some(bytes),
-            work: Some(Work {
-                by_kind: vec![(WorkKind::TensorBf16, flops)],
-                tensor_uncounted: false,
-            }),
+            work: Some(Work { by_kind: vec![(WorkKind::TensorBf16, flops)], tensor_uncounted: false }),
             ..Readings::default()
         }
     }
@@ -185,19 +172,10 @@ mod tests {
 
     #[test]
     fn measured_launches_without_a_timeline_take_their_own_time() {
-        let joined = Joined {
-            measured: vec![measured(None, 8, readings(2e8, 1e6))],
-            ..Joined::default()
-        };
-        let kernel = Kernel {
-            name: "gemm".to_owned(),
-            ..Kernel::default()
-        };
+        let joined = Joined { measured: vec![measured(None, 8, readings(2e8, 1e6))], ..Joined::default() };
+        let kernel = Kernel { name: "gemm".to_owned(), ..Kernel::default() };
         let sums = roofs_alone(&joined, &[kernel], &gpu());
         let gemm = sums.of_kernel(None, "gemm").distance();
-        assert_eq!(
-            (gemm.roof_covered_ns, gemm.above_roof_ns),
-            (Some(8_000), Some(4_000))
-        );
+        assert_eq!((gemm.roof_covered_ns, gemm.above_roof_ns), (Some(8_000), Some(4_000)));
     }
 }

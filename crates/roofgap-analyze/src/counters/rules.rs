@@ -17,10 +17,7 @@ pub(crate) fn rules(sets: &[CounterSet]) -> Vec<NcuRule> {
             let (Some(launch), Some(kind)) = (set.launches.get(rule.launch), kind(rule.kind)) else {
                 continue;
             };
-            let form = forms
-                .entry(&launch.kernel)
-                .or_insert_with(|| canonical(&launch.kernel))
-                .clone();
+            let form = forms.entry(&launch.kernel).or_insert_with(|| canonical(&launch.kernel)).clone();
             let row = *at.entry((form, rule.name.as_str())).or_insert_with(|| {
                 rows.push((described(&launch.kernel, rule, kind), FxHashSet::default()));
                 rows.len() - 1

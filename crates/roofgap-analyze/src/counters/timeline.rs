@@ -57,11 +57,7 @@ impl Timeline {
         // Names come in any order; positions do not.
         let lists = by_form.values_mut().flat_map(|shapes| shapes.values_mut());
         lists.for_each(|positions| positions.sort_unstable());
-        Self {
-            kernels,
-            by_name,
-            by_form,
-        }
+        Self { kernels, by_name, by_form }
     }
 
     /// Groups the kernels of a trace; `stage_of` says in which stage the operation of a row is.
@@ -74,10 +70,7 @@ impl Timeline {
                 continue;
             };
             let shape = ops.shape_of(row);
-            groups
-                .entry((stage_of(row), name, shape.grid, shape.block))
-                .or_default()
-                .push(ops.duration(row));
+            groups.entry((stage_of(row), name, shape.grid, shape.block)).or_default().push(ops.duration(row));
         }
         let mut kernels: Vec<TimelineKernel> = groups
             .into_iter()
@@ -90,22 +83,16 @@ impl Timeline {
                 median_ns: median(&mut durations),
             })
             .collect();
-        kernels.extend(
-            trace
-                .kernel_totals
-                .iter()
-                .filter(|_| ops.is_empty())
-                .filter_map(|total| {
-                    Some(TimelineKernel {
-                        stage: None,
-                        name: trace.names.get(total.name).to_owned(),
-                        shape: None,
-                        median_ns: total.median_ns?,
-                        calls: total.calls,
-                        total_ns: total.total_ns,
-                    })
-                }),
-        );
+        kernels.extend(trace.kernel_totals.iter().filter(|_| ops.is_empty()).filter_map(|total| {
+            Some(TimelineKernel {
+                stage: None,
+                name: trace.names.get(total.name).to_owned(),
+                shape: None,
+                median_ns: total.median_ns?,
+                calls: total.calls,
+                total_ns: total.total_ns,
+            })
+        }));
         kernels.sort_by(|a, b| (&a.stage, &a.name, a.shape).cmp(&(&b.stage, &b.name, b.shape)));
         Self::new(kernels)
     }

@@ -39,19 +39,13 @@ impl Work {
         for (counter, count) in &counted {
             tensor_counted = true;
             // `src_fp8_dst_fp32` is a part of `src_fp8` where a device has both.
-            let is_part = |whole: &str| {
-                counter
-                    .metric
-                    .strip_prefix(whole)
-                    .is_some_and(|rest| rest.starts_with('_'))
-            };
+            let is_part =
+                |whole: &str| counter.metric.strip_prefix(whole).is_some_and(|rest| rest.starts_with('_'));
             if !counted.iter().any(|(other, _)| is_part(other.metric)) {
                 work.add(counter.kind, count * counter.factor);
             }
         }
-        let ran = set
-            .value(launch, "sm__inst_executed_pipe_tensor.sum", Unit::INSTRUCTION)
-            .unwrap_or(0.0);
+        let ran = set.value(launch, "sm__inst_executed_pipe_tensor.sum", Unit::INSTRUCTION).unwrap_or(0.0);
         // From Ampere on, half-precision instructions run in the tensor pipe; 32 threads make one of its instructions.
         work.tensor_uncounted = !tensor_counted && ran > instructions / 32.0 + 0.5;
         (!work.by_kind.is_empty()).then_some(work)
@@ -64,20 +58,12 @@ impl Work {
 
     /// Operations of the tensor cores.
     pub(crate) fn tensor_flops(&self) -> f64 {
-        self.by_kind
-            .iter()
-            .filter(|(kind, _)| kind.is_tensor())
-            .map(|(_, flops)| flops)
-            .sum()
+        self.by_kind.iter().filter(|(kind, _)| kind.is_tensor()).map(|(_, flops)| flops).sum()
     }
 
     /// The kind with the most operations.
     pub(crate) fn main_kind(&self) -> Option<WorkKind> {
-        let most = self
-            .by_kind
-            .iter()
-            .filter(|(_, flops)| *flops > 0.0)
-            .max_by(|a, b| a.1.total_cmp(&b.1));
+        let most = self.by_kind.iter().filter(|(_, flops)| *flops > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
         most.map(|(kind, _)| *kind)
     }
 
@@ -91,13 +77,7 @@ impl Work {
 
 fn all_tensor_counters() -> Vec<Counter> {
     let mut all: Vec<Counter> = Vec::new();
-    for arch in [
-        Arch::Volta,
-        Arch::Turing,
-        Arch::Ada,
-        Arch::Hopper,
-        Arch::BlackwellConsumer,
-    ] {
+    for arch in [Arch::Volta, Arch::Turing, Arch::Ada, Arch::Hopper, Arch::BlackwellConsumer] {
         for counter in arch.tensor_counters() {
             if !all.iter().any(|own| own.metric == counter.metric) {
                 all.push(*counter);
@@ -137,12 +117,8 @@ fn count(set: &CounterSet, launch: &LaunchCounters, metric: &str) -> Option<f64>
     }
     let rate = get(&format!("{quarter}.sum.per_cycle_elapsed"))
         .or_else(|| get(&format!("{metric}.sum.per_cycle_elapsed")))?;
-    let cycles = [
-        "smsp__cycles_elapsed.avg",
-        "sm__cycles_elapsed.avg",
-        "gpc__cycles_elapsed.max",
-    ]
-    .iter()
-    .find_map(|name| set.value(launch, name, Unit::CYCLE))?;
+    let cycles = ["smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "gpc__cycles_elapsed.max"]
+        .iter()
+        .find_map(|name| set.value(launch, name, Unit::CYCLE))?;
     Some(rate * cycles)
 }

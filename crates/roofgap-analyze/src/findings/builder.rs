@@ -53,9 +53,5 @@ impl FindingBuilder {
 
 /// Returns `part` in % of `whole`.
 pub(super) fn percent(part: i64, whole: i64) -> f64 {
-    if whole > 0 {
-        100.0 * part as f64 / whole as f64
-    } else {
-        0.0
-    }
+    if whole > 0 { 100.0 * part as f64 / whole as f64 } else { 0.0 }
 }

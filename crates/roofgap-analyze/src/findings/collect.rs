@@ -26,11 +26,7 @@ impl Kinds {
             return *kind;
         }
         let family = family(trace.names.get(name));
-        let kind = Kind {
-            family,
-            light: light(family),
-            communication: family == Family::Communication,
-        };
+        let kind = Kind { family, light: light(family), communication: family == Family::Communication };
         if self.0.len() <= name.index() {
             self.0.resize(name.index() + 1, None);
         }
@@ -44,10 +40,7 @@ impl Kinds {
 /// Kernels that a compiler can fold into one another.
 fn light(family: Family) -> bool {
     use Family::*;
-    matches!(
-        family,
-        Elementwise | CopyLayout | Reduction | Norm | Softmax | Quantization
-    )
+    matches!(family, Elementwise | CopyLayout | Reduction | Norm | Softmax | Quantization)
 }
 
 /// A stream of a device, with the run of light kernels that is still open on it.
@@ -174,13 +167,9 @@ impl<'t, 'k> Collector<'t, 'k> {
     /// Operations come in the order of their start.
     pub(super) fn add(&mut self, op: usize) {
         let ops = &self.trace.ops;
-        let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&stream)) = (
-            ops.kind.get(op),
-            ops.start.get(op),
-            ops.end.get(op),
-            ops.device.get(op),
-            ops.stream.get(op),
-        ) else {
+        let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&stream)) =
+            (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.stream.get(op))
+        else {
             return;
         };
         match kind {
@@ -196,10 +185,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                 // The kernel that ends last began before this one, so both run until the first of them ends.
                 let last_end = self.last_end.entry(device.0).or_insert(Ns::MIN);
                 if start < (*last_end).min(end) {
-                    self.shared
-                        .entry(device.0)
-                        .or_default()
-                        .add(start, end.min(*last_end));
+                    self.shared.entry(device.0).or_default().add(start, end.min(*last_end));
                 }
                 *last_end = end.max(*last_end);
                 if kind.communication {
@@ -243,44 +229,31 @@ impl<'t, 'k> Collector<'t, 'k> {
     /// Notes how long a kernel ran beside others.
     pub(super) fn add_shared(&mut self, op: usize) {
         let ops = &self.trace.ops;
-        let (Some(OpKind::Kernel), Some(&start), Some(&end), Some(&device), Some(&name)) = (
-            ops.kind.get(op),
-            ops.start.get(op),
-            ops.end.get(op),
-            ops.device.get(op),
-            ops.name.get(op),
-        ) else {
+        let (Some(OpKind::Kernel), Some(&start), Some(&end), Some(&device), Some(&name)) =
+            (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.name.get(op))
+        else {
             return;
         };
         let shape = ops.shape.get(op).copied().unwrap_or_default();
-        if let (Some(sum), Some(shared)) = (
-            self.shapes.get_mut(&(name, shape, device.0)),
-            self.shared.get(&device.0),
-        ) {
+        if let (Some(sum), Some(shared)) =
+            (self.shapes.get_mut(&(name, shape, device.0)), self.shared.get(&device.0))
+        {
             sum.shared_ns += shared.overlap(start, end);
         }
     }
 
     /// Tells whether compute times matter: there is something to overlap with them, or several devices share the work.
     pub(super) fn needs_compute(&self) -> bool {
-        let one = |lane: &Lane| {
-            self.lanes
-                .first()
-                .is_some_and(|first| first.device == lane.device)
-        };
+        let one = |lane: &Lane| self.lanes.first().is_some_and(|first| first.device == lane.device);
         !self.talk.is_empty() || !self.copies.is_empty() || !self.lanes.iter().all(one)
     }
 
     /// Adds up the time in which the device computed, after all operations were added. They come in the order of their start.
     pub(super) fn add_compute(&mut self, op: usize) {
         let ops = &self.trace.ops;
-        let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&name)) = (
-            ops.kind.get(op),
-            ops.start.get(op),
-            ops.end.get(op),
-            ops.device.get(op),
-            ops.name.get(op),
-        ) else {
+        let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&name)) =
+            (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.name.get(op))
+        else {
             return;
         };
         let computes = match kind {
@@ -304,13 +277,7 @@ impl<'t, 'k> Collector<'t, 'k> {
         let same = |lane: &Lane| lane.device == device && lane.stream == stream;
         if !self.lanes.get(self.last_lane).is_some_and(same) {
             self.last_lane = *self.lane_of.entry((device, stream)).or_insert_with(|| {
-                self.lanes.push(Lane {
-                    device,
-                    stream,
-                    kernels: 0,
-                    ns: 0,
-                    longest_ns: 0,
-                });
+                self.lanes.push(Lane { device, stream, kernels: 0, ns: 0, longest_ns: 0 });
                 self.lanes.len() - 1
             });
         }
@@ -361,16 +328,11 @@ impl<'t, 'k> Collector<'t, 'k> {
                 });
             }
             self.found.host_copies.exposed_ns = length(&self.copies) - hidden(|time| time.beside_copies.ns);
-            let number = |device: &u16| {
-                self.trace
-                    .devices
-                    .get(usize::from(*device))
-                    .map_or(0, |d| d.number)
-            };
-            let uses = self.compute.iter().map(|(device, time)| DeviceUse {
-                number: number(device),
-                compute_ns: time.all.ns,
-            });
+            let number = |device: &u16| self.trace.devices.get(usize::from(*device)).map_or(0, |d| d.number);
+            let uses = self
+                .compute
+                .iter()
+                .map(|(device, time)| DeviceUse { number: number(device), compute_ns: time.all.ns });
             self.found.devices = uses.collect();
             self.found.devices.sort_by_key(|device| device.number);
             self.found.any_device_ns = (self.compute.len() > 1).then_some(self.any_compute.ns);
@@ -400,9 +362,7 @@ impl<'t, 'k> Collector<'t, 'k> {
             })
             .collect();
         shapes.sort_by(|a, b| {
-            b.total_ns
-                .cmp(&a.total_ns)
-                .then_with(|| (&a.name, a.blocks).cmp(&(&b.name, b.blocks)))
+            b.total_ns.cmp(&a.total_ns).then_with(|| (&a.name, a.blocks).cmp(&(&b.name, b.blocks)))
         });
         self.found.shapes = shapes;
         self.found
@@ -411,15 +371,12 @@ impl<'t, 'k> Collector<'t, 'k> {
 
 /// Blocks of a grid; what a broken input overstates stays at the most.
 pub(crate) fn blocks_of(grid: [u32; 3]) -> u64 {
-    grid.iter()
-        .fold(1, |product, side| product.saturating_mul(u64::from(*side)))
+    grid.iter().fold(1, |product, side| product.saturating_mul(u64::from(*side)))
 }
 
 /// Threads of a block.
 pub(crate) fn threads_of(block: [u32; 3]) -> u32 {
-    block
-        .iter()
-        .fold(1, |product, side| product.saturating_mul(*side))
+    block.iter().fold(1, |product, side| product.saturating_mul(*side))
 }
 
 /// Collects the evidence of every stage, in the order of the index.
@@ -461,21 +418,13 @@ fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
     let mut found = SyncUse::default();
     let mut names: FxHashMap<NameId, u64> = FxHashMap::default();
     let mut in_steps = 0;
-    let columns = calls
-        .class
-        .iter()
-        .zip(&calls.thread)
-        .zip(&calls.start)
-        .zip(&calls.end)
-        .zip(&calls.name);
+    let columns = calls.class.iter().zip(&calls.thread).zip(&calls.start).zip(&calls.end).zip(&calls.name);
     for ((((class, thread), start), end), name) in columns {
         if *class != CallClass::Sync {
             continue;
         }
         let within = |lists: &FxHashMap<ThreadId, IntervalSet>| {
-            lists
-                .get(thread)
-                .is_some_and(|union| union.encloses(*start, *end))
+            lists.get(thread).is_some_and(|union| union.encloses(*start, *end))
         };
         if within(&stage) {
             found.count += 1;
@@ -489,9 +438,7 @@ fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
     } else {
         in_steps
     };
-    let most = names
-        .into_iter()
-        .max_by_key(|(name, count)| (*count, std::cmp::Reverse(*name)));
+    let most = names.into_iter().max_by_key(|(name, count)| (*count, std::cmp::Reverse(*name)));
     found.most_common = most.map(|(name, _)| trace.names.get(name).to_owned());
     found
 }

@@ -76,16 +76,8 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let short_names = ShortNames::of(inputs.analysis);
     for stage in inputs.analysis.stages.iter().filter(|stage| stage.wall_ns > 0) {
-        let evidence = inputs
-            .evidence
-            .iter()
-            .find(|evidence| evidence.stage == stage.name);
-        let view = View {
-            inputs,
-            stage,
-            evidence,
-            short_names: &short_names,
-        };
+        let evidence = inputs.evidence.iter().find(|evidence| evidence.stage == stage.name);
+        let view = View { inputs, stage, evidence, short_names: &short_names };
         for rule in rules::ALL {
             rule(&view, &mut findings);
         }
@@ -100,20 +92,10 @@ pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, 
     let waited = |stage: &str| waited_ns.get(stage).copied();
     rules::without_waits(&analysis.stages, waited, &mut analysis.findings);
     let mut findings = Vec::new();
-    let inputs = Inputs {
-        analysis,
-        evidence: &[],
-        model: None,
-        counters: &[],
-    };
+    let inputs = Inputs { analysis, evidence: &[], model: None, counters: &[] };
     let short_names = ShortNames::of(analysis);
     for stage in analysis.stages.iter().filter(|stage| stage.elapsed_ns() > 0) {
-        let view = View {
-            inputs,
-            stage,
-            evidence: None,
-            short_names: &short_names,
-        };
+        let view = View { inputs, stage, evidence: None, short_names: &short_names };
         for rule in rules::OF_JOB {
             rule(&view, &mut findings);
         }
@@ -125,12 +107,7 @@ pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, 
 /// Runs the rules that need only counters on measured launches without a timeline. The findings are about no stage.
 pub(crate) fn find_alone(inputs: Inputs<'_>, stage: &Stage) -> Vec<Finding> {
     let short_names = ShortNames::of(inputs.analysis);
-    let view = View {
-        inputs,
-        stage,
-        evidence: inputs.evidence.first(),
-        short_names: &short_names,
-    };
+    let view = View { inputs, stage, evidence: inputs.evidence.first(), short_names: &short_names };
     let mut findings = Vec::new();
     for rule in rules::OF_COUNTERS {
         rule(&view, &mut findings);

@@ -74,11 +74,7 @@ pub(super) fn occupancy(
     let by_registers = REGISTERS / per_warp / warps;
     // From Volta's successors on the system takes 1 KiB of a block's shared memory.
     let reserved = if compute_capability.0 >= 8 { 1024 } else { 0 };
-    let by_shared = if shared_bytes == 0 {
-        u32::MAX
-    } else {
-        shared / shared_bytes.saturating_add(reserved)
-    };
+    let by_shared = if shared_bytes == 0 { u32::MAX } else { shared / shared_bytes.saturating_add(reserved) };
     let by_warps = warp_slots / warps;
     let by_grid = u32::try_from(blocks.div_ceil(u64::from(sms))).unwrap_or(u32::MAX);
     let candidates = [
@@ -98,10 +94,7 @@ pub(super) fn occupancy(
         limits = vec![Limit::Warps];
     }
     let pct = 100.0 * f64::from(fit * warps) / f64::from(warp_slots);
-    Some(Occupancy {
-        pct: pct.min(100.0),
-        limits,
-    })
+    Some(Occupancy { pct: pct.min(100.0), limits })
 }
 
 #[cfg(test)]
@@ -113,35 +106,14 @@ mod tests {
         let h200 = |blocks, threads, registers, shared| {
             occupancy((9, 0), 132, blocks, threads, registers, shared).unwrap()
         };
-        assert_eq!(
-            h200(100_000, 256, 32, 0),
-            Occupancy {
-                pct: 100.0,
-                limits: vec![Limit::Warps],
-            }
-        );
+        assert_eq!(h200(100_000, 256, 32, 0), Occupancy { pct: 100.0, limits: vec![Limit::Warps] });
         // 168 registers x 384 threads: one block of 12 warps of 64.
-        assert_eq!(
-            h200(10_000, 384, 168, 0),
-            Occupancy {
-                pct: 18.75,
-                limits: vec![Limit::Registers],
-            }
-        );
+        assert_eq!(h200(10_000, 384, 168, 0), Occupancy { pct: 18.75, limits: vec![Limit::Registers] });
         assert_eq!(
             h200(10_000, 128, 32, 100 << 10),
-            Occupancy {
-                pct: 12.5,
-                limits: vec![Limit::SharedMemory],
-            }
+            Occupancy { pct: 12.5, limits: vec![Limit::SharedMemory] }
         );
-        assert_eq!(
-            h200(10_000, 32, 32, 0),
-            Occupancy {
-                pct: 50.0,
-                limits: vec![Limit::Blocks],
-            }
-        );
+        assert_eq!(h200(10_000, 32, 32, 0), Occupancy { pct: 50.0, limits: vec![Limit::Blocks] });
         assert_eq!(h200(4, 128, 32, 0).limits, [Limit::Grid]);
     }
 
@@ -155,11 +127,7 @@ mod tests {
         assert_eq!(two(264), [Limit::Registers, Limit::Grid]);
         assert_eq!(two(1_000), [Limit::Registers]);
         // No second block exists, so that registers do not matter.
-        let small = |blocks| {
-            occupancy((9, 0), 132, blocks, 384, 168, 200 << 10)
-                .unwrap()
-                .limits
-        };
+        let small = |blocks| occupancy((9, 0), 132, blocks, 384, 168, 200 << 10).unwrap().limits;
         assert_eq!(small(132), [Limit::Grid]);
         assert_eq!(small(133), [Limit::Registers, Limit::SharedMemory]);
     }

@@ -252,23 +252,12 @@ impl GpuFacts {
     #[must_use]
     pub fn peak(&self, dtype: Dtype) -> Option<Peak> {
         if let Some(tflops) = self.stated_tflops {
-            let source = self
-                .stated_source
-                .clone()
-                .unwrap_or_else(|| SET_BY_USER.to_owned());
-            return Some(Peak {
-                flops_per_s: tflops * 1e12,
-                dtype,
-                source,
-            });
+            let source = self.stated_source.clone().unwrap_or_else(|| SET_BY_USER.to_owned());
+            return Some(Peak { flops_per_s: tflops * 1e12, dtype, source });
         }
         let tflops = self.dense_tflops.tflops(dtype)?;
         // Below half a per cent the ratio is rounding of the published clock.
-        let ratio = if (self.clock_ratio - 1.0).abs() < 0.005 {
-            1.0
-        } else {
-            self.clock_ratio
-        };
+        let ratio = if (self.clock_ratio - 1.0).abs() < 0.005 { 1.0 } else { self.clock_ratio };
         let source = if ratio == 1.0 {
             format!("{tflops} TFLOP/s dense: {}", self.source)
         } else {
@@ -277,21 +266,14 @@ impl GpuFacts {
                 self.source
             )
         };
-        Some(Peak {
-            flops_per_s: tflops * 1e12 * ratio,
-            dtype,
-            source,
-        })
+        Some(Peak { flops_per_s: tflops * 1e12 * ratio, dtype, source })
     }
 
     /// Memory bandwidth in bytes per second, with where it comes from.
     #[must_use]
     pub fn bandwidth(&self) -> Option<(f64, &str)> {
         let gbs = self.bandwidth_gbs?;
-        Some((
-            gbs * 1e9,
-            self.bandwidth_source.as_deref().unwrap_or(&self.source),
-        ))
+        Some((gbs * 1e9, self.bandwidth_source.as_deref().unwrap_or(&self.source)))
     }
 }
 
@@ -309,13 +291,10 @@ impl GpuFacts {
     ) -> Result<Self, NoDevice> {
         let measured = account.filter(|a| a.device.as_ref().and_then(|d| d.kind.as_deref()) == Some("cpu"));
         if let Some(peak) = measured.and_then(|a| a.peak.as_ref()) {
-            let name = account
-                .and_then(|a| a.device.as_ref()?.name.clone())
-                .unwrap_or_else(|| "this CPU".into());
-            return Ok(
-                GpuFacts::measured(&name, peak.flops_per_s, peak.bytes_per_s, &peak.how)
-                    .with_user_limits(limits),
-            );
+            let name =
+                account.and_then(|a| a.device.as_ref()?.name.clone()).unwrap_or_else(|| "this CPU".into());
+            return Ok(GpuFacts::measured(&name, peak.flops_per_s, peak.bytes_per_s, &peak.how)
+                .with_user_limits(limits));
         }
         let Some(device) = device else {
             if limits.is_set() {
@@ -344,9 +323,7 @@ mod tests {
     use super::*;
 
     fn h200() -> GpuFacts {
-        lookup("NVIDIA H200", Some((9, 0)), Some(150_109_880_320))
-            .unwrap()
-            .clone()
+        lookup("NVIDIA H200", Some((9, 0)), Some(150_109_880_320)).unwrap().clone()
     }
 
     #[test]
@@ -358,19 +335,13 @@ mod tests {
             sms: Some(132),
         };
         let facts = h200().on_device(&report);
-        assert_eq!(
-            facts.bandwidth().unwrap(),
-            (4_814_304_000_000.0, "as the device reports it")
-        );
+        assert_eq!(facts.bandwidth().unwrap(), (4_814_304_000_000.0, "as the device reports it"));
         assert_eq!(facts.peak(Dtype::Bf16).unwrap().flops_per_s, 989.4e12);
     }
 
     #[test]
     fn a_slower_clock_lowers_the_peak_and_says_so() {
-        let report = DeviceReport {
-            clock_hz: Some(990_000_000),
-            ..DeviceReport::default()
-        };
+        let report = DeviceReport { clock_hz: Some(990_000_000), ..DeviceReport::default() };
         let peak = h200().on_device(&report).peak(Dtype::Bf16).unwrap();
         assert_eq!(peak.flops_per_s, 989.4e12 / 2.0);
         assert!(peak.source.contains("times 0.500"), "{}", peak.source);
@@ -378,10 +349,7 @@ mod tests {
 
     #[test]
     fn the_user_comes_before_everything() {
-        let limits = UserLimits {
-            peak_tflops: Some(100.0),
-            bandwidth_gbs: Some(50.0),
-        };
+        let limits = UserLimits { peak_tflops: Some(100.0), bandwidth_gbs: Some(50.0) };
         let facts = h200().with_user_limits(limits);
         assert_eq!(facts.peak(Dtype::Fp4).unwrap().flops_per_s, 1e14);
         assert_eq!(facts.bandwidth().unwrap(), (5e10, "set by the user"));
@@ -392,19 +360,14 @@ mod tests {
 
     #[test]
     fn an_unknown_device_keeps_what_it_reports_and_what_the_user_sets() {
-        let report = DeviceReport {
-            bandwidth_bytes_per_s: Some(1_000_000_000_000),
-            ..DeviceReport::default()
-        };
+        let report =
+            DeviceReport { bandwidth_bytes_per_s: Some(1_000_000_000_000), ..DeviceReport::default() };
         let of = |limits| GpuFacts::of_device("NVIDIA X900", Some((11, 0)), None, &report, limits);
         let facts = of(UserLimits::default());
         assert_eq!(facts.peak(Dtype::Bf16), None);
         assert!(facts.unknown.as_ref().unwrap().contains("X900"));
         assert_eq!(facts.bandwidth().unwrap(), (1e12, "as the device reports it"));
-        let facts = of(UserLimits {
-            peak_tflops: Some(500.0),
-            bandwidth_gbs: None,
-        });
+        let facts = of(UserLimits { peak_tflops: Some(500.0), bandwidth_gbs: None });
         assert_eq!(facts.peak(Dtype::Bf16).unwrap().flops_per_s, 5e14);
         let known = GpuFacts::of_device("NVIDIA H200", None, None, &report, UserLimits::default());
         assert_eq!((known.name.as_str(), known.unknown), ("H200 SXM", None));
@@ -423,10 +386,7 @@ mod tests {
     #[test]
     fn a_useless_user_figure_changes_nothing() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let limits = UserLimits {
-                peak_tflops: Some(bad),
-                bandwidth_gbs: Some(bad),
-            };
+            let limits = UserLimits { peak_tflops: Some(bad), bandwidth_gbs: Some(bad) };
             assert!(!limits.is_set());
             assert_eq!(h200().with_user_limits(limits), h200());
         }

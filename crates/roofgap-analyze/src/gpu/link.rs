@@ -25,12 +25,10 @@ impl CopyLinks {
     /// Finds the links of a device in the table of GPUs.
     pub(crate) fn of(device: &Device, limits: UserLimits) -> Self {
         let facts = GpuFacts::of_trace_device(device, limits);
-        let host = facts.host_link.as_deref().and_then(|name| {
-            Some(LinkPeak {
-                bytes_per_s: host_bytes_per_s(name)?,
-                name: name.to_owned(),
-            })
-        });
+        let host = facts
+            .host_link
+            .as_deref()
+            .and_then(|name| Some(LinkPeak { bytes_per_s: host_bytes_per_s(name)?, name: name.to_owned() }));
         let memory = facts.bandwidth().map(|(bytes_per_s, _)| LinkPeak {
             name: "device memory".to_owned(),
             // Every byte is read and written.
@@ -38,10 +36,9 @@ impl CopyLinks {
         });
         let peer = match facts.nvlink_gbs {
             // One of the two directions.
-            Some(both) if both > 0.0 => Some(LinkPeak {
-                name: "NVLink".to_owned(),
-                bytes_per_s: both * 1e9 / 2.0,
-            }),
+            Some(both) if both > 0.0 => {
+                Some(LinkPeak { name: "NVLink".to_owned(), bytes_per_s: both * 1e9 / 2.0 })
+            }
             Some(_) => host.clone(),
             None => None,
         };
@@ -121,21 +118,13 @@ mod tests {
         assert_eq!(links.peak(CopyKind::DeviceToDevice).unwrap().bytes_per_s, 2.4e12);
         assert_eq!(links.peak(CopyKind::PeerToPeer), None);
         let peer = |name: &str, capability| {
-            let device = Device {
-                name: Some(name.into()),
-                compute_capability: Some(capability),
-                ..Device::default()
-            };
+            let device =
+                Device { name: Some(name.into()), compute_capability: Some(capability), ..Device::default() };
             let links = CopyLinks::of(&device, UserLimits::default());
-            links
-                .peer()
-                .map(|link| (link.name.clone(), (link.bytes_per_s / 1e9).round()))
+            links.peer().map(|link| (link.name.clone(), (link.bytes_per_s / 1e9).round()))
         };
         assert_eq!(peer("NVIDIA H200", (9, 0)), Some(("NVLink".to_owned(), 450.0)));
-        assert_eq!(
-            peer("NVIDIA L40S", (8, 9)),
-            Some(("PCIe 4.0 x16".to_owned(), 32.0))
-        );
+        assert_eq!(peer("NVIDIA L40S", (8, 9)), Some(("PCIe 4.0 x16".to_owned(), 32.0)));
         assert_eq!(peer("NVIDIA H100 PCIe", (9, 0)), None, "its bridge is optional");
     }
 }

@@ -78,17 +78,13 @@ pub fn lookup(
         return Err(UnknownGpu::Slice(name.to_owned()));
     }
     let rows = table::all()?;
-    let named: Vec<&GpuFacts> = rows
-        .iter()
-        .filter(|row| row.reported.iter().any(|reported| canonical(reported) == wanted))
-        .collect();
+    let named: Vec<&GpuFacts> =
+        rows.iter().filter(|row| row.reported.iter().any(|reported| canonical(reported) == wanted)).collect();
     if named.is_empty() {
         return Err(unlisted(name, &wanted, rows));
     }
     if let Some(found) = compute_capability
-        && !named
-            .iter()
-            .any(|row| row.compute_capability.is_none_or(|own| own == found))
+        && !named.iter().any(|row| row.compute_capability.is_none_or(|own| own == found))
     {
         let row = named.first().map_or("", |row| row.name.as_str());
         let expected = named.first().and_then(|row| row.compute_capability);
@@ -100,11 +96,7 @@ pub fn lookup(
         });
     }
     let fitting: Vec<&GpuFacts> = match memory_bytes {
-        Some(bytes) => named
-            .iter()
-            .copied()
-            .filter(|row| memory_fits(row, bytes))
-            .collect(),
+        Some(bytes) => named.iter().copied().filter(|row| memory_fits(row, bytes)).collect(),
         None => named.clone(),
     };
     match (fitting.as_slice(), named.first(), memory_bytes) {
@@ -127,19 +119,12 @@ fn unlisted(name: &str, wanted: &str, rows: &[GpuFacts]) -> UnknownGpu {
     let prefix = format!("{wanted} ");
     let candidates: Vec<&GpuFacts> = rows
         .iter()
-        .filter(|row| {
-            row.reported
-                .iter()
-                .any(|reported| canonical(reported).starts_with(&prefix))
-        })
+        .filter(|row| row.reported.iter().any(|reported| canonical(reported).starts_with(&prefix)))
         .collect();
     if wanted.is_empty() || candidates.is_empty() {
         UnknownGpu::NotListed(name.to_owned())
     } else {
-        UnknownGpu::Ambiguous {
-            name: name.to_owned(),
-            candidates: join_names(candidates.into_iter()),
-        }
+        UnknownGpu::Ambiguous { name: name.to_owned(), candidates: join_names(candidates.into_iter()) }
     }
 }
 
@@ -164,9 +149,7 @@ fn is_slice(canonical: &str) -> bool {
         word.strip_suffix(['q', 'c', 'a', 'b'])
             .is_some_and(|size| !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    words
-        .clone()
-        .any(|word| word == "mig" || word == "grid" || word.contains("g.") && word.ends_with("gb"))
+    words.clone().any(|word| word == "mig" || word == "grid" || word.contains("g.") && word.ends_with("gb"))
         || words.next_back().is_some_and(virtual_profile)
 }
 
@@ -214,10 +197,7 @@ mod tests {
             ("NVIDIA A10G", "A10G"),
             ("NVIDIA RTX A6000", "RTX A6000"),
             ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
-            (
-                "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-                "RTX PRO 6000 Blackwell Server",
-            ),
+            ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell Server"),
             ("NVIDIA GeForce RTX 3060", "GeForce RTX 3060 12GB"),
             ("NVIDIA GeForce RTX 4070 Ti SUPER", "GeForce RTX 4070 Ti SUPER"),
             ("NVIDIA GeForce RTX 5090", "GeForce RTX 5090"),
@@ -246,10 +226,7 @@ mod tests {
             "Graphics Device",
             "",
         ] {
-            assert!(
-                matches!(lookup(name, None, None), Err(UnknownGpu::NotListed(_))),
-                "{name}"
-            );
+            assert!(matches!(lookup(name, None, None), Err(UnknownGpu::NotListed(_))), "{name}");
         }
     }
 
@@ -259,12 +236,7 @@ mod tests {
             let error = lookup(name, None, None).unwrap_err();
             assert!(matches!(error, UnknownGpu::Ambiguous { .. }), "{name}: {error}");
         }
-        assert!(
-            lookup("H100", None, None)
-                .unwrap_err()
-                .to_string()
-                .contains("H100 PCIe")
-        );
+        assert!(lookup("H100", None, None).unwrap_err().to_string().contains("H100 PCIe"));
     }
 
     #[test]
@@ -277,10 +249,7 @@ mod tests {
         assert_eq!(orin(61.4).unwrap().sms, Some(16));
         assert_eq!(orin(29.8).unwrap().sms, Some(14));
         assert!(orin(15.3).is_err(), "a module that is not listed");
-        assert!(matches!(
-            lookup(name, None, None),
-            Err(UnknownGpu::Ambiguous { .. })
-        ));
+        assert!(matches!(lookup(name, None, None), Err(UnknownGpu::Ambiguous { .. })));
     }
 
     #[test]
@@ -291,10 +260,7 @@ mod tests {
             "GRID A100-4C",
             "NVIDIA A10-24Q",
         ] {
-            assert!(
-                matches!(lookup(name, None, None), Err(UnknownGpu::Slice(_))),
-                "{name}"
-            );
+            assert!(matches!(lookup(name, None, None), Err(UnknownGpu::Slice(_))), "{name}");
         }
         // A MIG device may keep the whole GPU's name: its memory gives it away.
         let error = lookup("NVIDIA A100-SXM4-80GB", Some((8, 0)), Some(40 * GIB)).unwrap_err();
@@ -328,11 +294,7 @@ mod tests {
         for row in table::all().unwrap() {
             let bytes = row.memory_gb.map(|gb| (gb * 1e9) as u64);
             for name in &row.reported {
-                assert_eq!(
-                    lookup(name, row.compute_capability, bytes).unwrap().name,
-                    row.name,
-                    "{name}"
-                );
+                assert_eq!(lookup(name, row.compute_capability, bytes).unwrap().name, row.name, "{name}");
             }
         }
     }

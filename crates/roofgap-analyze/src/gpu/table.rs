@@ -36,11 +36,7 @@ mod tests {
         for row in rows {
             assert!(row.source.contains("NVIDIA"), "{}", row.name);
             assert!(!row.reported.is_empty(), "{}", row.name);
-            assert!(
-                row.bandwidth_gbs.is_some() && row.memory_gb.is_some(),
-                "{}",
-                row.name
-            );
+            assert!(row.bandwidth_gbs.is_some() && row.memory_gb.is_some(), "{}", row.name);
             assert!(row.compute_capability.is_some(), "{}", row.name);
             assert_eq!(row.clock_ratio, 1.0);
         }
@@ -59,11 +55,7 @@ mod tests {
                 _ => 128.0,
             };
             let expected = f64::from(sms) * lanes * 2.0 * mhz / 1e6;
-            assert!(
-                (fp32 / expected - 1.0).abs() < 0.012,
-                "{}: {fp32} against {expected}",
-                row.name
-            );
+            assert!((fp32 / expected - 1.0).abs() < 0.012, "{}: {fp32} against {expected}", row.name);
             checked += 1;
         }
         assert!(checked > 30, "{checked}");

@@ -15,21 +15,13 @@ pub(super) fn activity(trace: &Trace) -> Option<RankActivity> {
     let end = ops.end.iter().copied().max()?;
     let part_ns = ((end - begin_ns) / PARTS + 1).max(1);
     let parts = ((end - begin_ns) / part_ns + 1) as usize;
-    let communicates: Vec<bool> = trace
-        .names
-        .iter()
-        .map(|(_, name)| is_communication(name))
-        .collect();
+    let communicates: Vec<bool> = trace.names.iter().map(|(_, name)| is_communication(name)).collect();
     let talks = |op: usize| {
         ops.kind[op] == OpKind::Kernel && communicates.get(ops.name[op].index()).copied().unwrap_or(false)
     };
     let compute = IntervalSet::by_device(trace, |op| !talks(op));
     let all = IntervalSet::by_device(trace, |_| true);
-    let devices = all
-        .iter()
-        .filter(|set| !set.intervals().is_empty())
-        .count()
-        .max(1) as i64;
+    let devices = all.iter().filter(|set| !set.intervals().is_empty()).count().max(1) as i64;
     let spread = |sets: &[IntervalSet]| {
         let mut busy = vec![0; parts];
         let intervals = sets.iter().flat_map(|set| set.intervals());

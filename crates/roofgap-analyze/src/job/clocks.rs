@@ -25,11 +25,7 @@ pub(super) fn align(records: &[RankRecord], sets: &[MatchedSet]) -> Vec<Option<C
     // The more ends, the better the estimate.
     sets.sort_by_key(|set| std::cmp::Reverse(set.rows.len()));
     let reference = |clocks: &mut Vec<Option<Clock>>, at: usize| {
-        clocks[at] = Some(Clock {
-            offset_ns: 0,
-            error_ns: 0,
-            reference: records[at].rank(),
-        });
+        clocks[at] = Some(Clock { offset_ns: 0, error_ns: 0, reference: records[at].rank() });
     };
     let first = sets.iter().flat_map(|set| &set.ranks).min();
     if let Some(&first) = first {
@@ -63,11 +59,7 @@ pub(super) fn align(records: &[RankRecord], sets: &[MatchedSet]) -> Vec<Option<C
             continue;
         }
         // A part of the job that shares no collective with the others has a reference of its own.
-        let apart = sets
-            .iter()
-            .flat_map(|set| &set.ranks)
-            .filter(|at| clocks[**at].is_none())
-            .min();
+        let apart = sets.iter().flat_map(|set| &set.ranks).filter(|at| clocks[**at].is_none()).min();
         let Some(&apart) = apart else {
             return clocks;
         };
@@ -88,9 +80,7 @@ fn estimate(records: &[RankRecord], set: &MatchedSet, base: usize, rank: usize) 
         })
     };
     let offset = median(pairs().map(|(base, own)| own.end - base.end).collect())?;
-    let spread = pairs()
-        .map(|(base, own)| (own.end - base.end - offset).abs())
-        .max()?;
+    let spread = pairs().map(|(base, own)| (own.end - base.end - offset).abs()).max()?;
     let least = pairs().map(|(base, own)| own.start - base.end).max()?;
     let most = pairs().map(|(base, own)| own.end - base.start).min()?;
     let error = if (least..=most).contains(&offset) {

@@ -38,10 +38,7 @@ pub(super) fn balance(
         add(&mut sums, records, set, clocks);
     }
     let why = sums.is_empty() && records.iter().any(|record| record.has_experts);
-    let mut rows: Vec<ExpertBalance> = sums
-        .into_iter()
-        .map(|(stage, sum)| sum.row(stage, records))
-        .collect();
+    let mut rows: Vec<ExpertBalance> = sums.into_iter().map(|(stage, sum)| sum.row(stage, records)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.bound_ns));
     (rows, why.then_some(NOT_COMPARED))
 }
@@ -58,18 +55,15 @@ fn add(
         let columns = 0..set.ranks.len();
         let experts = |column: usize| own(column).experts_ns;
         let total: Ns = columns.clone().map(experts).sum();
-        let Some(slowest) = columns
-            .clone()
-            .max_by_key(|column| (experts(*column), std::cmp::Reverse(*column)))
+        let Some(slowest) =
+            columns.clone().max_by_key(|column| (experts(*column), std::cmp::Reverse(*column)))
         else {
             continue;
         };
         if total == 0 {
             continue;
         }
-        let stage = own(0)
-            .stage
-            .and_then(|stage| records[set.ranks[0]].stages.get(stage));
+        let stage = own(0).stage.and_then(|stage| records[set.ranks[0]].stages.get(stage));
         let sum = sums.entry(stage.map(|stage| stage.name.clone())).or_default();
         let mean = total as f64 / set.ranks.len() as f64;
         sum.sections += 1;

@@ -65,11 +65,7 @@ fn match_group(
 ) -> Result<Vec<MatchedSet>, String> {
     let row = |at: usize, row: usize| -> &RankCollective { &records[at].collectives[row] };
     let names: Vec<u32> = ranks.iter().map(|(at, _)| records[*at].rank()).collect();
-    let group = if label.is_empty() {
-        "an unknown group".to_owned()
-    } else {
-        format!("group {label}")
-    };
+    let group = if label.is_empty() { "an unknown group".to_owned() } else { format!("group {label}") };
     let [(first, first_rows), others @ ..] = ranks else {
         return Ok(Vec::new());
     };
@@ -83,11 +79,7 @@ fn match_group(
             )),
         };
     }
-    let size = first_rows
-        .iter()
-        .map(|&at| row(*first, at).group_size)
-        .max()
-        .unwrap_or(0);
+    let size = first_rows.iter().map(|&at| row(*first, at).group_size).max().unwrap_or(0);
     if members.is_empty() && size > 0 && ranks.len() > size as usize {
         return Err(format!(
             "{} ranks name {group} of {size} ranks, and the captures do not list the ranks of each",

@@ -68,11 +68,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
             "{} of {size} ranks were not given: {}{}",
             size as usize - given,
             spans(&missing),
-            if missing.len() == MOST_MISSING {
-                " and more"
-            } else {
-                ""
-            }
+            if missing.len() == MOST_MISSING { " and more" } else { "" }
         ));
     }
 
@@ -123,18 +119,11 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
         other_processes: Vec::new(),
     });
     let about = |path: &str| About::Other(path.to_owned());
+    analysis.reasons.extend(reasons.into_iter().map(|why| Reason::new(about("ranks"), why)));
+    analysis.reasons.extend(experts_reason.map(|why| Reason::new(about("job.experts"), why)));
     analysis
         .reasons
-        .extend(reasons.into_iter().map(|why| Reason::new(about("ranks"), why)));
-    analysis
-        .reasons
-        .extend(experts_reason.map(|why| Reason::new(about("job.experts"), why)));
-    analysis.reasons.extend(
-        matched
-            .unmatched
-            .into_iter()
-            .map(|why| Reason::new(about("job.collectives"), why)),
-    );
+        .extend(matched.unmatched.into_iter().map(|why| Reason::new(about("job.collectives"), why)));
     findings::add_of_job(analysis, &waited_ns);
 }
 
@@ -148,11 +137,7 @@ fn spans(numbers: &[u32]) -> String {
         }
     }
     let text = |(first, last): &(u32, u32)| {
-        if first == last {
-            first.to_string()
-        } else {
-            format!("{first}-{last}")
-        }
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     spans.iter().map(text).collect::<Vec<_>>().join(", ")
 }

@@ -130,11 +130,7 @@ fn utilisation(stage: &Stage) -> Option<StageUtilisation> {
 impl StageCost {
     fn of(stage: &Stage) -> Self {
         let mut kernels = FxHashMap::default();
-        for kernel in stage
-            .kernels
-            .iter()
-            .filter(|kernel| !is_communication(&kernel.name))
-        {
+        for kernel in stage.kernels.iter().filter(|kernel| !is_communication(&kernel.name)) {
             // A kernel has a row for each device.
             *kernels.entry(kernel.name.clone()).or_default() += kernel.total_ns;
         }

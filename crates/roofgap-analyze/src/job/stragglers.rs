@@ -23,9 +23,7 @@ pub(super) fn find(records: &[RankRecord], waits: &Waits) -> Vec<Straggler> {
             .map(|own| {
                 let same = |other: &RankRecord| other.rank() != record.rank();
                 let ranks = records.iter().filter(|other| same(other));
-                ranks
-                    .filter_map(|other| other.stages.iter().find(|stage| stage.name == own.name))
-                    .collect()
+                ranks.filter_map(|other| other.stages.iter().find(|stage| stage.name == own.name)).collect()
             })
             .unwrap_or_default();
         let kernel = own.and_then(|own| slower_kernel(own, &others));

@@ -27,15 +27,9 @@ fn rank(rank: u32, rows: &[(u32, &'static str, Option<u64>, i64, i64)]) -> RankR
             }
         };
     RankRecord {
-        info: RankInfo {
-            rank,
-            ..RankInfo::default()
-        },
+        info: RankInfo { rank, ..RankInfo::default() },
         collectives: rows.iter().map(collective).collect(),
-        groups: rows
-            .iter()
-            .map(|row| (NameId(row.0), format!("g{}", row.0)))
-            .collect(),
+        groups: rows.iter().map(|row| (NameId(row.0), format!("g{}", row.0))).collect(),
         members: Default::default(),
         transfers: Vec::new(),
         stages: Vec::new(),
@@ -54,10 +48,7 @@ fn order_needs_the_same_collectives_on_every_rank() {
     let all = |start| (1, "all_reduce", None, start, start + 10);
     let gather = |start| (1, "all_gather", None, start, start + 10);
     let why = unmatched(&[rank(0, &[all(0), all(20)]), rank(1, &[all(0)])]);
-    assert!(
-        why.contains("group g1 has 2 collectives on rank 0 and 1 on rank 1"),
-        "{why}"
-    );
+    assert!(why.contains("group g1 has 2 collectives on rank 0 and 1 on rank 1"), "{why}");
     let why = unmatched(&[rank(0, &[all(0), gather(20)]), rank(1, &[gather(0), all(20)])]);
     assert!(why.contains("another order on rank 1"), "{why}");
     let why = unmatched(&[rank(0, &[all(0)]), rank(3, &[(2, "all_reduce", None, 0, 10)])]);
@@ -82,11 +73,7 @@ fn groups_of_other_ranks_do_not_add_to_the_bound_of_experts() {
         .collect();
     let matched = match_collectives(&records);
     assert_eq!(matched.sets.len(), 2, "{matched:?}");
-    let clock = Clock {
-        offset_ns: 0,
-        error_ns: 0,
-        reference: 0,
-    };
+    let clock = Clock { offset_ns: 0, error_ns: 0, reference: 0 };
     let clocks = [Some(clock); 4];
     let (rows, why) = balance(&records, &matched.sets, &clocks);
     assert_eq!((rows.len(), rows[0].sections, why), (1, 4, None));
@@ -141,13 +128,7 @@ fn sequence_numbers_match_where_a_rank_recorded_more() {
 #[test]
 fn clocks_are_aligned_through_other_ranks_and_errors_add_up() {
     let records = [
-        rank(
-            0,
-            &[
-                (1, "all_reduce", None, 0, 100),
-                (1, "all_reduce", None, 1_000, 1_104),
-            ],
-        ),
+        rank(0, &[(1, "all_reduce", None, 0, 100), (1, "all_reduce", None, 1_000, 1_104)]),
         rank(
             1,
             &[
@@ -157,13 +138,7 @@ fn clocks_are_aligned_through_other_ranks_and_errors_add_up() {
                 (2, "all_reduce", None, 8_000, 8_100),
             ],
         ),
-        rank(
-            2,
-            &[
-                (2, "all_reduce", None, 7_900, 8_006),
-                (2, "all_reduce", None, 8_900, 9_000),
-            ],
-        ),
+        rank(2, &[(2, "all_reduce", None, 7_900, 8_006), (2, "all_reduce", None, 8_900, 9_000)]),
         rank(4, &[(3, "all_reduce", None, 0, 100)]),
         rank(5, &[(3, "all_reduce", None, 40, 140)]),
         rank(6, &[]),
@@ -190,8 +165,5 @@ fn clocks_are_aligned_through_other_ranks_and_errors_add_up() {
 #[test]
 fn numbers_in_words() {
     assert_eq!(spans(&[0, 2, 3, 4, 9]), "0, 2-4, 9");
-    assert_eq!(
-        (median(vec![3, 1, 2]), median(vec![4, 1]), median(Vec::new())),
-        (Some(2), Some(1), None)
-    );
+    assert_eq!((median(vec![3, 1, 2]), median(vec![4, 1]), median(Vec::new())), (Some(2), Some(1), None));
 }

@@ -36,11 +36,7 @@ pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfer
             if transfer.sends {
                 pairs.entry((own, peer, group)).or_default().sends.push(transfer);
             } else {
-                pairs
-                    .entry((peer, own, group))
-                    .or_default()
-                    .receives
-                    .push(transfer);
+                pairs.entry((peer, own, group)).or_default().receives.push(transfer);
             }
         }
     }
@@ -52,10 +48,7 @@ pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfer
         if position(from).is_none() || position(to).is_none() {
             continue;
         }
-        let Matched {
-            pairs: matched,
-            by_sequence,
-        } = pair.matched();
+        let Matched { pairs: matched, by_sequence } = pair.matched();
         let (sends, receives) = (pair.sends.len(), pair.receives.len());
         if matched.len() < sends.max(receives) {
             let counts =
@@ -68,9 +61,7 @@ pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfer
         if matched.is_empty() {
             continue;
         }
-        let known = clock(from)
-            .zip(clock(to))
-            .filter(|(a, b)| a.reference == b.reference);
+        let known = clock(from).zip(clock(to)).filter(|(a, b)| a.reference == b.reference);
         let mut row = MatchedTransfers {
             from,
             to,
@@ -83,10 +74,8 @@ pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfer
             sender_waited_ns: known.map(|_| 0),
         };
         for (send, receive) in matched {
-            row.bytes = row
-                .bytes
-                .zip(send.bytes.or(receive.bytes))
-                .and_then(|(sum, bytes)| sum.checked_add(bytes));
+            row.bytes =
+                row.bytes.zip(send.bytes.or(receive.bytes)).and_then(|(sum, bytes)| sum.checked_add(bytes));
             row.receive_ns += receive.end - receive.start;
             let Some((sender, receiver)) = known else { continue };
             let late = (send.start - sender.offset_ns) - (receive.start - receiver.offset_ns);
@@ -124,17 +113,11 @@ impl<'r> Pair<'r> {
         };
         if let Some((sends, receives)) = numbered(&self.sends).zip(numbered(&self.receives)) {
             let both = |(number, send): (&u64, &&'r RankTransfer)| Some((*send, *receives.get(number)?));
-            return Matched {
-                pairs: sends.iter().filter_map(both).collect(),
-                by_sequence: true,
-            };
+            return Matched { pairs: sends.iter().filter_map(both).collect(), by_sequence: true };
         }
         let pairs = self.sends.iter().copied().zip(self.receives.iter().copied());
         let same = self.sends.len() == self.receives.len();
-        Matched {
-            pairs: pairs.filter(|_| same).collect(),
-            by_sequence: false,
-        }
+        Matched { pairs: pairs.filter(|_| same).collect(), by_sequence: false }
     }
 }
 
@@ -157,10 +140,7 @@ mod tests {
                 bytes: Some(100),
             };
         RankRecord {
-            info: RankInfo {
-                rank,
-                ..RankInfo::default()
-            },
+            info: RankInfo { rank, ..RankInfo::default() },
             collectives: Vec::new(),
             transfers: rows.iter().map(transfer).collect(),
             groups: [(NameId(1), "pp".to_owned())].into_iter().collect(),
@@ -171,39 +151,23 @@ mod tests {
     }
 
     fn clock(offset_ns: i64) -> Option<Clock> {
-        Some(Clock {
-            offset_ns,
-            error_ns: 5,
-            reference: 0,
-        })
+        Some(Clock { offset_ns, error_ns: 5, reference: 0 })
     }
 
     #[test]
     fn a_receiver_waits_for_its_sender() {
         let sender = rank(0, &[(1, true, Some(0), 100, 130), (1, true, Some(1), 200, 300)]);
         // Its clock is 1000 ahead: it waits 60 for the first, and is 90 late for the second.
-        let receiver = rank(
-            1,
-            &[
-                (0, false, Some(1), 1_290, 1_300),
-                (0, false, Some(0), 1_040, 1_130),
-            ],
-        );
+        let receiver = rank(1, &[(0, false, Some(1), 1_290, 1_300), (0, false, Some(0), 1_040, 1_130)]);
         let found = find(&[sender, receiver], &[clock(0), clock(1_000)]);
         assert_eq!(found.unmatched, [""; 0]);
         let [row] = &found.rows[..] else {
             panic!("{found:?}");
         };
         assert_eq!((row.from, row.to, row.count, row.bytes), (0, 1, 2, Some(200)));
-        assert_eq!(
-            (row.group.as_deref(), row.matched_by.as_str()),
-            (Some("pp"), "sequence")
-        );
+        assert_eq!((row.group.as_deref(), row.matched_by.as_str()), (Some("pp"), "sequence"));
         assert_eq!(row.receive_ns, 100);
-        assert_eq!(
-            (row.receiver_waited_ns, row.sender_waited_ns),
-            (Some(60), Some(90))
-        );
+        assert_eq!((row.receiver_waited_ns, row.sender_waited_ns), (Some(60), Some(90)));
     }
 
     #[test]
@@ -216,30 +180,15 @@ mod tests {
         let found = find(&[sender(), receives([5, 6])], &[None, None]);
         assert_eq!((found.rows[0].count, found.rows[0].receive_ns), (1, 5));
         let counts = "rank 0 sends 2 times to rank 1, which receives 2 times";
-        assert_eq!(
-            found.unmatched,
-            [format!("{counts}; sequence numbers in common: 1")]
-        );
+        assert_eq!(found.unmatched, [format!("{counts}; sequence numbers in common: 1")]);
         let found = find(&[sender(), receives([8, 9])], &[None, None]);
         assert!(found.rows.is_empty());
-        assert_eq!(
-            found.unmatched,
-            [format!("{counts}; sequence numbers in common: 0")]
-        );
+        assert_eq!(found.unmatched, [format!("{counts}; sequence numbers in common: 0")]);
     }
 
     #[test]
     fn what_cannot_be_matched_is_said() {
-        let sender = || {
-            rank(
-                0,
-                &[
-                    (1, true, None, 0, 10),
-                    (1, true, None, 20, 30),
-                    (7, true, None, 40, 50),
-                ],
-            )
-        };
+        let sender = || rank(0, &[(1, true, None, 0, 10), (1, true, None, 20, 30), (7, true, None, 40, 50)]);
         let receiver = rank(1, &[(0, false, None, 5, 10)]);
         let found = find(&[sender(), receiver], &[None, None]);
         assert!(found.rows.is_empty());

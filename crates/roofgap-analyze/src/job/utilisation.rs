@@ -17,10 +17,9 @@ impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RankMissing => f.write_str("MFU and MBU of the job need every rank of it"),
-            Self::OfRank(rank) => write!(
-                f,
-                "MFU and MBU of the job are not known, because those of rank {rank} are not"
-            ),
+            Self::OfRank(rank) => {
+                write!(f, "MFU and MBU of the job are not known, because those of rank {rank} are not")
+            }
         }
     }
 }

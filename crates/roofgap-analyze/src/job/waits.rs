@@ -36,10 +36,7 @@ pub(super) struct Waits {
 impl Waits {
     /// Compares the aligned starts of matched collectives. A spread that is not above the error of the clocks is no skew.
     pub(super) fn of(records: &[RankRecord], sets: &[MatchedSet], clocks: &[Option<Clock>]) -> Self {
-        let mut waits = Self {
-            waited_ns: vec![None; records.len()],
-            ..Self::default()
-        };
+        let mut waits = Self { waited_ns: vec![None; records.len()], ..Self::default() };
         for set in sets {
             let row = waits.add(records, set, clocks);
             waits.rows.push(row);
@@ -79,20 +76,11 @@ impl Waits {
             let columns = 0..set.ranks.len();
             // Times of the reference; times of a rank whose clock is not known cannot be compared.
             let start = |column: usize| own(column).start - clock(column).map_or(0, |clock| clock.offset_ns);
-            let latency = columns
-                .clone()
-                .map(|column| own(column).end - own(column).start)
-                .min();
+            let latency = columns.clone().map(|column| own(column).end - own(column).start).min();
             sum.latency_ns += latency.unwrap_or(0);
-            sum.bytes = sum
-                .bytes
-                .zip(own(0).bytes)
-                .and_then(|(sum, own)| sum.checked_add(own));
+            sum.bytes = sum.bytes.zip(own(0).bytes).and_then(|(sum, own)| sum.checked_add(own));
             for column in columns.clone() {
-                self.late
-                    .entry((set.ranks[column], own(column).stage))
-                    .or_default()
-                    .count += 1;
+                self.late.entry((set.ranks[column], own(column).stage)).or_default().count += 1;
             }
             let first = columns.clone().map(start).min().unwrap_or(0);
             let Some((last_start, last)) = columns.clone().map(|column| (start(column), column)).max() else {
@@ -111,10 +99,7 @@ impl Waits {
                 sum.waited_ns = waited.saturating_add(sum.waited_ns);
                 let total = self.waited_ns[set.ranks[column]].get_or_insert(0);
                 *total = waited.saturating_add(*total);
-                let in_stage = self
-                    .late
-                    .entry((set.ranks[column], own(column).stage))
-                    .or_default();
+                let in_stage = self.late.entry((set.ranks[column], own(column).stage)).or_default();
                 in_stage.waited_ns = waited.saturating_add(in_stage.waited_ns);
             }
             last_counts[last] += 1;
@@ -149,12 +134,7 @@ impl Waits {
         let Some(waited_ns) = self.waited_ns[at] else {
             return;
         };
-        let late = || {
-            self.late
-                .iter()
-                .filter(|((rank, _), _)| *rank == at)
-                .map(|(_, late)| late)
-        };
+        let late = || self.late.iter().filter(|((rank, _), _)| *rank == at).map(|(_, late)| late);
         info.waited_ns = Some(waited_ns);
         info.last_count = Some(late().map(|late| late.last_count).sum());
         info.waited_for_ns = Some(late().map(|late| late.waited_for_ns).sum());

@@ -26,10 +26,7 @@ pub(super) const KNOBS: [KnobRule; 2] = [
 /// Returns the context limit of a model without a KV cache.
 fn uncached(case: &Case<'_>) -> Option<Option<u64>> {
     match case.workload {
-        WorkloadFacts::Embedded {
-            kv_cache: false,
-            context_limit,
-        } => Some(*context_limit),
+        WorkloadFacts::Embedded { kv_cache: false, context_limit } => Some(*context_limit),
         _ => None,
     }
 }

@@ -53,10 +53,7 @@ impl ProgramFacts {
                 None => (word.as_str(), None),
             };
             let next = self.words.get(at + 1).map(String::as_str);
-            (flag.starts_with("--") && same(flag)).then_some(Flag {
-                spelled: flag,
-                value: value.or(next),
-            })
+            (flag.starts_with("--") && same(flag)).then_some(Flag { spelled: flag, value: value.or(next) })
         })
     }
 }

@@ -34,22 +34,13 @@ pub(super) const KNOBS: [KnobRule; 6] = [
             if experts.is_none() && OF_KERNELS.contains(&case.finding.id.as_str()) {
                 return None;
             }
-            Some(
-                std::iter::once(set("workload.cuda_graphs", true))
-                    .chain(experts)
-                    .collect(),
-            )
+            Some(std::iter::once(set("workload.cuda_graphs", true)).chain(experts).collect())
         },
     },
     KnobRule {
         id: "hf.compile",
         title: "compile the decode step with torch.compile",
-        findings: &[
-            "launch-bound",
-            "unfused-elementwise",
-            "small-kernels",
-            "memory-below-roof",
-        ],
+        findings: &["launch-bound", "unfused-elementwise", "small-kernels", "memory-below-roof"],
         output: OutputEffect::Rounding,
         applies: "decode; compiling takes time in the warm-up, and uses a static cache",
         changes: |case| {
@@ -77,12 +68,7 @@ pub(super) const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "hf.attention",
         title: "use fused attention (scaled_dot_product_attention)",
-        findings: &[
-            "launch-bound",
-            "unfused-elementwise",
-            "small-kernels",
-            "memory-below-roof",
-        ],
+        findings: &["launch-bound", "unfused-elementwise", "small-kernels", "memory-below-roof"],
         output: OutputEffect::Rounding,
         applies: "model.attention is eager",
         changes: |case| {

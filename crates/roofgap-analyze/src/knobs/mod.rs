@@ -45,13 +45,11 @@ pub struct KnobLine {
 /// assert_eq!(of_finding("no-such-finding").count(), 0);
 /// ```
 pub fn of_finding(id: &str) -> impl Iterator<Item = KnobLine> {
-    rules()
-        .filter(move |rule| rule.findings.contains(&id))
-        .map(|rule| KnobLine {
-            id: rule.id,
-            title: rule.title,
-            applies: rule.applies,
-        })
+    rules().filter(move |rule| rule.findings.contains(&id)).map(|rule| KnobLine {
+        id: rule.id,
+        title: rule.title,
+        applies: rule.applies,
+    })
 }
 
 /// Adds to each finding the knobs of the workload.
@@ -67,12 +65,7 @@ pub(crate) fn attach(analysis: &mut Analysis, workload: &WorkloadFacts, model: O
     let recorded = analysis.engine.as_ref().map(|engine| engine.name.as_str());
     let engine = command.or(recorded);
     let knobs_of = |finding: &Finding| -> Vec<Knob> {
-        let case = Case {
-            workload,
-            finding,
-            engine,
-            has_experts,
-        };
+        let case = Case { workload, finding, engine, has_experts };
         rules().filter_map(|rule| rule.knob(&case)).collect()
     };
     for finding in &mut analysis.findings {

@@ -58,8 +58,7 @@ impl<'a> Case<'a> {
 
     /// Returns the same in a finding about decode.
     pub(super) fn hf_decode(&self) -> Option<&'a HfFacts> {
-        self.hf()
-            .filter(|_| self.finding.stage.as_deref() == Some("decode"))
+        self.hf().filter(|_| self.finding.stage.as_deref() == Some("decode"))
     }
 
     /// Returns the program of an engine: its own command, or a script that uses it.
@@ -72,8 +71,7 @@ impl<'a> Case<'a> {
 
     /// Returns the program where it is the command of the engine itself, which accepts all flags of the engine.
     pub(super) fn command_of(&self, engine: &str) -> Option<&'a ProgramFacts> {
-        self.program_of(engine)
-            .filter(|program| program.engine_command.as_deref() == Some(engine))
+        self.program_of(engine).filter(|program| program.engine_command.as_deref() == Some(engine))
     }
 
     /// Returns a number of the finding's evidence.
@@ -84,34 +82,22 @@ impl<'a> Case<'a> {
 
 /// Sets a key of the configuration.
 pub(super) fn set(key: &str, value: impl ToString) -> KnobChange {
-    KnobChange::Setting {
-        key: key.to_owned(),
-        value: value.to_string(),
-    }
+    KnobChange::Setting { key: key.to_owned(), value: value.to_string() }
 }
 
 /// Adds a flag with a value.
 pub(super) fn flag(flag: &str, value: impl ToString) -> KnobChange {
-    KnobChange::AddFlag {
-        flag: flag.to_owned(),
-        value: Some(value.to_string()),
-    }
+    KnobChange::AddFlag { flag: flag.to_owned(), value: Some(value.to_string()) }
 }
 
 /// Adds a switch.
 pub(super) fn switch(flag: &str) -> KnobChange {
-    KnobChange::AddFlag {
-        flag: flag.to_owned(),
-        value: None,
-    }
+    KnobChange::AddFlag { flag: flag.to_owned(), value: None }
 }
 
 /// Removes a switch that the program has; `None` where it has it not.
 pub(super) fn without_switch(program: &ProgramFacts, name: &str) -> Option<KnobChange> {
-    Some(KnobChange::RemoveFlag {
-        flag: program.flag(name)?.spelled.to_owned(),
-        takes_value: false,
-    })
+    Some(KnobChange::RemoveFlag { flag: program.flag(name)?.spelled.to_owned(), takes_value: false })
 }
 
 /// Raises the number of a flag that the program sets lower; `None` where it is not set, or high enough.

@@ -11,20 +11,10 @@ pub(super) const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "sglang.cuda_graphs",
         title: "let SGLang use CUDA graphs",
-        findings: &[
-            "launch-bound",
-            "gaps-between-steps",
-            "sync-in-step",
-            "host-copies",
-        ],
+        findings: &["launch-bound", "gaps-between-steps", "sync-in-step", "host-copies"],
         output: OutputEffect::Rounding,
         applies: "--disable-cuda-graph is set; starting takes longer, and graphs take memory",
-        changes: |case| {
-            Some(vec![without_switch(
-                case.program_of(ENGINE)?,
-                "--disable-cuda-graph",
-            )?])
-        },
+        changes: |case| Some(vec![without_switch(case.program_of(ENGINE)?, "--disable-cuda-graph")?]),
     },
     KnobRule {
         id: "sglang.graph_sizes",
@@ -40,12 +30,7 @@ pub(super) const KNOBS: [KnobRule; 6] = [
         findings: &["gaps-between-steps", "launch-bound"],
         output: OutputEffect::Rounding,
         applies: "--disable-overlap-schedule is set",
-        changes: |case| {
-            Some(vec![without_switch(
-                case.program_of(ENGINE)?,
-                "--disable-overlap-schedule",
-            )?])
-        },
+        changes: |case| Some(vec![without_switch(case.program_of(ENGINE)?, "--disable-overlap-schedule")?]),
     },
     KnobRule {
         id: "sglang.max_running_requests",

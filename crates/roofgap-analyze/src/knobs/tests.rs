@@ -14,10 +14,7 @@ fn finding(id: &str, stage: &str, evidence: serde_json::Value) -> Finding {
 }
 
 fn knobs(finding: Finding, workload: &WorkloadFacts, model: Option<&Architecture>) -> Vec<Knob> {
-    let mut analysis = Analysis {
-        findings: vec![finding],
-        ..Analysis::default()
-    };
+    let mut analysis = Analysis { findings: vec![finding], ..Analysis::default() };
     attach(&mut analysis, workload, model);
     analysis.findings.remove(0).knobs
 }
@@ -27,17 +24,11 @@ fn ids(knobs: &[Knob]) -> Vec<&str> {
 }
 
 fn hf() -> HfFacts {
-    HfFacts {
-        batch: 1,
-        dtype: "bf16".to_owned(),
-        ..HfFacts::default()
-    }
+    HfFacts { batch: 1, dtype: "bf16".to_owned(), ..HfFacts::default() }
 }
 
 fn command(line: &str) -> WorkloadFacts {
-    let engine = ["vLLM", "SGLang"]
-        .into_iter()
-        .find(|name| line.starts_with(&name.to_lowercase()));
+    let engine = ["vLLM", "SGLang"].into_iter().find(|name| line.starts_with(&name.to_lowercase()));
     WorkloadFacts::Program(ProgramFacts {
         words: line.split(' ').map(str::to_owned).collect(),
         engine_command: engine.map(str::to_owned),
@@ -46,11 +37,7 @@ fn command(line: &str) -> WorkloadFacts {
 
 #[test]
 fn launch_bound_decode_offers_graphs_and_compilation() {
-    let found = knobs(
-        finding("launch-bound", "decode", json!({})),
-        &WorkloadFacts::Hf(hf()),
-        None,
-    );
+    let found = knobs(finding("launch-bound", "decode", json!({})), &WorkloadFacts::Hf(hf()), None);
     assert_eq!(ids(&found), ["hf.cuda_graphs", "hf.compile"]);
     assert_eq!(found[0].changes, [rule::set("workload.cuda_graphs", true)]);
     assert_eq!(found[0].output, OutputEffect::Rounding);
@@ -58,21 +45,13 @@ fn launch_bound_decode_offers_graphs_and_compilation() {
 
 #[test]
 fn the_driver_changes_decode_only() {
-    let found = knobs(
-        finding("launch-bound", "prefill", json!({})),
-        &WorkloadFacts::Hf(hf()),
-        None,
-    );
+    let found = knobs(finding("launch-bound", "prefill", json!({})), &WorkloadFacts::Hf(hf()), None);
     assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]
 fn a_setting_in_effect_is_not_offered() {
-    let set = WorkloadFacts::Hf(HfFacts {
-        compile: true,
-        cuda_graphs: true,
-        ..hf()
-    });
+    let set = WorkloadFacts::Hf(HfFacts { compile: true, cuda_graphs: true, ..hf() });
     let found = knobs(finding("launch-bound", "decode", json!({})), &set, None);
     assert!(found.is_empty(), "{found:?}");
 }
@@ -86,10 +65,7 @@ fn graphs_of_a_mixture_of_experts_need_batched_experts() {
     let batched = rule::set("model.experts", "batched_mm");
     assert_eq!(found[0].changes[1], batched);
     assert_eq!(found[2].changes, [batched]);
-    let already = WorkloadFacts::Hf(HfFacts {
-        experts: Some("batched_mm".to_owned()),
-        ..hf()
-    });
+    let already = WorkloadFacts::Hf(HfFacts { experts: Some("batched_mm".to_owned()), ..hf() });
     let found = knobs(launch(), &already, Some(&model));
     assert_eq!(ids(&found), ["hf.cuda_graphs", "hf.compile"]);
     assert_eq!(found[0].changes.len(), 1);
@@ -102,21 +78,14 @@ fn a_graph_of_a_dense_model_changes_no_kernel() {
     assert_eq!(ids(&knobs(small(), &facts, None)), ["hf.compile", "hf.batch"]);
     let model = model::preset("deepseek_ocr2").unwrap();
     let found = knobs(small(), &facts, Some(&model));
-    assert_eq!(
-        ids(&found),
-        ["hf.cuda_graphs", "hf.compile", "hf.experts", "hf.batch"]
-    );
+    assert_eq!(ids(&found), ["hf.cuda_graphs", "hf.compile", "hf.experts", "hf.batch"]);
     assert!(found[3].adds_work() && !found[0].adds_work());
 }
 
 #[test]
 fn a_batch_fills_the_device_by_the_evidence() {
     let found = knobs(
-        finding(
-            "small-kernels",
-            "decode",
-            json!({"multiprocessors": 132, "largest_blocks": 30}),
-        ),
+        finding("small-kernels", "decode", json!({"multiprocessors": 132, "largest_blocks": 30})),
         &WorkloadFacts::Hf(hf()),
         None,
     );
@@ -127,11 +96,8 @@ fn a_batch_fills_the_device_by_the_evidence() {
 
 #[test]
 fn eager_attention_and_wide_weights_are_replaced() {
-    let facts = WorkloadFacts::Hf(HfFacts {
-        attention: Some("eager".to_owned()),
-        dtype: "fp32".to_owned(),
-        ..hf()
-    });
+    let facts =
+        WorkloadFacts::Hf(HfFacts { attention: Some("eager".to_owned()), dtype: "fp32".to_owned(), ..hf() });
     let found = knobs(finding("launch-bound", "prefill", json!({})), &facts, None);
     assert_eq!(ids(&found), ["hf.attention"]);
     let found = knobs(finding("tensor-cores-idle", "prefill", json!({})), &facts, None);
@@ -140,25 +106,13 @@ fn eager_attention_and_wide_weights_are_replaced() {
 
 #[test]
 fn the_embedded_model_gets_its_cache_back() {
-    let facts = WorkloadFacts::Embedded {
-        kv_cache: false,
-        context_limit: None,
-    };
-    let again = || {
-        finding(
-            "context-recomputed",
-            "decode",
-            json!({"mean_context_tokens": 90.5}),
-        )
-    };
+    let facts = WorkloadFacts::Embedded { kv_cache: false, context_limit: None };
+    let again = || finding("context-recomputed", "decode", json!({"mean_context_tokens": 90.5}));
     let found = knobs(again(), &facts, None);
     assert_eq!(ids(&found), ["embedded.kv_cache", "embedded.context_limit"]);
     assert_eq!(found[1].changes, [rule::set("workload.context_limit", 22)]);
     assert_eq!(found[1].output, OutputEffect::Changes);
-    let cached = WorkloadFacts::Embedded {
-        kv_cache: true,
-        context_limit: None,
-    };
+    let cached = WorkloadFacts::Embedded { kv_cache: true, context_limit: None };
     assert!(knobs(again(), &cached, None).is_empty());
 }
 
@@ -166,20 +120,10 @@ fn the_embedded_model_gets_its_cache_back() {
 fn vllm_leaves_eager_mode_in_the_spelling_of_the_user() {
     let launch = || finding("launch-bound", "decode", json!({}));
     let found = knobs(launch(), &command("vllm serve m --enforce_eager --port 1"), None);
-    assert_eq!(
-        ids(&found),
-        [
-            "vllm.no_enforce_eager",
-            "vllm.cuda_graphs",
-            "vllm.async_scheduling"
-        ]
-    );
+    assert_eq!(ids(&found), ["vllm.no_enforce_eager", "vllm.cuda_graphs", "vllm.async_scheduling"]);
     assert_eq!(
         found[0].changes,
-        [KnobChange::RemoveFlag {
-            flag: "--enforce_eager".to_owned(),
-            takes_value: false
-        }]
+        [KnobChange::RemoveFlag { flag: "--enforce_eager".to_owned(), takes_value: false }]
     );
     let found = knobs(launch(), &command("vllm serve m --no-async-scheduling"), None);
     assert_eq!(ids(&found), ["vllm.async_scheduling"]);
@@ -192,36 +136,22 @@ fn vllm_leaves_eager_mode_in_the_spelling_of_the_user() {
 fn a_script_loses_flags_but_gets_none() {
     let mut analysis = Analysis {
         findings: vec![finding("launch-bound", "decode", json!({}))],
-        engine: Some(EngineInfo {
-            name: "vLLM".to_owned(),
-            ..EngineInfo::default()
-        }),
+        engine: Some(EngineInfo { name: "vLLM".to_owned(), ..EngineInfo::default() }),
         ..Analysis::default()
     };
-    attach(
-        &mut analysis,
-        &command("python3 offline.py --enforce-eager"),
-        None,
-    );
+    attach(&mut analysis, &command("python3 offline.py --enforce-eager"), None);
     assert_eq!(ids(&analysis.findings[0].knobs), ["vllm.no_enforce_eager"]);
     attach(&mut analysis, &command("python3 offline.py"), None);
     assert!(analysis.findings[0].knobs.is_empty());
     analysis.engine = None;
-    attach(
-        &mut analysis,
-        &command("python3 offline.py --enforce-eager"),
-        None,
-    );
+    attach(&mut analysis, &command("python3 offline.py --enforce-eager"), None);
     assert!(analysis.findings[0].knobs.is_empty());
 }
 
 #[test]
 fn values_come_from_the_evidence() {
-    let graphs = finding(
-        "graphs-not-used",
-        "decode",
-        json!({"batch_sizes": [3, 75], "largest_graph_batch": 64}),
-    );
+    let graphs =
+        finding("graphs-not-used", "decode", json!({"batch_sizes": [3, 75], "largest_graph_batch": 64}));
     let found = knobs(graphs.clone(), &command("vllm serve m"), None);
     assert_eq!(found[0].changes, [rule::flag("--max-cudagraph-capture-size", 80)]);
     let found = knobs(graphs, &command("sglang.launch_server"), None);
@@ -231,10 +161,7 @@ fn values_come_from_the_evidence() {
     let found = knobs(batch.clone(), &command("vllm serve m --max-num-seqs 16"), None);
     assert_eq!(found[0].changes, [rule::flag("--max-num-seqs", 64)]);
     for high_enough in ["vllm serve m --max-num-seqs=64", "vllm serve m"] {
-        assert!(
-            knobs(batch.clone(), &command(high_enough), None).is_empty(),
-            "{high_enough}"
-        );
+        assert!(knobs(batch.clone(), &command(high_enough), None).is_empty(), "{high_enough}");
     }
 }
 
@@ -242,22 +169,14 @@ fn values_come_from_the_evidence() {
 fn prompts_are_read_in_smaller_chunks() {
     let starved = || finding("decode-starved", "mixed", json!({}));
     for (line, changed) in [
-        (
-            "vllm serve m --max-num-batched-tokens 8192",
-            Some(("--max-num-batched-tokens", 2048)),
-        ),
+        ("vllm serve m --max-num-batched-tokens 8192", Some(("--max-num-batched-tokens", 2048))),
         ("vllm serve m --max-num-batched-tokens 512", None),
-        (
-            "sglang serve --chunked-prefill-size -1",
-            Some(("--chunked-prefill-size", 2048)),
-        ),
+        ("sglang serve --chunked-prefill-size -1", Some(("--chunked-prefill-size", 2048))),
     ] {
         let found = knobs(starved(), &command(line), None);
         let changes: Vec<KnobChange> = found.into_iter().flat_map(|knob| knob.changes).collect();
-        let wanted: Vec<KnobChange> = changed
-            .into_iter()
-            .map(|(name, value)| rule::flag(name, value))
-            .collect();
+        let wanted: Vec<KnobChange> =
+            changed.into_iter().map(|(name, value)| rule::flag(name, value)).collect();
         assert_eq!(changes, wanted, "{line}");
     }
 }

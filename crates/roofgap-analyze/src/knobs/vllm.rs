@@ -30,12 +30,7 @@ pub(super) const KNOBS: [KnobRule; 8] = [
     KnobRule {
         id: "vllm.cuda_graphs",
         title: "use CUDA graphs of the whole model without compiling it",
-        findings: &[
-            "launch-bound",
-            "gaps-between-steps",
-            "sync-in-step",
-            "host-copies",
-        ],
+        findings: &["launch-bound", "gaps-between-steps", "sync-in-step", "host-copies"],
         output: OutputEffect::Rounding,
         applies: "--enforce-eager is set; graphs take memory",
         changes: |case| {

@@ -157,12 +157,7 @@ pub(crate) struct Linear {
 
 impl Linear {
     pub(crate) fn new(name: &'static str, inputs: u64, outputs: u64, bias: bool) -> Self {
-        Self {
-            name,
-            inputs,
-            outputs,
-            bias,
-        }
+        Self { name, inputs, outputs, bias }
     }
 
     /// Weights without the bias.
@@ -180,27 +175,13 @@ impl Attention {
     /// The projections of one layer.
     pub(crate) fn linears(&self, hidden: u64) -> Vec<Linear> {
         match *self {
-            Self::Grouped {
-                heads,
-                kv_heads,
-                head_dim,
-                qkv_bias,
-                output_bias,
-                ..
-            } => vec![
+            Self::Grouped { heads, kv_heads, head_dim, qkv_bias, output_bias, .. } => vec![
                 Linear::new("q", hidden, heads * head_dim, qkv_bias),
                 Linear::new("k", hidden, kv_heads * head_dim, qkv_bias),
                 Linear::new("v", hidden, kv_heads * head_dim, qkv_bias),
                 Linear::new("o", heads * head_dim, hidden, output_bias),
             ],
-            Self::Latent {
-                heads,
-                q_rank,
-                kv_rank,
-                nope_dim,
-                rope_dim,
-                v_dim,
-            } => {
+            Self::Latent { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim } => {
                 let queries = heads * (nope_dim + rope_dim);
                 let mut linears = match q_rank {
                     Some(rank) => {
@@ -224,13 +205,7 @@ impl Attention {
     /// Small vectors of one layer: norms inside attention, sinks.
     pub(crate) fn vectors(&self) -> f64 {
         match *self {
-            Self::Grouped {
-                heads,
-                head_dim,
-                qk_norm,
-                sinks,
-                ..
-            } => {
+            Self::Grouped { heads, head_dim, qk_norm, sinks, .. } => {
                 let norms = if qk_norm { 2.0 * head_dim as f64 } else { 0.0 };
                 norms + if sinks { heads as f64 } else { 0.0 }
             }
@@ -241,12 +216,8 @@ impl Attention {
     /// Values kept in the cache for a token, in one layer.
     pub(crate) fn cached_values(&self) -> u64 {
         match *self {
-            Self::Grouped {
-                kv_heads, head_dim, ..
-            } => 2 * kv_heads * head_dim,
-            Self::Latent {
-                kv_rank, rope_dim, ..
-            } => kv_rank + rope_dim,
+            Self::Grouped { kv_heads, head_dim, .. } => 2 * kv_heads * head_dim,
+            Self::Latent { kv_rank, rope_dim, .. } => kv_rank + rope_dim,
         }
     }
 
@@ -254,13 +225,9 @@ impl Attention {
     pub(crate) fn pair_widths(&self) -> (u64, u64) {
         match *self {
             Self::Grouped { heads, head_dim, .. } => (heads * head_dim, heads * head_dim),
-            Self::Latent {
-                heads,
-                nope_dim,
-                rope_dim,
-                v_dim,
-                ..
-            } => (heads * (nope_dim + rope_dim), heads * v_dim),
+            Self::Latent { heads, nope_dim, rope_dim, v_dim, .. } => {
+                (heads * (nope_dim + rope_dim), heads * v_dim)
+            }
         }
     }
 

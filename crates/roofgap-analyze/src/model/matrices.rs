@@ -3,11 +3,7 @@
 use super::architecture::{Experts, Linear, Projector, Sam, Tower, VisionEncoder, Vit, feed_forward};
 
 pub(super) fn linears_text(linears: &[Linear]) -> String {
-    linears
-        .iter()
-        .map(|l| format!("{} {}x{}", l.name, l.inputs, l.outputs))
-        .collect::<Vec<_>>()
-        .join(" + ")
+    linears.iter().map(|l| format!("{} {}x{}", l.name, l.inputs, l.outputs)).collect::<Vec<_>>().join(" + ")
 }
 
 pub(super) fn matrices(linears: &[Linear]) -> f64 {
@@ -19,11 +15,7 @@ pub(super) fn biases(linears: &[Linear]) -> f64 {
 }
 
 pub(super) fn router_values(experts: &Experts, hidden: u64) -> f64 {
-    let bias = if experts.router_bias {
-        experts.routed as f64
-    } else {
-        0.0
-    };
+    let bias = if experts.router_bias { experts.routed as f64 } else { 0.0 };
     hidden as f64 * experts.routed as f64 + bias
 }
 
@@ -32,10 +24,7 @@ impl Tower {
     pub(crate) fn width(&self) -> u64 {
         match self {
             Self::Sam(sam) => {
-                sam.downsample
-                    .last()
-                    .copied()
-                    .unwrap_or(if sam.neck > 0 { sam.neck } else { sam.hidden })
+                sam.downsample.last().copied().unwrap_or(if sam.neck > 0 { sam.neck } else { sam.hidden })
             }
             Self::Vit(vit) => vit.hidden,
             Self::Encoder(encoder) => encoder.hidden,
@@ -109,10 +98,9 @@ impl VisionEncoder {
 /// Weights and biases of the projector, and how.
 pub(super) fn projector_values(projector: &Projector) -> (f64, String) {
     match *projector {
-        Projector::Linear { inputs, outputs } => (
-            inputs as f64 * outputs as f64 + outputs as f64,
-            format!("{inputs} x {outputs} + {outputs}"),
-        ),
+        Projector::Linear { inputs, outputs } => {
+            (inputs as f64 * outputs as f64 + outputs as f64, format!("{inputs} x {outputs} + {outputs}"))
+        }
         Projector::TwoLayer { inputs, outputs } => (
             (inputs as f64 + outputs as f64) * outputs as f64 + 2.0 * outputs as f64,
             format!("{inputs} x {outputs} + {outputs} x {outputs} + 2 x {outputs}"),

@@ -6,10 +6,7 @@ use super::{Architecture, ConfigError};
 const FILES: [(&str, &str); 13] = [
     ("deepseek_ocr", include_str!("../../presets/deepseek_ocr.json")),
     ("deepseek_ocr2", include_str!("../../presets/deepseek_ocr2.json")),
-    (
-        "deepseek_v2_lite",
-        include_str!("../../presets/deepseek_v2_lite.json"),
-    ),
+    ("deepseek_v2_lite", include_str!("../../presets/deepseek_v2_lite.json")),
     ("llama3_8b", include_str!("../../presets/llama3_8b.json")),
     ("qwen3_0_6b", include_str!("../../presets/qwen3_0_6b.json")),
     ("qwen3_1_7b", include_str!("../../presets/qwen3_1_7b.json")),
@@ -73,10 +70,7 @@ pub fn preset(name: &str) -> Result<Architecture, PresetError> {
 }
 
 fn find(name: &str) -> Result<&'static (&'static str, &'static str), PresetError> {
-    let wanted = name
-        .trim()
-        .to_ascii_lowercase()
-        .replace(['-', '.', ' ', '/'], "_");
+    let wanted = name.trim().to_ascii_lowercase().replace(['-', '.', ' ', '/'], "_");
     let found = FILES.iter().find(|(known, _)| *known == wanted);
     found.ok_or_else(|| PresetError::Unknown {
         name: name.to_owned(),

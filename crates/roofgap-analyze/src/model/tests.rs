@@ -26,12 +26,7 @@ struct ParameterPart {
 
 impl ParameterPart {
     fn new(name: &str, count: f64, active: f64, how: String) -> Self {
-        Self {
-            name: name.to_owned(),
-            count: count as u64,
-            active: active as u64,
-            how,
-        }
+        Self { name: name.to_owned(), count: count as u64, active: active as u64, how }
     }
 }
 
@@ -46,12 +41,7 @@ impl Architecture {
         let table_text = format!("{} x {}", decoder.vocab, decoder.hidden);
         let mut parts = Vec::new();
         if decoder.tied {
-            parts.push(ParameterPart::new(
-                "embedding, also the output head",
-                table,
-                table,
-                table_text,
-            ));
+            parts.push(ParameterPart::new("embedding, also the output head", table, table, table_text));
         } else {
             parts.push(ParameterPart::new("embedding", table, 0.0, table_text.clone()));
             parts.push(ParameterPart::new("output head", table, table, table_text));
@@ -60,12 +50,7 @@ impl Architecture {
             group_parts(group, decoder.hidden, &mut parts);
         }
         let hidden = decoder.hidden as f64;
-        parts.push(ParameterPart::new(
-            "final norm",
-            hidden,
-            hidden,
-            decoder.hidden.to_string(),
-        ));
+        parts.push(ParameterPart::new("final norm", hidden, hidden, decoder.hidden.to_string()));
         if let Some(vision) = &self.vision {
             for tower in &vision.towers {
                 parts.push(tower_part(tower));
@@ -75,12 +60,7 @@ impl Architecture {
             if vision.loose_vectors > 0 {
                 let how = format!("{} x {}", vision.loose_vectors, decoder.hidden);
                 let count = vision.loose_vectors as f64 * hidden;
-                parts.push(ParameterPart::new(
-                    "separators between image tokens",
-                    count,
-                    0.0,
-                    how,
-                ));
+                parts.push(ParameterPart::new("separators between image tokens", count, 0.0, how));
             }
         }
         ParameterCount {
@@ -147,11 +127,7 @@ fn expert_parts(experts: &Experts, layers: u64, hidden: u64, parts: &mut Vec<Par
         parts.push(ParameterPart::new("shared experts", shared, shared, how));
     }
     let router = count * router_values(experts, hidden);
-    let bias = if experts.router_bias {
-        format!(" + {}", experts.routed)
-    } else {
-        String::new()
-    };
+    let bias = if experts.router_bias { format!(" + {}", experts.routed) } else { String::new() };
     let how = format!("{layers} layers x ({hidden} x {}{bias})", experts.routed);
     parts.push(ParameterPart::new("router", router, router, how));
 }
@@ -168,11 +144,7 @@ fn sam_part(sam: &Sam) -> ParameterPart {
     let grid = sam.grid(sam.image_size) as f64;
     let hidden = sam.hidden as f64;
     let patches = 3.0 * (sam.patch * sam.patch) as f64 * hidden + hidden;
-    let positions = if sam.absolute_positions {
-        grid * grid * hidden
-    } else {
-        0.0
-    };
+    let positions = if sam.absolute_positions { grid * grid * hidden } else { 0.0 };
     let layer = all_values(&sam.linears()) + 4.0 * hidden;
     let head_dim = sam.hidden as f64 / sam.heads.max(1) as f64;
     let tables = |side: f64| 2.0 * (2.0 * side - 1.0) * head_dim;
@@ -217,10 +189,7 @@ fn encoder_part(encoder: &VisionEncoder) -> ParameterPart {
     let layer = all_values(&encoder.linears()) + 2.0 * hidden;
     let queries = encoder.queries.iter().sum::<u64>() as f64 * hidden;
     let total = encoder.layers as f64 * layer + hidden + queries;
-    let how = format!(
-        "{} layers x {layer} + final norm {hidden} + queries {queries}",
-        encoder.layers
-    );
+    let how = format!("{} layers x {layer} + final norm {hidden} + queries {queries}", encoder.layers);
     ParameterPart::new("vision_encoder", total, 0.0, how)
 }
 
@@ -260,12 +229,7 @@ fn active_parameters_are_the_published_ones() {
     }
     // Qwen counts the embedding table too: 3.3 B.
     let count = preset("qwen3_30b_a3b").unwrap().parameters();
-    let table = count
-        .parts
-        .iter()
-        .find(|part| part.name == "embedding")
-        .unwrap()
-        .count;
+    let table = count.parts.iter().find(|part| part.name == "embedding").unwrap().count;
     let active = (count.active + table) as f64 / 1e9;
     assert!((active - 3.3).abs() < 0.06, "{active}");
 }
@@ -274,17 +238,8 @@ fn active_parameters_are_the_published_ones() {
 fn parts_add_up_and_say_how() {
     for name in preset_names() {
         let count = preset(name).unwrap().parameters();
-        assert_eq!(
-            count.parts.iter().map(|part| part.count).sum::<u64>(),
-            count.total,
-            "{name}"
-        );
-        assert!(
-            count
-                .parts
-                .iter()
-                .all(|part| part.active <= part.count && !part.how.is_empty())
-        );
+        assert_eq!(count.parts.iter().map(|part| part.count).sum::<u64>(), count.total, "{name}");
+        assert!(count.parts.iter().all(|part| part.active <= part.count && !part.how.is_empty()));
     }
 }
 

@@ -48,9 +48,8 @@ pub(super) fn mfu(
     time: StageTime,
 ) -> Result<Mfu, NoUtilisation> {
     let name = gpu.name.clone();
-    let peak = gpu
-        .peak(dtype)
-        .ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoPeak { dtype, gpu: name }))?;
+    let peak =
+        gpu.peak(dtype).ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoPeak { dtype, gpu: name }))?;
     let wall = seconds(time.wall_ns).ok_or(NoUtilisation::NoTime)?;
     let flops = work.flops();
     let devices = f64::from(work.devices.max(1));
@@ -69,12 +68,7 @@ pub(super) fn mfu(
         peak_source: peak.source,
         by_wall_pct: percent(wall * devices),
         by_busy_pct: time.busy_ns.and_then(seconds).map(percent),
-        terms: work
-            .terms
-            .iter()
-            .filter(|term| term.flops > 0.0)
-            .map(analysis_term)
-            .collect(),
+        terms: work.terms.iter().filter(|term| term.flops > 0.0).map(analysis_term).collect(),
         assumptions,
     })
 }
@@ -82,9 +76,8 @@ pub(super) fn mfu(
 /// Computes the memory bandwidth utilisation: bytes that must move divided by what the memory can move in that time.
 pub(super) fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, NoUtilisation> {
     let name = gpu.name.clone();
-    let (bandwidth, source) = gpu
-        .bandwidth()
-        .ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoBandwidth { gpu: name }))?;
+    let (bandwidth, source) =
+        gpu.bandwidth().ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoBandwidth { gpu: name }))?;
     let wall = seconds(time.wall_ns).ok_or(NoUtilisation::NoTime)?;
     let bytes = work.moved_bytes();
     let devices = f64::from(work.devices.max(1));
@@ -95,16 +88,9 @@ pub(super) fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<M
         bandwidth_source: source.to_owned(),
         by_wall_pct: percent(wall * devices),
         by_busy_pct: time.busy_ns.and_then(seconds).map(percent),
-        floor_step_ns: work
-            .floor_step_ns(bandwidth * devices)
-            .map(|ns| ns.round() as i64),
+        floor_step_ns: work.floor_step_ns(bandwidth * devices).map(|ns| ns.round() as i64),
         step_ns: time.step_ns,
-        terms: work
-            .terms
-            .iter()
-            .filter(|term| term.moved_bytes() > 0.0)
-            .map(analysis_term)
-            .collect(),
+        terms: work.terms.iter().filter(|term| term.moved_bytes() > 0.0).map(analysis_term).collect(),
         assumptions: work.assumptions.clone(),
     })
 }
@@ -142,10 +128,7 @@ pub(crate) fn add_utilisation(
     let one_device = analysis.devices.len() < 2;
     for (at, stage) in analysis.stages.iter_mut().enumerate() {
         let engine = stage.tokens.is_some().then(|| index.engine_steps(at));
-        let (no_mfu, no_mbu) = (
-            About::StageMfu(stage.name.clone()),
-            About::StageMbu(stage.name.clone()),
-        );
+        let (no_mfu, no_mbu) = (About::StageMfu(stage.name.clone()), About::StageMbu(stage.name.clone()));
         let mut missing = |what: &[&About], why: &str| {
             reasons.extend(what.iter().map(|about| Reason::new((*about).clone(), why)));
         };
@@ -280,14 +263,9 @@ mod tests {
     const DOCUMENT: &str = include_str!("../../../../docs/mfu.md");
 
     fn h200() -> GpuFacts {
-        let report = DeviceReport {
-            bandwidth_bytes_per_s: Some(4_814_304_000_000),
-            ..DeviceReport::default()
-        };
-        lookup("NVIDIA H200", Some((9, 0)), None)
-            .unwrap()
-            .clone()
-            .on_device(&report)
+        let report =
+            DeviceReport { bandwidth_bytes_per_s: Some(4_814_304_000_000), ..DeviceReport::default() };
+        lookup("NVIDIA H200", Some((9, 0)), None).unwrap().clone().on_device(&report)
     }
 
     fn grouped(value: f64) -> String {
@@ -305,16 +283,8 @@ mod tests {
     /// Repeats the worked example of the documentation, and checks that the document states what comes out.
     #[test]
     fn the_worked_example() {
-        let work = preset("deepseek_ocr2").unwrap().decode(&DecodeInput {
-            batch: 1,
-            context: 512,
-            steps: 8,
-        });
-        let time = StageTime {
-            wall_ns: 239_255_000,
-            busy_ns: Some(17_863_000),
-            step_ns: Some(29_906_875),
-        };
+        let work = preset("deepseek_ocr2").unwrap().decode(&DecodeInput { batch: 1, context: 512, steps: 8 });
+        let time = StageTime { wall_ns: 239_255_000, busy_ns: Some(17_863_000), step_ns: Some(29_906_875) };
         let mfu = mfu(&work, &h200(), Dtype::Bf16, time).unwrap();
         let mbu = mbu(&work, &h200(), time).unwrap();
         assert_eq!(mfu.flops, 9_439_395_840.0);
@@ -341,29 +311,15 @@ mod tests {
 
     #[test]
     fn a_device_more_counts_by_wall_time_alone() {
-        let work = preset("llama3_8b").unwrap().decode(&DecodeInput {
-            batch: 1,
-            context: 8,
-            steps: 4,
-        });
-        let time = StageTime {
-            wall_ns: 9_000_000,
-            busy_ns: Some(8_000_000),
-            step_ns: None,
-        };
+        let work = preset("llama3_8b").unwrap().decode(&DecodeInput { batch: 1, context: 8, steps: 4 });
+        let time = StageTime { wall_ns: 9_000_000, busy_ns: Some(8_000_000), step_ns: None };
         let on = |devices| {
             let work = work.clone().on_devices(devices);
-            (
-                mfu(&work, &h200(), Dtype::Bf16, time).unwrap(),
-                mbu(&work, &h200(), time).unwrap(),
-            )
+            (mfu(&work, &h200(), Dtype::Bf16, time).unwrap(), mbu(&work, &h200(), time).unwrap())
         };
         let (one, two) = (on(1), on(2));
         assert!((one.0.by_wall_pct / two.0.by_wall_pct - 2.0).abs() < 1e-12);
-        assert_eq!(
-            one.0.by_busy_pct, two.0.by_busy_pct,
-            "busy time is already summed over devices"
-        );
+        assert_eq!(one.0.by_busy_pct, two.0.by_busy_pct, "busy time is already summed over devices");
         assert!((one.1.by_wall_pct / two.1.by_wall_pct - 2.0).abs() < 1e-12);
         assert!(two.1.floor_step_ns < one.1.floor_step_ns);
         assert!(two.0.assumptions.iter().any(|text| text.contains("2 devices")));
@@ -371,34 +327,15 @@ mod tests {
 
     #[test]
     fn what_is_not_known_has_a_reason() {
-        let work = preset("llama3_8b").unwrap().decode(&DecodeInput {
-            batch: 1,
-            context: 8,
-            steps: 1,
-        });
-        let time = StageTime {
-            wall_ns: 1_000_000,
-            busy_ns: None,
-            step_ns: None,
-        };
+        let work = preset("llama3_8b").unwrap().decode(&DecodeInput { batch: 1, context: 8, steps: 1 });
+        let time = StageTime { wall_ns: 1_000_000, busy_ns: None, step_ns: None };
         let reason = mfu(&work, &h200(), Dtype::Fp4, time).unwrap_err();
         assert_eq!(
             reason.to_string(),
             "no dense fp4 peak is known for H200 SXM: set hardware.peak_tflops to give one"
         );
-        let user = GpuFacts::set_by_user(
-            "own",
-            UserLimits {
-                peak_tflops: Some(10.0),
-                bandwidth_gbs: None,
-            },
-        );
-        assert!(
-            mbu(&work, &user, time)
-                .unwrap_err()
-                .to_string()
-                .contains("hardware.bandwidth_gbs")
-        );
+        let user = GpuFacts::set_by_user("own", UserLimits { peak_tflops: Some(10.0), bandwidth_gbs: None });
+        assert!(mbu(&work, &user, time).unwrap_err().to_string().contains("hardware.bandwidth_gbs"));
         assert_eq!(mfu(&work, &user, Dtype::Bf16, time).unwrap().by_busy_pct, None);
         assert!(mfu(&work, &user, Dtype::Bf16, StageTime::default()).is_err());
     }

@@ -101,10 +101,8 @@ pub(crate) fn distinct_short_names<'a>(
     }
     let mut suffixes = Suffixes::new(taken);
     let alone = |group: &BTreeMap<&str, String>| group.len() == 1;
-    let singles: Vec<&String> = groups
-        .iter()
-        .filter_map(|(short, group)| alone(group).then_some(short))
-        .collect();
+    let singles: Vec<&String> =
+        groups.iter().filter_map(|(short, group)| alone(group).then_some(short)).collect();
     let mut found = FxHashMap::default();
     for short in singles {
         let own = suffixes.distinct(short, "");
@@ -133,9 +131,7 @@ struct Suffixes {
 
 impl Suffixes {
     fn new(taken: FxHashSet<String>) -> Self {
-        Self {
-            used: taken.into_iter().map(|name| (name, 1)).collect(),
-        }
+        Self { used: taken.into_iter().map(|name| (name, 1)).collect() }
     }
 
     /// Appends `suffix` to a name and, where the result is in use, a number.
@@ -167,8 +163,7 @@ fn words(clean: &str) -> Vec<&str> {
         .flat_map(|text| text.split(move |c| !in_word(c)).filter(|word| !word.is_empty()))
         .flat_map(|word| {
             let long = word.len() > LONG_WORD && !EMPTY_WORDS.contains(&word);
-            word.split(move |c| long && c == '_')
-                .filter(|part| !part.is_empty())
+            word.split(move |c| long && c == '_').filter(|part| !part.is_empty())
         });
     parts.base.split('_').chain(rest).take(MOST_WORDS).collect()
 }
@@ -178,9 +173,7 @@ fn words(clean: &str) -> Vec<&str> {
 fn compared<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Vec<&'a str>> {
     let split = names.map(|clean| {
         let empty = |word: &&str| EMPTY_WORDS.contains(word);
-        words(clean)
-            .into_iter()
-            .partition::<Vec<_>, _>(|word| !empty(word))
+        words(clean).into_iter().partition::<Vec<_>, _>(|word| !empty(word))
     });
     let split: Vec<(Vec<&str>, Vec<&str>)> = split.collect();
     let longest = split.iter().map(|(telling, _)| telling.len()).max().unwrap_or(0);
@@ -219,9 +212,7 @@ fn differences(lists: &[Vec<&str>]) -> Vec<String> {
             .zip(&class)
             .map(|(list, &class)| {
                 let next = numbers.len() as u32;
-                *numbers
-                    .entry((class, list.get(at).copied().unwrap_or("")))
-                    .or_insert(next)
+                *numbers.entry((class, list.get(at).copied().unwrap_or(""))).or_insert(next)
             })
             .collect();
         if numbers.len() > classes {
@@ -232,11 +223,7 @@ fn differences(lists: &[Vec<&str>]) -> Vec<String> {
     }
     let of = |list: &Vec<&str>| {
         let words = chosen.iter().filter_map(|&at| list.get(at).copied());
-        words
-            .map(brief)
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join(",")
+        words.map(brief).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(",")
     };
     lists.iter().map(of).collect()
 }
@@ -333,16 +320,10 @@ mod tests {
             ]
         );
         // Where nothing else differs, they do.
-        let names = [
-            kernel("gpu_kernel_impl_nocast", "float"),
-            kernel("gpu_kernel_impl", "float"),
-        ];
+        let names = [kernel("gpu_kernel_impl_nocast", "float"), kernel("gpu_kernel_impl", "float")];
         assert_eq!(
             short(&names.each_ref().map(String::as_str)),
-            [
-                "elementwise_kernel[add]<gpu_kernel_impl_nocast>",
-                "elementwise_kernel[add]<gpu_kernel_impl>",
-            ]
+            ["elementwise_kernel[add]<gpu_kernel_impl_nocast>", "elementwise_kernel[add]<gpu_kernel_impl>",]
         );
     }
 
@@ -394,10 +375,7 @@ mod tests {
         let found: FxHashSet<String> = short(&names).into_iter().collect();
         assert_eq!(found.len(), names.len());
         let taken: FxHashSet<String> = ["f".to_owned()].into_iter().collect();
-        assert_eq!(
-            distinct_short_names(["void f<16>(T1)"], taken)["void f<16>(T1)"],
-            "f#2"
-        );
+        assert_eq!(distinct_short_names(["void f<16>(T1)"], taken)["void f<16>(T1)"], "f#2");
     }
 
     #[test]
@@ -407,28 +385,17 @@ mod tests {
             short_name: short.into(),
             ..Kernel::default()
         };
-        let row = |name: &str| crate::result::CounterRow {
-            kernel: name.into(),
-            ..Default::default()
-        };
+        let row = |name: &str| crate::result::CounterRow { kernel: name.into(), ..Default::default() };
         let analysis = Analysis {
             kernels: vec![
                 kernel("void ns::f<(int)4>(int)", "f<4>"),
                 kernel("void ns::f<(int)8>(int)", "f<8>"),
             ],
-            counters: vec![
-                row("void f<8>(int)"),
-                row("void f<16>(int)"),
-                row("void f<32>(int)"),
-            ],
+            counters: vec![row("void f<8>(int)"), row("void f<16>(int)"), row("void f<32>(int)")],
             ..Analysis::default()
         };
         let names = ShortNames::of(&analysis);
-        let shown: Vec<String> = analysis
-            .counters
-            .iter()
-            .map(|row| names.get(&row.kernel))
-            .collect();
+        let shown: Vec<String> = analysis.counters.iter().map(|row| names.get(&row.kernel)).collect();
         assert_eq!(shown, ["f<8>", "f<16>", "f<32>"]);
         assert_eq!(names.get("void ns::f<(int)4>(int)"), "f<4>");
         assert_eq!(names.get("elsewhere()"), "elsewhere");

@@ -28,11 +28,8 @@ pub(crate) fn is_expert(kernel: &str) -> bool {
     if is_grouped_deep_gemm(kernel) {
         return true;
     }
-    let letters: String = kernel
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
+    let letters: String =
+        kernel.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     MARKS.iter().any(|mark| letters.contains(mark))
 }
 

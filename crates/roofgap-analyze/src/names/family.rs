@@ -138,9 +138,7 @@ pub fn family(name: &str) -> Family {
     let parts = Parts::of(&lowercase);
     let own = [parts.outer, parts.base].concat();
     let by_own_name = if generic { None } else { by_rules(&own) };
-    by_own_name
-        .or_else(|| by_rules(parts.whole))
-        .unwrap_or(Family::Other)
+    by_own_name.or_else(|| by_rules(parts.whole)).unwrap_or(Family::Other)
 }
 
 /// Returns the family of the first rule that matches lowercase text.
@@ -159,11 +157,7 @@ mod tests {
         let rules = lines.filter(|line| !line.starts_with('#') && !line.is_empty());
         assert_eq!(RULES.len(), rules.count());
         for rule in RULES.iter() {
-            assert!(
-                !rule.needle.is_empty() && rule.needle == rule.needle.to_lowercase(),
-                "{}",
-                rule.needle
-            );
+            assert!(!rule.needle.is_empty() && rule.needle == rule.needle.to_lowercase(), "{}", rule.needle);
         }
     }
 
@@ -200,10 +194,7 @@ mod tests {
                 "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, 4, 5, 1>(Flash_fwd_params)",
                 "attention",
             ),
-            (
-                "void flash::prepare_varlen_num_blocks_kernel<1, 1>(int, int const*)",
-                "attention",
-            ),
+            ("void flash::prepare_varlen_num_blocks_kernel<1, 1>(int, int const*)", "attention"),
             (
                 "void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8>>(Flash_fwd_mla_params)",
                 "attention",
@@ -212,40 +203,25 @@ mod tests {
                 "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, 2u, 4u, 8u>(T1)",
                 "attention",
             ),
-            (
-                "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*)",
-                "norm",
-            ),
+            ("void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*)", "norm"),
             (
                 "void flashinfer::sampling::TopKTopPSamplingFromProbKernel<1024u, 4u, float>(float*)",
                 "sampling",
             ),
-            (
-                "void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheKernel<1, 128u, 8u>(T1*)",
-                "elementwise",
-            ),
-            (
-                "void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, silu>(T1*)",
-                "elementwise",
-            ),
+            ("void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheKernel<1, 128u, 8u>(T1*)", "elementwise"),
+            ("void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, silu>(T1*)", "elementwise"),
             ("kernel_unified_attention_2d", "attention"),
             ("_fwd_grouped_kernel_stage1", "attention"),
             ("_fwd_kernel_stage2", "attention"),
             ("_fwd_kernel", "attention"),
             ("_rms_norm_fwd_kernel", "norm"),
             ("_layer_norm_fwd_1pass_kernel", "norm"),
-            (
-                "void vllm::merge_attn_states_kernel<__nv_bfloat16, 128u>(__nv_bfloat16*)",
-                "attention",
-            ),
+            ("void vllm::merge_attn_states_kernel<__nv_bfloat16, 128u>(__nv_bfloat16*)", "attention"),
             (
                 "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*, c10::BFloat16*)",
                 "elementwise",
             ),
-            (
-                "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)",
-                "norm",
-            ),
+            ("void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)", "norm"),
             (
                 "void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>(c10::BFloat16 const&)), true>(T1*)",
                 "elementwise",
@@ -254,14 +230,8 @@ mod tests {
                 "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, 0>(T1*)",
                 "copy/layout",
             ),
-            (
-                "void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, 0>(T1*)",
-                "copy/layout",
-            ),
-            (
-                "void vllm::moe::moe_align_block_size_kernel<int>(int const*)",
-                "moe",
-            ),
+            ("void vllm::concat_and_cache_mla_kernel<__nv_bfloat16, __nv_bfloat16, 0>(T1*)", "copy/layout"),
+            ("void vllm::moe::moe_align_block_size_kernel<int>(int const*)", "moe"),
             (
                 "void vllm::dynamic_per_token_scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(T1*)",
                 "quantization",
@@ -271,18 +241,9 @@ mod tests {
                 "gemm",
             ),
             ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1_swiglu", "gemm"),
-            (
-                "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 2112u, 7168u, 1u, 64u, 128u>(float*)",
-                "gemm",
-            ),
-            (
-                "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)",
-                "communication",
-            ),
-            (
-                "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)",
-                "communication",
-            ),
+            ("void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 2112u, 7168u, 1u, 64u, 128u>(float*)", "gemm"),
+            ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)", "communication"),
+            ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)", "communication"),
             (
                 "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
                 "communication",
@@ -300,42 +261,21 @@ mod tests {
                 "gemv",
             ),
             ("gemm_forward_4bit_cuda_m16nXk32(int, int, __half*)", "gemm"),
-            (
-                "void kgemm_4bit_inference_naive<__nv_bfloat16, 128, 16>(int, int, int)",
-                "gemm",
-            ),
+            ("void kgemm_4bit_inference_naive<__nv_bfloat16, 128, 16>(int, int, int)", "gemm"),
             (
                 "void kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>(float*, unsigned char*)",
                 "quantization",
             ),
-            (
-                "void mul_mat_vec_q<(ggml_type)12, 1, false>(void const*, void const*)",
-                "gemv",
-            ),
-            (
-                "void mul_mat_q<(ggml_type)12, 128, false>(char const*, int const*)",
-                "gemm",
-            ),
-            (
-                "void flash_attn_ext_f16<128, 128, 16, 4, 4, false>(char const*)",
-                "attention",
-            ),
-            (
-                "void soft_max_f32<true, 1024, 1024, float>(float const*)",
-                "softmax",
-            ),
+            ("void mul_mat_vec_q<(ggml_type)12, 1, false>(void const*, void const*)", "gemv"),
+            ("void mul_mat_q<(ggml_type)12, 128, false>(char const*, int const*)", "gemm"),
+            ("void flash_attn_ext_f16<128, 128, 16, 4, 4, false>(char const*)", "attention"),
+            ("void soft_max_f32<true, 1024, 1024, float>(float const*)", "softmax"),
             ("void rope_norm<true, false, float>(float const*)", "elementwise"),
             ("void rms_norm_f32<1024, true>(float const*)", "norm"),
             ("void k_get_rows_float<float, float>(float const*)", "embedding"),
-            (
-                "void k_bin_bcast<&(op_mul(float, float)), float, float, float>(float const*)",
-                "elementwise",
-            ),
+            ("void k_bin_bcast<&(op_mul(float, float)), float, float, float>(float const*)", "elementwise"),
             ("void quantize_q8_1(float const*, void*)", "quantization"),
-            (
-                "void at_cuda_detail::cub::DeviceSelectSweepKernel<T1>(T2)",
-                "copy/layout",
-            ),
+            ("void at_cuda_detail::cub::DeviceSelectSweepKernel<T1>(T2)", "copy/layout"),
             (
                 "void at::native::tensor_kernel_scan_innermost_dim<float, std::plus<float>>(float*)",
                 "reduction",
@@ -344,10 +284,7 @@ mod tests {
                 "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float, float, float>(float*)",
                 "softmax",
             ),
-            (
-                "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(T1)",
-                "sampling",
-            ),
+            ("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(T1)", "sampling"),
             ("triton_per_fused__softmax__to_copy_1", "softmax"),
             ("triton_red_fused_native_layer_norm_2", "norm"),
             ("triton_tem_fused_mm_5", "gemm"),
@@ -380,10 +317,7 @@ mod tests {
                 "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_32x1_tn_align2>(T1::Params)",
                 "gemm",
             ),
-            (
-                "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn",
-                "gemm",
-            ),
+            ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn", "gemm"),
             (
                 "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize64x128x64",
                 "convolution",
@@ -434,19 +368,10 @@ mod tests {
             ),
             ("triton_poi_fused_add_mul_silu_3", "elementwise"),
             ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_2", "norm"),
-            (
-                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-                "communication",
-            ),
-            (
-                "void vllm::moe::topkGatingSoftmax<8, 64, 4, 16>(float const*, bool const*)",
-                "moe",
-            ),
+            ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "communication"),
+            ("void vllm::moe::topkGatingSoftmax<8, 64, 4, 16>(float const*, bool const*)", "moe"),
             ("fused_moe_kernel", "moe"),
-            (
-                "void at::native::vectorized_gather_kernel<(int)16, long>(char *, char *, T2 *)",
-                "embedding",
-            ),
+            ("void at::native::vectorized_gather_kernel<(int)16, long>(char *, char *, T2 *)", "embedding"),
             ("my_kernel(int)", "other"),
         ];
         for (name, expected) in real {
@@ -480,9 +405,6 @@ mod tests {
             assert_eq!(serde_json::to_value(family).unwrap(), family.as_str());
         }
         let read = |text: &str| serde_json::from_value::<Family>(text.into()).unwrap();
-        assert_eq!(
-            (read("copy/layout"), read("a new family")),
-            (Family::CopyLayout, Family::Other)
-        );
+        assert_eq!((read("copy/layout"), read("a new family")), (Family::CopyLayout, Family::Other));
     }
 }

@@ -1,9 +1,8 @@
 //! Kernels of libraries without source code.
 
 /// Lowercase beginnings of the names of kernels of cuBLAS, cuDNN and TensorRT.
-const PREFIXES: [&str; 8] = [
-    "nvjet", "volta_", "turing_", "ampere_", "cudnn_", "maxwell_", "pascal_", "cask_",
-];
+const PREFIXES: [&str; 8] =
+    ["nvjet", "volta_", "turing_", "ampere_", "cudnn_", "maxwell_", "pascal_", "cask_"];
 
 /// Lowercase text in their names: namespaces, types of parameters, and the generator of their tensor core kernels.
 const MARKS: [&str; 5] = ["cublas", "cudnn::", "_xmma_", "_cudnn", "nvinfer"];

@@ -41,10 +41,7 @@ impl Naming {
                 *used = true;
             }
         }
-        let names = trace
-            .names
-            .iter()
-            .filter(|(id, _)| used.get(id.index()) == Some(&true));
+        let names = trace.names.iter().filter(|(id, _)| used.get(id.index()) == Some(&true));
         Self::of_names(names.map(|(_, name)| name))
     }
 

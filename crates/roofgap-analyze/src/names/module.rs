@@ -72,14 +72,8 @@ mod tests {
     #[test]
     fn layers_of_a_kind_differ_in_their_numbers() {
         for (name, kind) in [
-            (
-                "model.layers.31.mlp.gate_up_proj",
-                "model.layers.*.mlp.gate_up_proj",
-            ),
-            (
-                "model.layers.3.mlp.experts.17.w2",
-                "model.layers.*.mlp.experts.*.w2",
-            ),
+            ("model.layers.31.mlp.gate_up_proj", "model.layers.*.mlp.gate_up_proj"),
+            ("model.layers.3.mlp.experts.17.w2", "model.layers.*.mlp.experts.*.w2"),
             ("DecoderLayer_3.MLP_4.Linear_29", "DecoderLayer_*.MLP_*.Linear_*"),
             ("transformer.h.0.ln_1", "transformer.h.*.ln_1"),
             ("lm_head", "lm_head"),

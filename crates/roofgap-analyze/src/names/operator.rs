@@ -6,10 +6,9 @@ const APPENDED: [&str; 6] = ["seq", "stashed seq", "op_id", "sizes", "input_op_i
 /// Returns the name of an operator without the ids and sizes that torch's `emit_nvtx` appends to it.
 pub(crate) fn operator_name(text: &str) -> &str {
     let appended = |rest: &str| {
-        APPENDED.iter().any(|key| {
-            rest.strip_prefix(key)
-                .is_some_and(|value| value.trim_start().starts_with('='))
-        })
+        APPENDED
+            .iter()
+            .any(|key| rest.strip_prefix(key).is_some_and(|value| value.trim_start().starts_with('=')))
     };
     text.match_indices(", ")
         .find(|&(at, comma)| appended(&text[at + comma.len()..]))

@@ -19,13 +19,8 @@ pub(crate) struct Parts<'a> {
 
 /// Removes unnamed namespaces, control characters and what compilers append to a name.
 pub(super) fn clean(name: &str) -> String {
-    let name = name
-        .replace("<unnamed>::", "")
-        .replace("(anonymous namespace)::", "");
-    let name: String = name
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let name = name.replace("<unnamed>::", "").replace("(anonymous namespace)::", "");
+    let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let name = name.trim();
     let name = name.strip_suffix("[clone .kd]").unwrap_or(name).trim_end();
     name.strip_suffix(".kd").unwrap_or(name).to_owned()
@@ -129,30 +124,16 @@ mod tests {
                 "kernel",
                 "<int, 7>",
             ),
-            (
-                "void ns::Pool<int>::run<2>(float *)",
-                "ns::Pool<int>::",
-                "run",
-                "<2>",
-            ),
+            ("void ns::Pool<int>::run<2>(float *)", "ns::Pool<int>::", "run", "<2>"),
             ("memcpy32_post", "", "memcpy32_post", ""),
             ("unsigned long long count(int)", "", "count", ""),
             ("void cut<int, std::array<cha", "", "cut", "<int, std::array<cha"),
-            (
-                "aiter::fmha_fwd_hd128_bf16_rtz.kd",
-                "aiter::",
-                "fmha_fwd_hd128_bf16_rtz",
-                "",
-            ),
+            ("aiter::fmha_fwd_hd128_bf16_rtz.kd", "aiter::", "fmha_fwd_hd128_bf16_rtz", ""),
             ("", "", "", ""),
         ] {
             let clean = clean(name);
             let parts = Parts::of(&clean);
-            assert_eq!(
-                (parts.outer, parts.base, parts.arguments),
-                (outer, base, arguments),
-                "{name}"
-            );
+            assert_eq!((parts.outer, parts.base, parts.arguments), (outer, base, arguments), "{name}");
         }
     }
 

@@ -65,12 +65,7 @@ pub fn short_name(name: &str) -> String {
 
 /// Returns the short name of a clean name, of any length.
 pub(super) fn readable(clean: &str) -> String {
-    let Parts {
-        outer,
-        base,
-        arguments,
-        ..
-    } = Parts::of(clean);
+    let Parts { outer, base, arguments, .. } = Parts::of(clean);
     if base.is_empty() {
         return clean.to_owned();
     }
@@ -193,10 +188,7 @@ mod tests {
                 "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
                 "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
             ),
-            (
-                "void internal::gemvx::kernel<int, int, __nv_bfloat16, float, 0, 1>(T12)",
-                "gemvx::kernel",
-            ),
+            ("void internal::gemvx::kernel<int, int, __nv_bfloat16, float, 0, 1>(T12)", "gemvx::kernel"),
             (
                 "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>>(T1::Params)",
                 "FlashAttnFwdSm90",
@@ -209,10 +201,7 @@ mod tests {
                 "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*, long)",
                 "fused_add_rms_norm_kernel",
             ),
-            (
-                "void gemvNSP_kernel<__nv_bfloat16, 1, 32, 4, 1024>(T1)",
-                "gemvNSP_kernel",
-            ),
+            ("void gemvNSP_kernel<__nv_bfloat16, 1, 32, 4, 1024>(T1)", "gemvNSP_kernel"),
             (
                 "void at::native::<unnamed>::CatArrayBatchedCopy<at::native::<unnamed>::OpaqueType<(unsigned int)2>, 4>(T1 *)",
                 "CatArrayBatchedCopy",
@@ -249,10 +238,7 @@ mod tests {
                 "void <unnamed>::elementwise_kernel_with_index<int, at::native::arange_cuda_out(const c10::Scalar &)::[lambda() (instance 1)]>(T1)",
                 "elementwise_kernel_with_index[arange]",
             ),
-            (
-                "triton_poi_fused_add_mul_silu_3",
-                "triton_poi_fused_add_mul_silu_3",
-            ),
+            ("triton_poi_fused_add_mul_silu_3", "triton_poi_fused_add_mul_silu_3"),
             (
                 "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__merge_sort::MergeAgent<int*, int*, long, cudf::row_lexicographic_comparator<false> >, bool>(bool)",
                 "_kernel_agent[merge_sort]",

@@ -58,10 +58,8 @@ pub(super) fn family(name: &str) -> Option<Family> {
 
 fn pointwise(fused: &str) -> Family {
     let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
-    let mut operators = fused
-        .split('_')
-        .filter(|word| !is_number(word) && !["fused", "unsafe"].contains(word))
-        .peekable();
+    let mut operators =
+        fused.split('_').filter(|word| !is_number(word) && !["fused", "unsafe"].contains(word)).peekable();
     if fused.starts_with("fused_embedding") {
         Family::Embedding
     } else if operators.peek().is_some() && operators.all(|word| MOVES.contains(&word)) {

@@ -100,10 +100,7 @@ struct Group {
 
 impl Group {
     fn of(values: &[i64]) -> Self {
-        Self {
-            sum: values.iter().map(|&value| value as f64).sum(),
-            count: values.len() as f64,
-        }
+        Self { sum: values.iter().map(|&value| value as f64).sum(), count: values.len() as f64 }
     }
 }
 

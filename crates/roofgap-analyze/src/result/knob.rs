@@ -83,10 +83,7 @@ impl fmt::Display for KnobChange {
         match self {
             Self::Setting { key, value } => write!(out, "{key}={value}"),
             Self::AddFlag { flag, value: None } => out.write_str(flag),
-            Self::AddFlag {
-                flag,
-                value: Some(value),
-            } => write!(out, "{flag} {value}"),
+            Self::AddFlag { flag, value: Some(value) } => write!(out, "{flag} {value}"),
             Self::RemoveFlag { flag, .. } => write!(out, "without {flag}"),
             Self::Environment { name, value } => write!(out, "{name}={value}"),
         }

@@ -140,13 +140,8 @@ impl Analysis {
     /// Returns the overhead of the profiler that recorded the timeline. Other profilers run separately, so that their overhead is
     /// not in the times shown.
     pub fn timeline_overhead(&self) -> impl Iterator<Item = &Overhead> {
-        let mut recorders = self
-            .sources
-            .iter()
-            .filter_map(|source| Profiler::of_timeline(&source.format));
+        let mut recorders = self.sources.iter().filter_map(|source| Profiler::of_timeline(&source.format));
         let recorder = recorders.next();
-        self.overhead
-            .iter()
-            .filter(move |overhead| Some(overhead.tool) == recorder)
+        self.overhead.iter().filter(move |overhead| Some(overhead.tool) == recorder)
     }
 }

@@ -15,10 +15,7 @@ pub struct Reason {
 impl Reason {
     /// Gives a reason for a part of the analysis.
     pub fn new(about: About, why: impl Into<String>) -> Self {
-        Self {
-            about,
-            why: why.into(),
-        }
+        Self { about, why: why.into() }
     }
 }
 
@@ -115,9 +112,6 @@ mod tests {
         ] {
             assert_eq!(About::from(path.to_owned()).to_string(), path);
         }
-        assert_eq!(
-            About::from("stages.a.b.mfu".to_owned()),
-            About::StageMfu("a.b".into())
-        );
+        assert_eq!(About::from("stages.a.b.mfu".to_owned()), About::StageMfu("a.b".into()));
     }
 }

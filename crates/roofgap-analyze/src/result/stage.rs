@@ -170,11 +170,7 @@ fn is_zero(ns: &i64) -> bool {
 impl Stage {
     /// Returns the name of the stage in a sentence.
     pub fn spoken(&self) -> &str {
-        if self.kind == StageKind::Whole {
-            "the whole trace"
-        } else {
-            &self.name
-        }
+        if self.kind == StageKind::Whole { "the whole trace" } else { &self.name }
     }
 
     /// Tells whether it has kernels or graphs, and not only copies and memory sets; true where its operations are not known.
@@ -184,8 +180,7 @@ impl Stage {
 
     /// Returns the time of the stage, ns: the periods of engine steps; otherwise wall time and the GPU work that ran after it.
     pub fn elapsed_ns(&self) -> i64 {
-        self.period_ns
-            .unwrap_or_else(|| self.wall_ns.saturating_add(self.late_ns.max(0)))
+        self.period_ns.unwrap_or_else(|| self.wall_ns.saturating_add(self.late_ns.max(0)))
     }
 
     /// Tells whether its ranges end long before its GPU work: by more than 5 % of the wall time.
@@ -222,27 +217,17 @@ impl Stage {
             return Outside::default();
         };
         if self.period_ns.is_some() {
-            return Outside {
-                idle_ns: self.between_ns,
-                ..Outside::default()
-            };
+            return Outside { idle_ns: self.between_ns, ..Outside::default() };
         }
         let all = (self.elapsed_ns() - projected).max(0);
         let queued_ns = self.each_device(self.queued_ns).min(all);
         let after = self.each_device(self.after_ns).min(all - queued_ns);
-        Outside {
-            queued_ns,
-            idle_ns: all - queued_ns - after,
-        }
+        Outside { queued_ns, idle_ns: all - queued_ns - after }
     }
 
     /// Divides a sum over devices by the number of devices per instance.
     pub fn each_device(&self, ns: i64) -> i64 {
-        if self.devices_per_instance > 1.0 {
-            (ns as f64 / self.devices_per_instance) as i64
-        } else {
-            ns
-        }
+        if self.devices_per_instance > 1.0 { (ns as f64 / self.devices_per_instance) as i64 } else { ns }
     }
 }
 

@@ -25,11 +25,8 @@ pub(crate) fn attach(analysis: &mut Analysis, sums: &RoofSums) {
 fn distances(kernels: &mut [Kernel], stage: Option<&str>, sums: &RoofSums) {
     let mut rows: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
     rows.sort_unstable();
-    let repeated: Vec<String> = rows
-        .windows(2)
-        .filter(|pair| pair[0] == pair[1])
-        .map(|pair| pair[0].to_owned())
-        .collect();
+    let repeated: Vec<String> =
+        rows.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_owned()).collect();
     for kernel in kernels {
         if repeated.binary_search(&kernel.name).is_err() {
             kernel.roof = sums.of_kernel(stage, &kernel.name).distance();

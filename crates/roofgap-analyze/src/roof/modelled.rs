@@ -58,11 +58,7 @@ struct Launches {
 
 impl Launches {
     fn at(each_ns: f64) -> Self {
-        Self {
-            each_ns,
-            total_ns: 0,
-            roof_ns: 0.0,
-        }
+        Self { each_ns, total_ns: 0, roof_ns: 0.0 }
     }
 
     /// Adds a launch. One that is faster than its roof is at the roof.

@@ -78,10 +78,7 @@ impl RoofSums {
             Some(stage) => self.stages.get(stage).map(|stage| &stage.kernels),
             None => Some(&self.kernels),
         };
-        kernels
-            .and_then(|kernels| kernels.get(kernel))
-            .copied()
-            .unwrap_or_default()
+        kernels.and_then(|kernels| kernels.get(kernel)).copied().unwrap_or_default()
     }
 
     /// Tells whether launches of a kernel were added in a stage, or at all.
@@ -105,11 +102,7 @@ mod tests {
 
     #[test]
     fn time_beyond_the_roof_adds_up() {
-        let took = |total_ns, roof_ns, source| RoofTime {
-            total_ns,
-            roof_ns,
-            source,
-        };
+        let took = |total_ns, roof_ns, source| RoofTime { total_ns, roof_ns, source };
         let mut sums = RoofSums::default();
         sums.add(Some("decode"), "gemm", took(1_000, 400.0, RoofSource::Counters));
         // Faster than its roof: at the roof.
@@ -121,15 +114,9 @@ mod tests {
         assert_eq!(gemm.roof_covered_ns, Some(1_500));
         assert_eq!(gemm.roof_pct, Some(60.0));
         let whole = sums.of_kernel(None, "gemm").distance();
-        assert_eq!(
-            (whole.above_roof_ns, whole.roof_covered_ns),
-            (Some(600), Some(2_000))
-        );
+        assert_eq!((whole.above_roof_ns, whole.roof_covered_ns), (Some(600), Some(2_000)));
         let stage = sums.of_stage("decode").distance();
-        assert_eq!(
-            (stage.above_roof_ns, stage.roof_covered_ns),
-            (Some(800), Some(1_800))
-        );
+        assert_eq!((stage.above_roof_ns, stage.roof_covered_ns), (Some(800), Some(1_800)));
         assert_eq!(stage.roof_source, Some(RoofSource::Mixed));
         assert_eq!(sums.of_stage("prefill").distance(), RoofDistance::default());
     }

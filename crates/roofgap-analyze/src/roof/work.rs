@@ -16,11 +16,8 @@ pub(super) struct OperatorWork {
 impl OperatorWork {
     /// Returns the work of an operator; `None` where name, shapes or types do not tell it.
     pub(super) fn of(operator: &str, dims: &str, types: &str) -> Option<Self> {
-        let dims: Vec<Vec<u64>> = serde_json::from_str::<Vec<serde_json::Value>>(dims)
-            .ok()?
-            .iter()
-            .map(shape)
-            .collect();
+        let dims: Vec<Vec<u64>> =
+            serde_json::from_str::<Vec<serde_json::Value>>(dims).ok()?.iter().map(shape).collect();
         let types: Vec<String> = serde_json::from_str(types).ok()?;
         let input = |at: usize| dims.get(at).map(Vec::as_slice);
         let (flops, elements, inputs) = match operator {
@@ -41,11 +38,7 @@ impl OperatorWork {
             _ => return None,
         };
         let dtype = dtype(types.get(inputs)?)?;
-        (flops > 0.0).then_some(Self {
-            flops,
-            bytes: elements * dtype.bits() / 8.0,
-            dtype,
-        })
+        (flops > 0.0).then_some(Self { flops, bytes: elements * dtype.bits() / 8.0, dtype })
     }
 }
 
@@ -111,10 +104,7 @@ mod tests {
     fn products_by_hand() {
         // 2 x 3 times 3 x 4: 2 * 2 * 4 * 3 operations; 6 + 12 + 8 elements of two bytes.
         assert_eq!(work("aten::mm", "[[2, 3], [3, 4]]"), Some((48.0, 52.0)));
-        assert_eq!(
-            work("aten::addmm", "[[4], [2, 3], [3, 4], [], []]"),
-            Some((48.0, 60.0))
-        );
+        assert_eq!(work("aten::addmm", "[[4], [2, 3], [3, 4], [], []]"), Some((48.0, 60.0)));
         assert_eq!(work("aten::bmm", "[[5, 2, 3], [5, 3, 4]]"), Some((240.0, 260.0)));
         assert_eq!(work("aten::mm", "[[2, 3], [5, 4]]"), None);
         assert_eq!(work("aten::bmm", "[[5, 2, 3], [6, 3, 4]]"), None);
@@ -129,10 +119,7 @@ mod tests {
         let decode = "[[1, 4, 1, 8], [1, 2, 10, 8], [1, 2, 10, 8]]";
         assert_eq!(work(operator, decode), Some((1280.0, 768.0)));
         // The mask of several tokens is not known.
-        assert_eq!(
-            work(operator, "[[1, 4, 10, 8], [1, 4, 10, 8], [1, 4, 10, 8]]"),
-            None
-        );
+        assert_eq!(work(operator, "[[1, 4, 10, 8], [1, 4, 10, 8], [1, 4, 10, 8]]"), None);
     }
 
     #[test]
@@ -140,10 +127,7 @@ mod tests {
         let with = |types: &str| OperatorWork::of("aten::mm", "[[2, 3], [3, 4]]", types);
         assert_eq!(with(r#"["float", "float"]"#), None);
         assert_eq!(with(r#"["c10::Half", "c10::BFloat16"]"#), None);
-        assert_eq!(
-            with(r#"["c10::Half", "c10::Half"]"#).map(|work| work.dtype),
-            Some(Dtype::Fp16)
-        );
+        assert_eq!(with(r#"["c10::Half", "c10::Half"]"#).map(|work| work.dtype), Some(Dtype::Fp16));
         assert_eq!(with("[]"), None);
     }
 }

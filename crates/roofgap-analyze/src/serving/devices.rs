@@ -16,10 +16,7 @@ pub(super) struct StepDevices {
 
 impl StepDevices {
     pub(super) fn new(steps: usize) -> Self {
-        Self {
-            first: vec![None; steps],
-            others: FxHashSet::default(),
-        }
+        Self { first: vec![None; steps], others: FxHashSet::default() }
     }
 
     /// Adds a device of a step.
@@ -36,18 +33,10 @@ impl StepDevices {
         let mut several: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
         for (step, device) in self.others {
             let first = self.first.get(step).copied().flatten();
-            several
-                .entry(step)
-                .or_insert_with(|| first.into_iter().collect())
-                .push(device);
+            several.entry(step).or_insert_with(|| first.into_iter().collect()).push(device);
         }
         several.values_mut().for_each(|devices| devices.sort_unstable());
-        BusyTime {
-            activity,
-            first: self.first,
-            several,
-            joined: FxHashMap::default(),
-        }
+        BusyTime { activity, first: self.first, several, joined: FxHashMap::default() }
     }
 }
 

@@ -14,11 +14,8 @@ pub struct ServerGauges<'a> {
 }
 
 /// Names of the used share of the KV cache: vLLM since and before 0.10, SGLang.
-const CACHE_USAGE: [&str; 3] = [
-    "vllm:kv_cache_usage_perc",
-    "vllm:gpu_cache_usage_perc",
-    "sglang:token_usage",
-];
+const CACHE_USAGE: [&str; 3] =
+    ["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"];
 
 const RUNNING: [&str; 2] = ["vllm:num_requests_running", "sglang:num_running_reqs"];
 const WAITING: [&str; 2] = ["vllm:num_requests_waiting", "sglang:num_queue_reqs"];
@@ -27,11 +24,7 @@ impl<'a> ServerGauges<'a> {
     /// Finds the gauges among those that were sampled.
     pub fn of(requests: &'a RequestStats) -> Self {
         let gauge = |names: &[&str]| names.iter().find_map(|name| requests.gauges.get(*name));
-        Self {
-            cache_usage: gauge(&CACHE_USAGE),
-            running: gauge(&RUNNING),
-            waiting: gauge(&WAITING),
-        }
+        Self { cache_usage: gauge(&CACHE_USAGE), running: gauge(&RUNNING), waiting: gauge(&WAITING) }
     }
 }
 
@@ -43,28 +36,14 @@ mod tests {
     fn every_engine_has_its_names() {
         let sampled = |names: &[&str]| {
             let gauge = |(at, name): (usize, &&str)| {
-                let stats = GaugeStats {
-                    mean: at as f64,
-                    ..GaugeStats::default()
-                };
+                let stats = GaugeStats { mean: at as f64, ..GaugeStats::default() };
                 ((*name).to_owned(), stats)
             };
-            RequestStats {
-                gauges: names.iter().enumerate().map(gauge).collect(),
-                ..RequestStats::default()
-            }
+            RequestStats { gauges: names.iter().enumerate().map(gauge).collect(), ..RequestStats::default() }
         };
         for names in [
-            [
-                "vllm:gpu_cache_usage_perc",
-                "vllm:num_requests_running",
-                "vllm:num_requests_waiting",
-            ],
-            [
-                "sglang:token_usage",
-                "sglang:num_running_reqs",
-                "sglang:num_queue_reqs",
-            ],
+            ["vllm:gpu_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"],
+            ["sglang:token_usage", "sglang:num_running_reqs", "sglang:num_queue_reqs"],
         ] {
             let requests = sampled(&names);
             let found = ServerGauges::of(&requests);
@@ -72,9 +51,6 @@ mod tests {
                 [found.cache_usage, found.running, found.waiting].map(|gauge| gauge.map(|gauge| gauge.mean));
             assert_eq!(means, [Some(0.0), Some(1.0), Some(2.0)], "{names:?}");
         }
-        assert_eq!(
-            ServerGauges::of(&sampled(&["other:gauge"])),
-            ServerGauges::default()
-        );
+        assert_eq!(ServerGauges::of(&sampled(&["other:gauge"])), ServerGauges::default());
     }
 }

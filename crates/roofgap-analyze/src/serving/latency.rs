@@ -51,18 +51,12 @@ pub(super) fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLate
     if requests.each.is_empty() {
         return Err(NotJoined::NoTimes);
     }
-    if requests
-        .clock_change_ns
-        .is_some_and(|change| change.unsigned_abs() > MOST_CLOCK_CHANGE)
-    {
+    if requests.clock_change_ns.is_some_and(|change| change.unsigned_abs() > MOST_CLOCK_CHANGE) {
         return Err(NotJoined::ClockSet);
     }
     let engine = EngineTime::of(steps);
-    let parts: Vec<Ttft> = requests
-        .each
-        .iter()
-        .filter_map(|times| engine.ttft(times, requests.start_unix_ns))
-        .collect();
+    let parts: Vec<Ttft> =
+        requests.each.iter().filter_map(|times| engine.ttft(times, requests.start_unix_ns)).collect();
     if parts.is_empty() {
         return Err(NotJoined::OtherTime);
     }
@@ -133,19 +127,13 @@ impl EngineTime {
             .collect();
         reading.sort_by_key(|step| step.time().1);
         let times = steps.iter().map(Step::time).collect();
-        Self {
-            reading,
-            covered: CoveredTime::of(IntervalSet::of(times)),
-        }
+        Self { reading, covered: CoveredTime::of(IntervalSet::of(times)) }
     }
 
     /// Splits the time to first token. The step that generated the token is the last one that read prompts and ended before the token
     /// arrived; a prompt longer than its tokens was read by the steps before it too.
     fn ttft(&self, times: &RequestTimes, origin: Ns) -> Option<Ttft> {
-        let (start, first) = (
-            origin.checked_add(times.start_ns)?,
-            origin.checked_add(times.first_ns)?,
-        );
+        let (start, first) = (origin.checked_add(times.start_ns)?, origin.checked_add(times.first_ns)?);
         let after = self.reading.partition_point(|step| step.time().1 <= first);
         let mut own: Vec<&Step> = Vec::new();
         let mut tokens = 0u64;
@@ -162,10 +150,7 @@ impl EngineTime {
         let (last, earliest) = (own.first()?, own.last()?);
         let (begin, end) = (earliest.time().0, last.time().1);
         let inside: Ns = own.iter().map(|step| step.time().1 - step.time().0).sum();
-        let gpu: Ns = own
-            .iter()
-            .map(|step| if step.gpu.is_some() { step.busy_ns } else { 0 })
-            .sum();
+        let gpu: Ns = own.iter().map(|step| if step.gpu.is_some() { step.busy_ns } else { 0 }).sum();
         let other_before = self.covered.overlap(start, begin);
         // Between the parts of a long prompt, other steps may run.
         let between = (end - begin - inside).max(0);
@@ -191,15 +176,9 @@ pub(super) fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<
             tokens += count - 1;
         }
     }
-    let (from, to) = (
-        requests.start_unix_ns,
-        requests.start_unix_ns.saturating_add(requests.window_ns),
-    );
-    let inside: Vec<Step> = steps
-        .iter()
-        .filter(|step| (from..=to).contains(&step.time().0))
-        .copied()
-        .collect();
+    let (from, to) = (requests.start_unix_ns, requests.start_unix_ns.saturating_add(requests.window_ns));
+    let inside: Vec<Step> =
+        steps.iter().filter(|step| (from..=to).contains(&step.time().0)).copied().collect();
     let (mut in_steps, mut generated) = (0i128, 0i128);
     for step in &inside {
         let count = i128::from(step.generating().unwrap_or(0));
@@ -215,10 +194,7 @@ pub(super) fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<
     let stalled = i128::from(stalls::find(&inside).request_ns) / generated;
     let (mean, own) = (time / tokens, in_steps / generated);
     if own + stalled > mean {
-        return Err(NotSplit::StepsAreLonger {
-            mean_ns: mean as Ns,
-            steps_ns: (own + stalled) as Ns,
-        });
+        return Err(NotSplit::StepsAreLonger { mean_ns: mean as Ns, steps_ns: (own + stalled) as Ns });
     }
     let part = |name: &str, mean_ns: i128| LatencyPart {
         part: name.to_owned(),
@@ -273,12 +249,7 @@ mod tests {
     fn steps() -> Vec<Step> {
         vec![
             step("execute_context_0(0)_generation_2(2)", StageKind::Decode, 10, 20),
-            step(
-                "execute_context_1(100)_generation_0(0)",
-                StageKind::Prefill,
-                25,
-                45,
-            ),
+            step("execute_context_1(100)_generation_0(0)", StageKind::Prefill, 25, 45),
             step("execute_context_0(0)_generation_3(3)", StageKind::Decode, 46, 56),
             step("execute_context_1(100)_generation_3(3)", StageKind::Mixed, 60, 80),
         ]
@@ -327,10 +298,7 @@ mod tests {
         let found = join(&steps(), &requests(46, 59, 10));
         assert_eq!(found, Err(NotJoined::OtherTime));
         assert_eq!(join(&steps(), &RequestStats::default()), Err(NotJoined::NoTimes));
-        let set = RequestStats {
-            clock_change_ns: Some(-5_000_000),
-            ..requests(12, 50, 100)
-        };
+        let set = RequestStats { clock_change_ns: Some(-5_000_000), ..requests(12, 50, 100) };
         assert_eq!(join(&steps(), &set), Err(NotJoined::ClockSet));
     }
 
@@ -354,10 +322,7 @@ mod tests {
     fn only_requests_that_go_on_generating_are_stalled() {
         let found = stalls::find(&steps());
         // Two of three requests after the prefill step generated before it.
-        assert_eq!(
-            (found.steps, found.total_ns, found.request_ns),
-            (1, 20_000_000, 40_000_000)
-        );
+        assert_eq!((found.steps, found.total_ns, found.request_ns), (1, 20_000_000, 40_000_000));
         // From the end of the decode step before it to the start of the one after it.
         assert_eq!(found.longest_ns, 26_000_000);
         let mut all_new = steps();

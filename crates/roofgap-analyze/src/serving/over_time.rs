@@ -53,14 +53,9 @@ pub(super) fn batches(steps: &[Step]) -> Vec<BatchRow> {
     }
     let row = |(requests, group): (u64, Vec<&Step>)| {
         let by_graph = |step: &&&Step| step.graph_kernels > 0 && step.graph_kernels >= step.eager_kernels;
-        let times: Vec<i64> = group
-            .iter()
-            .filter_map(|step| step.gpu)
-            .map(|(start, end)| end - start)
-            .collect();
-        let eager = group
-            .iter()
-            .filter(|step| step.eager_kernels > 0 && !by_graph(step));
+        let times: Vec<i64> =
+            group.iter().filter_map(|step| step.gpu).map(|(start, end)| end - start).collect();
+        let eager = group.iter().filter(|step| step.eager_kernels > 0 && !by_graph(step));
         BatchRow {
             requests,
             steps: group.len() as u64,

@@ -24,9 +24,7 @@ pub(super) fn find(steps: &[Step]) -> Stalls {
                 let total: i64 = times.map(|(start, end)| end - start).sum();
                 stalls.steps += between.len() as u64;
                 stalls.total_ns += total;
-                stalls.request_ns = stalls
-                    .request_ns
-                    .saturating_add(total.saturating_mul(waiting as i64));
+                stalls.request_ns = stalls.request_ns.saturating_add(total.saturating_mul(waiting as i64));
                 let pause = ended.map_or(0, |ended| step.time().0 - ended);
                 stalls.longest_ns = stalls.longest_ns.max(pause);
             }

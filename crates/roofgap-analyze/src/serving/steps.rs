@@ -112,13 +112,8 @@ impl Steps {
 
     /// Returns the steps of the process that has the most.
     pub(super) fn main(&self) -> Vec<Step> {
-        let most = self
-            .processes
-            .iter()
-            .rev()
-            .max_by_key(|process| self.of(**process).count());
-        most.map(|process| self.of(*process).copied().collect())
-            .unwrap_or_default()
+        let most = self.processes.iter().rev().max_by_key(|process| self.of(**process).count());
+        most.map(|process| self.of(*process).copied().collect()).unwrap_or_default()
     }
 
     /// Returns the number of copies of the model: that of the engine, at most one for each process. Of several processes it is unknown

@@ -57,9 +57,7 @@ impl EngineSteps {
                 continue;
             };
             if let Some((around, outer)) = open.get(&range.thread).and_then(|at| outermost.get_mut(*at))
-                && rows
-                    .get(*around as usize)
-                    .is_some_and(|outer| range.end <= outer.end)
+                && rows.get(*around as usize).is_some_and(|outer| range.end <= outer.end)
             {
                 // Two names of one step: the inner one may know more.
                 outer.complete(&step);
@@ -80,23 +78,14 @@ impl EngineSteps {
             })
         };
         let engine = outermost.first().map(|(_, step)| step.engine);
-        let mut found = Self {
-            engine,
-            stages: Vec::new(),
-        };
+        let mut found = Self { engine, stages: Vec::new() };
         for (row, step) in outermost.into_iter().filter(counts) {
             let Some((name, kind)) = step.stage() else {
                 continue;
             };
             let at = found.stages.iter().position(|stage| stage.kind == kind);
             let at = at.unwrap_or_else(|| {
-                found.stages.push(EngineStage {
-                    name,
-                    kind,
-                    rows: Vec::new(),
-                    steps: Vec::new(),
-                    all: None,
-                });
+                found.stages.push(EngineStage { name, kind, rows: Vec::new(), steps: Vec::new(), all: None });
                 found.stages.len() - 1
             });
             if let Some(stage) = found.stages.get_mut(at) {
@@ -105,10 +94,7 @@ impl EngineSteps {
             }
         }
         if !trace.recorded.is_empty() {
-            found
-                .stages
-                .iter_mut()
-                .for_each(|stage| stage.keep_recorded(trace));
+            found.stages.iter_mut().for_each(|stage| stage.keep_recorded(trace));
         }
         found
     }

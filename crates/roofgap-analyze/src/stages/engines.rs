@@ -53,12 +53,8 @@ pub struct Scheduled {
 }
 
 impl Scheduled {
-    const NONE: Self = Self {
-        requests: Some(0),
-        tokens: Some(0),
-        sequence_tokens: Some(0),
-        query_key_pairs: Some(0),
-    };
+    const NONE: Self =
+        Self { requests: Some(0), tokens: Some(0), sequence_tokens: Some(0), query_key_pairs: Some(0) };
 
     /// Returns true if the step had work of this phase.
     pub fn is_present(&self) -> bool {
@@ -146,22 +142,14 @@ impl EngineStep {
     pub fn parse(name: &str) -> Option<Self> {
         GRAMMARS.iter().find_map(|grammar| {
             let (context, generation) = (grammar.parse)(name)?;
-            Some(Self {
-                engine: grammar.engine,
-                context,
-                generation,
-            })
+            Some(Self { engine: grammar.engine, context, generation })
         })
     }
 
     /// Describes a step of which only the kind is known; `certain` where it has no work of another kind.
     pub(super) fn of_kind(engine: Engine, kind: StageKind, certain: bool) -> Self {
         let phase = |absent: bool| {
-            if absent && certain {
-                Scheduled::NONE
-            } else {
-                Scheduled::default()
-            }
+            if absent && certain { Scheduled::NONE } else { Scheduled::default() }
         };
         Self {
             engine,
@@ -200,10 +188,8 @@ impl EngineStep {
         if self.engine == Engine::Vllm {
             self.engine = other.engine;
         }
-        for (own, theirs) in [
-            (&mut self.context, &other.context),
-            (&mut self.generation, &other.generation),
-        ] {
+        for (own, theirs) in [(&mut self.context, &other.context), (&mut self.generation, &other.generation)]
+        {
             own.requests = own.requests.or(theirs.requests);
             own.tokens = own.tokens.or(theirs.tokens);
             own.sequence_tokens = own.sequence_tokens.or(theirs.sequence_tokens);
@@ -214,10 +200,7 @@ impl EngineStep {
 
 /// Returns true for the range in which an engine captures a CUDA graph, such as `capture_32_FULL`.
 pub(super) fn is_graph_capture(name: &str) -> bool {
-    let Some((size, mode)) = name
-        .strip_prefix("capture_")
-        .and_then(|rest| rest.split_once('_'))
-    else {
+    let Some((size, mode)) = name.strip_prefix("capture_").and_then(|rest| rest.split_once('_')) else {
         return false;
     };
     size.parse::<u64>().is_ok()
@@ -227,8 +210,7 @@ pub(super) fn is_graph_capture(name: &str) -> bool {
 
 /// Returns true for the step range of PyTorch's profiler, `ProfilerStep#7`.
 pub(super) fn is_profiler_step(name: &str) -> bool {
-    name.strip_prefix("ProfilerStep#")
-        .is_some_and(|number| number.parse::<u64>().is_ok())
+    name.strip_prefix("ProfilerStep#").is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
 /// Reads `execute_[TOTAL_]context_N(...)_generation_M(...)`.
@@ -252,10 +234,7 @@ fn vllm_new_and_cached(name: &str) -> Option<(Scheduled, Scheduled)> {
     let phase = |text: &str| {
         Some(match quantity(text)? {
             0 => Scheduled::NONE,
-            requests => Scheduled {
-                requests: Some(requests),
-                ..Scheduled::default()
-            },
+            requests => Scheduled { requests: Some(requests), ..Scheduled::default() },
         })
     };
     Some((phase(new)?, phase(cached)?))
@@ -282,10 +261,7 @@ fn vllm_phases(text: &str) -> Option<(Scheduled, Scheduled)> {
 fn vllm_phase(text: &str) -> Option<(Scheduled, &str)> {
     let (requests, rest) = text.split_once('(')?;
     let (inside, rest) = rest.split_once(')')?;
-    let mut phase = Scheduled {
-        requests: Some(quantity(requests)?),
-        ..Scheduled::default()
-    };
+    let mut phase = Scheduled { requests: Some(quantity(requests)?), ..Scheduled::default() };
     if inside.starts_with("sq") {
         for (key, value) in lettered(inside)? {
             match key {
@@ -327,9 +303,7 @@ fn sglang(name: &str) -> Option<(Scheduled, Scheduled)> {
     let mut words = inside.split_ascii_whitespace();
     let mode = words.next()?;
     let text = |key: &str| {
-        let mut fields = inside
-            .split_ascii_whitespace()
-            .filter_map(|word| word.split_once('='));
+        let mut fields = inside.split_ascii_whitespace().filter_map(|word| word.split_once('='));
         fields.find(|(name, _)| *name == key).map(|(_, value)| value)
     };
     let field = |key: &str| quantity(text(key)?);
@@ -351,11 +325,7 @@ fn sglang(name: &str) -> Option<(Scheduled, Scheduled)> {
         // the name.
         "TARGET_VERIFY" | "DRAFT_LOOP" | "DRAFT_EXTEND" | "DRAFT_EXTEND_V2" => (
             Scheduled::NONE,
-            Scheduled {
-                requests: Some(batch),
-                sequence_tokens: field("g_sk"),
-                ..Scheduled::default()
-            },
+            Scheduled { requests: Some(batch), sequence_tokens: field("g_sk"), ..Scheduled::default() },
         ),
         "IDLE" | "PREBUILT" => (Scheduled::NONE, Scheduled::NONE),
         _ => return None,
@@ -366,9 +336,7 @@ fn sglang(name: &str) -> Option<(Scheduled, Scheduled)> {
 /// tokens; the C++ runtime writes `executeStep: 2 ctx reqs, 30 gen reqs`.
 fn tensorrt_llm(name: &str) -> Option<(Scheduled, Scheduled)> {
     let rest = name.strip_prefix("[Executor] ").unwrap_or(name);
-    let rest = rest
-        .strip_prefix("_forward_step")
-        .or_else(|| rest.strip_prefix("executeStep"))?;
+    let rest = rest.strip_prefix("_forward_step").or_else(|| rest.strip_prefix("executeStep"))?;
     let (number, counts) = rest.split_once(':')?;
     let number = number.trim();
     if !number.is_empty() {
@@ -418,29 +386,16 @@ mod tests {
     #[test]
     fn vllm_names_give_requests_and_tokens() {
         let some = |a, b, c, d| (Some(a), Some(b), Some(c), Some(d));
-        assert_eq!(
-            counts("execute_context_5(2046)_generation_2(2)"),
-            some(5, 2046, 2, 2)
-        );
-        assert_eq!(
-            counts("execute_context_1(888_788544)_generation_0(0)"),
-            some(1, 888, 0, 0)
-        );
+        assert_eq!(counts("execute_context_5(2046)_generation_2(2)"), some(5, 2046, 2, 2));
+        assert_eq!(counts("execute_context_1(888_788544)_generation_0(0)"), some(1, 888, 0, 0));
         let detailed = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)";
         assert_eq!(counts(detailed), some(0, 0, 32, 32));
         let step = EngineStep::parse(detailed).unwrap();
         assert_eq!(step.generation.sequence_tokens, Some(55_086));
         assert_eq!(step.generation.query_key_pairs, Some(55_086));
-        assert!(
-            EngineStep::parse("execute_context_0(0)_generation_0(0)")
-                .unwrap()
-                .is_empty()
-        );
-        for other in [
-            "execute_diffusion_1_256x256",
-            "execute_model",
-            "execute_context_a(1)_generation_0(0)",
-        ] {
+        assert!(EngineStep::parse("execute_context_0(0)_generation_0(0)").unwrap().is_empty());
+        for other in ["execute_diffusion_1_256x256", "execute_model", "execute_context_a(1)_generation_0(0)"]
+        {
             assert_eq!(EngineStep::parse(other), None, "{other}");
         }
     }
@@ -453,36 +408,20 @@ mod tests {
         assert_eq!(kind("execute_new_0_cached_64"), Some("decode"));
         assert_eq!(kind("execute_new_1_cached_64"), Some("mixed"));
         assert_eq!(kind("execute_new_0_cached_0"), None);
-        for other in [
-            "execute_new_1",
-            "execute_new_a_cached_1",
-            "execute_new_1_cached_1_x",
-        ] {
+        for other in ["execute_new_1", "execute_new_a_cached_1", "execute_new_1_cached_1_x"] {
             assert_eq!(EngineStep::parse(other), None, "{other}");
         }
     }
 
     #[test]
     fn sglang_names_give_the_mode_and_the_batch() {
-        assert_eq!(
-            counts("step[EXTEND bs=15 toks=15360]"),
-            (Some(15), Some(15_360), Some(0), Some(0))
-        );
-        assert_eq!(
-            counts("step[DECODE bs=32]"),
-            (Some(0), Some(0), Some(32), Some(32))
-        );
+        assert_eq!(counts("step[EXTEND bs=15 toks=15360]"), (Some(15), Some(15_360), Some(0), Some(0)));
+        assert_eq!(counts("step[DECODE bs=32]"), (Some(0), Some(0), Some(32), Some(32)));
         assert_eq!(counts("step[MIXED bs=66]"), (None, None, None, None));
         let mixed = "step[MIXED bs=3 c=1 g=2 c_sq=100 c_sk=300 c_sqsq=10000 c_sqsk=30000 g_sq=2 g_sk=500 g_sqsq=2 g_sqsk=500]";
         assert_eq!(counts(mixed), (Some(1), Some(100), Some(2), Some(2)));
-        assert_eq!(
-            counts("step[TARGET_VERIFY bs=4]"),
-            (Some(0), Some(0), Some(4), None)
-        );
-        assert_eq!(
-            counts("step[DRAFT_LOOP raw_bs=3 bs=4 topk=1]"),
-            (Some(0), Some(0), Some(3), None)
-        );
+        assert_eq!(counts("step[TARGET_VERIFY bs=4]"), (Some(0), Some(0), Some(4), None));
+        assert_eq!(counts("step[DRAFT_LOOP raw_bs=3 bs=4 topk=1]"), (Some(0), Some(0), Some(3), None));
         assert!(EngineStep::parse("step[IDLE bs=0]").unwrap().is_empty());
         assert_eq!(EngineStep::parse("step[3]"), None);
     }
@@ -495,14 +434,8 @@ mod tests {
             counts("[Executor] _forward_step: 0 ctx reqs, 8 gen reqs"),
             (Some(0), Some(0), Some(8), None)
         );
-        assert_eq!(
-            counts("_forward_step: 1 ctx reqs, 0 gen reqs"),
-            (Some(1), None, Some(0), Some(0))
-        );
-        assert_eq!(
-            counts("executeStep: 1 ctx reqs, 3 gen reqs"),
-            (Some(1), None, Some(3), None)
-        );
+        assert_eq!(counts("_forward_step: 1 ctx reqs, 0 gen reqs"), (Some(1), None, Some(0), Some(0)));
+        assert_eq!(counts("executeStep: 1 ctx reqs, 3 gen reqs"), (Some(1), None, Some(3), None));
         assert_eq!(EngineStep::parse("[Executor] _forward_step_inter_pp"), None);
     }
 

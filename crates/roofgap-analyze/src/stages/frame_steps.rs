@@ -70,14 +70,9 @@ impl FrameSteps {
         let is_step = |(_, _, frame): &&(u32, &Range, &'static Frame)| frame.role == FrameRole::Step;
         let engine = frames.iter().find(is_step).or(frames.first())?.2.engine;
         let steps = if frames.iter().any(|frame| is_step(&frame)) {
-            outermost(
-                frames
-                    .iter()
-                    .filter(is_step)
-                    .map(|(row, range, _)| (*row, *range)),
-            )
-            .map(|row| (row, None))
-            .collect()
+            outermost(frames.iter().filter(is_step).map(|(row, range, _)| (*row, *range)))
+                .map(|row| (row, None))
+                .collect()
         } else {
             calls(&frames)
         };
@@ -117,10 +112,7 @@ impl FrameSteps {
             let certain = call.is_some() || work.context || work.generation;
             (*row, kind, EngineStep::of_kind(self.engine, kind, certain))
         });
-        Phases {
-            steps: steps.collect(),
-            told_by,
-        }
+        Phases { steps: steps.collect(), told_by }
     }
 }
 
@@ -155,10 +147,7 @@ fn calls(frames: &[(u32, &Range, &'static Frame)]) -> Vec<(u32, Option<Call>)> {
         let inside = |end: Option<Ns>| end.is_some_and(|end| range.end <= end);
         match frame.role {
             FrameRole::Generation if !inside(open.generation) => {
-                *open = Open {
-                    generation: Some(range.end),
-                    ..Open::default()
-                };
+                *open = Open { generation: Some(range.end), ..Open::default() };
             }
             FrameRole::Prefill => open.prefill = Some(range.end),
             FrameRole::ModelCall if inside(open.generation) && !inside(open.call) => {
@@ -238,10 +227,7 @@ fn kinds(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
         })
         .collect();
     if let Some(kinds) = by_call {
-        return (
-            kinds,
-            "the first call of the model in each generation is the prefill".into(),
-        );
+        return (kinds, "the first call of the model in each generation is the prefill".into());
     }
     let by_name: Option<Vec<StageKind>> = steps
         .iter()
@@ -253,10 +239,7 @@ fn kinds(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
         })
         .collect();
     if let Some(kinds) = by_name {
-        return (
-            kinds,
-            "the names of the attention kernels say what each step runs".into(),
-        );
+        return (kinds, "the names of the attention kernels say what each step runs".into());
     }
     by_size(steps)
 }
@@ -280,11 +263,7 @@ fn by_size(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) 
         Some((below, _)) if below >= 2 && 2 * below >= sizes.len() => {
             let least = sizes.get(below).copied().unwrap_or(f64::INFINITY);
             let kind = |(_, _, work): &(u32, Option<Call>, StepWork)| {
-                if size(work) >= least {
-                    StageKind::Prefill
-                } else {
-                    StageKind::Decode
-                }
+                if size(work) >= least { StageKind::Prefill } else { StageKind::Decode }
             };
             let told_by = format!(
                 "steps whose {what} is at least {LARGER:.0} times that of all others are prefill, and may also generate"
@@ -306,40 +285,16 @@ mod tests {
     fn attention_kernels_of_one_phase_are_known() {
         let (context, generation) = (Some(StageKind::Prefill), Some(StageKind::Decode));
         for (name, phase) in [
-            (
-                "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
-                context,
-            ),
-            (
-                "void ck_tile::kentry<(int)2, ck_tile::FmhaBatchPrefillWithPagedKVCacheKernel<>>()",
-                context,
-            ),
-            (
-                "void flashinfer::BatchPrefillWithRaggedKVCacheKernel<flashinfer::KernelTraits<>>()",
-                context,
-            ),
-            (
-                "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<>>()",
-                None,
-            ),
-            (
-                "void flashinfer::BatchDecodeWithPagedKVCacheKernel<2, 4>()",
-                generation,
-            ),
-            (
-                "void vllm::paged_attention_v2_kernel<__half, __half, 128, 16>()",
-                generation,
-            ),
-            (
-                "void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>()",
-                generation,
-            ),
+            ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", context),
+            ("void ck_tile::kentry<(int)2, ck_tile::FmhaBatchPrefillWithPagedKVCacheKernel<>>()", context),
+            ("void flashinfer::BatchPrefillWithRaggedKVCacheKernel<flashinfer::KernelTraits<>>()", context),
+            ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<>>()", None),
+            ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<2, 4>()", generation),
+            ("void vllm::paged_attention_v2_kernel<__half, __half, 128, 16>()", generation),
+            ("void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>()", generation),
             ("kernel_unified_attention_3d", generation),
             ("kernel_unified_attention_2d", None),
-            (
-                "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64>>()",
-                None,
-            ),
+            ("void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64>>()", None),
         ] {
             assert_eq!(attention_phase(name), phase, "{name}");
         }

@@ -77,11 +77,7 @@ impl StageIndex {
         set: &StageSet,
     ) -> (Self, Vec<AbsentStage>) {
         let warmup = Warmup::of(trace, set);
-        let mut index = Self {
-            launches,
-            contexts,
-            ..Self::default()
-        };
+        let mut index = Self { launches, contexts, ..Self::default() };
         let mut absent = Vec::new();
         for (position, rule) in set.stages.iter().enumerate() {
             let mut found = StageRanges::find(trace, rule, &warmup, set);
@@ -96,10 +92,7 @@ impl StageIndex {
                 } else {
                     continue;
                 };
-                absent.push(AbsentStage {
-                    name: rule.name.clone(),
-                    why,
-                });
+                absent.push(AbsentStage { name: rule.name.clone(), why });
                 continue;
             }
             let spans = StageSpans {
@@ -127,9 +120,7 @@ impl StageIndex {
         if index.stages.is_empty() && set.stages.iter().all(|rule| !rule.requested) {
             index.add_whole_trace(trace);
         }
-        index
-            .stages
-            .sort_by_key(|stage| stage.spans.instances.first().map(|span| span.start));
+        index.stages.sort_by_key(|stage| stage.spans.instances.first().map(|span| span.start));
         index.stage_of_context = index.first_stages();
         (index, absent)
     }
@@ -140,10 +131,7 @@ impl StageIndex {
         self.engine = found.engine;
         for (position, stage) in found.stages.into_iter().enumerate() {
             if let (true, Some(all)) = (stage.rows.is_empty(), stage.all) {
-                absent.push(AbsentStage {
-                    name: stage.name.to_owned(),
-                    why: not_recorded(all),
-                });
+                absent.push(AbsentStage { name: stage.name.to_owned(), why: not_recorded(all) });
                 continue;
             }
             let steps = (stage.rows.as_slice(), stage.steps);
@@ -204,11 +192,7 @@ impl StageIndex {
             kind,
             rule,
             instance_of_context: self.span_of_context(&instances),
-            spans: StageSpans {
-                steps: instances.clone(),
-                instances,
-                notes: Vec::new(),
-            },
+            spans: StageSpans { steps: instances.clone(), instances, notes: Vec::new() },
             engine_steps,
             whole: false,
             all,
@@ -221,22 +205,11 @@ impl StageIndex {
             return;
         };
         let is_step = |row: &usize| {
-            let name = trace
-                .ranges
-                .rows
-                .get(*row)
-                .map(|range| trace.names.get(range.name));
+            let name = trace.ranges.rows.get(*row).map(|range| trace.names.get(range.name));
             name.is_some_and(is_profiler_step)
         };
-        let steps: Vec<u32> = (0..trace.ranges.rows.len())
-            .filter(is_step)
-            .map(|row| row as u32)
-            .collect();
-        let mut instances = vec![Span {
-            start,
-            end,
-            range: None,
-        }];
+        let steps: Vec<u32> = (0..trace.ranges.rows.len()).filter(is_step).map(|row| row as u32).collect();
+        let mut instances = vec![Span { start, end, range: None }];
         if !trace.recorded.is_empty() {
             (instances, self.window_of_op) = self.recorded_windows(trace);
         }
@@ -245,11 +218,7 @@ impl StageIndex {
             kind: StageKind::Whole,
             rule: 0,
             instance_of_context: Vec::new(),
-            spans: StageSpans {
-                instances,
-                steps: spans(trace, &steps),
-                notes: Vec::new(),
-            },
+            spans: StageSpans { instances, steps: spans(trace, &steps), notes: Vec::new() },
             engine_steps: Vec::new(),
             whole: true,
             all: None,
@@ -278,19 +247,11 @@ impl StageIndex {
                 None => (0, (ops.start[op], ops.end[op])),
             };
             let position = *known.entry((process, window)).or_insert_with(|| {
-                windows.push(Span {
-                    start,
-                    end,
-                    range: None,
-                });
+                windows.push(Span { start, end, range: None });
                 windows.len() as u32 - 1
             });
             if let Some(span) = windows.get_mut(position as usize).filter(|_| recorded.is_none()) {
-                *span = Span {
-                    start: span.start.min(start),
-                    end: span.end.max(end),
-                    range: None,
-                };
+                *span = Span { start: span.start.min(start), end: span.end.max(end), range: None };
             }
             of_op.push(position);
         }
@@ -328,19 +289,13 @@ impl StageIndex {
 
     /// Returns the time spans of a stage; none for a stage that is not in the index.
     pub fn spans(&self, stage: usize) -> &StageSpans {
-        static NONE: StageSpans = StageSpans {
-            instances: Vec::new(),
-            steps: Vec::new(),
-            notes: Vec::new(),
-        };
+        static NONE: StageSpans = StageSpans { instances: Vec::new(), steps: Vec::new(), notes: Vec::new() };
         self.stages.get(stage).map_or(&NONE, |stage| &stage.spans)
     }
 
     /// Returns the kind of a stage.
     pub fn kind(&self, stage: usize) -> StageKind {
-        self.stages
-            .get(stage)
-            .map_or(StageKind::Custom, |stage| stage.kind)
+        self.stages.get(stage).map_or(StageKind::Custom, |stage| stage.kind)
     }
 
     /// Returns the extent of a stage with the part that was not recorded; `None` if all of it was recorded.
@@ -375,16 +330,14 @@ impl StageIndex {
 
     /// Returns the stage of a GPU operation. Of several stages that hold it, the first in the order of the rules.
     pub fn stage_of_op(&self, op: usize) -> Option<usize> {
-        self.stage_of_context(self.context_of_op(op))
-            .or_else(|| self.whole())
+        self.stage_of_context(self.context_of_op(op)).or_else(|| self.whole())
     }
 
     /// Returns the stage in which a call launched GPU work; `None` for a call that launched none.
     pub fn stage_of_call(&self, call: usize) -> Option<usize> {
         let context = self.contexts.of(u32::try_from(call).ok()?);
         let launched = (context as usize) < self.contexts.len();
-        self.stage_of_context(context)
-            .or_else(|| self.whole().filter(|_| launched))
+        self.stage_of_context(context).or_else(|| self.whole().filter(|_| launched))
     }
 
     /// Tells whether a GPU operation belongs to a stage.
@@ -447,10 +400,7 @@ impl StageIndex {
             let inside = *start <= span.end && process(span) == trace.calls.process.get(call).copied();
             inside.then_some((after - 1) as u32)
         };
-        of_call
-            .enumerate()
-            .map(|call| at(call).unwrap_or(NOWHERE))
-            .collect()
+        of_call.enumerate().map(|call| at(call).unwrap_or(NOWHERE)).collect()
     }
 
     /// Returns, for each context, the position of the outermost of `spans` around it, or `u32::MAX`.
@@ -494,10 +444,7 @@ fn no_match(trace: &Trace, rule: &StageRule) -> String {
     let mut names = Vec::new();
     for range in &trace.ranges.rows {
         if seen.insert((range.domain, range.name)) && seen.len() <= MOST {
-            names.push(range_name(
-                trace.names.get(range.domain),
-                trace.names.get(range.name),
-            ));
+            names.push(range_name(trace.names.get(range.domain), trace.names.get(range.name)));
         }
     }
     let there = match seen.len().saturating_sub(MOST) {

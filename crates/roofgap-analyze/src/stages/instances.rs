@@ -27,19 +27,12 @@ struct Matcher<'a> {
 
 impl<'a> Matcher<'a> {
     fn new(trace: &'a Trace, patterns: &'a [Pattern]) -> Self {
-        Self {
-            trace,
-            patterns,
-            known: FxHashMap::default(),
-        }
+        Self { trace, patterns, known: FxHashMap::default() }
     }
 
     fn matches(&mut self, range: &Range) -> bool {
         *self.known.entry((range.domain, range.name)).or_insert_with(|| {
-            let (domain, name) = (
-                self.trace.names.get(range.domain),
-                self.trace.names.get(range.name),
-            );
+            let (domain, name) = (self.trace.names.get(range.domain), self.trace.names.get(range.name));
             self.patterns.iter().any(|p| p.matches(domain, name))
         })
     }
@@ -52,16 +45,12 @@ impl Warmup {
     /// Collects the warm-up ranges of a trace.
     pub(super) fn of(trace: &Trace, set: &StageSet) -> Self {
         let mut matcher = Matcher::new(trace, &set.warmup);
-        Self(IntervalSet::by_thread(
-            trace.ranges.rows.iter().filter(|r| matcher.matches(r)),
-        ))
+        Self(IntervalSet::by_thread(trace.ranges.rows.iter().filter(|r| matcher.matches(r))))
     }
 
     /// Tells whether a range is inside a warm-up of its thread.
     pub(super) fn holds(&self, range: &Range) -> bool {
-        self.0
-            .get(&range.thread)
-            .is_some_and(|u| u.encloses(range.start, range.end))
+        self.0.get(&range.thread).is_some_and(|u| u.encloses(range.start, range.end))
     }
 }
 
@@ -154,9 +143,7 @@ impl StageRanges {
             picked
                 .filter(|(_, r)| wanted(r) && !warmup.holds(r))
                 .filter(|(_, r)| {
-                    let end = open
-                        .entry((r.thread, by_name.then_some(r.name)))
-                        .or_insert(i64::MIN);
+                    let end = open.entry((r.thread, by_name.then_some(r.name))).or_insert(i64::MIN);
                     let inside = r.end <= *end;
                     *end = r.end.max(*end);
                     !inside

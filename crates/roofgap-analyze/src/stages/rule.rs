@@ -41,19 +41,13 @@ impl Pattern {
         if name.is_empty() {
             return Err(StageError::EmptyPattern(text.to_owned()));
         }
-        Ok(Self {
-            domain: domain.to_owned(),
-            name: name.to_owned(),
-        })
+        Ok(Self { domain: domain.to_owned(), name: name.to_owned() })
     }
 
     /// Tells whether a range matches. A name that is written `domain@name` in full matches in any domain.
     pub fn matches(&self, domain: &str, name: &str) -> bool {
         let is = |domain: &str, name: &str| glob(&self.domain, domain) && glob(&self.name, name);
-        is(domain, name)
-            || name
-                .split_once('@')
-                .is_some_and(|(domain, name)| is(domain, name))
+        is(domain, name) || name.split_once('@').is_some_and(|(domain, name)| is(domain, name))
     }
 }
 
@@ -139,10 +133,7 @@ impl Default for StageSet {
             steps: patterns(&["LLM@decode_step", "decode_step"]),
             notes: Vec::new(),
         };
-        Self {
-            stages: vec![prefill, decode],
-            warmup: patterns(&["*@warmup*"]),
-        }
+        Self { stages: vec![prefill, decode], warmup: patterns(&["*@warmup*"]) }
     }
 }
 
@@ -164,9 +155,7 @@ impl StageSet {
     pub fn place(&self, ranges: &[NvtxRange]) -> NamedPlace {
         let matches = |patterns: &[Pattern], range: &NvtxRange| {
             let domain = range.domain.as_deref().unwrap_or_default();
-            patterns
-                .iter()
-                .any(|pattern| pattern.matches(domain, &range.name))
+            patterns.iter().any(|pattern| pattern.matches(domain, &range.name))
         };
         let inside = |patterns: &[Pattern]| ranges.iter().any(|range| matches(patterns, range));
         // A stage that is itself a warm-up by name was requested.
@@ -190,16 +179,11 @@ impl StageSet {
 
     /// Replaces or adds a stage by `NAME=PATTERN[,PATTERN...]`. Steps and notes of a replaced stage stay.
     pub fn set(&mut self, text: &str) -> Result<(), StageError> {
-        let (name, list) = text
-            .split_once('=')
-            .ok_or_else(|| StageError::NotAStage(text.to_owned()))?;
+        let (name, list) = text.split_once('=').ok_or_else(|| StageError::NotAStage(text.to_owned()))?;
         if name.is_empty() || list.is_empty() {
             return Err(StageError::NotAStage(text.to_owned()));
         }
-        let patterns = list
-            .split(',')
-            .map(Pattern::parse)
-            .collect::<Result<Vec<_>, _>>()?;
+        let patterns = list.split(',').map(Pattern::parse).collect::<Result<Vec<_>, _>>()?;
         match self.stages.iter_mut().find(|s| s.name == name) {
             Some(stage) => {
                 stage.patterns = patterns;
@@ -255,10 +239,7 @@ mod tests {
         let mixed = "execute_context_1(8)_generation_4(4)";
         assert_eq!(place(&["forward", mixed]), NamedPlace::Step("mixed"));
         assert_eq!(place(&["warmup", decode]), NamedPlace::Warmup);
-        assert_eq!(
-            place(&["execute_context_0(0)_generation_0(0)"]),
-            NamedPlace::Outside
-        );
+        assert_eq!(place(&["execute_context_0(0)_generation_0(0)"]), NamedPlace::Outside);
     }
 
     #[test]

@@ -24,11 +24,7 @@ impl Span {
 pub(super) fn spans(trace: &Trace, rows: &[u32]) -> Vec<Span> {
     let span = |&row: &u32| {
         let range = trace.ranges.rows.get(row as usize)?;
-        Some(Span {
-            start: range.start,
-            end: range.end,
-            range: Some(row),
-        })
+        Some(Span { start: range.start, end: range.end, range: Some(row) })
     };
     rows.iter().filter_map(span).collect()
 }

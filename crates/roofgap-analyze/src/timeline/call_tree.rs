@@ -65,12 +65,7 @@ impl Arena {
         let next = self.nodes.len();
         let at = *self.known.entry((parent, key)).or_insert(next);
         if at == next {
-            self.nodes.push(Node {
-                parent,
-                key: Some(key),
-                gpu_ns: 0,
-                ops: 0,
-            });
+            self.nodes.push(Node { parent, key: Some(key), gpu_ns: 0, ops: 0 });
         }
         at
     }
@@ -81,15 +76,8 @@ impl Arena {
 pub fn call_tree(trace: &Trace, index: &StageIndex) -> Vec<CallNode> {
     let ops = &trace.ops;
     let call_of_op = &index.launches().call_of_op;
-    let mut arena = Arena {
-        nodes: vec![Node {
-            parent: 0,
-            key: None,
-            gpu_ns: 0,
-            ops: 0,
-        }],
-        known: FxHashMap::default(),
-    };
+    let mut arena =
+        Arena { nodes: vec![Node { parent: 0, key: None, gpu_ns: 0, ops: 0 }], known: FxHashMap::default() };
     let mut families: Vec<Option<Family>> = vec![None; trace.names.len()];
     let mut leaf = |op: usize| match ops.kind[op] {
         OpKind::Kernel => {
@@ -158,13 +146,7 @@ fn build(trace: &Trace, arena: Arena) -> Vec<CallNode> {
                 CallKind::Other(kind),
             ),
         };
-        children[node.parent].push(CallNode {
-            name,
-            kind,
-            gpu_ns,
-            ops,
-            children: own,
-        });
+        children[node.parent].push(CallNode { name, kind, gpu_ns, ops, children: own });
     }
     let mut top = children.into_iter().next().unwrap_or_default();
     top.sort_by(|a, b| b.gpu_ns.cmp(&a.gpu_ns).then_with(|| a.name.cmp(&b.name)));
@@ -184,32 +166,18 @@ mod tests {
 
     #[test]
     fn the_tree_holds_all_gpu_time_below_the_ranges_around_it() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/h200/llama4.sqlite.gz"
-        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/h200/llama4.sqlite.gz");
         let trace = roofgap_trace::read(&[path.into()]).unwrap().trace;
         let analyzed = analyze(&trace, &Options::default());
         let tree = call_tree(&trace, &analyzed.stages);
         let all: Ns = (0..trace.ops.len()).map(|op| trace.ops.duration(op)).sum();
         assert_eq!(tree.iter().map(|node| node.gpu_ns).sum::<Ns>(), all);
-        let decode = analyzed
-            .analysis
-            .stages
-            .iter()
-            .find(|s| s.name == "decode")
-            .unwrap();
+        let decode = analyzed.analysis.stages.iter().find(|s| s.name == "decode").unwrap();
         let node = find(&tree, "LLM@decode_all").unwrap();
         assert_eq!(node.ops, decode.gpu_op_count);
         let step = find(&node.children, "LLM@decode_step").unwrap();
-        let kernels = step
-            .children
-            .iter()
-            .filter(|n| matches!(n.kind, CallKind::Kernels(_)));
-        let others = step
-            .children
-            .iter()
-            .filter(|n| matches!(n.kind, CallKind::Other(_)));
+        let kernels = step.children.iter().filter(|n| matches!(n.kind, CallKind::Kernels(_)));
+        let others = step.children.iter().filter(|n| matches!(n.kind, CallKind::Other(_)));
         let sum: Ns = kernels.chain(others).map(|node| node.gpu_ns).sum();
         assert_eq!(sum, step.gpu_ns);
         assert!(step.children.is_sorted_by_key(|node| Reverse(node.gpu_ns)));
@@ -217,16 +185,12 @@ mod tests {
 
     #[test]
     fn a_range_that_ended_has_no_later_work() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/h200/llama4.sqlite.gz"
-        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/h200/llama4.sqlite.gz");
         let mut trace = roofgap_trace::read(&[path.into()]).unwrap().trace;
         let launched = analyze(&trace, &Options::default()).stages;
         let calls = launched.launches().call_of_op.iter();
-        let mut starts: Vec<Ns> = calls
-            .filter_map(|call| trace.calls.start.get(*call as usize).copied())
-            .collect();
+        let mut starts: Vec<Ns> =
+            calls.filter_map(|call| trace.calls.start.get(*call as usize).copied()).collect();
         starts.sort_unstable();
         let (first, middle) = (starts[0], starts[starts.len() / 2]);
         let mut ranges = std::mem::take(&mut trace.ranges.rows);
@@ -244,10 +208,7 @@ mod tests {
 
     #[test]
     fn operators_stand_inside_ranges() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/h200/llama4.kineto.json.gz"
-        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/h200/llama4.kineto.json.gz");
         let trace = roofgap_trace::read(&[path.into()]).unwrap().trace;
         let analyzed = analyze(&trace, &Options::default());
         let tree = call_tree(&trace, &analyzed.stages);

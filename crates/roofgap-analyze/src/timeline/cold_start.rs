@@ -19,19 +19,14 @@ pub(super) struct InstanceTime {
 impl InstanceTime {
     /// Creates the time of an instance without GPU operations.
     pub(super) fn of(span: &Span) -> Self {
-        InstanceTime {
-            wall: span.length(),
-            gpu: 0,
-        }
+        InstanceTime { wall: span.length(), gpu: 0 }
     }
 }
 
 /// Finds the instances before the first repeatable one. The later half of the instances is the reference, and two of them are
 /// needed to show that they repeat.
 pub(super) fn cold_start(instances: &[InstanceTime]) -> Option<ColdStart> {
-    let warm = instances
-        .get(instances.len() / 2..)
-        .filter(|warm| warm.len() >= 2)?;
+    let warm = instances.get(instances.len() / 2..).filter(|warm| warm.len() >= 2)?;
     let (wall, gpu) = (median(warm, |time| time.wall), median(warm, |time| time.gpu));
     let is_longer = |time: &InstanceTime| time.wall as f64 > LONGER * wall as f64;
     if warm.iter().any(is_longer) {
@@ -62,21 +57,14 @@ mod tests {
     use super::*;
 
     fn found(times: &[(Ns, Ns)]) -> Option<ColdStart> {
-        let times: Vec<InstanceTime> = times
-            .iter()
-            .map(|&(wall, gpu)| InstanceTime { wall, gpu })
-            .collect();
+        let times: Vec<InstanceTime> = times.iter().map(|&(wall, gpu)| InstanceTime { wall, gpu }).collect();
         cold_start(&times)
     }
 
     #[test]
     fn the_first_instance_is_cold_if_it_takes_longer_for_the_same_work() {
         let cold = found(&[(1000, 60), (100, 50), (110, 50)]);
-        let expected = ColdStart {
-            instances: 1,
-            mean_ns: 1000,
-            warm_mean_ns: 105,
-        };
+        let expected = ColdStart { instances: 1, mean_ns: 1000, warm_mean_ns: 105 };
         assert_eq!(cold, Some(expected));
         let both = found(&[(1000, 50), (800, 50), (100, 50), (110, 50), (90, 50)]).unwrap();
         assert_eq!((both.instances, both.mean_ns, both.warm_mean_ns), (2, 900, 100));
@@ -86,10 +74,7 @@ mod tests {
     fn other_patterns_are_no_cold_start() {
         // A longer prompt; a slow one in the middle; too few; no repeatable ones; no GPU work.
         assert_eq!(found(&[(1000, 500), (100, 50), (110, 50)]), None);
-        assert_eq!(
-            found(&[(100, 50), (900, 50), (100, 50), (110, 50), (100, 50)]),
-            None
-        );
+        assert_eq!(found(&[(100, 50), (900, 50), (100, 50), (110, 50), (100, 50)]), None);
         assert_eq!(found(&[(1000, 50), (100, 50)]), None);
         assert_eq!(found(&[(1000, 50), (100, 50), (900, 50)]), None);
         assert_eq!(found(&[(1000, 0), (100, 0), (110, 0)]), None);

@@ -53,10 +53,7 @@ struct ThreadRanges {
 
 impl ThreadRanges {
     fn new(trace: &Trace, rows: Vec<u32>) -> Self {
-        let ends: Vec<Ns> = rows
-            .iter()
-            .map(|&row| trace.ranges.rows[row as usize].end)
-            .collect();
+        let ends: Vec<Ns> = rows.iter().map(|&row| trace.ranges.rows[row as usize].end).collect();
         let mut after_longer: Vec<usize> = Vec::with_capacity(ends.len());
         for (at, end) in ends.iter().enumerate() {
             let mut before = at;
@@ -65,11 +62,7 @@ impl ThreadRanges {
             }
             after_longer.push(before);
         }
-        Self {
-            rows,
-            ends,
-            after_longer,
-        }
+        Self { rows, ends, after_longer }
     }
 
     /// Collects the first `opened` ranges that end at `until` or later, innermost first; `None` if that takes more than `most` steps.
@@ -136,11 +129,7 @@ impl<'a> Enclosing<'a> {
                 let rows = self.contexts.stored.get(from..to).unwrap_or(&[]);
                 EnclosingIter::Stored(rows.iter())
             }
-            Some(&Members::Open {
-                thread,
-                opened,
-                until,
-            }) => {
+            Some(&Members::Open { thread, opened, until }) => {
                 let ranges = self.contexts.threads.get(thread);
                 let rows = ranges.and_then(|ranges| ranges.open(opened, until, usize::MAX));
                 EnclosingIter::Open(rows.unwrap_or_default())
@@ -204,11 +193,7 @@ impl Contexts {
                     let rows = self.stored.get(from..to).unwrap_or_default();
                     rows.iter().for_each(|row| add(*row, value));
                 }
-                Members::Open {
-                    thread,
-                    opened,
-                    until,
-                } => computed[thread].push((opened, until, *value)),
+                Members::Open { thread, opened, until } => computed[thread].push((opened, until, *value)),
             }
         }
         for (ranges, contexts) in self.threads.iter().zip(&mut computed) {
@@ -253,11 +238,7 @@ impl Contexts {
                 let rows = self.stored.get(from..to).unwrap_or_default();
                 rows.iter().find_map(|row| marked(*row))
             }
-            Members::Open {
-                thread,
-                opened,
-                until,
-            } => {
+            Members::Open { thread, opened, until } => {
                 let records = records.get(thread)?;
                 let first = records.partition_point(|(end, ..)| *end < until);
                 let (_, at, number) = records.get(first)?;
@@ -270,10 +251,7 @@ impl Contexts {
 
     /// The ranges of a context, outermost first.
     pub fn ranges(&self, context: u32) -> Enclosing<'_> {
-        Enclosing {
-            contexts: self,
-            context,
-        }
+        Enclosing { contexts: self, context }
     }
 
     /// The context of a call; `NO_CONTEXT` for no call.
@@ -334,29 +312,18 @@ impl Contexts {
             let from = calls.partition_point(|&call| trace.calls.start[call as usize] < link.start);
             let to = calls.partition_point(|&call| trace.calls.start[call as usize] < link.end);
             let inside = calls.get(from..to).unwrap_or_default();
-            let Some(ranges) = self
-                .threads
-                .get(link.forward_thread.index())
-                .filter(|_| !inside.is_empty())
+            let Some(ranges) = self.threads.get(link.forward_thread.index()).filter(|_| !inside.is_empty())
             else {
                 continue;
             };
             let start = |row: &u32| trace.ranges.rows[*row as usize].start;
-            let opened = ranges
-                .rows
-                .partition_point(|row| start(row) <= link.forward_start);
-            let forward = Members::Open {
-                thread: link.forward_thread.index(),
-                opened,
-                until: link.forward_end,
-            };
+            let opened = ranges.rows.partition_point(|row| start(row) <= link.forward_start);
+            let forward =
+                Members::Open { thread: link.forward_thread.index(), opened, until: link.forward_end };
             let around: Vec<u32> = match room {
-                true => ranges
-                    .open(opened, link.forward_end, usize::MAX)
-                    .into_iter()
-                    .flatten()
-                    .copied()
-                    .collect(),
+                true => {
+                    ranges.open(opened, link.forward_end, usize::MAX).into_iter().flatten().copied().collect()
+                }
                 false => Vec::new(),
             };
             if room && around.is_empty() {
@@ -424,11 +391,7 @@ impl Contexts {
                 Some(same) => same,
                 None => {
                     let until = if outlasts { end } else { start };
-                    let members = Members::Open {
-                        thread,
-                        opened,
-                        until,
-                    };
+                    let members = Members::Open { thread, opened, until };
                     self.add(members, ranges, open.len())
                 }
             };
@@ -552,10 +515,7 @@ mod tests {
     /// Calls of a backward operator have the ranges around its forward operator, and their own.
     #[test]
     fn backward_calls_follow_the_forward_operator() {
-        let mut trace = trace(
-            &[(0, 100), (10, 20), (30, 40), (60, 70)],
-            &[(50, 51), (62, 63), (80, 81)],
-        );
+        let mut trace = trace(&[(0, 100), (10, 20), (30, 40), (60, 70)], &[(50, 51), (62, 63), (80, 81)]);
         let process = trace.threads[0].process;
         let autograd = trace.add_thread(process, 2, "");
         trace.calls.thread.fill(autograd);
@@ -572,13 +532,7 @@ mod tests {
             });
         }
         let contexts = build(&trace);
-        let rows = |call: u32| {
-            contexts
-                .ranges(contexts.of(call))
-                .iter()
-                .copied()
-                .collect::<Vec<_>>()
-        };
+        let rows = |call: u32| contexts.ranges(contexts.of(call)).iter().copied().collect::<Vec<_>>();
         assert_eq!(rows(0), [0, 1]);
         assert_eq!(rows(1), [0, 1, 3], "the outermost backward operator decides");
         assert!(rows(2).is_empty());

@@ -32,9 +32,7 @@ impl<'a> CopyMeter<'a> {
         let mut kinds = FxHashMap::default();
         for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Copy) {
             let name = ops.name[op];
-            kinds
-                .entry(name)
-                .or_insert_with(|| copy_kind(trace.names.get(name)));
+            kinds.entry(name).or_insert_with(|| copy_kind(trace.names.get(name)));
         }
         let copies = |op: usize| ops.kind[op] == OpKind::Copy;
         let computes = |op: usize| matches!(ops.kind[op], OpKind::Kernel | OpKind::Graph);
@@ -45,11 +43,7 @@ impl<'a> CopyMeter<'a> {
         Self {
             trace,
             kernels,
-            links: trace
-                .devices
-                .iter()
-                .map(|device| CopyLinks::of(device, limits))
-                .collect(),
+            links: trace.devices.iter().map(|device| CopyLinks::of(device, limits)).collect(),
             kinds,
         }
     }
@@ -62,9 +56,7 @@ impl<'a> CopyMeter<'a> {
             let transfer = ops.transfers.get(&(op as u32)).copied().unwrap_or_default();
             let kind = self.kinds.get(&ops.name[op]).copied().unwrap_or_default();
             let device = ops.device[op];
-            let sum = sums
-                .entry((device, kind, is_pinned(transfer.memory)))
-                .or_default();
+            let sum = sums.entry((device, kind, is_pinned(transfer.memory))).or_default();
             sum.calls += 1;
             sum.total_ns += ops.duration(op);
             // A copy moves something; 0 stands for a size that was not recorded.
@@ -116,15 +108,10 @@ fn is_pinned((source, target): (MemoryKind, MemoryKind)) -> Option<bool> {
 
 /// Returns the direction of a copy by its name, as nsys, the native collector and Kineto write it.
 fn copy_kind(name: &str) -> CopyKind {
-    let inner = name
-        .strip_prefix("[CUDA memcpy ")
-        .and_then(|rest| rest.strip_suffix(']'));
+    let inner = name.strip_prefix("[CUDA memcpy ").and_then(|rest| rest.strip_suffix(']'));
     let direction = match inner {
         Some(inner) => inner,
-        None => name
-            .strip_prefix("Memcpy ")
-            .and_then(|rest| rest.split(' ').next())
-            .unwrap_or_default(),
+        None => name.strip_prefix("Memcpy ").and_then(|rest| rest.split(' ').next()).unwrap_or_default(),
     };
     match direction {
         "Host-to-Device" | "Host-to-Array" | "HtoD" | "HtoA" => CopyKind::HostToDevice,

@@ -70,13 +70,7 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
             (IdleCause::Other, idle.other_ns),
         ] {
             if ns > 0 {
-                parts.push(IdlePart {
-                    device,
-                    process,
-                    start: from,
-                    end: from + ns,
-                    cause,
-                });
+                parts.push(IdlePart { device, process, start: from, end: from + ns, cause });
                 from += ns;
             }
         }
@@ -97,10 +91,7 @@ mod tests {
     use roofgap_trace::RecordedWindows;
 
     fn fixture() -> Trace {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/h200/llama4.sqlite.gz"
-        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/h200/llama4.sqlite.gz");
         roofgap_trace::read(&[path.into()]).unwrap().trace
     }
 

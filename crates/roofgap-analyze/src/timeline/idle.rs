@@ -58,10 +58,7 @@ impl Activity {
         };
         let until = |moment: Ns| {
             let at = busy.intervals().partition_point(|(_, end)| *end <= moment);
-            let part = busy
-                .intervals()
-                .get(at)
-                .map_or(0, |(start, _)| (moment - start).max(0));
+            let part = busy.intervals().get(at).map_or(0, |(start, _)| (moment - start).max(0));
             before.get(at).copied().unwrap_or(0) + part
         };
         if start < end { until(end) - until(start) } else { 0 }
@@ -85,12 +82,9 @@ impl Activity {
         near: &mut Near,
         sums: (&mut Idle, &mut LaunchAfter),
     ) -> Ns {
-        let elsewhere = self
-            .devices
-            .get(device.index())
-            .map_or(0, |u| u.overlap_near(gap.0, gap.1, &mut near.device));
-        self.waits
-            .split(trace, gap, elsewhere, call, &mut near.waits, sums);
+        let elsewhere =
+            self.devices.get(device.index()).map_or(0, |u| u.overlap_near(gap.0, gap.1, &mut near.device));
+        self.waits.split(trace, gap, elsewhere, call, &mut near.waits, sums);
         elsewhere
     }
 }

@@ -30,10 +30,7 @@ impl IntervalSet {
             let list = lists.entry(range.thread).or_default();
             list.push((range.start, range.end));
         }
-        lists
-            .into_iter()
-            .map(|(thread, list)| (thread, Self::of(list)))
-            .collect()
+        lists.into_iter().map(|(thread, list)| (thread, Self::of(list))).collect()
     }
 
     /// Collects the times of the GPU operations for which `keep` holds, by device.
@@ -85,11 +82,7 @@ impl IntervalSet {
     /// Returns the time covered in `start..end`, ns.
     pub fn overlap(&self, start: Ns, end: Ns) -> Ns {
         let first = self.0.partition_point(|&(_, e)| e <= start);
-        self.0[first..]
-            .iter()
-            .take_while(|(s, _)| *s < end)
-            .map(|&(s, e)| e.min(end) - s.max(start))
-            .sum()
+        self.0[first..].iter().take_while(|(s, _)| *s < end).map(|&(s, e)| e.min(end) - s.max(start)).sum()
     }
 
     /// The same, for questions that follow one another in time: `near` remembers where the last answer was found.
@@ -126,20 +119,13 @@ impl IntervalSet {
             }
         }
         let high = high.min(self.0.len());
-        low + self
-            .0
-            .get(low..high)
-            .unwrap_or_default()
-            .partition_point(|&(_, e)| e <= moment)
+        low + self.0.get(low..high).unwrap_or_default().partition_point(|&(_, e)| e <= moment)
     }
 
     /// Tells whether one interval holds all of `start..end`.
     pub fn encloses(&self, start: Ns, end: Ns) -> bool {
         let after = self.0.partition_point(|&(s, _)| s <= start);
-        after
-            .checked_sub(1)
-            .and_then(|i| self.0.get(i))
-            .is_some_and(|&(_, e)| e >= end)
+        after.checked_sub(1).and_then(|i| self.0.get(i)).is_some_and(|&(_, e)| e >= end)
     }
 
     /// The same, for questions that follow one another in time: `near` remembers where the last answer was found.
@@ -166,10 +152,7 @@ impl CoveredTime {
             sum += end - start;
             before
         });
-        Self {
-            before: before.collect(),
-            set,
-        }
+        Self { before: before.collect(), set }
     }
 
     /// Collects the times of the operations for which `beside` holds, by device, as far as they touch the times of the device in

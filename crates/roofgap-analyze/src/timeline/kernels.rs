@@ -33,9 +33,8 @@ pub(crate) fn table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &m
 /// Builds the table of kernels from the durations of each on a device, most time first.
 pub(crate) fn from_durations(groups: Vec<(&str, u32, Vec<i64>)>, naming: &mut Naming) -> Vec<Kernel> {
     let groups = groups.into_iter();
-    let mut kernels: Vec<Kernel> = groups
-        .map(|(name, device, list)| row(name, Some(device), list, naming))
-        .collect();
+    let mut kernels: Vec<Kernel> =
+        groups.map(|(name, device, list)| row(name, Some(device), list, naming)).collect();
     sort(&mut kernels);
     kernels
 }
@@ -113,20 +112,13 @@ pub(crate) fn from_totals(trace: &Trace, naming: &mut Naming) -> Vec<Kernel> {
 
 fn sort(kernels: &mut [Kernel]) {
     kernels.sort_by(|a, b| {
-        b.total_ns
-            .cmp(&a.total_ns)
-            .then_with(|| a.name.cmp(&b.name))
-            .then(a.device.cmp(&b.device))
+        b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)).then(a.device.cmp(&b.device))
     });
 }
 
 /// `a / b` to the nearest integer; 0 for an empty group.
 pub(crate) fn divide(a: i64, b: i64) -> i64 {
-    if b == 0 {
-        0
-    } else {
-        (a as f64 / b as f64).round() as i64
-    }
+    if b == 0 { 0 } else { (a as f64 / b as f64).round() as i64 }
 }
 
 /// The median, of an even number the mean of the middle two to the nearest integer.

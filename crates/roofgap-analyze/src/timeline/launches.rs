@@ -34,10 +34,7 @@ impl Launches {
             .collect();
         losses.add(LossKind::OpNoLaunch, unmatched);
         let counts = count_launches(trace, &tables, &call_of_op);
-        losses.add(
-            LossKind::LaunchNoKernel,
-            counts.iter().map(LaunchCount::missing).sum(),
-        );
+        losses.add(LossKind::LaunchNoKernel, counts.iter().map(LaunchCount::missing).sum());
         Self { call_of_op }
     }
 }
@@ -53,10 +50,7 @@ pub(crate) fn launching_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Vec<u32>
     }
     // Calls are in the order of their start.
     let mut threads: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
-    for (row, thread) in (0u32..)
-        .zip(&calls.thread)
-        .filter(|(row, _)| launched[*row as usize])
-    {
+    for (row, thread) in (0u32..).zip(&calls.thread).filter(|(row, _)| launched[*row as usize]) {
         if let Some(list) = threads.get_mut(thread.index()) {
             list.push(row);
         }
@@ -133,10 +127,8 @@ fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<La
         }
     }
     let mut open = vec![0i32; trace.processes.len()];
-    let with_pid = |process: &roofgap_trace::Process| LaunchCount {
-        pid: process.pid,
-        ..LaunchCount::default()
-    };
+    let with_pid =
+        |process: &roofgap_trace::Process| LaunchCount { pid: process.pid, ..LaunchCount::default() };
     let mut counts: Vec<LaunchCount> = trace.processes.iter().map(with_pid).collect();
     for row in 0..calls.len() {
         let process = calls.process[row].index();
@@ -156,9 +148,7 @@ fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<La
             continue;
         }
         // Of two calls with one id, the earliest has the kernel and is the launch.
-        let first = tables
-            .get(process)
-            .map_or(NO_CALL, |table| table.find(correlation));
+        let first = tables.get(process).map_or(NO_CALL, |table| table.find(correlation));
         if first as usize != row {
             continue;
         }
@@ -172,10 +162,7 @@ fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<La
         }
     }
     // A tool that joins no graph launch with its work says nothing about a single one.
-    for count in counts
-        .iter_mut()
-        .filter(|count| count.graphs == count.graphs_missing)
-    {
+    for count in counts.iter_mut().filter(|count| count.graphs == count.graphs_missing) {
         (count.graphs, count.graphs_missing) = (0, 0);
     }
     counts
@@ -203,16 +190,9 @@ impl Table {
         let mut tables: Vec<Self> = spans
             .iter()
             .map(|&(first, last, count)| {
-                let width = if count == 0 {
-                    0
-                } else {
-                    (last - first) as usize + 1
-                };
+                let width = if count == 0 { 0 } else { (last - first) as usize + 1 };
                 if width <= 8 * count + 4096 {
-                    Self::Dense {
-                        first,
-                        rows: vec![NO_CALL; width],
-                    }
+                    Self::Dense { first, rows: vec![NO_CALL; width] }
                 } else {
                     Self::Sorted(Vec::with_capacity(count))
                 }
@@ -247,11 +227,9 @@ impl Table {
 
     fn find(&self, id: u32) -> u32 {
         match self {
-            Self::Dense { first, rows } => id
-                .checked_sub(*first)
-                .and_then(|at| rows.get(at as usize))
-                .copied()
-                .unwrap_or(NO_CALL),
+            Self::Dense { first, rows } => {
+                id.checked_sub(*first).and_then(|at| rows.get(at as usize)).copied().unwrap_or(NO_CALL)
+            }
             Self::Sorted(list) => list
                 .binary_search_by_key(&id, |entry| entry.0)
                 .ok()
@@ -278,17 +256,7 @@ mod tests {
             "cudaMalloc",
         ];
         // A launch with its kernel, the same launch as the driver sees it, one without; a launch while a graph is captured.
-        let calls = [
-            (0, 1),
-            (0, 1),
-            (0, 2),
-            (1, 3),
-            (0, 4),
-            (2, 5),
-            (0, 6),
-            (3, 7),
-            (0, 0),
-        ];
+        let calls = [(0, 1), (0, 1), (0, 2), (1, 3), (0, 4), (2, 5), (0, 6), (3, 7), (0, 0)];
         for (at, (name, correlation)) in calls.into_iter().enumerate() {
             let start = 10 * at as i64;
             trace.calls.push(Call {
@@ -329,11 +297,7 @@ mod tests {
         Launches::join(&trace, &mut losses);
         assert_eq!(losses.count(LossKind::LaunchNoKernel), 0);
         // One of two graph launches has no operation.
-        assert_eq!(
-            launch_counts(&trace)[0].graphs,
-            0,
-            "no graph launch is joined with its work"
-        );
+        assert_eq!(launch_counts(&trace)[0].graphs, 0, "no graph launch is joined with its work");
         trace.ops.correlation[0] = 3;
         let found = launch_counts(&trace)[0];
         assert_eq!((found.kernels, found.graphs, found.graphs_missing), (0, 2, 1));

@@ -21,12 +21,7 @@ pub struct Scope<K> {
 impl<K> Scope<K> {
     /// Creates the scope of a range.
     pub fn of_range(range: &Range, key: K) -> Self {
-        Self {
-            thread: range.thread,
-            start: range.start,
-            end: range.end,
-            key,
-        }
+        Self { thread: range.thread, start: range.start, end: range.end, key }
     }
 
     /// Returns the order of nesting: an item comes before those inside it.
@@ -101,11 +96,7 @@ pub fn innermost<K: Copy, N: Copy>(
     mut child: impl FnMut(N, K) -> N,
 ) -> Vec<N> {
     let mut items = items.peekable();
-    let mut open = OpenScopes {
-        thread: None,
-        open: Vec::new(),
-        root,
-    };
+    let mut open = OpenScopes { thread: None, open: Vec::new(), root };
     let node_of = |(thread, start, end): (ThreadId, Ns, Ns)| {
         while let Some(item) = items.next_if(|item| (item.thread, item.start) <= (thread, start)) {
             open.close(item.thread, item.start, &mut child);
@@ -162,12 +153,7 @@ mod tests {
     /// Returns the names around each call, outermost first. Items have a name, a start and an end.
     fn stacks(items: &[(&'static str, Ns, Ns)], calls: &[(Ns, Ns)], deepest: usize) -> Vec<String> {
         let thread = ThreadId(3);
-        let items = items.iter().map(|&(key, start, end)| Scope {
-            thread,
-            start,
-            end,
-            key,
-        });
+        let items = items.iter().map(|&(key, start, end)| Scope { thread, start, end, key });
         let mut items: Vec<_> = items.collect();
         items.sort_by_key(Scope::order);
         let mut paths = vec![String::new()];
@@ -220,15 +206,7 @@ mod tests {
         let names = scopes(&trace, |range| range.name, |name| name).map(|scope| trace.names.get(scope.key));
         assert_eq!(
             names.collect::<Vec<_>>(),
-            [
-                "all",
-                "outer",
-                "inner",
-                "innermost",
-                "operator",
-                "last",
-                "other thread"
-            ]
+            ["all", "outer", "inner", "innermost", "operator", "last", "other thread"]
         );
     }
 
@@ -254,12 +232,7 @@ mod tests {
         let items: Vec<(&str, Ns, Ns)> = (0..count).map(|at| ("x", at, count + at)).collect();
         let calls: Vec<(Ns, Ns)> = (0..count).map(|at| (count + at, count + at)).collect();
         let mut children = 0u64;
-        let items = items.iter().map(|&(key, start, end)| Scope {
-            thread: ThreadId(0),
-            start,
-            end,
-            key,
-        });
+        let items = items.iter().map(|&(key, start, end)| Scope { thread: ThreadId(0), start, end, key });
         let calls = calls.iter().map(|&(start, end)| (ThreadId(0), start, end));
         innermost(items, calls, 16, 0, |node: u32, _| {
             children += 1;

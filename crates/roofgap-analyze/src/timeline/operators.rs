@@ -29,18 +29,9 @@ pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
         })
         .collect();
     if items.is_empty() {
-        let ranges = trace
-            .ranges
-            .rows
-            .iter()
-            .filter(|r| r.style == RangeStyle::PushPop);
+        let ranges = trace.ranges.rows.iter().filter(|r| r.style == RangeStyle::PushPop);
         items = ranges
-            .map(|r| Item {
-                thread: r.thread,
-                start: r.start,
-                end: r.end,
-                key: (Some(r.domain), r.name),
-            })
+            .map(|r| Item { thread: r.thread, start: r.start, end: r.end, key: (Some(r.domain), r.name) })
             .collect();
         items.sort_by_key(|i| (i.thread, i.start, std::cmp::Reverse(i.end)));
     }
@@ -130,18 +121,13 @@ fn by_name(trace: &Trace, sums: FxHashMap<Key, Operator>) -> Vec<Operator> {
             *total.total_gpu_ns.get_or_insert(0) += all;
         }
     }
-    named
-        .into_iter()
-        .map(|(name, sum)| Operator { name, ..sum })
-        .collect()
+    named.into_iter().map(|(name, sum)| Operator { name, ..sum }).collect()
 }
 
 /// Sorts operators by their own GPU time, then CPU time, longest first.
 pub(crate) fn sort_operators(operators: &mut [Operator]) {
     operators.sort_by(|a, b| {
-        (b.self_gpu_ns, b.self_cpu_ns)
-            .cmp(&(a.self_gpu_ns, a.self_cpu_ns))
-            .then_with(|| a.name.cmp(&b.name))
+        (b.self_gpu_ns, b.self_cpu_ns).cmp(&(a.self_gpu_ns, a.self_cpu_ns)).then_with(|| a.name.cmp(&b.name))
     });
 }
 
@@ -158,21 +144,8 @@ struct Open {
 
 impl Open {
     fn new(item: &Item) -> Self {
-        let Item {
-            thread,
-            start,
-            end,
-            key,
-        } = *item;
-        Self {
-            thread,
-            start,
-            end,
-            key,
-            children_ns: 0,
-            gpu_self_ns: 0,
-            gpu_total_ns: 0,
-        }
+        let Item { thread, start, end, key } = *item;
+        Self { thread, start, end, key, children_ns: 0, gpu_self_ns: 0, gpu_total_ns: 0 }
     }
 }
 
@@ -193,10 +166,7 @@ mod tests {
     use roofgap_trace::Range;
 
     fn named(operators: &[Operator]) -> Vec<(&str, u64, Ns)> {
-        operators
-            .iter()
-            .map(|o| (o.name.as_str(), o.calls, o.total_cpu_ns))
-            .collect()
+        operators.iter().map(|o| (o.name.as_str(), o.calls, o.total_cpu_ns)).collect()
     }
 
     #[test]
@@ -208,10 +178,7 @@ mod tests {
         trace.cpu_ops.push(0, 10, names[1], thread);
         trace.cpu_ops.push(20, 25, names[0], thread);
         let operators = table(&trace, &[]);
-        assert_eq!(
-            named(&operators),
-            [("aten::embedding", 1, 10), ("aten::mm", 1, 5)]
-        );
+        assert_eq!(named(&operators), [("aten::embedding", 1, 10), ("aten::mm", 1, 5)]);
     }
 
     #[test]
@@ -249,21 +216,12 @@ mod tests {
         };
         push("", "aten::linear, op_id = 1", 0, 100);
         push("", "aten::mm, seq = 1, op_id = 2", 10, 40);
-        push(
-            "",
-            "aten::mm, seq = 2, op_id = 3, sizes = [[2, 3], [3, 4]]",
-            50,
-            70,
-        );
+        push("", "aten::mm, seq = 2, op_id = 3, sizes = [[2, 3], [3, 4]]", 50, 70);
         push("LLM", "decode", 200, 300);
         let operators = table(&trace, &[]);
         assert_eq!(
             named(&operators),
-            [
-                ("LLM@decode", 1, 100),
-                ("aten::linear", 1, 100),
-                ("aten::mm", 2, 50)
-            ]
+            [("LLM@decode", 1, 100), ("aten::linear", 1, 100), ("aten::mm", 2, 50)]
         );
         assert_eq!(operators[1].self_cpu_ns, 50, "without its two products");
     }

@@ -19,13 +19,7 @@ pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
         launches: u64,
         extent: Extent,
     }
-    const NONE: Sum = Sum {
-        kernels: 0,
-        kernel_ns: 0,
-        ops: 0,
-        launches: 0,
-        extent: Extent::EMPTY,
-    };
+    const NONE: Sum = Sum { kernels: 0, kernel_ns: 0, ops: 0, launches: 0, extent: Extent::EMPTY };
     let mut of_context = vec![NONE; contexts.len()];
     for op in 0..ops.len() {
         let Some(sum) = of_context.get_mut(index.context_of_op(op) as usize) else {
@@ -57,22 +51,14 @@ pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
     // End of the range of a name that is open on a thread.
     let mut open: FxHashMap<_, Ns> = FxHashMap::default();
     for (range, sum) in trace.ranges.rows.iter().zip(&of_range) {
-        let name = *plain_names
-            .entry(range.name)
-            .or_insert_with(|| operator_name(trace.names.get(range.name)));
-        let info = groups
-            .entry((range.domain, name, range.style))
-            .or_insert_with(|| RangeInfo {
-                domain: trace.names.get(range.domain).to_owned(),
-                name: name.to_owned(),
-                style: if range.style == RangeStyle::PushPop {
-                    "push_pop"
-                } else {
-                    "start_end"
-                }
-                .into(),
-                ..RangeInfo::default()
-            });
+        let name =
+            *plain_names.entry(range.name).or_insert_with(|| operator_name(trace.names.get(range.name)));
+        let info = groups.entry((range.domain, name, range.style)).or_insert_with(|| RangeInfo {
+            domain: trace.names.get(range.domain).to_owned(),
+            name: name.to_owned(),
+            style: if range.style == RangeStyle::PushPop { "push_pop" } else { "start_end" }.into(),
+            ..RangeInfo::default()
+        });
         info.instances += 1;
         // A range inside one of its name is the same time and the same work again. Start/end ranges of a name overlap without
         // being nested.
@@ -142,10 +128,8 @@ mod tests {
             ("layer", 200, 300, RangeStyle::StartEnd),
             ("layer", 210, 290, RangeStyle::StartEnd),
         ]);
-        let rows: Vec<(&str, u64, Ns)> = table
-            .iter()
-            .map(|r| (r.style.as_str(), r.instances, r.wall_ns))
-            .collect();
+        let rows: Vec<(&str, u64, Ns)> =
+            table.iter().map(|r| (r.style.as_str(), r.instances, r.wall_ns)).collect();
         assert_eq!(rows, [("start_end", 2, 180), ("push_pop", 4, 140)]);
     }
 
@@ -156,10 +140,8 @@ mod tests {
             ("aten::mm, seq = 4, op_id = 9", 100, 110, RangeStyle::PushPop),
             ("aten::add, op_id = 3", 200, 210, RangeStyle::PushPop),
         ]);
-        let rows: Vec<(&str, u64, Ns)> = table
-            .iter()
-            .map(|r| (r.name.as_str(), r.instances, r.wall_ns))
-            .collect();
+        let rows: Vec<(&str, u64, Ns)> =
+            table.iter().map(|r| (r.name.as_str(), r.instances, r.wall_ns)).collect();
         assert_eq!(rows, [("aten::mm", 2, 20), ("aten::add", 1, 10)]);
     }
 }

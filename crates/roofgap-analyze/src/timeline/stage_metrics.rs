@@ -46,9 +46,7 @@ impl StageMeter<'_> {
     /// Measures every stage and its launch gaps, in the order of the index.
     pub(crate) fn stages(&self, naming: &mut Naming) -> Vec<(Stage, LaunchGaps)> {
         let loading = DataLoading::of(self.trace);
-        (0..self.index.len())
-            .map(|stage| self.stage(stage, naming, &loading))
-            .collect()
+        (0..self.index.len()).map(|stage| self.stage(stage, naming, &loading)).collect()
     }
 
     fn stage(&self, stage: usize, naming: &mut Naming, loading: &DataLoading) -> (Stage, LaunchGaps) {
@@ -74,22 +72,14 @@ impl StageMeter<'_> {
         let calls = self.index.contexts().of_call.iter();
         let launches = calls.filter(|context| self.index.instance_of_context(stage, **context).is_some());
         let kernels = kernels::table(trace, members.iter().map(|&op| op as usize), naming);
-        let Sums {
-            busy_ns,
-            idle,
-            launch_after,
-            mut foreign_ns,
-            gaps,
-        } = self.busy_and_idle(&members, &device_extents, devices, loading);
+        let Sums { busy_ns, idle, launch_after, mut foreign_ns, gaps } =
+            self.busy_and_idle(&members, &device_extents, devices, loading);
         let engine_steps = self.index.engine_steps(stage);
         let periods = StepPeriods::measure(self.trace, self.index, self.activity, stage);
         let (mut period_ns, mut between_ns) = (None, 0);
         let mut after_ns = self.other_work_after(stage, &device_extents, devices);
-        let mut times: Vec<(Ns, Ns)> = extents
-            .iter()
-            .zip(instances)
-            .map(|(extent, span)| (extent.0, extent.1.max(span.end)))
-            .collect();
+        let mut times: Vec<(Ns, Ns)> =
+            extents.iter().zip(instances).map(|(extent, span)| (extent.0, extent.1.max(span.end))).collect();
         if !engine_steps.is_empty() && !members.is_empty() {
             period_ns = Some(periods.each.iter().map(|step| step.time_ns).sum());
             between_ns = periods.each.iter().map(|step| step.idle_after_ns).sum();
@@ -127,9 +117,7 @@ impl StageMeter<'_> {
             extent.length()?;
             Some(self.activity.busy_in(at % devices, start, extent.0))
         };
-        let copies = members
-            .iter()
-            .filter(|&&op| ops.kind[op as usize] == OpKind::Copy);
+        let copies = members.iter().filter(|&&op| ops.kind[op as usize] == OpKind::Copy);
         let gpu = !members.is_empty();
         let measured = !ops.is_empty();
         let stage = Stage {
@@ -223,10 +211,7 @@ impl StageMeter<'_> {
             let range = self.trace.ranges.rows.get(span.range? as usize)?;
             self.trace.window_of(range.process, span.start, span.end)
         };
-        let windows: Vec<usize> = instances
-            .iter()
-            .map(|span| window(span).unwrap_or_default())
-            .collect();
+        let windows: Vec<usize> = instances.iter().map(|span| window(span).unwrap_or_default()).collect();
         Some(StageCoverage {
             recorded: each.len() as u64,
             all: all.count,
@@ -250,17 +235,15 @@ impl StageMeter<'_> {
         }
         let most = by_thread.iter().max_by_key(|(thread, count)| (**count, **thread));
         let (thread, count) = most.map_or((None, 0), |(thread, count)| (*thread, *count));
-        let name = thread
-            .and_then(|id| self.trace.threads.get(id.index()))
-            .map(|thread| {
-                let number = thread.tid.to_string();
-                match self.trace.names.get(thread.name) {
-                    "" => number,
-                    // Some tools include the number in the name.
-                    name if name.contains(&number) => name.trim_start_matches("thread ").to_owned(),
-                    name => format!("{number} ({name})"),
-                }
-            });
+        let name = thread.and_then(|id| self.trace.threads.get(id.index())).map(|thread| {
+            let number = thread.tid.to_string();
+            match self.trace.names.get(thread.name) {
+                "" => number,
+                // Some tools include the number in the name.
+                name if name.contains(&number) => name.trim_start_matches("thread ").to_owned(),
+                name => format!("{number} ({name})"),
+            }
+        });
         ForeignWork {
             busy_ns,
             kernel_count: by_thread.values().sum(),
@@ -288,11 +271,7 @@ impl StageMeter<'_> {
         let mut sweeps: Vec<Sweep> = (0..devices)
             .map(|device| {
                 // Time between two instances does not belong to the stage.
-                let own = extents
-                    .iter()
-                    .skip(device)
-                    .step_by(devices)
-                    .filter(|s| s.length().is_some());
+                let own = extents.iter().skip(device).step_by(devices).filter(|s| s.length().is_some());
                 Sweep {
                     inside: IntervalSet::of(own.map(|s| (s.0, s.1)).collect()),
                     covered: None,
@@ -339,11 +318,7 @@ impl StageMeter<'_> {
         let known = !self.trace.ops.is_empty() && !each.is_empty();
         let per_step = known.then(|| launches.count() as f64 / each.len() as f64);
         let steps = steps::summary(each, per_step)?;
-        Some(if periods.on_gpu {
-            steps::with_cpu(steps, on_cpu)
-        } else {
-            steps
-        })
+        Some(if periods.on_gpu { steps::with_cpu(steps, on_cpu) } else { steps })
     }
 
     fn notes(&self, spans: &[Span]) -> Vec<Note> {
@@ -360,17 +335,11 @@ impl StageMeter<'_> {
         }
         let mut notes: ByName<'_, Note> = ByName::default();
         for (span, &(count, ns)) in spans.iter().zip(&work) {
-            let Some(range) = span
-                .range
-                .and_then(|row| self.trace.ranges.rows.get(row as usize))
-            else {
+            let Some(range) = span.range.and_then(|row| self.trace.ranges.rows.get(row as usize)) else {
                 continue;
             };
             let name = self.trace.names.get(range.name);
-            let note = notes.entry(name, || Note {
-                name: name.to_owned(),
-                ..Note::default()
-            });
+            let note = notes.entry(name, || Note { name: name.to_owned(), ..Note::default() });
             note.instances += 1;
             note.wall_ns += span.length();
             note.kernel_count += count;
@@ -411,10 +380,7 @@ pub(crate) struct ByName<'n, T> {
 
 impl<T> Default for ByName<'_, T> {
     fn default() -> Self {
-        Self {
-            items: Vec::new(),
-            positions: FxHashMap::default(),
-        }
+        Self { items: Vec::new(), positions: FxHashMap::default() }
     }
 }
 

@@ -39,21 +39,16 @@ impl StepPeriods {
             return Self::default();
         }
         let engine = !index.engine_steps(stage).is_empty();
-        let sequence: &[Span] = if engine {
-            index.engine_spans()
-        } else {
-            &spans.steps
-        };
+        let sequence: &[Span] = if engine { index.engine_spans() } else { &spans.steps };
         let works = StepWork::of(trace, index, stage, sequence);
         let process =
             |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
         let window = |span: &Span| trace.window_of(process(span)?, span.start, span.end);
         let instance = |span: &Span| match engine {
             true => 0,
-            false => spans
-                .instances
-                .partition_point(|instance| instance.start <= span.start)
-                .saturating_sub(1),
+            false => {
+                spans.instances.partition_point(|instance| instance.start <= span.start).saturating_sub(1)
+            }
         };
         let key = |span: &Span| (process(span), instance(span), window(span));
         let followers = works.followers(sequence, key);
@@ -63,10 +58,7 @@ impl StepPeriods {
             let at = sequence
                 .binary_search_by_key(&(step.start, step.range), |span| (span.start, span.range))
                 .ok();
-            let on_cpu = StepPeriod {
-                time_ns: step.length(),
-                ..StepPeriod::default()
-            };
+            let on_cpu = StepPeriod { time_ns: step.length(), ..StepPeriod::default() };
             let own = at.map(|at| (at, works.chunk(at)));
             // On several GPUs the one that ends last decides.
             let last = own.and_then(|(at, own)| {
@@ -96,10 +88,7 @@ impl StepPeriods {
             }
         };
         let each: Vec<StepPeriod> = spans.steps.iter().map(period).collect();
-        Self {
-            on_gpu: each.iter().any(|step| step.span.is_some()),
-            each,
-        }
+        Self { on_gpu: each.iter().any(|step| step.span.is_some()), each }
     }
 }
 
@@ -120,9 +109,8 @@ impl<'a, K: std::hash::Hash + Eq> Closing<'a, K> {
     fn of(works: &StepWork, activity: &'a Activity, spans: &[Span], key: impl Fn(&Span) -> K) -> Self {
         let lead = |(step, span): (usize, &Span)| {
             let with_work = works.chunk(step).iter().enumerate();
-            let (device, work) = with_work
-                .filter(|(_, work)| work.length().is_some())
-                .min_by_key(|(_, work)| work.0)?;
+            let (device, work) =
+                with_work.filter(|(_, work)| work.length().is_some()).min_by_key(|(_, work)| work.0)?;
             Some(idle_in(activity, device, span.start, work.0))
         };
         let leads: Vec<Option<Ns>> = spans.iter().enumerate().map(lead).collect();
@@ -132,11 +120,7 @@ impl<'a, K: std::hash::Hash + Eq> Closing<'a, K> {
                 first.entry(key(span)).or_insert(*lead);
             }
         }
-        Self {
-            activity,
-            leads,
-            first,
-        }
+        Self { activity, leads, first }
     }
 
     /// Returns the missing time of a step whose range ends at `range_end` and whose work ends at `work_end`, ns. A first step that took

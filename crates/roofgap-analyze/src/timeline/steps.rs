@@ -42,13 +42,7 @@ mod tests {
     fn percentiles_are_values_that_occurred() {
         let steps = summary((1..=10).rev().map(|i| i * 10).collect(), Some(2.5)).unwrap();
         assert_eq!(
-            (
-                steps.count,
-                steps.mean_ns,
-                steps.p50_ns,
-                steps.p90_ns,
-                steps.p99_ns
-            ),
+            (steps.count, steps.mean_ns, steps.p50_ns, steps.p90_ns, steps.p99_ns),
             (10, 55, 50, 90, 100)
         );
         assert_eq!(steps.each_ns[0], 100, "in order of time, not of size");

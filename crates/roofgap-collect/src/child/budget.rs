@@ -86,11 +86,8 @@ mod tests {
         std::fs::write(folder.path().join("y"), [0; 11]).unwrap();
         assert_eq!(folder_bytes(folder.path()), 111);
 
-        let mut budget = DiskBudget {
-            folder: folder.path().into(),
-            max_bytes: Some(111),
-            min_free_bytes: None,
-        };
+        let mut budget =
+            DiskBudget { folder: folder.path().into(), max_bytes: Some(111), min_free_bytes: None };
         assert_eq!(budget.exceeded(), None);
         budget.max_bytes = Some(110);
         assert!(budget.exceeded().unwrap().contains("holds 111 bytes"));

@@ -19,11 +19,7 @@ pub(super) struct GpuUse {
 
 impl GpuUse {
     pub(super) fn new(start: Instant) -> Self {
-        GpuUse {
-            start,
-            due: start + FIRST,
-            found: Vec::new(),
-        }
+        GpuUse { start, due: start + FIRST, found: Vec::new() }
     }
 
     /// Adds the processes that loaded the driver since the last look, if it is time for one.
@@ -35,10 +31,7 @@ impl GpuUse {
         for process in tree.program() {
             let known = self.found.iter().any(|found| found.pid == process.pid);
             if !known && loads_driver(process.pid) {
-                self.found.push(GpuProcess {
-                    pid: process.pid,
-                    name: process.name,
-                });
+                self.found.push(GpuProcess { pid: process.pid, name: process.name });
             }
         }
     }

@@ -50,10 +50,7 @@ impl Guardian {
     /// Installs the guardian: `command`, with the process id and start time of this process as last arguments, calls
     /// [`guard`]. It is started before the first child.
     pub fn install(command: CommandLine) -> Self {
-        *state() = Some(State {
-            command,
-            started: None,
-        });
+        *state() = Some(State { command, started: None });
         Guardian(())
     }
 }
@@ -104,10 +101,7 @@ pub fn guard(pid: i32, start: u64, input: &impl AsFd) {
     loop {
         look(pid, &mut seen);
         let mut fds = [PollFd::new(input, PollFlags::IN)];
-        let wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: LOOK_NS,
-        };
+        let wait = Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
         match rustix::event::poll(&mut fds, Some(&wait)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             // Nobody writes into the pipe: this is its end.
@@ -154,11 +148,7 @@ fn family(pid: i32, start: u64, seen: &HashMap<i32, u64>) -> Vec<Process> {
         .collect();
     let is_seen = |process: &Process| seen.get(&process.pid) == Some(&process.start);
     let leads = |process: &&Process| process.group == process.pid && is_seen(process);
-    let groups: HashSet<i32> = younger
-        .iter()
-        .filter(leads)
-        .map(|process| process.group)
-        .collect();
+    let groups: HashSet<i32> = younger.iter().filter(leads).map(|process| process.group).collect();
     let mut family: HashSet<i32> = younger
         .iter()
         .filter(|process| {
@@ -167,8 +157,5 @@ fn family(pid: i32, start: u64, seen: &HashMap<i32, u64>) -> Vec<Process> {
         .map(|process| process.pid)
         .collect();
     add_descendants(&mut family, &younger);
-    younger
-        .into_iter()
-        .filter(|process| family.contains(&process.pid) && !process.is_zombie())
-        .collect()
+    younger.into_iter().filter(|process| family.contains(&process.pid) && !process.is_zombie()).collect()
 }

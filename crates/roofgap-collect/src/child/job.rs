@@ -149,14 +149,8 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
     let (events, received) = channel();
     let watch = job.watch.take().map(|watcher| Arc::new(Mutex::new(watcher)));
     let flow = Flow::default();
-    let out = child
-        .stdout
-        .take()
-        .map(|pipe| spawn_drain(pipe, stdout_log, &flow, &watch, &events));
-    let err = child
-        .stderr
-        .take()
-        .map(|pipe| spawn_drain(pipe, stderr_log, &flow, &watch, &events));
+    let out = child.stdout.take().map(|pipe| spawn_drain(pipe, stdout_log, &flow, &watch, &events));
+    let err = child.stderr.take().map(|pipe| spawn_drain(pipe, stderr_log, &flow, &watch, &events));
     spawn_waiter(tree.leader(), events);
 
     let mut gpu_use = GpuUse::new(start);
@@ -164,11 +158,8 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
         gpu_use.observe(&tree, start + tick.elapsed);
         progress(tick);
     };
-    let (ended, exit) =
-        supervise(&job, &tree, &received, start, &flow, &mut observe).ok_or_else(|| ChildError::Stuck {
-            program: program.clone(),
-            pid,
-        })?;
+    let (ended, exit) = supervise(&job, &tree, &received, start, &flow, &mut observe)
+        .ok_or_else(|| ChildError::Stuck { program: program.clone(), pid })?;
     // The child is still a zombie, so its process id and group cannot have been reused.
     let settle = if job.cancel.is_forced() {
         Duration::ZERO
@@ -176,10 +167,7 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
         job.stop.settle_after(ended != EndReason::Exited)
     };
     let leftovers = tree.end_leftovers(settle, job.stop.terminate);
-    let wait_error = |source| ChildError::Wait {
-        program: program.clone(),
-        source,
-    };
+    let wait_error = |source| ChildError::Wait { program: program.clone(), source };
     let reaped = child.wait4();
     flow.stop.store(true, Ordering::SeqCst);
     let (stdout, stderr) = (join(out, &job.stdout), join(err, &job.stderr));
@@ -246,18 +234,11 @@ fn supervise(
         }
         if job.cancel.is_requested() {
             reason = Some(EndReason::Cancelled);
-        } else if let Some(limit) = job
-            .budget
-            .time
-            .filter(|limit| now.duration_since(start) >= *limit)
-        {
+        } else if let Some(limit) = job.budget.time.filter(|limit| now.duration_since(start) >= *limit) {
             reason = Some(EndReason::TimeBudget { limit_ns: ns(limit) });
         } else if let Some(disk) = job.budget.disk.as_ref().filter(|_| now >= disk_due) {
             disk_due = now + DISK_TICK;
-            reason = disk
-                .exceeded()
-                .map(|found| EndReason::DiskBudget { found })
-                .or(reason);
+            reason = disk.exceeded().map(|found| EndReason::DiskBudget { found }).or(reason);
         }
         if let Some(reason) = reason {
             let program_first = reason == EndReason::StoppedByWatcher;
@@ -303,10 +284,7 @@ fn start_hint(error: &io::Error, line: &CommandLine) -> &'static str {
 
 fn open(target: &OutputTarget) -> Result<Log, ChildError> {
     Log::open(target).map_err(|source| ChildError::Log {
-        path: target
-            .path()
-            .map(|path| path.display().to_string())
-            .unwrap_or_default(),
+        path: target.path().map(|path| path.display().to_string()).unwrap_or_default(),
         source,
     })
 }
@@ -352,13 +330,11 @@ fn spawn_waiter(leader: i32, events: Sender<Event>) {
 }
 
 fn join(drain: Option<JoinHandle<CapturedOutput>>, target: &OutputTarget) -> CapturedOutput {
-    drain
-        .and_then(|thread| thread.join().ok())
-        .unwrap_or_else(|| CapturedOutput {
-            path: target.path().cloned(),
-            bytes: 0,
-            left_out: 0,
-            tail: String::new(),
-            write_error: Some("reading the output failed".to_owned()),
-        })
+    drain.and_then(|thread| thread.join().ok()).unwrap_or_else(|| CapturedOutput {
+        path: target.path().cloned(),
+        bytes: 0,
+        left_out: 0,
+        tail: String::new(),
+        write_error: Some("reading the output failed".to_owned()),
+    })
 }

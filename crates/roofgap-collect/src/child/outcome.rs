@@ -112,11 +112,7 @@ impl Outcome {
     /// Returns the tail of stderr, or of stdout when stderr is empty.
     pub fn output_tail(&self) -> &str {
         let error = self.stderr.tail.trim_end();
-        if error.is_empty() {
-            self.stdout.tail.trim_end()
-        } else {
-            error
-        }
+        if error.is_empty() { self.stdout.tail.trim_end() } else { error }
     }
 
     /// Describes the end: `ended with status 3`, `was killed by signal 9 (SIGKILL)`, ...

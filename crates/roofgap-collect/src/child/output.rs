@@ -32,10 +32,7 @@ pub enum OutputTarget {
 impl OutputTarget {
     /// Returns a file of at most 8 MiB, enough for any log a person reads.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        OutputTarget::File {
-            path: path.into(),
-            max_bytes: 8 << 20,
-        }
+        OutputTarget::File { path: path.into(), max_bytes: 8 << 20 }
     }
 
     /// Returns the path of the file, if there is one.
@@ -100,9 +97,7 @@ impl Log {
     fn take(&mut self, bytes: &[u8]) {
         self.seen = self.seen.saturating_add(bytes.len() as u64);
         if let Some((file, _)) = &mut self.file {
-            let now = usize::try_from(self.head_room)
-                .unwrap_or(usize::MAX)
-                .min(bytes.len());
+            let now = usize::try_from(self.head_room).unwrap_or(usize::MAX).min(bytes.len());
             if now > 0 && self.write_error.is_none() {
                 // A full disk must not stop the draining, or the child would block on its output.
                 if let Err(error) = file.write_all(bytes.get(..now).unwrap_or_default()) {
@@ -111,9 +106,7 @@ impl Log {
             }
             self.head_room -= now as u64;
         }
-        let fresh = bytes
-            .get(bytes.len().saturating_sub(self.keep)..)
-            .unwrap_or_default();
+        let fresh = bytes.get(bytes.len().saturating_sub(self.keep)..).unwrap_or_default();
         let excess = (self.last.len() + fresh.len()).saturating_sub(self.keep);
         self.last.drain(..excess.min(self.last.len()));
         self.last.extend(fresh);
@@ -169,13 +162,7 @@ pub(super) fn drain<P: Read + AsFd>(
         let stopping = flow.stop.load(Ordering::SeqCst);
         let wait = if stopping { 0 } else { 50_000_000 };
         let mut fds = [PollFd::new(&pipe, PollFlags::IN)];
-        match rustix::event::poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: wait,
-            }),
-        ) {
+        match rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: wait })) {
             Ok(0) if stopping => break,
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
@@ -239,20 +226,14 @@ mod tests {
         let path = folder.path().join("log");
         let facts = feed(&OutputTarget::file(&path), &[b"one\n", b"two\n"]);
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
-        assert_eq!(
-            (facts.bytes, facts.left_out, facts.tail.as_str()),
-            (8, 0, "one\ntwo\n")
-        );
+        assert_eq!((facts.bytes, facts.left_out, facts.tail.as_str()), (8, 0, "one\ntwo\n"));
     }
 
     #[test]
     fn a_stream_at_and_just_over_its_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let target = OutputTarget::File {
-            path: path.clone(),
-            max_bytes: 10,
-        };
+        let target = OutputTarget::File { path: path.clone(), max_bytes: 10 };
         assert_eq!(feed(&target, &[b"01234", b"56789"]).left_out, 0);
         assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
         assert_eq!(feed(&target, &[b"0123456789ab"]).left_out, 2);

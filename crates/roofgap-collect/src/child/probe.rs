@@ -62,10 +62,7 @@ pub fn probe(command: &CommandLine, limit: Duration) -> Result<ProbeOutput, Chil
     let memory = || OutputTarget::Memory { max_bytes: 4 << 20 };
     let mut job = Job::new(command, memory(), memory());
     job.cancel = CANCEL.get().cloned().unwrap_or_default();
-    job.budget = Budget {
-        time: Some(limit),
-        disk: None,
-    };
+    job.budget = Budget { time: Some(limit), disk: None };
     job.stop = StopPlan {
         interrupt: Duration::ZERO,
         report: Duration::ZERO,

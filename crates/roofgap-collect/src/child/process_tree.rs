@@ -59,14 +59,7 @@ impl ProcessTree {
         let leader = i32::try_from(child.id()).map_err(io::Error::other)?;
         leaders.push(leader);
         let since = process::of(leader).map_or(0, |process| process.start);
-        Ok((
-            child,
-            ProcessTree {
-                leader,
-                since,
-                mark: format!("{MARK}={mark}"),
-            },
-        ))
+        Ok((child, ProcessTree { leader, since, mark: format!("{MARK}={mark}") }))
     }
 
     /// Returns the process id of the child.
@@ -115,10 +108,7 @@ impl ProcessTree {
         let leftovers: Vec<Leftover> = self
             .alive()
             .into_iter()
-            .map(|process| Leftover {
-                pid: process.pid,
-                name: process.name,
-            })
+            .map(|process| Leftover { pid: process.pid, name: process.name })
             .collect();
         self.signal_all(Signal::TERM);
         if !self.wait_until_gone(terminate) {
@@ -212,21 +202,9 @@ fn is_profiler(pid: i32) -> bool {
         return false;
     };
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let folder = file
-        .parent()
-        .unwrap_or(&file)
-        .to_string_lossy()
-        .to_ascii_lowercase();
-    ["ncu", "nsys", "TreeLauncher"]
-        .iter()
-        .any(|part| name.starts_with(part))
-        || [
-            "nsight-compute",
-            "nsightcompute",
-            "nsight-systems",
-            "target-linux-",
-            "host-linux-",
-        ]
-        .iter()
-        .any(|part| folder.contains(part))
+    let folder = file.parent().unwrap_or(&file).to_string_lossy().to_ascii_lowercase();
+    ["ncu", "nsys", "TreeLauncher"].iter().any(|part| name.starts_with(part))
+        || ["nsight-compute", "nsightcompute", "nsight-systems", "target-linux-", "host-linux-"]
+            .iter()
+            .any(|part| folder.contains(part))
 }

@@ -73,30 +73,19 @@ impl Default for StopPlan {
 impl StopPlan {
     /// Returns the plan for a profiler, which writes a large report after an interrupt.
     pub fn for_profiler() -> Self {
-        StopPlan {
-            report: Duration::from_secs(60),
-            ..StopPlan::default()
-        }
+        StopPlan { report: Duration::from_secs(60), ..StopPlan::default() }
     }
 
     /// Returns this plan with shares of `grace`, within which a child ends whatever it does with signals. Only a profiler
     /// that writes its report takes longer.
     #[must_use]
     pub fn within(self, grace: Duration) -> Self {
-        StopPlan {
-            interrupt: grace / 2,
-            terminate: grace / 6,
-            ..self
-        }
+        StopPlan { interrupt: grace / 2, terminate: grace / 6, ..self }
     }
 
     /// Returns the time for the children of a child that was stopped, or that ended by itself, to exit.
     pub(super) fn settle_after(&self, stopped: bool) -> Duration {
-        if stopped {
-            self.settle.min(self.terminate)
-        } else {
-            self.settle
-        }
+        if stopped { self.settle.min(self.terminate) } else { self.settle }
     }
 }
 
@@ -120,11 +109,7 @@ struct Step {
 
 /// The last step. A process in uninterruptible sleep (dead network disk, hung driver) survives even SIGKILL, so it has
 /// a time limit as well.
-const KILL: Step = Step {
-    target: Target::Tree,
-    signal: Signal::KILL,
-    grace: Duration::from_secs(30),
-};
+const KILL: Step = Step { target: Target::Tree, signal: Signal::KILL, grace: Duration::from_secs(30) };
 
 /// A shutdown in progress.
 #[derive(Debug)]
@@ -142,12 +127,7 @@ impl Shutdown {
     pub(super) fn begin(tree: &ProcessTree, plan: &StopPlan, program_first: bool, now: Instant) -> Self {
         let mut remaining = steps(plan, program_first);
         let current = remaining.pop().unwrap_or(KILL);
-        let mut shutdown = Shutdown {
-            remaining,
-            current,
-            since: now,
-            signalled: HashSet::new(),
-        };
+        let mut shutdown = Shutdown { remaining, current, since: now, signalled: HashSet::new() };
         shutdown.send(tree);
         shutdown
     }
@@ -186,11 +166,7 @@ impl Shutdown {
 
 /// Returns the steps in reverse order. Steps without grace are left out, except the kill.
 fn steps(plan: &StopPlan, program_first: bool) -> Vec<Step> {
-    let step = |target, signal, grace| Step {
-        target,
-        signal,
-        grace,
-    };
+    let step = |target, signal, grace| Step { target, signal, grace };
     let mut steps = vec![
         KILL,
         step(Target::Group, Signal::TERM, plan.terminate),
@@ -211,11 +187,7 @@ mod tests {
     use super::*;
 
     fn order(plan: &StopPlan, program_first: bool) -> Vec<(Target, Signal)> {
-        steps(plan, program_first)
-            .iter()
-            .rev()
-            .map(|step| (step.target, step.signal))
-            .collect()
+        steps(plan, program_first).iter().rev().map(|step| (step.target, step.signal)).collect()
     }
 
     #[test]
@@ -236,21 +208,14 @@ mod tests {
         let grace = Duration::from_secs(12);
         let plan = StopPlan::default().within(grace);
         let steps = plan.interrupt + plan.report + plan.terminate;
-        assert!(
-            steps + plan.settle_after(true) + plan.terminate <= grace,
-            "{plan:?}"
-        );
+        assert!(steps + plan.settle_after(true) + plan.terminate <= grace, "{plan:?}");
         assert_eq!(plan.settle_after(false), StopPlan::default().settle);
     }
 
     #[test]
     fn interrupt_then_terminate_then_kill() {
         let plan = StopPlan::default();
-        let all = [
-            (Target::Group, Signal::INT),
-            (Target::Group, Signal::TERM),
-            (Target::Tree, Signal::KILL),
-        ];
+        let all = [(Target::Group, Signal::INT), (Target::Group, Signal::TERM), (Target::Tree, Signal::KILL)];
         assert_eq!(order(&plan, false), all);
         let program_first = order(&plan, true);
         assert_eq!(program_first.first(), Some(&(Target::Program, Signal::TERM)));
@@ -260,12 +225,7 @@ mod tests {
     #[test]
     fn a_step_without_grace_is_left_out_but_never_the_kill() {
         let none = Duration::ZERO;
-        let plan = StopPlan {
-            interrupt: none,
-            report: none,
-            terminate: none,
-            settle: none,
-        };
+        let plan = StopPlan { interrupt: none, report: none, terminate: none, settle: none };
         assert_eq!(order(&plan, true), [(Target::Tree, Signal::KILL)]);
     }
 

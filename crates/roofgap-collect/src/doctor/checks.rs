@@ -37,20 +37,11 @@ pub struct Check {
 
 impl Check {
     fn ok(id: &'static str, found: impl Into<String>) -> Check {
-        Check {
-            id,
-            status: Status::Ok,
-            found: found.into(),
-            remedy: None,
-        }
+        Check { id, status: Status::Ok, found: found.into(), remedy: None }
     }
 
     fn new(id: &'static str, status: Status, found: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check {
-            status,
-            remedy: Some(remedy.into()),
-            ..Check::ok(id, found)
-        }
+        Check { status, remedy: Some(remedy.into()), ..Check::ok(id, found) }
     }
 
     fn warn(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
@@ -155,10 +146,7 @@ fn gpus(facts: &SystemFacts) -> Vec<Check> {
 
 fn nsys(facts: &SystemFacts) -> Check {
     match &facts.nsys.tool {
-        Some(nsys) => Check::ok(
-            "nsys",
-            format!("{}, {}", version(&nsys.version), nsys.path.display()),
-        ),
+        Some(nsys) => Check::ok("nsys", format!("{}, {}", version(&nsys.version), nsys.path.display())),
         None => missing(
             "nsys",
             &facts.nsys.rejected,
@@ -173,10 +161,7 @@ fn importer(facts: &SystemFacts) -> Option<Check> {
     let state = &facts.nsys.tool.as_ref()?.importer;
     let problem = match state {
         ImporterState::Works { importer } => {
-            return Some(Check::ok(
-                ID,
-                format!("the importer starts: {}", importer.display()),
-            ));
+            return Some(Check::ok(ID, format!("the importer starts: {}", importer.display())));
         }
         ImporterState::Unknown { why } => {
             return Some(Check::warn(
@@ -186,11 +171,9 @@ fn importer(facts: &SystemFacts) -> Option<Check> {
             ));
         }
         ImporterState::Missing { beside } => format!("no QdstrmImporter beside {}", beside.display()),
-        ImporterState::Broken {
-            importer,
-            library: Some(library),
-            ..
-        } => format!("{} needs {library}, which is missing", importer.display()),
+        ImporterState::Broken { importer, library: Some(library), .. } => {
+            format!("{} needs {library}, which is missing", importer.display())
+        }
         ImporterState::Broken { message, .. } => message.clone(),
     };
     Some(Check::bad(
@@ -202,10 +185,7 @@ fn importer(facts: &SystemFacts) -> Option<Check> {
 
 fn ncu(facts: &SystemFacts) -> Check {
     match &facts.ncu.tool {
-        Some(ncu) => Check::ok(
-            "ncu",
-            format!("{}, {}", version(&ncu.version), ncu.path.display()),
-        ),
+        Some(ncu) => Check::ok("ncu", format!("{}, {}", version(&ncu.version), ncu.path.display())),
         None => missing(
             "ncu",
             &facts.ncu.rejected,
@@ -216,11 +196,9 @@ fn ncu(facts: &SystemFacts) -> Check {
 
 fn missing(tool: &'static str, rejected: &[RejectedCandidate], remedy: &str) -> Check {
     match rejected.first() {
-        Some(first) => Check::bad(
-            tool,
-            format!("{} does not work: {}", first.path.display(), first.why),
-            remedy,
-        ),
+        Some(first) => {
+            Check::bad(tool, format!("{} does not work: {}", first.path.display(), first.why), remedy)
+        }
         None => Check::absent(
             tool,
             format!("{tool} is neither on the PATH nor in a common install folder"),
@@ -234,10 +212,9 @@ fn counters(facts: &SystemFacts) -> Check {
     let remedy = NcuFailure::Permission.remedy();
     match facts.counters {
         CounterAccess::Everybody => Check::ok(ID, "the driver allows all users to read counters"),
-        CounterAccess::Administrator => Check::ok(
-            ID,
-            "the driver allows only administrators to read counters; this user is one",
-        ),
+        CounterAccess::Administrator => {
+            Check::ok(ID, "the driver allows only administrators to read counters; this user is one")
+        }
         CounterAccess::Closed => Check::bad(
             ID,
             "the driver allows only administrators to read counters (ERR_NVGPUCTRPERM)",
@@ -277,11 +254,7 @@ fn cupti(facts: &SystemFacts) -> Check {
 }
 
 fn python(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
-    let missing = if props.needs_torch {
-        Status::Bad
-    } else {
-        Status::Absent
-    };
+    let missing = if props.needs_torch { Status::Bad } else { Status::Absent };
     let python = match &facts.python {
         Ok(python) => python,
         Err(error) => {
@@ -306,12 +279,7 @@ fn python(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
             ),
         });
     }
-    checks.push(nvtx(
-        facts,
-        python.package("nvtx"),
-        &executable,
-        props.needs_torch,
-    ));
+    checks.push(nvtx(facts, python.package("nvtx"), &executable, props.needs_torch));
     checks
 }
 
@@ -324,13 +292,11 @@ fn nvtx(facts: &SystemFacts, installed: Option<&str>, python: &str, needed: bool
             format!("{python} -m pip install nvtx"),
         );
     };
-    let new = Version::find(installed)
-        .zip(Version::find("0.2.12"))
-        .is_some_and(|(have, first)| have >= first);
+    let new =
+        Version::find(installed).zip(Version::find("0.2.12")).is_some_and(|(have, first)| have >= first);
     let nsys = facts.nsys.tool.as_ref();
-    let old_nsys = nsys
-        .and_then(|nsys| nsys.version.as_ref())
-        .is_some_and(|version| !version.at_least(2024, 1));
+    let old_nsys =
+        nsys.and_then(|nsys| nsys.version.as_ref()).is_some_and(|version| !version.at_least(2024, 1));
     if new && old_nsys {
         Check::bad(
             "nvtx",
@@ -365,18 +331,12 @@ fn disk(facts: &SystemFacts, props: &DoctorProps) -> Check {
             "free some space (roofgap runs prune), or set artifacts.stage2_dir to another disk",
         ),
         Some(free) => Check::ok(ID, format!("{} free at {folder}", gigabytes(free))),
-        None => Check::warn(
-            ID,
-            format!("the free space at {folder} is unknown"),
-            "check it with df",
-        ),
+        None => Check::warn(ID, format!("the free space at {folder} is unknown"), "check it with df"),
     }
 }
 
 fn version(version: &Option<Version>) -> String {
-    version
-        .as_ref()
-        .map_or_else(|| "unknown version".to_owned(), Version::to_string)
+    version.as_ref().map_or_else(|| "unknown version".to_owned(), Version::to_string)
 }
 
 #[cfg(test)]
@@ -390,28 +350,15 @@ mod tests {
 
     fn bare() -> SystemFacts {
         SystemFacts {
-            nsys: SearchResult {
-                tool: None,
-                rejected: Vec::new(),
-            },
-            ncu: SearchResult {
-                tool: None,
-                rejected: Vec::new(),
-            },
+            nsys: SearchResult { tool: None, rejected: Vec::new() },
+            ncu: SearchResult { tool: None, rejected: Vec::new() },
             gpus: Err(GpuError::NotFound),
             visible_devices: None,
             counters: CounterAccess::Unknown,
             cupti: Vec::new(),
             cupti_users: Vec::new(),
-            disk: Disk {
-                folder: "runs".into(),
-                free_bytes: Some(10_500_000_000),
-                writable: true,
-            },
-            python: Err(PythonError::Start(ChildError::Stuck {
-                program: "python3".to_owned(),
-                pid: 1,
-            })),
+            disk: Disk { folder: "runs".into(), free_bytes: Some(10_500_000_000), writable: true },
+            python: Err(PythonError::Start(ChildError::Stuck { program: "python3".to_owned(), pid: 1 })),
         }
     }
 
@@ -428,9 +375,7 @@ mod tests {
     }
 
     fn full() -> SystemFacts {
-        let works = ImporterState::Works {
-            importer: "/opt/QdstrmImporter".into(),
-        };
+        let works = ImporterState::Works { importer: "/opt/QdstrmImporter".into() };
         let mut facts = bare();
         facts.nsys.tool = Some(tool("2025.3.1", works));
         facts.ncu.tool = Some(Ncu {
@@ -441,60 +386,35 @@ mod tests {
             sets: Vec::new(),
             sections: Vec::new(),
         });
-        facts.gpus = Ok(Gpus {
-            driver: Some("580.1".to_owned()),
-            gpus: Vec::new(),
-            mig: Vec::new(),
-        });
+        facts.gpus = Ok(Gpus { driver: Some("580.1".to_owned()), gpus: Vec::new(), mig: Vec::new() });
         facts.counters = CounterAccess::Everybody;
         facts.cupti = vec![PathBuf::from("/usr/local/cuda/libcupti.so.13")];
         facts.python = Ok(Python {
             executable: "/usr/bin/python3".into(),
             version: "3.12.1".to_owned(),
-            packages: [
-                ("torch", "2.11.0"),
-                ("transformers", "5.17.0"),
-                ("nvtx", "0.2.13"),
-            ]
-            .map(|(name, version)| (name.to_owned(), version.to_owned()))
-            .into(),
+            packages: [("torch", "2.11.0"), ("transformers", "5.17.0"), ("nvtx", "0.2.13")]
+                .map(|(name, version)| (name.to_owned(), version.to_owned()))
+                .into(),
             cupti: Vec::new(),
         });
         facts
     }
 
     fn status(checks: &[Check], id: &str) -> Status {
-        checks
-            .iter()
-            .find(|check| check.id == id)
-            .unwrap_or_else(|| panic!("no check {id}"))
-            .status
+        checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("no check {id}")).status
     }
 
     #[test]
     fn a_bare_machine_lacks_things_and_has_nothing_broken() {
         let checks = checks(&bare(), &DoctorProps::default());
         assert!(
-            checks
-                .iter()
-                .all(|check| matches!(check.status, Status::Ok | Status::Absent)),
+            checks.iter().all(|check| matches!(check.status, Status::Ok | Status::Absent)),
             "{checks:#?}"
         );
         assert_eq!(status(&checks, "disk"), Status::Ok);
-        assert!(
-            checks
-                .iter()
-                .filter(|check| check.status != Status::Ok)
-                .all(|check| check.remedy.is_some())
-        );
-        let with_torch = DoctorProps {
-            needs_torch: true,
-            ..DoctorProps::default()
-        };
-        assert_eq!(
-            status(&super::checks(&bare(), &with_torch), "python"),
-            Status::Bad
-        );
+        assert!(checks.iter().filter(|check| check.status != Status::Ok).all(|check| check.remedy.is_some()));
+        let with_torch = DoctorProps { needs_torch: true, ..DoctorProps::default() };
+        assert_eq!(status(&super::checks(&bare(), &with_torch), "python"), Status::Bad);
     }
 
     #[test]
@@ -515,15 +435,9 @@ mod tests {
     #[test]
     fn a_new_nvtx_under_an_old_nsys() {
         let mut facts = full();
-        assert_eq!(
-            status(&checks(&facts, &DoctorProps::default()), "nvtx"),
-            Status::Ok
-        );
+        assert_eq!(status(&checks(&facts, &DoctorProps::default()), "nvtx"), Status::Ok);
         facts.nsys.tool = Some(tool("2023.4.4", ImporterState::Unknown { why: String::new() }));
-        assert_eq!(
-            status(&checks(&facts, &DoctorProps::default()), "nvtx"),
-            Status::Bad
-        );
+        assert_eq!(status(&checks(&facts, &DoctorProps::default()), "nvtx"), Status::Bad);
     }
 
     #[test]
@@ -533,10 +447,7 @@ mod tests {
         facts.disk.free_bytes = Some(1_000_000);
         facts.ncu = SearchResult {
             tool: None,
-            rejected: vec![RejectedCandidate {
-                path: "/usr/bin/ncu".into(),
-                why: ToolError::CannotImport,
-            }],
+            rejected: vec![RejectedCandidate { path: "/usr/bin/ncu".into(), why: ToolError::CannotImport }],
         };
         let checks = checks(&facts, &DoctorProps::default());
         for id in ["counters", "disk", "ncu"] {
@@ -566,13 +477,7 @@ mod tests {
         facts.cupti_users = vec![("NSYS_PROFILING_SESSION_ID", "Nsight Systems")];
         let check = cupti(&facts);
         assert_eq!(check.status, Status::Warn);
-        assert!(
-            check
-                .found
-                .ends_with("Nsight Systems (NSYS_PROFILING_SESSION_ID)"),
-            "{}",
-            check.found
-        );
+        assert!(check.found.ends_with("Nsight Systems (NSYS_PROFILING_SESSION_ID)"), "{}", check.found);
         facts.cupti_users.clear();
         assert_eq!(cupti(&facts).status, Status::Ok);
     }

@@ -30,10 +30,8 @@ fn access(params: &str, status: &str) -> CounterAccess {
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .is_some_and(|mask| mask & SYS_ADMIN != 0);
-    let restricted = params
-        .lines()
-        .find_map(|line| line.strip_prefix("RmProfilingAdminOnly:"))
-        .map(str::trim);
+    let restricted =
+        params.lines().find_map(|line| line.strip_prefix("RmProfilingAdminOnly:")).map(str::trim);
     match restricted {
         Some("0") => CounterAccess::Everybody,
         Some(_) if administrator => CounterAccess::Administrator,

@@ -103,9 +103,7 @@ impl SystemFacts {
 
 /// Returns the result of a thread; a panic in it is a bug and continues here.
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 impl Disk {
@@ -182,9 +180,6 @@ mod tests {
     fn users_of_cupti_are_announced_by_the_environment() {
         assert!(cupti_users(|_| false).is_empty());
         let found = cupti_users(|name| name == "KINETO_USE_DAEMON");
-        assert_eq!(
-            found,
-            [("KINETO_USE_DAEMON", "the PyTorch profiler under its daemon")]
-        );
+        assert_eq!(found, [("KINETO_USE_DAEMON", "the PyTorch profiler under its daemon")]);
     }
 }

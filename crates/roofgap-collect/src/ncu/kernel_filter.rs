@@ -64,10 +64,7 @@ fn literal(name: &str) -> String {
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        if matches!(
-            c,
-            '\\' | '^' | '$' | '.' | '|' | '?' | '*' | '+' | '(' | ')' | '[' | ']' | '{' | '}'
-        ) {
+        if matches!(c, '\\' | '^' | '$' | '.' | '|' | '?' | '*' | '+' | '(' | ')' | '[' | ']' | '{' | '}') {
             escaped.push('\\');
         }
         escaped.push(c);
@@ -85,10 +82,7 @@ mod tests {
 
     #[test]
     fn names_are_taken_literally_and_once() {
-        assert_eq!(
-            of(&["_Z4burnPf", "nvjet_1", "_Z4burnPf"]),
-            ("regex:^(_Z4burnPf|nvjet_1)$".to_owned(), 2)
-        );
+        assert_eq!(of(&["_Z4burnPf", "nvjet_1", "_Z4burnPf"]), ("regex:^(_Z4burnPf|nvjet_1)$".to_owned(), 2));
         let (expression, _) = of(&["void at::f<(int)4, T[]>(T1 *, a::{b}) const^$|.?+\\"]);
         assert_eq!(
             expression,
@@ -101,17 +95,12 @@ mod tests {
         let name = format!("{}{}", "a".repeat(5000), "(".repeat(5000));
         let (expression, count) = of(&[&name]);
         assert_eq!(count, 1);
-        assert_eq!(
-            expression,
-            format!("regex:^({}.*{})$", "a".repeat(750), r"\(".repeat(250))
-        );
+        assert_eq!(expression, format!("regex:^({}.*{})$", "a".repeat(750), r"\(".repeat(250)));
     }
 
     #[test]
     fn an_argument_never_gets_too_long_for_the_kernel() {
-        let names: Vec<String> = (0..500)
-            .map(|index| format!("{index}_{}", "x".repeat(900)))
-            .collect();
+        let names: Vec<String> = (0..500).map(|index| format!("{index}_{}", "x".repeat(900))).collect();
         let (expression, count) = alternation(&names);
         assert!(expression.len() <= 128 * 1024 - 32);
         assert!((100..500).contains(&count));

@@ -34,12 +34,8 @@ mod tests {
     #[test]
     fn unsupported_metrics_are_split_off() {
         let known = BTreeSet::from(["gpu__time_duration".to_owned(), "sm__throughput".to_owned()]);
-        let wanted = [
-            "gpu__time_duration.sum",
-            "flop_count_hp",
-            "breakdown:sm__throughput",
-        ]
-        .map(str::to_owned);
+        let wanted =
+            ["gpu__time_duration.sum", "flop_count_hp", "breakdown:sm__throughput"].map(str::to_owned);
         let (have, lack) = split_supported(wanted.to_vec(), &known);
         assert_eq!(have, ["gpu__time_duration.sum", "breakdown:sm__throughput"]);
         assert_eq!(lack, ["flop_count_hp"]);

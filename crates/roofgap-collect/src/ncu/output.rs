@@ -44,10 +44,7 @@ impl ProfiledLaunch {
             .rsplit_once(" - ")
             .and_then(|(_, end)| end.split_once(" pass"))
             .and_then(|(count, _)| count.parse().ok());
-        Some(ProfiledLaunch {
-            name: name.to_owned(),
-            passes,
-        })
+        Some(ProfiledLaunch { name: name.to_owned(), passes })
     }
 }
 
@@ -98,11 +95,8 @@ impl NcuFailure {
 
     /// Finds the failure that explains an empty result in the output of ncu; causes come before their consequences.
     pub fn find(output: &str) -> Option<NcuFailure> {
-        let line_with = |needles: &[&str]| {
-            output
-                .lines()
-                .find(|line| needles.iter().any(|needle| line.contains(needle)))
-        };
+        let line_with =
+            |needles: &[&str]| output.lines().find(|line| needles.iter().any(|needle| line.contains(needle)));
         let message = |line: &str| line.trim().trim_start_matches("==ERROR==").trim().to_owned();
         let unknown_name = [
             "did not match any section",
@@ -137,19 +131,11 @@ mod tests {
         let line = "==PROF== Profiling \"void f<\"x\">(int)\" - 12: 0%....50%....100% - 9 passes";
         assert_eq!(
             ProfiledLaunch::parse(line),
-            Some(ProfiledLaunch {
-                name: "void f<\"x\">(int)".to_owned(),
-                passes: Some(9)
-            })
+            Some(ProfiledLaunch { name: "void f<\"x\">(int)".to_owned(), passes: Some(9) })
         );
         let line = "==PROF== Profiling \"burn\" - 0 (1/6): 0%....50%....100% - 1 pass";
         assert_eq!(ProfiledLaunch::parse(line).unwrap().passes, Some(1));
-        assert_eq!(
-            ProfiledLaunch::parse("==PROF== Profiling \"burn\" - 0: 0%")
-                .unwrap()
-                .passes,
-            None
-        );
+        assert_eq!(ProfiledLaunch::parse("==PROF== Profiling \"burn\" - 0: 0%").unwrap().passes, None);
         assert_eq!(ProfiledLaunch::parse("==PROF== Connected to process 12"), None);
         assert_eq!(ProfiledLaunch::parse("burn"), None);
     }
@@ -166,9 +152,7 @@ mod tests {
         let section = "==ERROR== Option '--section .*SpeedOfLight.*' did not match any section.";
         assert_eq!(
             NcuFailure::find(section),
-            Some(NcuFailure::UnknownName(
-                section.trim_start_matches("==ERROR== ").to_owned()
-            ))
+            Some(NcuFailure::UnknownName(section.trim_start_matches("==ERROR== ").to_owned()))
         );
         assert!(matches!(
             NcuFailure::find("==ERROR== The application returned an error code (1)."),

@@ -91,11 +91,7 @@ pub struct NcuProfile {
 impl NcuProfile {
     /// Creates the default: all kernels, each launch configuration once.
     pub fn new(output: impl Into<PathBuf>) -> Self {
-        NcuProfile {
-            output: output.into(),
-            launches_per_config: 1,
-            ..NcuProfile::default()
-        }
+        NcuProfile { output: output.into(), launches_per_config: 1, ..NcuProfile::default() }
     }
 
     /// Returns the path of the report. ncu writes none when it measured nothing.
@@ -138,11 +134,9 @@ impl NcuProfile {
             ReplayMode::Application => "application",
         };
         let mut line = line;
-        for (option, value) in [
-            ("--clock-control", clock),
-            ("--cache-control", cache),
-            ("--replay-mode", replay),
-        ] {
+        for (option, value) in
+            [("--clock-control", clock), ("--cache-control", cache), ("--replay-mode", replay)]
+        {
             if knows(ncu, option) {
                 line = line.args([option, value]);
             } else {
@@ -171,23 +165,14 @@ impl NcuProfile {
         }
         if !self.kernels.is_empty() {
             let (expression, count) = kernel_filter::alternation(&self.kernels);
-            let distinct = self
-                .kernels
-                .iter()
-                .collect::<std::collections::HashSet<_>>()
-                .len();
+            let distinct = self.kernels.iter().collect::<std::collections::HashSet<_>>().len();
             if count < distinct {
                 left_out.push(format!(
                     "{} of {distinct} kernel names: too long for one command line",
                     distinct - count
                 ));
             }
-            line = line.args([
-                "--kernel-name-base",
-                self.name_base.as_str(),
-                "--kernel-name",
-                &expression,
-            ]);
+            line = line.args(["--kernel-name-base", self.name_base.as_str(), "--kernel-name", &expression]);
         }
         let per_config = self.launches_per_config;
         if ncu.help.is_empty() || ncu.help.offers("--filter-mode", "per-launch-config") {
@@ -208,18 +193,13 @@ impl NcuProfile {
         let lists = |known: &[String], name: &String| known.is_empty() || known.contains(name);
         if let Some(set) = &self.set {
             // Named `default` up to 2022.
-            let older = (set == "basic")
-                .then(|| "default".to_owned())
-                .filter(|name| ncu.sets.contains(name));
+            let older = (set == "basic").then(|| "default".to_owned()).filter(|name| ncu.sets.contains(name));
             if lists(&ncu.sets, set) {
                 line = line.args(["--set", set]);
             } else if let Some(older) = older {
                 line = line.args(["--set", &older]);
             } else {
-                left_out.push(format!(
-                    "--set {set}: this ncu supports only {}",
-                    ncu.sets.join(", ")
-                ));
+                left_out.push(format!("--set {set}: this ncu supports only {}", ncu.sets.join(", ")));
             }
         }
         for section in &self.sections {
@@ -231,11 +211,7 @@ impl NcuProfile {
                 line = line.args(["--section", name]);
             }
         }
-        if self.metrics.is_empty() {
-            line
-        } else {
-            line.arg("--metrics").arg(self.metrics.join(","))
-        }
+        if self.metrics.is_empty() { line } else { line.arg("--metrics").arg(self.metrics.join(",")) }
     }
 }
 
@@ -244,17 +220,11 @@ impl NcuProfile {
 fn matching_sections<'a>(section: &'a str, known: &'a [String]) -> Vec<&'a str> {
     let pattern = section.strip_prefix("regex:");
     let wildcards = pattern.unwrap_or(section).replace(".*", "*");
-    let is_plain = wildcards
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '*'));
+    let is_plain = wildcards.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '*'));
     if known.is_empty() || (pattern.is_some() && !is_plain) {
         return vec![section];
     }
-    known
-        .iter()
-        .map(String::as_str)
-        .filter(|name| matches_wildcards(&wildcards, name))
-        .collect()
+    known.iter().map(String::as_str).filter(|name| matches_wildcards(&wildcards, name)).collect()
 }
 
 /// Returns true where `*` of the pattern can stand for the rest of the text.
@@ -263,8 +233,7 @@ fn matches_wildcards(pattern: &str, text: &str) -> bool {
         None => pattern == text,
         Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
             let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            ends.into_iter()
-                .any(|at| rest.get(at..).is_some_and(|rest| matches_wildcards(after, rest)))
+            ends.into_iter().any(|at| rest.get(at..).is_some_and(|rest| matches_wildcards(after, rest)))
         }),
     }
 }
@@ -299,9 +268,7 @@ mod tests {
     fn profile() -> NcuProfile {
         NcuProfile {
             kernels: vec!["_Z4burnPf".to_owned(), "nvjet_a.b".to_owned()],
-            ranges: ["LLM@prefill", "LLM@decode_all"]
-                .map(|range| NvtxRange::parse(range).unwrap())
-                .to_vec(),
+            ranges: ["LLM@prefill", "LLM@decode_all"].map(|range| NvtxRange::parse(range).unwrap()).to_vec(),
             excluded_ranges: vec![NvtxRange::parse("LLM@warmup").unwrap()],
             sections: vec![
                 "SpeedOfLight".to_owned(),
@@ -309,10 +276,7 @@ mod tests {
                 "regex:Occ.*".to_owned(),
                 "regex:Mem[a-z]+".to_owned(),
             ],
-            metrics: vec![
-                "gpu__time_duration.sum".to_owned(),
-                "dram__bytes_read.sum".to_owned(),
-            ],
+            metrics: vec!["gpu__time_duration.sum".to_owned(), "dram__bytes_read.sum".to_owned()],
             ..NcuProfile::new("/runs/1/ncu/all")
         }
     }
@@ -329,24 +293,16 @@ mod tests {
              --section SpeedOfLight --section Occupancy --section 'regex:Mem[a-z]+' --metrics gpu__time_duration.sum,dram__bytes_read.sum \
              --null-stdin python3 x.py"
         );
-        assert_eq!(
-            planned.left_out,
-            ["--section .*Roofline.*: matches no section of this ncu"]
-        );
+        assert_eq!(planned.left_out, ["--section .*Roofline.*: matches no section of this ncu"]);
     }
 
     #[test]
     fn processes_are_excluded_by_a_range_of_theirs() {
-        let profile = NcuProfile {
-            excluded_processes: NvtxRange::parse("roofgap.other_rank"),
-            ..NcuProfile::new("r")
-        };
+        let profile =
+            NcuProfile { excluded_processes: NvtxRange::parse("roofgap.other_rank"), ..NcuProfile::new("r") };
         let line = profile.command(&ncu(HELP), &CommandLine::new("a")).command;
         let words = line.to_string();
-        assert!(
-            words.contains("--nvtx --nvtx-exclude roofgap.other_rank --filter-mode"),
-            "{words}"
-        );
+        assert!(words.contains("--nvtx --nvtx-exclude roofgap.other_rank --filter-mode"), "{words}");
     }
 
     #[test]
@@ -354,10 +310,7 @@ mod tests {
         let known = ["SpeedOfLight", "SpeedOfLight_RooflineChart", "Occupancy"].map(str::to_owned);
         for (pattern, found) in [
             ("SpeedOfLight", &["SpeedOfLight"] as &[&str]),
-            (
-                ".*SpeedOfLight.*",
-                &["SpeedOfLight", "SpeedOfLight_RooflineChart"],
-            ),
+            (".*SpeedOfLight.*", &["SpeedOfLight", "SpeedOfLight_RooflineChart"]),
             ("*Chart", &["SpeedOfLight_RooflineChart"]),
             ("regex:.*ccup.*", &["Occupancy"]),
             ("Chart", &[]),
@@ -370,10 +323,7 @@ mod tests {
 
     #[test]
     fn options_an_older_ncu_lacks_are_left_out() {
-        let profile = NcuProfile {
-            set: Some("full".to_owned()),
-            ..NcuProfile::new("r")
-        };
+        let profile = NcuProfile { set: Some("full".to_owned()), ..NcuProfile::new("r") };
         let planned = profile.command(&ncu(OLD_HELP), &CommandLine::new("a"));
         let line = planned.command.to_string();
         assert!(
@@ -381,22 +331,14 @@ mod tests {
             "{line}"
         );
         assert_eq!(planned.left_out.len(), 2, "{:?}", planned.left_out);
-        assert!(
-            planned
-                .left_out
-                .iter()
-                .any(|why| why.contains("only basic, roofline"))
-        );
+        assert!(planned.left_out.iter().any(|why| why.contains("only basic, roofline")));
     }
 
     #[test]
     fn the_basic_set_under_its_older_name() {
         let mut old = ncu(OLD_HELP);
         old.sets = vec!["default".to_owned()];
-        let profile = NcuProfile {
-            set: Some("basic".to_owned()),
-            ..NcuProfile::new("r")
-        };
+        let profile = NcuProfile { set: Some("basic".to_owned()), ..NcuProfile::new("r") };
         let line = profile.command(&old, &CommandLine::new("a")).command.to_string();
         assert!(line.contains("--set default"), "{line}");
     }

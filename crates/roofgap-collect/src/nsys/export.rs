@@ -43,10 +43,7 @@ pub fn kernel_summary(nsys: &Nsys, base: &Path) -> Option<KernelSummary> {
         () if lists("gpukernsum") => "gpukernsum",
         () => return None,
     };
-    Some(KernelSummary {
-        report,
-        file: with_suffix(base, &format!("_{report}.csv")),
-    })
+    Some(KernelSummary { report, file: with_suffix(base, &format!("_{report}.csv")) })
 }
 
 #[cfg(test)]
@@ -83,10 +80,7 @@ mod tests {
             (new.report, new.file.as_path()),
             ("cuda_gpu_kern_sum", Path::new("x/summary_cuda_gpu_kern_sum.csv"))
         );
-        assert_eq!(
-            summary(&["gpukernsum"]).unwrap().file,
-            Path::new("x/summary_gpukernsum.csv")
-        );
+        assert_eq!(summary(&["gpukernsum"]).unwrap().file, Path::new("x/summary_gpukernsum.csv"));
         assert_eq!(summary(&["something"]), None);
         assert_eq!(summary(&[]).unwrap().report, "cuda_gpu_kern_sum");
     }

@@ -89,9 +89,7 @@ impl NsysProfile {
         let mut line = CommandLine::new(&nsys.path).arg("profile");
         line = line.option("--trace", self.apis(nsys, &mut left_out).join(","));
         // Neither defaults to none, and both add overhead.
-        line = line
-            .option("--sample", &self.sample)
-            .option("--cpuctxsw", &self.cpuctxsw);
+        line = line.option("--sample", &self.sample).option("--cpuctxsw", &self.cpuctxsw);
         if help.has("--cuda-graph-trace") {
             let graph = match self.graph {
                 GraphTrace::Node => "node",
@@ -107,9 +105,7 @@ impl NsysProfile {
             line = line.option("--trace-fork-before-exec", "true");
         }
         if let Some(capture) = &self.capture_range {
-            line = line
-                .option("--capture-range", "nvtx")
-                .option("--nvtx-capture", capture.range.for_nsys());
+            line = line.option("--capture-range", "nvtx").option("--nvtx-capture", capture.range.for_nsys());
             let end = match capture.end {
                 CaptureEnd::Stop => "stop",
                 CaptureEnd::StopShutdown => "stop-shutdown",
@@ -118,9 +114,7 @@ impl NsysProfile {
             // Otherwise only registered strings open the range, and most programs register none.
             line = line.env("NSYS_NVTX_PROFILER_REGISTER_ONLY", "0");
         }
-        line = line
-            .option("--force-overwrite", "true")
-            .option("--output", escape_percent(&self.output));
+        line = line.option("--force-overwrite", "true").option("--output", escape_percent(&self.output));
         let command = line.args(self.extra.iter().map(String::as_str)).around(program);
         PlannedCommand { command, left_out }
     }
@@ -163,9 +157,7 @@ mod tests {
     const NEW: &str = "\t--cuda-graph-trace=\n\n\t--cuda-event-trace=\n\n\t--trace-fork-before-exec=\n\n\t-t, --trace=\n\n\t   'cuda', 'cuda-hw', 'nvtx', 'osrt'\n";
 
     fn program() -> CommandLine {
-        CommandLine::new("python3")
-            .args(["run.py", "--n", "1"])
-            .env("ROOFGAP_PHASE", "timeline")
+        CommandLine::new("python3").args(["run.py", "--n", "1"]).env("ROOFGAP_PHASE", "timeline")
     }
 
     #[test]
@@ -187,83 +179,47 @@ mod tests {
             graph: GraphTrace::Graph,
             ..NsysProfile::new("r")
         };
-        let line = profile
-            .command(&test_nsys("2025.3.1", NEW, &[]), &program())
-            .command
-            .to_string();
+        let line = profile.command(&test_nsys("2025.3.1", NEW, &[]), &program()).command.to_string();
         assert!(line.contains("--trace=cuda,nvtx,osrt "), "{line}");
         assert!(line.contains(" --trace-fork-before-exec=true "), "{line}");
-        assert!(
-            line.contains("--cuda-graph-trace=graph --cuda-event-trace=false"),
-            "{line}"
-        );
+        assert!(line.contains("--cuda-graph-trace=graph --cuda-event-trace=false"), "{line}");
     }
 
     #[test]
     fn a_capture_range_has_the_order_of_nsys() {
-        let capture = |end| {
-            Some(CaptureRange {
-                range: NvtxRange::parse("LLM@decode_all").unwrap(),
-                end,
-            })
-        };
-        let profile = NsysProfile {
-            capture_range: capture(CaptureEnd::Stop),
-            ..NsysProfile::new("r")
-        };
-        let line = profile
-            .command(&test_nsys("2025.3.1", NEW, &[]), &program())
-            .command;
+        let capture = |end| Some(CaptureRange { range: NvtxRange::parse("LLM@decode_all").unwrap(), end });
+        let profile = NsysProfile { capture_range: capture(CaptureEnd::Stop), ..NsysProfile::new("r") };
+        let line = profile.command(&test_nsys("2025.3.1", NEW, &[]), &program()).command;
         let text = line.to_string();
         assert!(
             text.contains("--capture-range=nvtx --nvtx-capture=decode_all@LLM --capture-range-end=stop"),
             "{text}"
         );
-        assert_eq!(
-            line.env_value("NSYS_NVTX_PROFILER_REGISTER_ONLY"),
-            Some(Some(OsStr::new("0")))
-        );
+        assert_eq!(line.env_value("NSYS_NVTX_PROFILER_REGISTER_ONLY"), Some(Some(OsStr::new("0"))));
         assert_eq!(profile.report(), Path::new("r.nsys-rep"));
 
-        let profile = NsysProfile {
-            capture_range: capture(CaptureEnd::StopShutdown),
-            ..NsysProfile::new("r")
-        };
-        let line = profile
-            .command(&test_nsys("2025.3.1", NEW, &[]), &program())
-            .command;
+        let profile =
+            NsysProfile { capture_range: capture(CaptureEnd::StopShutdown), ..NsysProfile::new("r") };
+        let line = profile.command(&test_nsys("2025.3.1", NEW, &[]), &program()).command;
         assert!(line.to_string().contains("=stop-shutdown"), "{line}");
     }
 
     #[test]
     fn a_percent_sign_in_a_path_is_not_a_pattern() {
-        let line = NsysProfile::new("/a/100%p/run")
-            .command(&test_nsys("2023.4.4", OLD, &[]), &program())
-            .command;
+        let line =
+            NsysProfile::new("/a/100%p/run").command(&test_nsys("2023.4.4", OLD, &[]), &program()).command;
         assert!(line.args.contains(&OsString::from("--output=/a/100%%p/run")));
-        assert_eq!(
-            NsysProfile::new("/a/100%p/run").unimported(),
-            Path::new("/a/100%p/run.qdstrm")
-        );
+        assert_eq!(NsysProfile::new("/a/100%p/run").unimported(), Path::new("/a/100%p/run.qdstrm"));
     }
 
     #[test]
     fn an_api_this_version_does_not_list_is_left_out() {
         let profile = NsysProfile {
-            trace: ["cuda", "nvtx", "cublas", "python-gil"]
-                .map(str::to_owned)
-                .to_vec(),
+            trace: ["cuda", "nvtx", "cublas", "python-gil"].map(str::to_owned).to_vec(),
             ..NsysProfile::new("r")
         };
         let planned = profile.command(&test_nsys("2022.4.2", OLD, &[]), &program());
-        assert!(
-            planned.command.to_string().contains("--trace=cuda,nvtx,cublas "),
-            "{}",
-            planned.command
-        );
-        assert_eq!(
-            planned.left_out,
-            ["--trace=python-gil: not supported by this nsys"]
-        );
+        assert!(planned.command.to_string().contains("--trace=cuda,nvtx,cublas "), "{}", planned.command);
+        assert_eq!(planned.left_out, ["--trace=python-gil: not supported by this nsys"]);
     }
 }

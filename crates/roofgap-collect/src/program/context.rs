@@ -114,14 +114,7 @@ mod tests {
         );
         assert_eq!(
             line.argv(),
-            [
-                "/bin/roofgap",
-                "workload",
-                "--account",
-                "/runs/1/baseline/workload.json",
-                "--repeats",
-                "3"
-            ]
+            ["/bin/roofgap", "workload", "--account", "/runs/1/baseline/workload.json", "--repeats", "3"]
         );
     }
 }

@@ -4,28 +4,19 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Command or Python module of each engine, and its name.
-const ENGINES: &[(&str, &str)] = &[
-    ("vllm", "vLLM"),
-    ("sglang", "SGLang"),
-    ("tensorrt_llm", "TensorRT-LLM"),
-    ("trtllm", "TensorRT-LLM"),
-];
+const ENGINES: &[(&str, &str)] =
+    &[("vllm", "vLLM"), ("sglang", "SGLang"), ("tensorrt_llm", "TensorRT-LLM"), ("trtllm", "TensorRT-LLM")];
 
 /// Returns the serving engine that a command starts, such as `vllm serve ...` or `python3 -m sglang.launch_server ...`. Such an
 /// engine runs in several processes.
 pub fn serving_engine(words: &[OsString]) -> Option<&'static str> {
     let program = words.first().and_then(|word| Path::new(word).file_name());
     let after_m = words.iter().skip_while(|word| *word != "-m").nth(1);
-    [program, after_m.map(OsString::as_os_str)]
-        .into_iter()
-        .flatten()
-        .find_map(|name| {
-            let name = name.to_str()?;
-            let first = name.split(['.', '-']).next()?;
-            ENGINES
-                .iter()
-                .find_map(|(known, engine)| (*known == first).then_some(*engine))
-        })
+    [program, after_m.map(OsString::as_os_str)].into_iter().flatten().find_map(|name| {
+        let name = name.to_str()?;
+        let first = name.split(['.', '-']).next()?;
+        ENGINES.iter().find_map(|(known, engine)| (*known == first).then_some(*engine))
+    })
 }
 
 #[cfg(test)]

@@ -115,9 +115,7 @@ impl HfDriver {
             HfModel::ModelType(name) => ("--model-type", OsStr::new(name)),
         };
         // Always `--name=value`: a value may start with a dash.
-        let mut line = CommandLine::new(&self.python)
-            .arg(&self.script)
-            .option(from, model);
+        let mut line = CommandLine::new(&self.python).arg(&self.script).option(from, model);
         for (key, value) in &self.set {
             line = line.option("--set", format!("{key}={value}"));
         }
@@ -136,18 +134,8 @@ impl HfDriver {
             ("--image", text(&self.image)),
             ("--image-size", number(self.image_size.map(u64::from))),
             ("--manifest", path(self.manifest.as_ref())),
-            (
-                "--profile-operators",
-                path(self.operators.as_ref().map(|operators| &operators.account)),
-            ),
-            (
-                "--trace-out",
-                path(
-                    self.operators
-                        .as_ref()
-                        .and_then(|operators| operators.trace.as_ref()),
-                ),
-            ),
+            ("--profile-operators", path(self.operators.as_ref().map(|operators| &operators.account))),
+            ("--trace-out", path(self.operators.as_ref().and_then(|operators| operators.trace.as_ref()))),
             ("--account", path(Some(&context.account))),
         ];
         for (name, value) in options {
@@ -161,10 +149,7 @@ impl HfDriver {
             }
         }
         // Buffered output would be lost when the program is killed.
-        context.apply(
-            line.args(self.extra.iter().map(String::as_str))
-                .env("PYTHONUNBUFFERED", "1"),
-        )
+        context.apply(line.args(self.extra.iter().map(String::as_str)).env("PYTHONUNBUFFERED", "1"))
     }
 }
 
@@ -211,12 +196,7 @@ mod tests {
             HfDriver::new("python3", "/r/hf_driver.py", HfModel::Folder("/m/a b".into())).command(&example());
         assert_eq!(
             line.argv(),
-            [
-                "python3",
-                "/r/hf_driver.py",
-                "--model=/m/a b",
-                "--account=/runs/1/baseline/workload.json"
-            ]
+            ["python3", "/r/hf_driver.py", "--model=/m/a b", "--account=/runs/1/baseline/workload.json"]
         );
     }
 
@@ -230,10 +210,6 @@ mod tests {
         }
         // The manifest is checked only after all arguments are parsed.
         let output = probe(&everything(scripts.driver).command(&example()), limit).unwrap();
-        assert!(
-            output.stderr.contains("no such file: --manifest"),
-            "{}",
-            output.text()
-        );
+        assert!(output.stderr.contains("no such file: --manifest"), "{}", output.text());
     }
 }

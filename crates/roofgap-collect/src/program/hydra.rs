@@ -67,12 +67,8 @@ impl HydraModule {
         context: &ProgramContext,
         limit: Duration,
     ) -> Result<ComposedConfig, HydraError> {
-        let bare = HydraModule {
-            mode: String::new(),
-            manifest: None,
-            light_overrides: Vec::new(),
-            ..self.clone()
-        };
+        let bare =
+            HydraModule { mode: String::new(), manifest: None, light_overrides: Vec::new(), ..self.clone() };
         let answer = bare.probe(output, context, limit)?;
         if answer.output.success {
             return Ok(ComposedConfig::parse(&answer.output.stdout));
@@ -137,11 +133,7 @@ impl HydraModule {
                     continue;
                 }
                 let on = config.profilers_on().into_iter().map(|section| section.key);
-                return Ok(AcceptedOverrides {
-                    dropped,
-                    profilers_on: on.collect(),
-                    config,
-                });
+                return Ok(AcceptedOverrides { dropped, profilers_on: on.collect(), config });
             }
             let text = answer.output.text();
             if self.drop_existing_key(&text, &mut dropped) {
@@ -166,11 +158,7 @@ impl HydraModule {
     fn drop_existing_key(&mut self, error: &str, dropped: &mut Vec<String>) -> bool {
         if !self.mode.is_empty() && (error.contains("'run.mode'") || error.contains("override +run.mode=")) {
             let mode = std::mem::take(&mut self.mode);
-            let why = if error.contains("already at") {
-                " (the module has its own run.mode)"
-            } else {
-                ""
-            };
+            let why = if error.contains("already at") { " (the module has its own run.mode)" } else { "" };
             dropped.push(format!("+run.mode={mode}{why}"));
             return true;
         }
@@ -208,10 +196,8 @@ impl HydraModule {
     }
 
     fn line(&self, output: &Path) -> CommandLine {
-        let mut own = vec![
-            assign("hydra.run.dir", &output.to_string_lossy()),
-            "hydra.job.chdir=true".to_owned(),
-        ];
+        let mut own =
+            vec![assign("hydra.run.dir", &output.to_string_lossy()), "hydra.job.chdir=true".to_owned()];
         if !self.mode.is_empty() {
             own.push(assign("+run.mode", &self.mode));
         }
@@ -334,10 +320,7 @@ fn quote(value: &str) -> String {
 
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
-    lines
-        .get(lines.len().saturating_sub(count)..)
-        .unwrap_or_default()
-        .join("\n")
+    lines.get(lines.len().saturating_sub(count)..).unwrap_or_default().join("\n")
 }
 
 #[cfg(test)]
@@ -366,9 +349,7 @@ mod tests {
     #[test]
     fn outputs_go_into_the_run() {
         assert_eq!(
-            module()
-                .command(Path::new("/runs/1/baseline/out"), &example())
-                .argv(),
+            module().command(Path::new("/runs/1/baseline/out"), &example()).argv(),
             [
                 "python3",
                 "-m",
@@ -406,14 +387,8 @@ mod tests {
             ["runners=stage1.no-static", "+profiling.enabled=false"]
         );
         // A module without any section of torch.profiler may still read the switch.
-        assert_eq!(
-            light("device: cuda:0\n"),
-            ["runners=stage1.no-static", "+torch_profiler.enabled=false"]
-        );
-        assert_eq!(
-            light("torch_profiler:\n  enabled: false\n"),
-            ["runners=stage1.no-static"]
-        );
+        assert_eq!(light("device: cuda:0\n"), ["runners=stage1.no-static", "+torch_profiler.enabled=false"]);
+        assert_eq!(light("torch_profiler:\n  enabled: false\n"), ["runners=stage1.no-static"]);
     }
 
     #[test]
@@ -447,10 +422,7 @@ mod tests {
                 "+profiling.rep_max_new_tokens=16",
             ]
         );
-        assert_eq!(
-            lighter_profiler(&own, "+torch_profiler.enabled=false"),
-            Vec::<String>::new()
-        );
+        assert_eq!(lighter_profiler(&own, "+torch_profiler.enabled=false"), Vec::<String>::new());
     }
 
     #[test]
@@ -460,56 +432,36 @@ mod tests {
         assert!(module.drop_existing_key(&taken("run.mode"), &mut dropped));
         assert!(module.drop_existing_key(&taken("inputs.manifest"), &mut dropped));
         for key in ["run.mode", "inputs.manifest", "another"] {
-            assert!(
-                !module.drop_existing_key(&taken(key), &mut dropped),
-                "{key} a second time"
-            );
+            assert!(!module.drop_existing_key(&taken(key), &mut dropped), "{key} a second time");
         }
         assert_eq!(dropped.len(), 1);
         let argv = module.command(Path::new("/o"), &example()).argv();
         assert!(!argv.iter().any(|word| word.contains("run.mode")), "{argv:?}");
-        assert!(
-            argv.contains(&"inputs.manifest='/data/in puts.yaml'".to_owned()),
-            "{argv:?}"
-        );
+        assert!(argv.contains(&"inputs.manifest='/data/in puts.yaml'".to_owned()), "{argv:?}");
     }
 
     #[test]
     fn overrides_of_the_user_replace_injected_ones() {
         let mut module = module();
-        module.overrides = ["runners=mine", "hydra.job.chdir=false", "++run.mode=light"]
-            .map(str::to_owned)
-            .to_vec();
+        module.overrides =
+            ["runners=mine", "hydra.job.chdir=false", "++run.mode=light"].map(str::to_owned).to_vec();
         let argv = module.command(Path::new("/o"), &example()).argv();
+        assert_eq!(argv.iter().filter(|word| word.contains("runners")).collect::<Vec<_>>(), ["runners=mine"]);
         assert_eq!(
-            argv.iter()
-                .filter(|word| word.contains("runners"))
-                .collect::<Vec<_>>(),
-            ["runners=mine"]
-        );
-        assert_eq!(
-            argv.iter()
-                .filter(|word| word.contains("run.mode"))
-                .collect::<Vec<_>>(),
+            argv.iter().filter(|word| word.contains("run.mode")).collect::<Vec<_>>(),
             ["++run.mode=light"]
         );
         assert_eq!(
-            argv.iter()
-                .filter(|word| word.contains("chdir"))
-                .collect::<Vec<_>>(),
+            argv.iter().filter(|word| word.contains("chdir")).collect::<Vec<_>>(),
             ["hydra.job.chdir=false"]
         );
     }
 
     #[test]
     fn keys_of_overrides() {
-        for (text, expected) in [
-            ("a.b=c=d", "a.b"),
-            ("+a=1", "a"),
-            ("++a=1", "a"),
-            ("~a.b", "a.b"),
-            ("db@pkg=mysql", "db"),
-        ] {
+        for (text, expected) in
+            [("a.b=c=d", "a.b"), ("+a=1", "a"), ("++a=1", "a"), ("~a.b", "a.b"), ("db@pkg=mysql", "db")]
+        {
             assert_eq!(key(text), expected);
         }
     }

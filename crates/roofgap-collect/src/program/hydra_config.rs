@@ -74,10 +74,7 @@ impl ComposedConfig {
     /// Returns true unless the switch says off. A value that only the module can resolve counts as on.
     fn is_on(&self, key: &str) -> bool {
         let off = |value: &str| {
-            matches!(
-                value.to_ascii_lowercase().as_str(),
-                "false" | "no" | "off" | "0" | "null"
-            )
+            matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0" | "null")
         };
         self.has(key) && !self.get(key).is_some_and(off)
     }
@@ -104,10 +101,7 @@ impl ComposedConfig {
                 None => self.has(&format!("{section}.activities")),
             };
             if on && !found.iter().any(|other| other.key == section) {
-                found.push(ProfilerSection {
-                    key: section.to_owned(),
-                    switch,
-                });
+                found.push(ProfilerSection { key: section.to_owned(), switch });
             }
         }
         found
@@ -187,10 +181,7 @@ repeats: 3
         );
         assert_eq!(
             config.reports_on(),
-            [
-                "pipeline.static_analysis.enable",
-                "pipeline.torch_profiler.output.visualization.enable"
-            ]
+            ["pipeline.static_analysis.enable", "pipeline.torch_profiler.output.visualization.enable"]
         );
         let unknown = ComposedConfig::parse("torch_profiler:\n  enabled: ${oc.env:PROFILE}\n");
         assert_eq!(unknown.profilers_on().len(), 1);

@@ -11,60 +11,21 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("hf_common.py", include_str!("../../python/hf_common.py")),
     ("hf_model.py", include_str!("../../python/hf_model.py")),
     ("hf_loop.py", include_str!("../../python/hf_loop.py")),
-    (
-        "hf_deepseek_ocr.py",
-        include_str!("../../python/hf_deepseek_ocr.py"),
-    ),
+    ("hf_deepseek_ocr.py", include_str!("../../python/hf_deepseek_ocr.py")),
     ("roofgap_probe.py", include_str!("../../python/roofgap_probe.py")),
-    (
-        "annotate/sitecustomize.py",
-        include_str!("../../python/annotate/sitecustomize.py"),
-    ),
-    (
-        "annotate/roofgap_annotate.py",
-        include_str!("../../python/annotate/roofgap_annotate.py"),
-    ),
-    (
-        "adapters/roofgap_steps.py",
-        include_str!("../../python/adapters/roofgap_steps.py"),
-    ),
-    (
-        "adapters/roofgap_layers.py",
-        include_str!("../../python/adapters/roofgap_layers.py"),
-    ),
+    ("annotate/sitecustomize.py", include_str!("../../python/annotate/sitecustomize.py")),
+    ("annotate/roofgap_annotate.py", include_str!("../../python/annotate/roofgap_annotate.py")),
+    ("adapters/roofgap_steps.py", include_str!("../../python/adapters/roofgap_steps.py")),
+    ("adapters/roofgap_layers.py", include_str!("../../python/adapters/roofgap_layers.py")),
     ("adapters/vllm.py", include_str!("../../python/adapters/vllm.py")),
-    (
-        "adapters/vllm_offline.py",
-        include_str!("../../python/adapters/vllm_offline.py"),
-    ),
-    (
-        "adapters/vllm_layers.py",
-        include_str!("../../python/adapters/vllm_layers.py"),
-    ),
-    (
-        "adapters/sglang_graphs.py",
-        include_str!("../../python/adapters/sglang_graphs.py"),
-    ),
-    (
-        "adapters/sglang.py",
-        include_str!("../../python/adapters/sglang.py"),
-    ),
-    (
-        "adapters/tensorrt_llm.py",
-        include_str!("../../python/adapters/tensorrt_llm.py"),
-    ),
-    (
-        "adapters/transformers_batching.py",
-        include_str!("../../python/adapters/transformers_batching.py"),
-    ),
-    (
-        "adapters/counters_rank.py",
-        include_str!("../../python/adapters/counters_rank.py"),
-    ),
-    (
-        "adapters/torch_distributed.py",
-        include_str!("../../python/adapters/torch_distributed.py"),
-    ),
+    ("adapters/vllm_offline.py", include_str!("../../python/adapters/vllm_offline.py")),
+    ("adapters/vllm_layers.py", include_str!("../../python/adapters/vllm_layers.py")),
+    ("adapters/sglang_graphs.py", include_str!("../../python/adapters/sglang_graphs.py")),
+    ("adapters/sglang.py", include_str!("../../python/adapters/sglang.py")),
+    ("adapters/tensorrt_llm.py", include_str!("../../python/adapters/tensorrt_llm.py")),
+    ("adapters/transformers_batching.py", include_str!("../../python/adapters/transformers_batching.py")),
+    ("adapters/counters_rank.py", include_str!("../../python/adapters/counters_rank.py")),
+    ("adapters/torch_distributed.py", include_str!("../../python/adapters/torch_distributed.py")),
 ];
 
 /// Paths of the written scripts.
@@ -86,10 +47,7 @@ impl Scripts {
             }
             write_atomic(&path, text.as_bytes())?;
         }
-        Ok(Scripts {
-            driver: folder.join("hf_driver.py"),
-            annotate: folder.join("annotate"),
-        })
+        Ok(Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") })
     }
 }
 
@@ -111,16 +69,8 @@ mod tests {
         if !has_python() {
             return;
         }
-        let output = probe(
-            &CommandLine::new("python3").arg(&scripts.driver).arg("--help"),
-            LIMIT,
-        )
-        .unwrap();
-        assert!(
-            output.success && output.stdout.contains("--profile-operators"),
-            "{}",
-            output.text()
-        );
+        let output = probe(&CommandLine::new("python3").arg(&scripts.driver).arg("--help"), LIMIT).unwrap();
+        assert!(output.success && output.stdout.contains("--profile-operators"), "{}", output.text());
     }
 
     #[test]
@@ -130,16 +80,9 @@ mod tests {
         if !has_python() {
             return;
         }
-        let program = CommandLine::new("python3").args([
-            "-c",
-            "import sys; print('sitecustomize' in sys.modules); sys.exit(5)",
-        ]);
-        let annotated = Annotation {
-            folder: scripts.annotate,
-            sync: true,
-            inherited: None,
-        }
-        .apply(program);
+        let program = CommandLine::new("python3")
+            .args(["-c", "import sys; print('sitecustomize' in sys.modules); sys.exit(5)"]);
+        let annotated = Annotation { folder: scripts.annotate, sync: true, inherited: None }.apply(program);
         let output = probe(&annotated, LIMIT).unwrap();
         assert_eq!(
             (output.stdout.trim(), output.ended.as_str()),

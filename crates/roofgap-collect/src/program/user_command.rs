@@ -42,21 +42,13 @@ pub struct Annotation {
 impl Annotation {
     /// Creates an annotation that keeps the `PYTHONPATH` of this process.
     pub fn from_env(folder: impl Into<PathBuf>, sync: bool) -> Self {
-        Annotation {
-            folder: folder.into(),
-            sync,
-            inherited: std::env::var_os("PYTHONPATH"),
-        }
+        Annotation { folder: folder.into(), sync, inherited: std::env::var_os("PYTHONPATH") }
     }
 
     /// Puts the folder first on the `PYTHONPATH`.
     pub fn apply(&self, program: CommandLine) -> CommandLine {
-        let own = program
-            .env_value("PYTHONPATH")
-            .map(|value| value.map(OsString::from));
-        let rest = own
-            .unwrap_or_else(|| self.inherited.clone())
-            .filter(|path| !path.is_empty());
+        let own = program.env_value("PYTHONPATH").map(|value| value.map(OsString::from));
+        let rest = own.unwrap_or_else(|| self.inherited.clone()).filter(|path| !path.is_empty());
         let mut path = self.folder.clone().into_os_string();
         if let Some(rest) = rest {
             path.push(":");
@@ -85,49 +77,23 @@ mod tests {
         let words = ["./run.sh", "--x=a b", "", "*"];
         assert_eq!(command(&words, None).argv(), words);
         assert_eq!(command(&words, None).env_value("PYTHONPATH"), None);
-        assert_eq!(
-            UserCommand {
-                words: Vec::new(),
-                annotation: None
-            }
-            .command(&example()),
-            None
-        );
+        assert_eq!(UserCommand { words: Vec::new(), annotation: None }.command(&example()), None);
     }
 
     #[test]
     fn python_is_annotated_through_its_path() {
-        let annotation = Annotation {
-            folder: "/runs/1/annotate".into(),
-            sync: false,
-            inherited: Some("/a:/b".into()),
-        };
+        let annotation =
+            Annotation { folder: "/runs/1/annotate".into(), sync: false, inherited: Some("/a:/b".into()) };
         let line = command(&["bash", "serve.sh"], Some(annotation));
-        assert_eq!(
-            line.env_value("PYTHONPATH"),
-            Some(Some(OsStr::new("/runs/1/annotate:/a:/b")))
-        );
-        assert_eq!(
-            line.env_value("ROOFGAP_ANNOTATE_SYNC"),
-            Some(Some(OsStr::new("0")))
-        );
+        assert_eq!(line.env_value("PYTHONPATH"), Some(Some(OsStr::new("/runs/1/annotate:/a:/b"))));
+        assert_eq!(line.env_value("ROOFGAP_ANNOTATE_SYNC"), Some(Some(OsStr::new("0"))));
     }
 
     #[test]
     fn a_path_the_program_sets_itself_is_the_one_that_is_chained() {
-        let annotation = Annotation {
-            folder: "/f".into(),
-            sync: true,
-            inherited: Some("/inherited".into()),
-        };
-        let path = |line: CommandLine| {
-            annotation
-                .apply(line)
-                .env_value("PYTHONPATH")
-                .unwrap()
-                .unwrap()
-                .to_owned()
-        };
+        let annotation = Annotation { folder: "/f".into(), sync: true, inherited: Some("/inherited".into()) };
+        let path =
+            |line: CommandLine| annotation.apply(line).env_value("PYTHONPATH").unwrap().unwrap().to_owned();
         assert_eq!(path(CommandLine::new("p")), "/f:/inherited");
         assert_eq!(path(CommandLine::new("p").env("PYTHONPATH", "/own")), "/f:/own");
         assert_eq!(path(CommandLine::new("p").env_remove("PYTHONPATH")), "/f");

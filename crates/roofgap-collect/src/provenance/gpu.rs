@@ -131,9 +131,8 @@ impl Gpus {
             }
             // An older driver lacks some fields and names the first one.
             let text = output.text();
-            let Some(unknown) = fields
-                .iter()
-                .position(|field| text.contains(&format!("\"{field}\" is not a valid field")))
+            let Some(unknown) =
+                fields.iter().position(|field| text.contains(&format!("\"{field}\" is not a valid field")))
             else {
                 let message = text.trim().lines().next().unwrap_or("no output").to_owned();
                 let ended = output.ended;
@@ -145,9 +144,7 @@ impl Gpus {
 
     /// Returns true when MIG is enabled on a GPU.
     pub(crate) fn is_mig_enabled(&self) -> bool {
-        self.gpus
-            .iter()
-            .any(|gpu| gpu.mig_mode.as_deref() == Some("Enabled"))
+        self.gpus.iter().any(|gpu| gpu.mig_mode.as_deref() == Some("Enabled"))
     }
 }
 
@@ -167,11 +164,8 @@ fn parse(fields: &[&str], csv: &str) -> Gpus {
         let text = |field| value(field).map(str::to_owned);
         let number = |field| value(field).and_then(|text| text.parse::<f64>().ok());
         let whole = |field| value(field).and_then(|text| text.parse::<u32>().ok());
-        let mebibytes = |field| {
-            value(field)
-                .and_then(|text| text.parse::<u64>().ok())
-                .map(|count| count << 20)
-        };
+        let mebibytes =
+            |field| value(field).and_then(|text| text.parse::<u64>().ok()).map(|count| count << 20);
         driver = driver.or_else(|| text("driver_version"));
         gpus.push(Gpu {
             index,
@@ -194,24 +188,14 @@ fn parse(fields: &[&str], csv: &str) -> Gpus {
             compute_mode: text("compute_mode"),
         });
     }
-    Gpus {
-        driver,
-        gpus,
-        mig: Vec::new(),
-    }
+    Gpus { driver, gpus, mig: Vec::new() }
 }
 
 fn mig_devices(nvidia_smi: &Path) -> Vec<String> {
     let Ok(output) = probe(&CommandLine::new(nvidia_smi).arg("-L"), TIME_LIMIT) else {
         return Vec::new();
     };
-    output
-        .stdout
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.starts_with("MIG "))
-        .map(str::to_owned)
-        .collect()
+    output.stdout.lines().map(str::trim).filter(|line| line.starts_with("MIG ")).map(str::to_owned).collect()
 }
 
 /// Returns the positions in `gpus` that `CUDA_VISIBLE_DEVICES` leaves visible. The driver stops at the first entry that
@@ -224,9 +208,9 @@ pub fn visible_gpus(gpus: &[Gpu], value: Option<&str>) -> Vec<usize> {
     for entry in value.split(',').map(str::trim) {
         let position = match entry.parse::<u32>() {
             Ok(index) => gpus.iter().position(|gpu| gpu.index == index),
-            Err(_) if entry.starts_with("GPU-") => gpus
-                .iter()
-                .position(|gpu| gpu.uuid.as_deref().is_some_and(|uuid| uuid.starts_with(entry))),
+            Err(_) if entry.starts_with("GPU-") => {
+                gpus.iter().position(|gpu| gpu.uuid.as_deref().is_some_and(|uuid| uuid.starts_with(entry)))
+            }
             Err(_) => None,
         };
         match position {
@@ -252,20 +236,14 @@ mod tests {
         let gpu = gpus.gpus.first().unwrap();
         assert_eq!(gpu.name.as_deref(), Some("NVIDIA H200"));
         assert_eq!(gpu.memory_bytes, Some(143_771 << 20));
-        assert_eq!(
-            (gpu.power_limit_w, gpu.sm_clock_max_mhz),
-            (Some(700.0), Some(1980))
-        );
+        assert_eq!((gpu.power_limit_w, gpu.sm_clock_max_mhz), (Some(700.0), Some(1980)));
     }
 
     #[test]
     fn unknown_facts_are_none() {
         let row = "0, GPU-x, Orin, 540.4, 8.7, [N/A], [N/A], [Not Supported], [N/A], 1, 2, 3, 4, N/A, 0, [N/A], [N/A], Enabled, Default";
         let gpu = parse(FIELDS, row).gpus.remove(0);
-        assert_eq!(
-            (gpu.memory_bytes, gpu.power_limit_w, gpu.temperature_c),
-            (None, None, None)
-        );
+        assert_eq!((gpu.memory_bytes, gpu.power_limit_w, gpu.temperature_c), (None, None, None));
         assert_eq!(parse(FIELDS, "No devices were found\n").gpus, []);
     }
 
@@ -282,10 +260,7 @@ mod tests {
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let gpus = Gpus::query(&script).unwrap();
         let gpu = gpus.gpus.first().unwrap();
-        assert_eq!(
-            (gpu.compute_capability.as_deref(), gpu.memory_bytes),
-            (None, Some(16_160 << 20))
-        );
+        assert_eq!((gpu.compute_capability.as_deref(), gpu.memory_bytes), (None, Some(16_160 << 20)));
 
         std::fs::write(
             &script,

@@ -30,9 +30,7 @@ impl Machine {
         let system = rustix::system::uname();
         Machine {
             cpu: read("/proc/cpuinfo").and_then(|text| cpu_model(&text)),
-            cores: std::thread::available_parallelism()
-                .ok()
-                .map(std::num::NonZeroUsize::get),
+            cores: std::thread::available_parallelism().ok().map(std::num::NonZeroUsize::get),
             memory_bytes: read("/proc/meminfo").and_then(|text| memory_total(&text)),
             memory_limit_bytes: read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok()),
             os: read("/etc/os-release").and_then(|text| os_name(&text)),
@@ -50,11 +48,7 @@ fn cpu_model(text: &str) -> Option<String> {
 
 fn memory_total(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_whitespace()
-        .next()?
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn os_name(text: &str) -> Option<String> {
@@ -82,18 +76,9 @@ mod tests {
             cpu_model("processor\t: 0\nmodel name\t: AMD EPYC 9654: X\n").as_deref(),
             Some("AMD EPYC 9654: X")
         );
-        assert_eq!(
-            memory_total("MemTotal:       131072000 kB\nMemFree: 1 kB\n"),
-            Some(131_072_000 * 1024)
-        );
-        assert_eq!(
-            os_name("ID=debian\nPRETTY_NAME=\"Debian 13\"\n").as_deref(),
-            Some("Debian 13")
-        );
-        assert_eq!(
-            (cpu_model(""), memory_total("MemTotal: many"), os_name("")),
-            (None, None, None)
-        );
+        assert_eq!(memory_total("MemTotal:       131072000 kB\nMemFree: 1 kB\n"), Some(131_072_000 * 1024));
+        assert_eq!(os_name("ID=debian\nPRETTY_NAME=\"Debian 13\"\n").as_deref(), Some("Debian 13"));
+        assert_eq!((cpu_model(""), memory_total("MemTotal: many"), os_name("")), (None, None, None));
     }
 
     #[test]

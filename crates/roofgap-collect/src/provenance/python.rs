@@ -97,18 +97,10 @@ pub enum PythonError {
 impl Python {
     /// Queries an interpreter.
     pub fn query(interpreter: &Path) -> Result<Python, PythonError> {
-        let line = CommandLine::new(interpreter)
-            .args(["-c", QUERY])
-            .args(PACKAGES.iter().copied());
+        let line = CommandLine::new(interpreter).args(["-c", QUERY]).args(PACKAGES.iter().copied());
         let output = probe(&line, Duration::from_secs(60))?;
         if !output.success {
-            let message = output
-                .text()
-                .trim()
-                .lines()
-                .next_back()
-                .unwrap_or("no output")
-                .to_owned();
+            let message = output.text().trim().lines().next_back().unwrap_or("no output").to_owned();
             return Err(PythonError::Failed {
                 interpreter: interpreter.to_path_buf(),
                 ended: output.ended,
@@ -117,10 +109,8 @@ impl Python {
         }
         // A sitecustomize may print other lines first.
         let json = output.stdout.trim().lines().next_back().unwrap_or_default();
-        serde_json::from_str(json).map_err(|source| PythonError::Answer {
-            interpreter: interpreter.to_path_buf(),
-            source,
-        })
+        serde_json::from_str(json)
+            .map_err(|source| PythonError::Answer { interpreter: interpreter.to_path_buf(), source })
     }
 
     /// Returns the version of a package, if it is installed.

@@ -36,11 +36,7 @@ impl Revision {
         let commit = git(&["rev-parse", "HEAD"])?;
         let branch = git(&["rev-parse", "--abbrev-ref", "HEAD"]).filter(|name| name != "HEAD");
         let status = git(&["status", "--porcelain", "--untracked-files=no"]);
-        Some(Revision {
-            commit,
-            branch,
-            modified: status.is_some_and(|text| !text.is_empty()),
-        })
+        Some(Revision { commit, branch, modified: status.is_some_and(|text| !text.is_empty()) })
     }
 }
 
@@ -57,14 +53,7 @@ mod tests {
             let done = Command::new("git")
                 .arg("-C")
                 .arg(folder.path())
-                .args([
-                    "-c",
-                    "user.name=a",
-                    "-c",
-                    "user.email=a@b",
-                    "-c",
-                    "commit.gpgsign=false",
-                ])
+                .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"])
                 .args(args)
                 .output();
             done.is_ok_and(|output| output.status.success())
@@ -75,10 +64,7 @@ mod tests {
         std::fs::write(folder.path().join("a"), "1").unwrap();
         assert!(git(&["add", "a"]) && git(&["commit", "-q", "-m", "a", "--no-verify"]));
         let clean = Revision::of(folder.path()).unwrap();
-        assert_eq!(
-            (clean.commit.len(), clean.branch.as_deref(), clean.modified),
-            (40, Some("main"), false)
-        );
+        assert_eq!((clean.commit.len(), clean.branch.as_deref(), clean.modified), (40, Some("main"), false));
         std::fs::write(folder.path().join("a"), "2").unwrap();
         assert!(Revision::of(folder.path()).unwrap().modified);
     }

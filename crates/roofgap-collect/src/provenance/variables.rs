@@ -34,30 +34,11 @@ const NAMES: &[&str] = &[
 ];
 
 /// Prefixes of such variables. A name that contains a word of [`SECRET`] is not allowed.
-const PREFIXES: &[&str] = &[
-    "PYTORCH_",
-    "TORCH_",
-    "TORCHINDUCTOR_",
-    "NCCL_",
-    "VLLM_",
-    "NSYS_",
-    "ROOFGAP_",
-    "TRITON_",
-];
+const PREFIXES: &[&str] =
+    &["PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "NCCL_", "VLLM_", "NSYS_", "ROOFGAP_", "TRITON_"];
 
-const SECRET: &[&str] = &[
-    "KEY",
-    "TOKEN",
-    "SECRET",
-    "PASS",
-    "CREDENTIAL",
-    "AUTH",
-    "COOKIE",
-    "URL",
-    "URI",
-    "ENDPOINT",
-    "PROXY",
-];
+const SECRET: &[&str] =
+    &["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE", "URL", "URI", "ENDPOINT", "PROXY"];
 
 /// Keeps the variables that may be recorded.
 pub fn allowed<I: IntoIterator<Item = (String, String)>>(all: I) -> BTreeMap<String, String> {
@@ -100,18 +81,11 @@ mod tests {
             "MY_NCCL_DEBUG",
             "ROOFGAP_PHASE",
         ];
-        let kept: Vec<String> = allowed(all.map(|name| (name.to_owned(), "value".to_owned())))
-            .into_keys()
-            .collect();
+        let kept: Vec<String> =
+            allowed(all.map(|name| (name.to_owned(), "value".to_owned()))).into_keys().collect();
         assert_eq!(
             kept,
-            [
-                "CUDA_VISIBLE_DEVICES",
-                "NCCL_DEBUG",
-                "PYTORCH_CUDA_ALLOC_CONF",
-                "ROOFGAP_PHASE",
-                "VLLM_USE_V1"
-            ]
+            ["CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "PYTORCH_CUDA_ALLOC_CONF", "ROOFGAP_PHASE", "VLLM_USE_V1"]
         );
     }
 }

@@ -40,9 +40,7 @@ impl Help {
     /// Returns true when the description of an option contains this value as a word.
     pub fn offers(&self, option: &str, value: &str) -> bool {
         let word = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
-        self.options
-            .get(option)
-            .is_some_and(|text| text.split(|c| !word(c)).any(|found| found == value))
+        self.options.get(option).is_some_and(|text| text.split(|c| !word(c)).any(|found| found == value))
     }
 
     /// Returns true when no option is listed, so that nothing is known about any option.
@@ -60,14 +58,8 @@ fn long_options(heading: &str) -> Vec<String> {
     let letter = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let end = rest.find(|c| !letter(c)).unwrap_or(rest.len());
     let (name, after) = rest.split_at(end);
-    match after
-        .strip_prefix('[')
-        .and_then(|choices| choices.split_once(']'))
-    {
-        Some((choices, _)) => choices
-            .split('|')
-            .map(|choice| format!("{name}{choice}"))
-            .collect(),
+    match after.strip_prefix('[').and_then(|choices| choices.split_once(']')) {
+        Some((choices, _)) => choices.split('|').map(|choice| format!("{name}{choice}")).collect(),
         None => vec![name.to_owned()],
     }
 }

@@ -71,14 +71,9 @@ pub(super) fn check(path: &Path) -> ImporterState {
         };
     };
     let Some(importer) = find_importer(folder) else {
-        return ImporterState::Missing {
-            beside: folder.to_path_buf(),
-        };
+        return ImporterState::Missing { beside: folder.to_path_buf() };
     };
-    match probe(
-        &CommandLine::new(&importer).arg("--version"),
-        Duration::from_secs(20),
-    ) {
+    match probe(&CommandLine::new(&importer).arg("--version"), Duration::from_secs(20)) {
         Ok(output) if output.success => ImporterState::Works { importer },
         Ok(output) => {
             let library = missing_library(&output.text());
@@ -88,11 +83,7 @@ pub(super) fn check(path: &Path) -> ImporterState {
                 message: format!("{}: {}", output.ended, output.text().trim()),
             }
         }
-        Err(error) => ImporterState::Broken {
-            importer,
-            library: None,
-            message: error.to_string(),
-        },
+        Err(error) => ImporterState::Broken { importer, library: None, message: error.to_string() },
     }
 }
 
@@ -137,12 +128,7 @@ fn find_importer(folder: &Path) -> Option<PathBuf> {
         found
     };
     let own = folder.join("QdstrmImporter");
-    own.is_file()
-        .then_some(own)
-        .into_iter()
-        .chain(below(parent))
-        .chain(below(&parent.join("host")))
-        .next()
+    own.is_file().then_some(own).into_iter().chain(below(parent)).chain(below(&parent.join("host"))).next()
 }
 
 /// Extracts the library that the dynamic linker did not find.
@@ -222,13 +208,7 @@ mod tests {
     fn a_wrapper_script_is_followed_and_the_state_of_another_is_unknown() {
         let (root, _) = layout(Some("#!/bin/sh\n"));
         let wrapper = root.path().join("wrapper");
-        put(
-            &wrapper,
-            &format!(
-                "#!/bin/sh\nexec {}/target-linux-x64/nsys \"$@\"\n",
-                root.path().display()
-            ),
-        );
+        put(&wrapper, &format!("#!/bin/sh\nexec {}/target-linux-x64/nsys \"$@\"\n", root.path().display()));
         assert!(matches!(check(&wrapper), ImporterState::Works { .. }));
         put(&wrapper, "#!/bin/sh\necho hello\n");
         assert!(matches!(check(&wrapper), ImporterState::Unknown { .. }));

@@ -60,11 +60,7 @@ impl Ncu {
         let output = query(&self.path, &["--query-metrics", "--chips", chip])?;
         let known = metric_names(&output.text());
         if known.is_empty() {
-            Err(ToolError::NoMetrics {
-                chip: chip.to_owned(),
-                output: output.summary(),
-                ended: output.ended,
-            })
+            Err(ToolError::NoMetrics { chip: chip.to_owned(), output: output.summary(), ended: output.ended })
         } else {
             Ok(known)
         }

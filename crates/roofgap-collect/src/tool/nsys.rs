@@ -32,10 +32,7 @@ impl Nsys {
     pub fn find(search: &Search) -> SearchResult<Nsys> {
         let mut rejected = Vec::new();
         let mut fallback: Option<Nsys> = None;
-        let cannot_import = |nsys: Nsys| RejectedCandidate {
-            path: nsys.path,
-            why: ToolError::CannotImport,
-        };
+        let cannot_import = |nsys: Nsys| RejectedCandidate { path: nsys.path, why: ToolError::CannotImport };
         for candidate in search.nsys() {
             let path = candidate.path.clone();
             match Nsys::query(candidate) {
@@ -95,9 +92,6 @@ mod tests {
     fn names_of_reports() {
         let text = "The following built-in reports are available:\n\n  cuda_api_sum -- CUDA API Summary\n  \
                     gpukernsum[:base|:mangled] -- CUDA GPU Kernel Summary\n  cuda_gpu_kern_sum[:nvtx-name][:base] -- X\n";
-        assert_eq!(
-            report_names(text),
-            ["cuda_api_sum", "gpukernsum", "cuda_gpu_kern_sum"]
-        );
+        assert_eq!(report_names(text), ["cuda_api_sum", "gpukernsum", "cuda_gpu_kern_sum"]);
     }
 }

@@ -76,10 +76,6 @@ pub(super) fn query_version(
     if is_tool(&text) {
         Ok(text)
     } else {
-        Err(ToolError::NotTheTool {
-            tool,
-            output: output.summary(),
-            ended: output.ended,
-        })
+        Err(ToolError::NotTheTool { tool, output: output.summary(), ended: output.ended })
     }
 }

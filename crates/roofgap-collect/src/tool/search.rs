@@ -60,11 +60,7 @@ pub struct Search {
 impl Search {
     /// Creates a search of the `PATH` and the common install folders, unless the user set a path.
     pub fn from_env(named: Option<PathBuf>) -> Self {
-        Search {
-            named,
-            path: folders_in_variable("PATH"),
-            root: Some(PathBuf::from("/")),
-        }
+        Search { named, path: folders_in_variable("PATH"), root: Some(PathBuf::from("/")) }
     }
 
     /// Lists candidates for nsys, best first.
@@ -106,10 +102,7 @@ impl Search {
 
     fn candidates(&self, name: &str, installed: &[&str], inside: &[&str]) -> Vec<Candidate> {
         if let Some(path) = &self.named {
-            return vec![Candidate {
-                path: path.clone(),
-                location: ToolLocation::Named,
-            }];
+            return vec![Candidate { path: path.clone(), location: ToolLocation::Named }];
         }
         let mut found: Vec<Candidate> = Vec::new();
         let mut add = |path: PathBuf, location| {
@@ -123,14 +116,11 @@ impl Search {
             add(folder.join(name), ToolLocation::Path);
         }
         if let Some(root) = &self.root {
-            for (patterns, location) in [
-                (installed, ToolLocation::Installed),
-                (inside, ToolLocation::InsideNsightCompute),
-            ] {
+            for (patterns, location) in
+                [(installed, ToolLocation::Installed), (inside, ToolLocation::InsideNsightCompute)]
+            {
                 for pattern in patterns {
-                    newest_first(expand(root, pattern))
-                        .into_iter()
-                        .for_each(|path| add(path, location));
+                    newest_first(expand(root, pattern)).into_iter().for_each(|path| add(path, location));
                 }
             }
         }
@@ -147,10 +137,7 @@ fn newest_first(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
 pub(crate) fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![root.to_path_buf()];
     for part in pattern.split('/') {
-        paths = paths
-            .iter()
-            .flat_map(|path| expand_component(path, part))
-            .collect();
+        paths = paths.iter().flat_map(|path| expand_component(path, part)).collect();
     }
     paths
 }
@@ -195,20 +182,13 @@ mod tests {
         let on_path = put(root.path(), "home/bin/nsys");
         let old = put(root.path(), "opt/nvidia/nsight-systems/2022.4.2/bin/nsys");
         let new = put(root.path(), "opt/nvidia/nsight-systems/2025.3.1/bin/nsys");
-        let inside = put(
-            root.path(),
-            "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys",
-        );
+        let inside = put(root.path(), "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys");
         let search = Search {
             named: None,
             path: vec![root.path().join("home/bin")],
             root: Some(root.path().to_path_buf()),
         };
-        let found: Vec<_> = search
-            .nsys()
-            .into_iter()
-            .map(|found| (found.path, found.location))
-            .collect();
+        let found: Vec<_> = search.nsys().into_iter().map(|found| (found.path, found.location)).collect();
         assert_eq!(
             found,
             [
@@ -229,33 +209,18 @@ mod tests {
         std::os::unix::fs::symlink(&real, root.path().join("bin/ncu")).unwrap();
         let plain = put(root.path(), "usr/local/cuda-12.4/bin/ncu");
         std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o644)).unwrap();
-        let search = Search {
-            named: None,
-            path: vec![root.path().join("bin")],
-            root: Some(root.path().into()),
-        };
+        let search =
+            Search { named: None, path: vec![root.path().join("bin")], root: Some(root.path().into()) };
         assert_eq!(
             search.ncu(),
-            [Candidate {
-                path: root.path().join("bin/ncu"),
-                location: ToolLocation::Path
-            }]
+            [Candidate { path: root.path().join("bin/ncu"), location: ToolLocation::Path }]
         );
     }
 
     #[test]
     fn a_named_file_is_the_only_one() {
-        let search = Search {
-            named: Some("/x/nsys".into()),
-            path: vec!["/usr/bin".into()],
-            root: Some("/".into()),
-        };
-        assert_eq!(
-            search.nsys(),
-            [Candidate {
-                path: "/x/nsys".into(),
-                location: ToolLocation::Named
-            }]
-        );
+        let search =
+            Search { named: Some("/x/nsys".into()), path: vec!["/usr/bin".into()], root: Some("/".into()) };
+        assert_eq!(search.nsys(), [Candidate { path: "/x/nsys".into(), location: ToolLocation::Named }]);
     }
 }

@@ -37,10 +37,7 @@ impl Version {
     }
 
     fn parse(run: &str) -> Option<Self> {
-        run.split('.')
-            .map(|part| part.parse().ok())
-            .collect::<Option<Vec<u32>>>()
-            .map(Version)
+        run.split('.').map(|part| part.parse().ok()).collect::<Option<Vec<u32>>>().map(Version)
     }
 }
 
@@ -59,10 +56,7 @@ mod tests {
     fn the_forms_the_tools_use() {
         for (output, version) in [
             ("NVIDIA Nsight Systems version 2022.4.2.1-df9881f\n", "2022.4.2.1"),
-            (
-                "NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0",
-                "2025.3.1.90",
-            ),
+            ("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0", "2025.3.1.90"),
             (
                 "NVIDIA (R) Nsight Compute Command Line Profiler\nCopyright (c) 2018-2024 NVIDIA Corporation\n\
                  Version 2024.1.1.0 (build 33998838) (public-release)",

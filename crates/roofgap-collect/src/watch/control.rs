@@ -45,25 +45,17 @@ pub fn ask(socket: &Path, command: &str) -> Result<String, ControlError> {
         BufReader::new(&stream).take(LONGEST).read_line(&mut line)?;
         Ok(line)
     };
-    let line = exchange().map_err(|source| ControlError::Io {
-        socket: socket.to_owned(),
-        source,
-    })?;
+    let line = exchange().map_err(|source| ControlError::Io { socket: socket.to_owned(), source })?;
     answer(&line).map_err(|why| match why {
         Some(why) => ControlError::Refused { why },
-        None => ControlError::Io {
-            socket: socket.to_owned(),
-            source: io::ErrorKind::UnexpectedEof.into(),
-        },
+        None => ControlError::Io { socket: socket.to_owned(), source: io::ErrorKind::UnexpectedEof.into() },
     })
 }
 
 /// Asks for the state of a collector.
 pub fn status(socket: &Path) -> Result<Status, ControlError> {
     let line = ask(socket, "status")?;
-    parse_status(&line).ok_or_else(|| ControlError::Refused {
-        why: format!("an unknown answer: {line}"),
-    })
+    parse_status(&line).ok_or_else(|| ControlError::Refused { why: format!("an unknown answer: {line}") })
 }
 
 /// Splits an answer: the text after `ok`, or the reason after `error`; `None` for anything else.
@@ -82,11 +74,7 @@ fn parse_status(line: &str) -> Option<Status> {
     let mut words = words.split(' ');
     let armed = words.next()? == "armed";
     let steps = words.find_map(|word| word.strip_prefix("steps="))?;
-    Some(Status {
-        armed,
-        steps: steps.parse().ok()?,
-        file: file.into(),
-    })
+    Some(Status { armed, steps: steps.parse().ok()?, file: file.into() })
 }
 
 #[cfg(test)]
@@ -105,11 +93,7 @@ mod tests {
     #[test]
     fn a_state_has_steps_and_a_path() {
         let line = "armed windows=2 steps=17 cupti=loaded file=/tmp/a b/1-2.rgcap";
-        let expected = Status {
-            armed: true,
-            steps: 17,
-            file: "/tmp/a b/1-2.rgcap".into(),
-        };
+        let expected = Status { armed: true, steps: 17, file: "/tmp/a b/1-2.rgcap".into() };
         assert_eq!(parse_status(line), Some(expected));
         assert!(!parse_status("dormant steps=0 file=/x").unwrap().armed);
         assert_eq!(parse_status("dormant file=/x"), None);

@@ -18,10 +18,7 @@ pub enum FolderError {
 
 /// Creates a private folder, or checks the one that exists. `variable`: variable of the environment that moves it.
 pub(super) fn private(path: &Path, variable: &'static str) -> Result<(), FolderError> {
-    let failed = |source| FolderError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| FolderError::Io { path: path.to_owned(), source };
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
@@ -29,10 +26,7 @@ pub(super) fn private(path: &Path, variable: &'static str) -> Result<(), FolderE
     let found = std::fs::symlink_metadata(path).map_err(failed)?;
     let user = rustix::process::geteuid().as_raw();
     if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-        return Err(FolderError::NotPrivate {
-            path: path.to_owned(),
-            variable,
-        });
+        return Err(FolderError::NotPrivate { path: path.to_owned(), variable });
     }
     Ok(())
 }

@@ -122,16 +122,10 @@ impl Registry {
             files,
         };
         let path = sockets.join(FILE);
-        let write = |source| WatchError::Write {
-            path: path.clone(),
-            source,
-        };
+        let write = |source| WatchError::Write { path: path.clone(), source };
         let text = serde_json::to_vec_pretty(&registration).map_err(|error| write(error.into()))?;
         write_atomic(&path, &text).map_err(write)?;
-        Ok(Watched {
-            registration,
-            sockets,
-        })
+        Ok(Watched { registration, sockets })
     }
 
     /// Lists the watched programs that run, oldest first.
@@ -156,10 +150,7 @@ impl Registry {
             "latest" => all.pop(),
             _ => all.into_iter().rfind(has),
         };
-        found.ok_or_else(|| WatchError::Unknown {
-            wanted: wanted.to_owned(),
-            known: known.join(", "),
-        })
+        found.ok_or_else(|| WatchError::Unknown { wanted: wanted.to_owned(), known: known.join(", ") })
     }
 
     fn all(&self) -> Vec<Watched> {
@@ -167,10 +158,7 @@ impl Registry {
         let read = |sockets: PathBuf| {
             let text = read_document(&sockets.join(FILE)).ok()?;
             let registration = serde_json::from_slice(&text).ok()?;
-            Some(Watched {
-                registration,
-                sockets,
-            })
+            Some(Watched { registration, sockets })
         };
         entries.filter_map(|entry| read(entry.path())).collect()
     }
@@ -191,12 +179,7 @@ impl Watched {
         let mut found: Vec<WatchedProcess> = entries
             .filter_map(|entry| {
                 let socket = entry.path();
-                let pid = socket
-                    .file_name()?
-                    .to_str()?
-                    .strip_suffix(".sock")?
-                    .parse()
-                    .ok()?;
+                let pid = socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
                 Some(WatchedProcess { pid, socket })
             })
             // A killed process leaves its socket.
@@ -224,14 +207,8 @@ impl Watched {
 }
 
 fn create(path: &Path) -> Result<(), WatchError> {
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path);
-    made.map_err(|source| WatchError::Write {
-        path: path.to_owned(),
-        source,
-    })
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| WatchError::Write { path: path.to_owned(), source })
 }
 
 fn socket_of(sockets: &Path, pid: i32) -> PathBuf {

@@ -41,34 +41,22 @@ pub(crate) fn wanted(name: &[u8], selection: Selection) -> bool {
 
 /// Returns the selected calls: domain, number, name.
 pub(crate) fn selected(api: &Api, selection: Selection) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
-    [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER]
-        .into_iter()
-        .flat_map(move |domain| {
-            (1..NUMBERS).filter_map(move |number| {
-                let name = api
-                    .call_name(domain, number)
-                    .filter(|name| wanted(name, selection))?;
-                Some((domain, number, name))
-            })
+    [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER].into_iter().flat_map(move |domain| {
+        (1..NUMBERS).filter_map(move |number| {
+            let name = api.call_name(domain, number).filter(|name| wanted(name, selection))?;
+            Some((domain, number, name))
         })
+    })
 }
 
 /// Returns the number of a call in the capture.
 pub(crate) fn key(domain: u32, number: u32) -> u32 {
-    if domain == sys::DOMAIN_DRIVER {
-        number | DRIVER
-    } else {
-        number
-    }
+    if domain == sys::DOMAIN_DRIVER { number | DRIVER } else { number }
 }
 
 /// Returns domain and number of a call in the capture.
 pub(crate) fn split(key: u32) -> (u32, u32) {
-    if key & DRIVER != 0 {
-        (sys::DOMAIN_DRIVER, key & !DRIVER)
-    } else {
-        (sys::DOMAIN_RUNTIME, key)
-    }
+    if key & DRIVER != 0 { (sys::DOMAIN_DRIVER, key & !DRIVER) } else { (sys::DOMAIN_RUNTIME, key) }
 }
 
 #[cfg(test)]

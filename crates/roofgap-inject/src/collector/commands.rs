@@ -75,9 +75,7 @@ fn talk(client: &Descriptor, session: &'static Session) -> io::Result<()> {
             None => "error unknown command; use arm, disarm, status, flush or cut".into(),
         };
         // The program must not get SIGPIPE from us; our threads block all signals.
-        Client(client)
-            .socket()?
-            .write_all(format!("{answer}\n").as_bytes())?;
+        Client(client).socket()?.write_all(format!("{answer}\n").as_bytes())?;
     }
 }
 
@@ -93,11 +91,7 @@ fn answer(command: Command, session: &'static Session) -> String {
         }
         Command::Status => format!(
             "ok {} windows={} steps={} cupti={} file={}",
-            if session.is_requested() {
-                "armed"
-            } else {
-                "dormant"
-            },
+            if session.is_requested() { "armed" } else { "dormant" },
             session.switch.windows(),
             session.steps.load(Ordering::Relaxed),
             if session.gpu().is_some() { "loaded" } else { "none" },

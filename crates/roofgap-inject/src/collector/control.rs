@@ -33,9 +33,7 @@ impl Control {
         // SAFETY: only answers.
         let user = unsafe { libc::geteuid() };
         if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-            return Err(io::Error::other(
-                "the folder must belong to this user, with mode 0700",
-            ));
+            return Err(io::Error::other("the folder must belong to this user, with mode 0700"));
         }
         let path = folder.join(format!("{pid}.sock"));
         // A socket that an ended process of the same number left.
@@ -82,16 +80,9 @@ pub(crate) fn of_same_user(client: &Descriptor) -> bool {
     let Some(socket) = client.file(0) else {
         return false;
     };
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    let patience = libc::timeval {
-        tv_sec: PATIENCE,
-        tv_usec: 0,
-    };
+    let patience = libc::timeval { tv_sec: PATIENCE, tv_usec: 0 };
     // SAFETY: reads the credentials of the peer into `peer`, whose length it is told, and sets two time limits.
     let (asked, user) = unsafe {
         for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {

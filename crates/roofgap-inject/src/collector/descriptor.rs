@@ -70,11 +70,7 @@ impl Descriptor {
             .filter(|&least| least > file.as_raw_fd())
             .find_map(|least| duplicate(&file, least))
             .unwrap_or_else(|| file.into_raw_fd());
-        Ok(Self {
-            number,
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        })
+        Ok(Self { number, device: metadata.dev(), inode: metadata.ino() })
     }
 
     /// Returns the file if the number still refers to it and it has at least `length` bytes. The length tells it from a new
@@ -106,10 +102,7 @@ fn duplicate(file: &File, least: RawFd) -> Option<RawFd> {
 }
 
 fn soft_limit() -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes one rlimit.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     limit.rlim_cur

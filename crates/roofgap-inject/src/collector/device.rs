@@ -58,11 +58,7 @@ pub(crate) fn describe(id: u32, take: impl FnOnce(Record<'_>)) {
         memory(&raw mut bytes, device);
         let ask = |what: c_int| {
             let mut value = 0;
-            if attribute(&raw mut value, what, device) == 0 {
-                value.max(0) as u32
-            } else {
-                0
-            }
+            if attribute(&raw mut value, what, device) == 0 { value.max(0) as u32 } else { 0 }
         };
         // Two transfers a clock: the figure the specification sheets use.
         let bandwidth = u64::from(ask(MEMORY_CLOCK_KHZ)) * 1_000 * 2 * u64::from(ask(MEMORY_BUS_BITS)) / 8;

@@ -105,9 +105,7 @@ impl Cycle {
     pub(crate) fn set_active(&self, active: bool) {
         if active {
             self.started.store(now(), Ordering::Relaxed);
-            self.counts
-                .iter()
-                .for_each(|count| count.store(0, Ordering::Relaxed));
+            self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         }
         self.active.store(active, Ordering::Relaxed);
     }
@@ -198,11 +196,7 @@ pub(crate) struct Turn {
 impl Clock {
     /// Creates a clock that begins with a recorded window.
     pub(crate) fn new() -> Self {
-        Self {
-            next: Instant::now(),
-            on: false,
-            first: true,
-        }
+        Self { next: Instant::now(), on: false, first: true }
     }
 
     /// Returns the turn that is due.
@@ -241,12 +235,7 @@ mod tests {
 
     fn cycle(every: u32, first: u32, steps: u32) -> Cycle {
         let window = Duration::from_millis(50);
-        let duty = Duty {
-            every,
-            window,
-            first,
-            steps,
-        };
+        let duty = Duty { every, window, first, steps };
         Cycle::new(duty, true)
     }
 
@@ -258,10 +247,7 @@ mod tests {
             ("prefill", 1),
             ("execute_context_2(768)_generation_14(14)", 2),
             ("execute_context_0(0)_generation_14(14)", 3),
-            (
-                "[Executor] _forward_step 100: 2 ctx reqs, 4096 ctx tokens, 30 gen reqs",
-                4,
-            ),
+            ("[Executor] _forward_step 100: 2 ctx reqs, 4096 ctx tokens, 30 gen reqs", 4),
             ("scheduler.run_batch", 5),
         ] {
             assert_eq!(kind_of(name.as_bytes()), Some(kind), "{name}");
@@ -276,10 +262,7 @@ mod tests {
     fn one_of_n_steps_of_each_kind_is_recorded() {
         let cycle = cycle(4, 0, 1);
         let recorded: Vec<bool> = (0..9).map(|_| cycle.is_recorded(0)).collect();
-        assert_eq!(
-            recorded,
-            [true, false, false, false, true, false, false, false, true]
-        );
+        assert_eq!(recorded, [true, false, false, false, true, false, false, false, true]);
         assert!(cycle.is_recorded(1), "the first of another kind");
     }
 
@@ -288,10 +271,7 @@ mod tests {
         let cycle = cycle(3, 1, 2);
         for _ in 0..2 {
             let recorded: Vec<bool> = (0..9).map(|_| cycle.is_recorded(0)).collect();
-            assert_eq!(
-                recorded,
-                [true, true, true, false, false, false, false, true, true]
-            );
+            assert_eq!(recorded, [true, true, true, false, false, false, false, true, true]);
             // A new request begins anew.
             cycle.set_active(true);
         }

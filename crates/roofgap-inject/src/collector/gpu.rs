@@ -28,10 +28,7 @@ pub(crate) fn start(session: &'static Session) {
         });
         match opened {
             Ok((api, subscriber)) => return begin(session, api, subscriber),
-            Err(Failure::Refused {
-                code: sys::MULTIPLE_SUBSCRIBERS,
-                ..
-            }) => {
+            Err(Failure::Refused { code: sys::MULTIPLE_SUBSCRIBERS, .. }) => {
                 let name = other_profiler(path, &surroundings.maps);
                 let detail = format!("{name} is attached to this program, and CUPTI serves one profiler");
                 return session.note("cupti.other_profiler", 1, &detail);
@@ -59,16 +56,12 @@ const PROFILERS: [(&str, &str); 5] = [
 
 /// Names the profiler that keeps us out: by CUPTI's word, else by the libraries of the program.
 fn other_profiler(cupti: &Path, maps: &str) -> String {
-    let named = Api::open(cupti)
-        .ok()
-        .and_then(|api| api.other_subscriber(on_call));
+    let named = Api::open(cupti).ok().and_then(|api| api.other_subscriber(on_call));
     let loaded = || {
         let known = PROFILERS.iter().find(|(part, _)| maps.contains(part));
         known.map(|(_, name)| (*name).to_owned())
     };
-    named
-        .or_else(loaded)
-        .unwrap_or_else(|| "another profiler".to_owned())
+    named.or_else(loaded).unwrap_or_else(|| "another profiler".to_owned())
 }
 
 fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
@@ -143,26 +136,16 @@ fn set_attributes(session: &Session, api: &Api, buffers: &Buffers) {
         api.set_flag(sys::ATTR_ZEROED_BUFFERS, true);
     }
     if let Some(size) = buffers.device_size {
-        check(
-            api.set_size(sys::ATTR_DEVICE_BUFFER_SIZE, size),
-            "device buffer size",
-        );
+        check(api.set_size(sys::ATTR_DEVICE_BUFFER_SIZE, size), "device buffer size");
     }
     if let Some(count) = buffers.device_count {
-        check(
-            api.set_size(sys::ATTR_DEVICE_BUFFER_COUNT, count),
-            "device buffer count",
-        );
+        check(api.set_size(sys::ATTR_DEVICE_BUFFER_COUNT, count), "device buffer count");
     }
     if let Some(pinned) = buffers.pinned {
         check(api.set_flag(sys::ATTR_HOST_PINNED, pinned), "pinned memory");
     }
     if !refused.is_empty() {
-        session.note(
-            "cupti.attribute_refused",
-            refused.len() as u64,
-            &refused.join(", "),
-        );
+        session.note("cupti.attribute_refused", refused.len() as u64, &refused.join(", "));
     }
 }
 
@@ -189,10 +172,8 @@ fn kinds(session: &Session) -> Vec<(u32, &'static str)> {
 }
 
 /// Kinds that record every call.
-const ALL_CALLS: [(u32, &str); 2] = [
-    (sys::KIND_RUNTIME, "runtime calls"),
-    (sys::KIND_DRIVER, "driver calls"),
-];
+const ALL_CALLS: [(u32, &str); 2] =
+    [(sys::KIND_RUNTIME, "runtime calls"), (sys::KIND_DRIVER, "driver calls")];
 
 /// Turns the selected calls on or off; returns the number of calls that CUPTI accepted.
 fn set_calls(gpu: &Gpu, on: bool) -> usize {
@@ -220,12 +201,7 @@ pub(crate) fn enable(session: &Session, gpu: &Gpu) {
     kinds.push(KERNELS);
     let refused: Vec<String> = kinds
         .iter()
-        .filter_map(|(kind, name)| {
-            gpu.api
-                .enable(*kind)
-                .err()
-                .map(|failure| format!("{name}: {failure}"))
-        })
+        .filter_map(|(kind, name)| gpu.api.enable(*kind).err().map(|failure| format!("{name}: {failure}")))
         .collect();
     if !refused.is_empty() {
         session.note("cupti.kind_refused", refused.len() as u64, &refused.join("; "));
@@ -272,9 +248,7 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
             return;
         };
         let runtime = domain == sys::DOMAIN_RUNTIME;
-        let entry_only = session::current()
-            .and_then(Session::gpu)
-            .is_some_and(|gpu| gpu.entry_only);
+        let entry_only = session::current().and_then(Session::gpu).is_some_and(|gpu| gpu.entry_only);
         match data.site {
             sys::SITE_ENTER if entry_only => {
                 thread::enter(runtime, calls::key(domain, number), data.correlation);
@@ -290,13 +264,7 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
             sys::SITE_EXIT if *begun != 0 => {
                 // SAFETY: on exit it points to what the call returned, a number in either domain.
                 let result = unsafe { data.result.as_ref() }.copied().unwrap_or(0);
-                thread::leave(
-                    runtime,
-                    calls::key(domain, number),
-                    data.correlation,
-                    result,
-                    *begun,
-                );
+                thread::leave(runtime, calls::key(domain, number), data.correlation, result, *begun);
             }
             _ => {}
         }

@@ -14,10 +14,7 @@ pub(crate) fn set(session: &Session, gpu: &Gpu, on: bool) {
     let numbers = [sys::GRAPH_NODE_CREATED, sys::GRAPH_NODE_CLONED];
     let accepted = gpu.api.can_name_graph_nodes()
         && numbers
-            .map(|number| {
-                gpu.api
-                    .set_callback(&gpu.subscriber, sys::DOMAIN_RESOURCE, number, on)
-            })
+            .map(|number| gpu.api.set_callback(&gpu.subscriber, sys::DOMAIN_RESOURCE, number, on))
             .iter()
             .all(|accepted| *accepted);
     if on && !accepted {

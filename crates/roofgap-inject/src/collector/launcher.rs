@@ -45,9 +45,7 @@ impl Launcher {
             }));
         }
         if !self.host.is_empty() {
-            frame.put(&Record::Host(Host {
-                name: Text(&self.host),
-            }));
+            frame.put(&Record::Host(Host { name: Text(&self.host) }));
         }
     }
 }

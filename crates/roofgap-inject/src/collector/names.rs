@@ -45,11 +45,7 @@ pub(crate) fn add_string(domain: u32, text: &[u8]) -> u32 {
 
 /// Adds a name.
 pub(crate) fn add(named: Named, text: &[u8]) {
-    let node = Box::leak(Box::new(Node {
-        named,
-        text: text.into(),
-        next: ptr::null(),
-    }));
+    let node = Box::leak(Box::new(Node { named, text: text.into(), next: ptr::null() }));
     let mut head = HEAD.load(Ordering::Relaxed);
     loop {
         node.next = head;
@@ -83,16 +79,8 @@ impl Seen {
             take(match entry.named {
                 Named::Domain { id } => Record::Domain(Domain { id, name: text }),
                 Named::String { id, domain } => Record::Registered(Registered { id, domain, text }),
-                Named::Category { id, domain } => Record::Category(Category {
-                    domain,
-                    id,
-                    name: text,
-                }),
-                Named::Thread { tid } => Record::ThreadName(ThreadName {
-                    tid,
-                    given: 1,
-                    name: text,
-                }),
+                Named::Category { id, domain } => Record::Category(Category { domain, id, name: text }),
+                Named::Thread { tid } => Record::ThreadName(ThreadName { tid, given: 1, name: text }),
             });
             node = entry.next;
         }

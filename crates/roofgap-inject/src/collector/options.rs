@@ -130,14 +130,10 @@ impl Options {
 
     /// Reads the environment through `get`; `None` when nothing is to be recorded.
     pub(crate) fn read(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
-        let folder = get("ROOFGAP_NATIVE_DIR")
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)?;
+        let folder = get("ROOFGAP_NATIVE_DIR").filter(|value| !value.is_empty()).map(PathBuf::from)?;
         let text = |name: &str| get(name).and_then(|value| value.into_string().ok());
         let number = |name: &str, otherwise: u64| {
-            text(name)
-                .and_then(|value| value.trim().parse().ok())
-                .unwrap_or(otherwise)
+            text(name).and_then(|value| value.trim().parse().ok()).unwrap_or(otherwise)
         };
         let some = |name: &str| Some(number(name, 0)).filter(|&value| value > 0);
         let flush = number("ROOFGAP_NATIVE_FLUSH_MS", FLUSH_MS);
@@ -167,9 +163,7 @@ impl Options {
                 _ => Calls::Best,
             },
             flush_every: (flush > 0).then(|| Duration::from_millis(flush)),
-            limit: number("ROOFGAP_NATIVE_MAX_MB", MAX_MB)
-                .max(1)
-                .saturating_mul(1 << 20),
+            limit: number("ROOFGAP_NATIVE_MAX_MB", MAX_MB).max(1).saturating_mul(1 << 20),
             armed_limit: some("ROOFGAP_NATIVE_MAX_S").map(Duration::from_secs),
             keep_last: some("ROOFGAP_NATIVE_LAST_MS").map(Duration::from_millis),
             dormant: match text("ROOFGAP_NATIVE_DORMANT").as_deref() {
@@ -177,18 +171,11 @@ impl Options {
                 Some("lazy") => Some(Dormant::Lazy),
                 _ => None,
             },
-            control: get("ROOFGAP_NATIVE_CONTROL")
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from),
+            control: get("ROOFGAP_NATIVE_CONTROL").filter(|value| !value.is_empty()).map(PathBuf::from),
             duty: u32::try_from(number("ROOFGAP_NATIVE_DUTY", 0))
                 .ok()
                 .filter(|&every| every > 1)
-                .map(|every| Duty {
-                    every,
-                    window,
-                    first,
-                    steps,
-                }),
+                .map(|every| Duty { every, window, first, steps }),
             buffers: Buffers {
                 // At least one page, and whole pages, so that every buffer is aligned.
                 size: kib(number("ROOFGAP_NATIVE_BUFFER_KB", BUFFER_KB).clamp(4, 1 << 20)) & !0xfff,
@@ -226,10 +213,7 @@ mod tests {
         assert!(options.copies && !options.whole_graphs);
         assert_eq!(options.flush_every, Some(Duration::from_secs(1)));
         assert_eq!(options.limit, 4 << 30);
-        assert_eq!(
-            (options.dormant, options.duty, options.keep_last),
-            (None, None, None)
-        );
+        assert_eq!((options.dormant, options.duty, options.keep_last), (None, None, None));
         assert_eq!((options.buffers.size, options.buffers.count), (2 << 20, 96));
         assert!(options.buffers.zeroed);
         assert_eq!(options.nodes, Nodes::Armed);
@@ -266,12 +250,7 @@ mod tests {
         let window = Duration::from_millis(20);
         assert_eq!(options.dormant, Some(Dormant::Lazy));
         assert_eq!(options.control, Some(PathBuf::from("/run/x")));
-        let duty = |first, steps| Duty {
-            every: 8,
-            window,
-            first,
-            steps,
-        };
+        let duty = |first, steps| Duty { every: 8, window, first, steps };
         assert_eq!(options.duty, Some(duty(64, 8)));
         assert_eq!(options.armed_limit, Some(Duration::from_secs(60)));
         assert_eq!(options.keep_last, Some(Duration::from_secs(10)));

@@ -91,11 +91,7 @@ impl Output {
                 if let Some(file) = self.descriptor.file(self.length) {
                     let _ = file.set_len(self.length);
                 }
-                self.stop(
-                    StopCode::WriteFailed,
-                    error.raw_os_error().unwrap_or_default() as u32,
-                    raw,
-                );
+                self.stop(StopCode::WriteFailed, error.raw_os_error().unwrap_or_default() as u32, raw);
             }
         }
     }
@@ -126,19 +122,14 @@ impl Output {
         if !std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             return false;
         }
-        let header = Header {
-            opened_ns: now(),
-            ..self.header
-        };
+        let header = Header { opened_ns: now(), ..self.header };
         let unfinished = self.path.with_extension("rgcap.new");
         let _ = std::fs::remove_file(&unfinished);
-        let next = create_new(&unfinished)
-            .and_then(|file| begin(file, &header))
-            .and_then(|descriptor| {
-                std::fs::rename(&self.path, older_segment(&self.path))?;
-                std::fs::rename(&unfinished, &self.path)?;
-                Ok(descriptor)
-            });
+        let next = create_new(&unfinished).and_then(|file| begin(file, &header)).and_then(|descriptor| {
+            std::fs::rename(&self.path, older_segment(&self.path))?;
+            std::fs::rename(&unfinished, &self.path)?;
+            Ok(descriptor)
+        });
         let Ok(descriptor) = next else { return false };
         self.descriptor.close();
         self.descriptor = descriptor;
@@ -163,12 +154,7 @@ impl Output {
     }
 
     fn stop(&mut self, code: StopCode, errno: u32, raw: usize) {
-        self.state = State::Stopped(Status {
-            code,
-            errno,
-            at_ns: now(),
-            lost: raw as u64,
-        });
+        self.state = State::Stopped(Status { code, errno, at_ns: now(), lost: raw as u64 });
         self.tell();
     }
 
@@ -210,12 +196,7 @@ impl Output {
     /// Records that the program exited normally.
     pub(crate) fn finish(&mut self) {
         if matches!(self.state, State::Writing) {
-            self.state = State::Stopped(Status {
-                code: StopCode::Exit,
-                errno: 0,
-                at_ns: now(),
-                lost: 0,
-            });
+            self.state = State::Stopped(Status { code: StopCode::Exit, errno: 0, at_ns: now(), lost: 0 });
         }
         self.tell();
     }
@@ -235,21 +216,13 @@ fn begin(mut file: File, header: &Header) -> io::Result<Descriptor> {
 
 /// Creates a file that does not exist yet, not even as a link.
 fn create_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
+    OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
 /// Returns the start of this process in ticks since boot: field 22 of its stat, counted after the name in parentheses.
 fn start_ticks() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    stat.get(stat.rfind(')')? + 1..)?
-        .split_ascii_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()
+    stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -258,11 +231,7 @@ mod tests {
     use roofgap_wire::{CutReason, Ending, FrameBuilder, NvtxPop, Reader, Record};
 
     fn frame(builder: &mut FrameBuilder) -> Vec<u8> {
-        builder.put(&Record::NvtxPop(NvtxPop {
-            tid: 1,
-            domain: 2,
-            at: 3,
-        }));
+        builder.put(&Record::NvtxPop(NvtxPop { tid: 1, domain: 2, at: 3 }));
         builder.close().to_vec()
     }
 
@@ -297,13 +266,7 @@ mod tests {
         output.finish();
         let (count, end) = ending(&path);
         assert_eq!(count, 2);
-        assert!(matches!(
-            end,
-            Ending::Cut {
-                why: CutReason::SizeLimit,
-                ..
-            }
-        ));
+        assert!(matches!(end, Ending::Cut { why: CutReason::SizeLimit, .. }));
         let header = *Reader::open(File::open(&path).unwrap()).unwrap().header();
         assert_eq!(header.status.unwrap().lost, 3 * 18);
     }
@@ -381,14 +344,8 @@ mod tests {
         output.finish();
         let note = std::fs::read_to_string(note_path(&path)).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(
-            note.starts_with(&format!("The program closed the descriptor of {name},")),
-            "{note}"
-        );
-        let expected = Ending::Cut {
-            at: path.metadata().unwrap().len(),
-            why: CutReason::NoEnd,
-        };
+        assert!(note.starts_with(&format!("The program closed the descriptor of {name},")), "{note}");
+        let expected = Ending::Cut { at: path.metadata().unwrap().len(), why: CutReason::NoEnd };
         assert_eq!(ending(&path), (1, expected));
     }
 

@@ -39,10 +39,7 @@ impl Pool {
         let memory = map(size.checked_mul(count)?)?;
         // SAFETY: within the mapping, which nobody else knows yet.
         unsafe { ptr::write_bytes(memory, 0, size * WARM.min(count)) };
-        let free = || Slot {
-            state: AtomicU32::new(FREE),
-            valid: AtomicUsize::new(0),
-        };
+        let free = || Slot { state: AtomicU32::new(FREE), valid: AtomicUsize::new(0) };
         let slots = std::iter::repeat_with(free).take(count).collect();
         Some(Self { memory, size, slots })
     }
@@ -51,10 +48,7 @@ impl Pool {
     pub(crate) fn take(&self) -> Option<(*mut u8, usize)> {
         let taken = |slot: &Slot| {
             slot.state.load(Ordering::Relaxed) == FREE
-                && slot
-                    .state
-                    .compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
+                && slot.state.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let at = self.slots.iter().position(taken)?;
         // SAFETY: `at` is below the number of buffers.
@@ -119,11 +113,7 @@ mod tests {
         assert_eq!(drained, [(first, 100)]);
         assert_eq!(pool.take(), Some((first, SIZE)));
         // SAFETY: taken again.
-        assert!(
-            unsafe { std::slice::from_raw_parts(first, SIZE) }
-                .iter()
-                .all(|&byte| byte == 0)
-        );
+        assert!(unsafe { std::slice::from_raw_parts(first, SIZE) }.iter().all(|&byte| byte == 0));
     }
 
     #[test]

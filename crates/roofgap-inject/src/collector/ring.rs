@@ -87,11 +87,7 @@ impl Ring {
         // SAFETY: both parts lie within the ring, and `push` made sure that the reader is elsewhere.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.add(at), before_wrap);
-            ptr::copy_nonoverlapping(
-                bytes.as_ptr().add(before_wrap),
-                self.bytes,
-                bytes.len() - before_wrap,
-            );
+            ptr::copy_nonoverlapping(bytes.as_ptr().add(before_wrap), self.bytes, bytes.len() - before_wrap);
         }
     }
 
@@ -145,20 +141,13 @@ pub(crate) struct Rings {
 
 impl Rings {
     pub(crate) fn new() -> Self {
-        Self {
-            slots: [const { AtomicPtr::new(ptr::null_mut()) }; THREADS],
-            used: AtomicUsize::new(0),
-        }
+        Self { slots: [const { AtomicPtr::new(ptr::null_mut()) }; THREADS], used: AtomicUsize::new(0) }
     }
 
     /// Returns a ring for a new thread; `None` when there are too many threads.
     pub(crate) fn claim(&self) -> Option<&'static Ring> {
         for ring in self.iter() {
-            if ring
-                .state
-                .compare_exchange(FREE, OWNED, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-            {
+            if ring.state.compare_exchange(FREE, OWNED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Some(ring);
             }
         }
@@ -237,23 +226,11 @@ mod tests {
     fn a_full_ring_takes_nothing_and_calls_once() {
         let ring = Ring::new().unwrap();
         let part = [1u8; 1 << 10];
-        let answers: Vec<Pushed> = (0..CAPACITY / part.len())
-            .map(|_| ring.push(&part, &[], 0))
-            .collect();
-        assert_eq!(
-            answers
-                .iter()
-                .filter(|&&answer| answer == Pushed::InAndHalfFull)
-                .count(),
-            1
-        );
+        let answers: Vec<Pushed> = (0..CAPACITY / part.len()).map(|_| ring.push(&part, &[], 0)).collect();
+        assert_eq!(answers.iter().filter(|&&answer| answer == Pushed::InAndHalfFull).count(), 1);
         assert_eq!(ring.push(&[1], &[], 0), Pushed::Full);
         ring.drain(|_| {});
-        assert_eq!(
-            ring.push(&[1], &[], CAPACITY),
-            Pushed::Full,
-            "room is kept for pops"
-        );
+        assert_eq!(ring.push(&[1], &[], CAPACITY), Pushed::Full, "room is kept for pops");
         assert_eq!(ring.push(&[1], &[], 0), Pushed::In);
     }
 
@@ -289,10 +266,7 @@ mod tests {
         let rings = Rings::new();
         let first = rings.claim().unwrap();
         first.retire();
-        assert!(
-            !ptr::eq(rings.claim().unwrap(), first),
-            "not before it is drained"
-        );
+        assert!(!ptr::eq(rings.claim().unwrap(), first), "not before it is drained");
         rings.each(|_, ring| ring.drain(|_| {}));
         assert!(ptr::eq(rings.claim().unwrap(), first));
     }

@@ -86,11 +86,7 @@ pub(crate) const CALLBACKS: u32 = 8;
 pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
     let before = now();
     let cupti = api.timestamp()?;
-    Some(ClockPair {
-        before,
-        cupti,
-        after: now(),
-    })
+    Some(ClockPair { before, cupti, after: now() })
 }
 
 /// A loss that is known when it happens.
@@ -198,9 +194,7 @@ fn begin(actions: Actions) -> Option<&'static Session> {
         descriptor: SharedDescriptor::new(output.descriptor()),
         file: output.path().to_path_buf(),
         switch: Switch::new(options.dormant.is_none() && options.duty.is_none()),
-        cycle: options
-            .duty
-            .map(|duty| Cycle::new(duty, options.dormant.is_none())),
+        cycle: options.duty.map(|duty| Cycle::new(duty, options.dormant.is_none())),
         control: OnceLock::new(),
         rounds: AtomicU64::new(0),
         cut: AtomicBool::new(false),
@@ -386,15 +380,8 @@ impl Session {
 
     /// Notes a loss. Takes a lock, so it is called only at start and end.
     pub(crate) fn note(&self, id: &'static str, count: u64, detail: &str) {
-        let note = Note {
-            id,
-            count,
-            detail: detail.to_owned(),
-        };
-        self.notes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(note);
+        let note = Note { id, count, detail: detail.to_owned() };
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
         self.wake();
     }
 
@@ -426,10 +413,7 @@ fn stay_loaded() {
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(stay_loaded as *const libc::c_void, &raw mut info) != 0 && !info.dli_fname.is_null() {
-            libc::dlopen(
-                info.dli_fname,
-                libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE,
-            );
+            libc::dlopen(info.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
         }
     }
 }

@@ -97,14 +97,11 @@ impl Switch {
     /// Adds the edge of a window.
     pub(crate) fn edge(&self, on: bool, cause: WindowCause, at: u64) {
         self.windows.fetch_add(u32::from(on), Ordering::Relaxed);
-        self.edges
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Window {
-                on: u8::from(on),
-                cause: cause.to_u8(),
-                at,
-            });
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner).push(Window {
+            on: u8::from(on),
+            cause: cause.to_u8(),
+            at,
+        });
     }
 
     /// Returns the edges since the last call.

@@ -62,20 +62,12 @@ impl Local {
         self.ring.set(ring);
         // The system call, because `libc::gettid` needs glibc 2.30.
         // SAFETY: both only answer.
-        let (tid, handle) = unsafe {
-            (
-                libc::syscall(libc::SYS_gettid) as u32,
-                libc::pthread_self() as usize as u32,
-            )
-        };
+        let (tid, handle) =
+            unsafe { (libc::syscall(libc::SYS_gettid) as u32, libc::pthread_self() as usize as u32) };
         self.tid.set(tid);
         self.handle.set(handle);
         if let Some(ring) = ring {
-            let thread = Thread {
-                tid,
-                handle,
-                at: now(),
-            };
+            let thread = Thread { tid, handle, at: now() };
             ring.belongs_to(&thread);
             ring.push(thread.encode_head().as_bytes(), &[], 0);
         }
@@ -97,10 +89,7 @@ impl Local {
     }
 
     fn is_behind(&self, domain: u32) -> bool {
-        self.behind
-            .get()
-            .iter()
-            .any(|entry| entry.1 > 0 && entry.0 == domain)
+        self.behind.get().iter().any(|entry| entry.1 > 0 && entry.0 == domain)
     }
 }
 
@@ -178,11 +167,7 @@ pub(crate) fn pop(domain: u32) {
         if local.shift_behind(domain, -1) > 0 {
             return;
         }
-        let pop = NvtxPop {
-            tid: local.tid.get(),
-            domain,
-            at: now(),
-        };
+        let pop = NvtxPop { tid: local.tid.get(), domain, at: now() };
         let pushed = ring.push(pop.encode_head().as_bytes(), &[], 0);
         settle(session, pushed);
     });
@@ -204,11 +189,7 @@ pub(crate) fn start(event: &Event<'_>) -> u64 {
 /// Records the end of a start/end range, on any thread.
 pub(crate) fn end(range: u64) {
     with(|session, local, ring| {
-        let end = NvtxEnd {
-            tid: local.tid.get(),
-            range,
-            at: now(),
-        };
+        let end = NvtxEnd { tid: local.tid.get(), range, at: now() };
         let pushed = ring.push(end.encode_head().as_bytes(), &[], 0);
         settle(session, pushed);
     });
@@ -228,18 +209,8 @@ pub(crate) fn enter(runtime: bool, api: u32, correlation: u32) {
             return;
         }
         let start = now();
-        let call = Call {
-            api,
-            thread: local.handle.get(),
-            correlation,
-            result: 0,
-            start,
-            end: start,
-        };
-        settle(
-            session,
-            ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS),
-        );
+        let call = Call { api, thread: local.handle.get(), correlation, result: 0, start, end: start };
+        settle(session, ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS));
     });
 }
 
@@ -251,18 +222,8 @@ pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, star
         } else if local.runtime.get() == correlation {
             return;
         }
-        let call = Call {
-            api,
-            thread: local.handle.get(),
-            correlation,
-            result,
-            start,
-            end: now(),
-        };
-        settle(
-            session,
-            ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS),
-        );
+        let call = Call { api, thread: local.handle.get(), correlation, result, start, end: now() };
+        settle(session, ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS));
     });
 }
 
@@ -271,10 +232,7 @@ pub(crate) fn graph_node(node: u64, original: u64) {
     with(|session, local, ring| {
         let tid = local.tid.get();
         let record = GraphNode { tid, node, original };
-        settle(
-            session,
-            ring.push(record.encode_head().as_bytes(), &[], ROOM_FOR_POPS),
-        );
+        settle(session, ring.push(record.encode_head().as_bytes(), &[], ROOM_FOR_POPS));
     });
 }
 

@@ -127,35 +127,11 @@ impl Transcoder {
                 }
                 sys::KIND_MEMCPY => {
                     let record = record.cast::<sys::CopyRecord>().read_unaligned();
-                    stream_record!(
-                        self,
-                        frame,
-                        record,
-                        Memcpy {
-                            node,
-                            bytes,
-                            kind,
-                            from,
-                            to,
-                            flags
-                        }
-                    );
+                    stream_record!(self, frame, record, Memcpy { node, bytes, kind, from, to, flags });
                 }
                 sys::KIND_MEMCPY_PEER => {
                     let record = record.cast::<sys::PeerCopyRecord>().read_unaligned();
-                    stream_record!(
-                        self,
-                        frame,
-                        record,
-                        Memcpy {
-                            node,
-                            bytes,
-                            kind,
-                            from,
-                            to,
-                            flags
-                        }
-                    );
+                    stream_record!(self, frame, record, Memcpy { node, bytes, kind, from, to, flags });
                 }
                 sys::KIND_MEMSET => {
                     let record = record.cast::<sys::SetRecord>().read_unaligned();
@@ -249,10 +225,7 @@ impl Transcoder {
         let id = *self.texts.entry(text.into()).or_insert_with(|| {
             let next = *next_text;
             *next_text = next.wrapping_add(1);
-            frame.put(&Record::TextEntry(TextEntry {
-                id: next,
-                text: Text(text),
-            }));
+            frame.put(&Record::TextEntry(TextEntry { id: next, text: Text(text) }));
             next
         });
         self.by_address.insert(address as usize, (id, text.into()));
@@ -266,12 +239,7 @@ impl Transcoder {
             if !used.contains(&device) {
                 used.push(device);
             }
-            frame.put(&Record::StreamEntry(StreamEntry {
-                id: next,
-                device,
-                context,
-                stream,
-            }));
+            frame.put(&Record::StreamEntry(StreamEntry { id: next, device, context, stream }));
             next
         })
     }
@@ -285,10 +253,7 @@ impl Transcoder {
         if self.call_names.insert(number, ()).is_none()
             && let Some(name) = api.call_name(domain, record.number)
         {
-            frame.put(&Record::CallName(CallName {
-                api: number,
-                name: Text(name),
-            }));
+            frame.put(&Record::CallName(CallName { api: number, name: Text(name) }));
         }
         frame.put(&Record::Call(Call {
             api: number,
@@ -335,19 +300,7 @@ impl Transcoder {
             put(&Record::TextEntry(TextEntry { id, text: Text(text) }));
         }
         for (key, &id) in &self.shapes {
-            let [
-                name,
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                registers,
-                static_shared,
-                dynamic_shared,
-                local,
-            ] = *key;
+            let [name, gx, gy, gz, bx, by, bz, registers, static_shared, dynamic_shared, local] = *key;
             put(&Record::LaunchShape(LaunchShape {
                 id,
                 name,
@@ -360,20 +313,12 @@ impl Transcoder {
             }));
         }
         for (&[device, context, stream], &id) in &self.streams {
-            put(&Record::StreamEntry(StreamEntry {
-                id,
-                device,
-                context,
-                stream,
-            }));
+            put(&Record::StreamEntry(StreamEntry { id, device, context, stream }));
         }
         for &number in self.call_names.keys() {
             let (domain, plain) = calls::split(number);
             if let Some(name) = api.call_name(domain, plain) {
-                put(&Record::CallName(CallName {
-                    api: number,
-                    name: Text(name),
-                }));
+                put(&Record::CallName(CallName { api: number, name: Text(name) }));
             }
         }
         self.devices_asked = 0;

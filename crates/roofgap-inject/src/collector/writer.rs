@@ -84,12 +84,7 @@ pub(crate) fn run(session: &'static Session, output: Output) {
                 session.disarm(WindowCause::Limit);
             }
         }
-        if session
-            .options
-            .keep_last
-            .is_some_and(|last| writer.segment.elapsed() >= last)
-            && !stopping
-        {
+        if session.options.keep_last.is_some_and(|last| writer.segment.elapsed() >= last) && !stopping {
             writer.rotate();
         }
         if session.cut.load(Ordering::Acquire) && !stopping {
@@ -129,10 +124,7 @@ impl Writer {
 
     /// Ends the file in order and goes on in a new one.
     fn cut(&mut self) {
-        self.frame.put(&Record::End(End {
-            how: END_CUT,
-            at: now(),
-        }));
+        self.frame.put(&Record::End(End { how: END_CUT, at: now() }));
         let raw = self.frame.len();
         self.output.append(self.frame.close(), raw);
         self.rotate();
@@ -205,11 +197,7 @@ impl Writer {
         }
         self.gpu_told = true;
         let path = gpu.api.path.to_string_lossy();
-        let cupti = Cupti {
-            version: gpu.api.version,
-            options: gpu.options,
-            path: Text(path.as_bytes()),
-        };
+        let cupti = Cupti { version: gpu.api.version, options: gpu.options, path: Text(path.as_bytes()) };
         self.frame.put(&Record::Cupti(cupti));
         if let Some(clocks) = gpu.clocks {
             self.frame.put(&Record::ClockPair(clocks));
@@ -218,10 +206,7 @@ impl Writer {
             // These calls arrive encoded, so their names are written for all of them at once.
             for &(domain, number, name) in &gpu.selected {
                 let api = calls::key(domain, number);
-                self.frame.put(&Record::CallName(CallName {
-                    api,
-                    name: Text(name),
-                }));
+                self.frame.put(&Record::CallName(CallName { api, name: Text(name) }));
             }
         }
         if gpu.options & session::CALLS_CHOSEN == 0 {
@@ -241,10 +226,7 @@ impl Writer {
             let mut last = std::ptr::null_mut();
             loop {
                 // SAFETY: the pool hands on what CUPTI completed, and `last` is what was returned before.
-                last = unsafe {
-                    self.transcoder
-                        .some(&gpu.api, (buffer, valid), last, &mut self.frame)
-                };
+                last = unsafe { self.transcoder.some(&gpu.api, (buffer, valid), last, &mut self.frame) };
                 if self.frame.len() >= FRAME {
                     self.close();
                 }
@@ -297,8 +279,7 @@ impl Writer {
         let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
         if !name.is_empty() {
             let name = Text(name.trim_ascii_end());
-            self.frame
-                .put(&Record::ThreadName(ThreadName { tid, given: 0, name }));
+            self.frame.put(&Record::ThreadName(ThreadName { tid, given: 0, name }));
         }
     }
 
@@ -308,55 +289,27 @@ impl Writer {
         }
         let counters = &self.session.counters;
         let totals = [
-            (
-                "nvtx.ring_full",
-                &counters.ring_full,
-                "annotations came faster than they could be written",
-            ),
-            (
-                "nvtx.reentered",
-                &counters.reentered,
-                "annotations made inside a signal handler",
-            ),
-            (
-                "nvtx.too_many_threads",
-                &counters.no_ring,
-                "annotations of threads beyond 1024 at one time",
-            ),
+            ("nvtx.ring_full", &counters.ring_full, "annotations came faster than they could be written"),
+            ("nvtx.reentered", &counters.reentered, "annotations made inside a signal handler"),
+            ("nvtx.too_many_threads", &counters.no_ring, "annotations of threads beyond 1024 at one time"),
             (
                 "cupti.no_buffer",
                 &counters.no_buffer,
                 "times every buffer was full, so that CUPTI dropped records",
             ),
-            (
-                "cupti.flush_refused",
-                &counters.flush_refused,
-                "times CUPTI would not deliver its buffers",
-            ),
+            ("cupti.flush_refused", &counters.flush_refused, "times CUPTI would not deliver its buffers"),
             (
                 "cupti.foreign_buffer",
                 &counters.foreign_buffer,
                 "buffers of another user of CUPTI, which takes our records while it records",
             ),
-            (
-                "process.forked",
-                &counters.forks,
-                "children made by fork, which are not recorded in this file",
-            ),
+            ("process.forked", &counters.forks, "children made by fork, which are not recorded in this file"),
         ]
         .map(|(id, counter, detail)| (id, counter.load(Ordering::Relaxed), detail));
         let ours = [
             ("cupti.dropped", self.dropped, "records CUPTI dropped"),
-            (
-                "cupti.untimed",
-                self.transcoder.untimed,
-                "kernels CUPTI gave no times for",
-            ),
-            (
-                "cupti.strange",
-                self.transcoder.strange,
-                "records of a kind that was not asked for",
-            ),
+            ("cupti.untimed", self.transcoder.untimed, "kernels CUPTI gave no times for"),
+            ("cupti.strange", self.transcoder.strange, "records of a kind that was not asked for"),
         ];
         for (id, count, detail) in totals.into_iter().chain(ours) {
             if count > 0 {
@@ -366,11 +319,7 @@ impl Writer {
         for (id, lost) in self.losses.iter_mut().filter(|(_, lost)| !lost.told) {
             lost.told = true;
             let (id, detail) = (Text(id.as_bytes()), Text(lost.detail.as_bytes()));
-            self.frame.put(&Record::Loss(Loss {
-                count: lost.count,
-                id,
-                detail,
-            }));
+            self.frame.put(&Record::Loss(Loss { count: lost.count, id, detail }));
         }
     }
 
@@ -378,11 +327,7 @@ impl Writer {
     fn lose(&mut self, id: &'static str, count: u64, detail: &str) {
         let lost = self.losses.entry(id).or_default();
         if lost.count != count || lost.detail != detail {
-            *lost = Lost {
-                count,
-                detail: detail.to_owned(),
-                told: false,
-            };
+            *lost = Lost { count, detail: detail.to_owned(), told: false };
         }
     }
 

@@ -104,11 +104,7 @@ impl Api {
         let code = unsafe { get_version(&raw mut version) };
         if code != sys::SUCCESS {
             let text = words(result_string, code);
-            return Err(Failure::Refused {
-                call: "cuptiGetVersion",
-                code,
-                text,
-            });
+            return Err(Failure::Refused { call: "cuptiGetVersion", code, text });
         }
         Ok(Self {
             path: loaded_path(get_version as *const c_void).unwrap_or_else(|| path.to_path_buf()),
@@ -138,11 +134,7 @@ impl Api {
         if code == sys::SUCCESS {
             return Ok(());
         }
-        Err(Failure::Refused {
-            call,
-            code,
-            text: words(self.result_string, code),
-        })
+        Err(Failure::Refused { call, code, text: words(self.result_string, code) })
     }
 
     /// Becomes the one subscriber, so that two profilers never share buffers unknowingly.
@@ -150,8 +142,7 @@ impl Api {
         let mut subscriber = ptr::null_mut();
         // SAFETY: the callback lives as long as the library, which is never unloaded.
         let code = unsafe { (self.subscribe)(&raw mut subscriber, callback, ptr::null_mut()) };
-        self.check("cuptiSubscribe", code)
-            .map(|()| Subscriber(subscriber))
+        self.check("cuptiSubscribe", code).map(|()| Subscriber(subscriber))
     }
 
     /// Returns the name of the subscriber that keeps us out, where this version gives it.
@@ -238,11 +229,7 @@ impl Api {
 
     /// Starts or stops recording one call.
     pub(crate) fn set_call(&self, domain: u32, number: u32, on: bool) -> bool {
-        let function = if domain == sys::DOMAIN_DRIVER {
-            self.enable_driver
-        } else {
-            self.enable_runtime
-        };
+        let function = if domain == sys::DOMAIN_DRIVER { self.enable_driver } else { self.enable_runtime };
         // SAFETY: takes two numbers.
         function.is_some_and(|enable| unsafe { enable(number, u8::from(on)) } == sys::SUCCESS)
     }
@@ -277,9 +264,7 @@ impl Api {
     /// Delivers buffers: those whose records are finished, or all of them.
     pub(crate) fn flush(&self, all: bool) -> Result<(), Failure> {
         // SAFETY: takes a flag. Buffers come back through the callback given to `register`.
-        self.check("cuptiActivityFlushAll", unsafe {
-            (self.flush_all)(u32::from(all))
-        })
+        self.check("cuptiActivityFlushAll", unsafe { (self.flush_all)(u32::from(all)) })
     }
 
     /// Reads CUPTI's clock.

@@ -4,12 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Names in the loader's search path, newest first.
-const BY_NAME: [&str; 4] = [
-    "libcupti.so.13",
-    "libcupti.so.12",
-    "libcupti.so.11.8",
-    "libcupti.so",
-];
+const BY_NAME: [&str; 4] = ["libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8", "libcupti.so"];
 
 /// Inputs of the search.
 #[derive(Debug, Default)]
@@ -25,11 +20,7 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     /// Collects the inputs of this process.
     pub(crate) fn here() -> Self {
-        let path = |name: &str| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
+        let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
             named: path("CUPTI_LIBRARY"),
             maps: fs::read_to_string("/proc/self/maps").unwrap_or_default(),
@@ -81,9 +72,7 @@ fn loaded_files(maps: &str) -> Vec<PathBuf> {
 }
 
 fn is_cupti(path: &Path) -> bool {
-    path.file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| name.starts_with("libcupti.so"))
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("libcupti.so"))
 }
 
 /// Returns true if a loaded file is part of CUDA or of a framework that ships it.
@@ -99,10 +88,7 @@ fn is_cuda(path: &Path) -> bool {
         "libc10_cuda",
         "libnccl",
     ];
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     PARTS.iter().any(|part| name.starts_with(part))
 }
 
@@ -135,11 +121,8 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
-    let mut folders: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_dir())
-        .collect();
+    let mut folders: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     folders.sort();
     folders.reverse();
     folders
@@ -150,26 +133,18 @@ fn cupti_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
-    let mut files: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| is_cupti(path))
-        .collect();
+    let mut files: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| is_cupti(path)).collect();
     files.sort();
     files.reverse();
     files
 }
 
 fn in_toolkit(root: &Path) -> Vec<PathBuf> {
-    [
-        "extras/CUPTI/lib64",
-        "targets/x86_64-linux/lib",
-        "targets/sbsa-linux/lib",
-        "lib64",
-    ]
-    .iter()
-    .flat_map(|folder| cupti_in(&root.join(folder)))
-    .collect()
+    ["extras/CUPTI/lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "lib64"]
+        .iter()
+        .flat_map(|folder| cupti_in(&root.join(folder)))
+        .collect()
 }
 
 /// Toolkits in the usual place, the default one first, then the newest.
@@ -177,9 +152,7 @@ fn installed_toolkits() -> Vec<PathBuf> {
     let local = Path::new("/usr/local");
     let mut roots = vec![local.join("cuda")];
     roots.extend(subfolders(local).into_iter().filter(|path| {
-        path.file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.starts_with("cuda-"))
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("cuda-"))
     }));
     roots
 }
@@ -194,24 +167,14 @@ mod tests {
                     7f02-7f03 r-xp 00000000 08:01 6 /venv/nvidia/cu13/lib/libcupti.so.13\n\
                     7f03-7f04 rw-p 00000000 08:01 6 /venv/nvidia/cu13/lib/libcupti.so.13\n\
                     7f05-7f06 rw-p 00000000 00:00 0 [heap]\n";
-        let around = Surroundings {
-            maps: maps.into(),
-            ..Surroundings::default()
-        };
-        assert_eq!(
-            around.candidates(),
-            [PathBuf::from("/venv/nvidia/cu13/lib/libcupti.so.13")]
-        );
+        let around = Surroundings { maps: maps.into(), ..Surroundings::default() };
+        assert_eq!(around.candidates(), [PathBuf::from("/venv/nvidia/cu13/lib/libcupti.so.13")]);
     }
 
     #[test]
     fn the_users_word_comes_first() {
         let maps = "7f02-7f03 r-xp 00000000 08:01 6 /x/libcupti.so.13\n".to_string();
-        let around = Surroundings {
-            named: Some("/mine/libcupti.so".into()),
-            maps,
-            toolkits: vec![],
-        };
+        let around = Surroundings { named: Some("/mine/libcupti.so".into()), maps, toolkits: vec![] };
         assert_eq!(around.candidates(), [PathBuf::from("/mine/libcupti.so")]);
     }
 
@@ -228,14 +191,9 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
-        let maps = format!(
-            "7f02-7f03 r-xp 0 08:01 6 {}\n",
-            site.join("torch/lib/libtorch_cuda.so").display()
-        );
-        let around = Surroundings {
-            maps,
-            ..Surroundings::default()
-        };
+        let maps =
+            format!("7f02-7f03 r-xp 0 08:01 6 {}\n", site.join("torch/lib/libtorch_cuda.so").display());
+        let around = Surroundings { maps, ..Surroundings::default() };
         assert_eq!(around.candidates().first(), Some(&cupti));
     }
 
@@ -245,10 +203,7 @@ mod tests {
         let cupti = root.path().join("extras/CUPTI/lib64/libcupti.so.13");
         fs::create_dir_all(cupti.parent().unwrap()).unwrap();
         fs::write(&cupti, "").unwrap();
-        let around = Surroundings {
-            toolkits: vec![root.path().into()],
-            ..Surroundings::default()
-        };
+        let around = Surroundings { toolkits: vec![root.path().into()], ..Surroundings::default() };
         assert_eq!(around.candidates().first(), Some(&cupti));
     }
 }

@@ -19,13 +19,7 @@ fn guard<R: Default>(body: impl FnOnce() -> R) -> R {
 }
 
 fn plain(text: &[u8]) -> Event<'_> {
-    Event {
-        domain: 0,
-        category: 0,
-        payload_kind: 0,
-        payload: 0,
-        message: Message::Inline(Text(text)),
-    }
+    Event { domain: 0, category: 0, payload_kind: 0, payload: 0, message: Message::Inline(Text(text)) }
 }
 
 /// Handles are numbers that travel as pointers.
@@ -42,13 +36,7 @@ fn handle(number: u32) -> Handle {
 /// # Safety
 /// `attributes` must be null or point to attributes as NVTX defines them.
 unsafe fn with_event<R>(domain: u32, attributes: *const Attributes, body: impl FnOnce(&Event<'_>) -> R) -> R {
-    let mut event = Event {
-        domain,
-        category: 0,
-        payload_kind: 0,
-        payload: 0,
-        message: Message::None,
-    };
+    let mut event = Event { domain, category: 0, payload_kind: 0, payload: 0, message: Message::None };
     if attributes.is_null() {
         return body(&event);
     }

@@ -32,10 +32,7 @@ impl Wide {
     /// # Safety
     /// `text` must be null or end in a wide NUL.
     pub(crate) unsafe fn new(text: *const wchar_t) -> Self {
-        let mut wide = Self {
-            bytes: [0; 512],
-            length: 0,
-        };
+        let mut wide = Self { bytes: [0; 512], length: 0 };
         if text.is_null() {
             return wide;
         }
@@ -66,10 +63,7 @@ mod tests {
 
     #[test]
     fn wide_texts_become_utf8() {
-        let text: Vec<wchar_t> = "d\u{e9}code \u{1f680}\0"
-            .chars()
-            .map(|letter| letter as wchar_t)
-            .collect();
+        let text: Vec<wchar_t> = "d\u{e9}code \u{1f680}\0".chars().map(|letter| letter as wchar_t).collect();
         // SAFETY: it ends in NUL.
         let wide = unsafe { Wide::new(text.as_ptr()) };
         assert_eq!(wide.as_bytes(), "d\u{e9}code \u{1f680}".as_bytes());

@@ -39,18 +39,10 @@ fn build() -> Built {
         // Other test processes may compile the same file, or use it already.
         let unfinished = out.with_extension(std::process::id().to_string());
         let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-        cc.args(["-O1", "-o"])
-            .arg(&unfinished)
-            .arg(&source)
-            .args(flags)
-            .args(["-ldl", "-lpthread"]);
+        cc.args(["-O1", "-o"]).arg(&unfinished).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
         let done = cc.output().expect("a C compiler");
         let stderr = String::from_utf8_lossy(&done.stderr);
-        assert!(
-            done.status.success(),
-            "{} does not compile: {stderr}",
-            source.display()
-        );
+        assert!(done.status.success(), "{} does not compile: {stderr}", source.display());
         std::fs::rename(&unfinished, &out).unwrap();
         out
     };
@@ -60,11 +52,7 @@ fn build() -> Built {
     Built {
         program: compile("native-program", "program.c", &[]),
         cupti: compile("libcupti-standin.so", "cupti.c", &["-shared", "-fPIC"]),
-        old_cupti: compile(
-            "libcupti-old.so",
-            "cupti.c",
-            &["-shared", "-fPIC", "-DOLD", "-DSMALL"],
-        ),
+        old_cupti: compile("libcupti-old.so", "cupti.c", &["-shared", "-fPIC", "-DOLD", "-DSMALL"]),
         library,
     }
 }
@@ -109,15 +97,8 @@ pub fn run_until(how: &str, environment: &[(&str, &str)], ready: fn(&Capture) ->
     if !ready(&Capture::default()) {
         let deadline = Instant::now() + PATIENCE;
         let written = |path: &PathBuf| path.metadata().is_ok_and(|file| file.len() >= HEADER_LEN as u64);
-        while !files(folder.path())
-            .iter()
-            .filter(|path| written(path))
-            .any(|path| ready(&read(path)))
-        {
-            assert!(
-                Instant::now() < deadline,
-                "{how}: the capture never has what is awaited"
-            );
+        while !files(folder.path()).iter().filter(|path| written(path)).any(|path| ready(&read(path))) {
+            assert!(Instant::now() < deadline, "{how}: the capture never has what is awaited");
             assert!(child.try_wait().unwrap().is_none(), "{how}: ended too early");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -125,19 +106,11 @@ pub fn run_until(how: &str, environment: &[(&str, &str)], ready: fn(&Capture) ->
     drop(child.stdin.take());
     let done = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Run {
-        folder,
-        status: done.status,
-        stdout: text(done.stdout),
-        stderr: text(done.stderr),
-    }
+    Run { folder, status: done.status, stdout: text(done.stdout), stderr: text(done.stderr) }
 }
 
 pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
     files
 }
@@ -205,11 +178,8 @@ pub struct Capture {
 
 pub fn read(path: &Path) -> Capture {
     let mut reader = Reader::open(BufReader::new(File::open(path).unwrap())).unwrap();
-    let mut capture = Capture {
-        status: reader.header().status,
-        version: reader.header().version,
-        ..Capture::default()
-    };
+    let mut capture =
+        Capture { status: reader.header().status, version: reader.header().version, ..Capture::default() };
     let (mut texts, mut shapes, mut call_names) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let (mut domains, mut strings) = (BTreeMap::from([(0, String::new())]), BTreeMap::new());
     let mut launches = BTreeMap::new();
@@ -281,10 +251,7 @@ pub fn read(path: &Path) -> Capture {
             }
         }
     }
-    capture.without_call = kernels
-        .iter()
-        .filter(|kernel| !launches.contains_key(&kernel.2))
-        .count();
+    capture.without_call = kernels.iter().filter(|kernel| !launches.contains_key(&kernel.2)).count();
     capture.kernels = kernels
         .into_iter()
         .map(|(name, grid, id, node)| (name, grid, launches.get(&id).copied().unwrap_or(false), node))
@@ -295,10 +262,4 @@ pub fn read(path: &Path) -> Capture {
     capture
 }
 
-pub const RANGES: [&str; 5] = [
-    "@sam",
-    "LLM@prefill",
-    "LLM@decode_step",
-    "LLM@decode_step",
-    "LLM@decode_all",
-];
+pub const RANGES: [&str; 5] = ["@sam", "LLM@prefill", "LLM@decode_step", "LLM@decode_step", "LLM@decode_all"];

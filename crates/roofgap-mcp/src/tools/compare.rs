@@ -158,18 +158,8 @@ pub(crate) fn answer(comparison: &Comparison, page: Page) -> CompareAnswer {
                 meaning: cut_to(&difference.meaning, 600),
             })
             .collect(),
-        unchecked: comparison
-            .unchecked
-            .iter()
-            .take(MOST_FACTS)
-            .map(|fact| cut(fact))
-            .collect(),
-        stages: comparison
-            .stages
-            .iter()
-            .take(MOST)
-            .map(|stage| stage_row(stage, page))
-            .collect(),
+        unchecked: comparison.unchecked.iter().take(MOST_FACTS).map(|fact| cut(fact)).collect(),
+        stages: comparison.stages.iter().take(MOST).map(|stage| stage_row(stage, page)).collect(),
         stages_gone: names(&comparison.stages_gone),
         stages_added: names(&comparison.stages_added),
         kernels: page.of(&comparison.kernels).iter().map(kernel_row).collect(),
@@ -180,17 +170,9 @@ pub(crate) fn answer(comparison: &Comparison, page: Page) -> CompareAnswer {
                 "the unit beside them",
                 "of one instance of the stage, from the analyses of both sides",
             ),
-            (
-                "delta_pct",
-                "%",
-                "head less base, of the base; above 0 is a loss for times",
-            ),
+            ("delta_pct", "%", "head less base, of the base; above 0 is a loss for times"),
             ("delta_ns", "ns", "head less base; above 0 is a loss"),
-            (
-                "base_ns, head_ns",
-                "ns",
-                "sum of durations on the GPU over the whole trace",
-            ),
+            ("base_ns, head_ns", "ns", "sum of durations on the GPU over the whole trace"),
         ]),
     }
 }

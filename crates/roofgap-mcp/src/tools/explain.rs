@@ -37,10 +37,7 @@ pub(crate) struct ExplainAnswer {
 /// Returns the text on a rule in general.
 fn meaning(rule: &str) -> Option<String> {
     let text = explain(rule)?;
-    Some(format!(
-        "{} Computed: {} Fix: {}",
-        text.meaning, text.computed, text.fix
-    ))
+    Some(format!("{} Computed: {} Fix: {}", text.meaning, text.computed, text.fix))
 }
 
 /// Explains a finding.
@@ -69,22 +66,13 @@ pub(crate) fn answer(
             .collect();
         return Err(McpError::NoFinding {
             wanted: wanted.to_owned(),
-            known: if known.is_empty() {
-                "none".to_owned()
-            } else {
-                known.join(", ")
-            },
+            known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
         });
     };
     Ok(ExplainAnswer {
         input: InputRef::of(input, analysis),
         finding: row(*position, finding),
         meaning: meaning(&finding.id),
-        also: matches
-            .iter()
-            .skip(1)
-            .take(10)
-            .map(|(position, _)| format!("/findings/{position}"))
-            .collect(),
+        also: matches.iter().skip(1).take(10).map(|(position, _)| format!("/findings/{position}")).collect(),
     })
 }

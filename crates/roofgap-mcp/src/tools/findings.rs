@@ -100,12 +100,7 @@ pub(crate) fn answer(
     Ok(FindingsAnswer {
         input: InputRef::of(input, analysis),
         count: rows.len(),
-        findings: request
-            .page
-            .of(&rows)
-            .iter()
-            .map(|(position, finding)| row(*position, finding))
-            .collect(),
+        findings: request.page.of(&rows).iter().map(|(position, finding)| row(*position, finding)).collect(),
     })
 }
 

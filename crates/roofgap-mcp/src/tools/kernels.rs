@@ -85,40 +85,22 @@ pub(crate) fn answer(
     let (base, kernels, whole) = match &request.stage {
         Some(name) => {
             let (position, stage) = stage::find(analysis, name)?;
-            (
-                format!("/stages/{position}/kernels"),
-                &stage.kernels,
-                stage.kernel_ns,
-            )
+            (format!("/stages/{position}/kernels"), &stage.kernels, stage.kernel_ns)
         }
-        None => (
-            "/kernels".to_owned(),
-            &analysis.kernels,
-            Some(analysis.totals.kernel_ns),
-        ),
+        None => ("/kernels".to_owned(), &analysis.kernels, Some(analysis.totals.kernel_ns)),
     };
     let filter = request.filter.as_deref().unwrap_or_default().to_lowercase();
     let matches = |kernel: &Kernel| {
-        let texts = [
-            kernel.name.as_str(),
-            kernel.short_name.as_str(),
-            kernel.family.as_str(),
-        ];
+        let texts = [kernel.name.as_str(), kernel.short_name.as_str(), kernel.family.as_str()];
         texts.iter().any(|text| text.to_lowercase().contains(&filter))
     };
-    let rows: Vec<(usize, &Kernel)> = kernels
-        .iter()
-        .enumerate()
-        .filter(|(_, kernel)| filter.is_empty() || matches(kernel))
-        .collect();
+    let rows: Vec<(usize, &Kernel)> =
+        kernels.iter().enumerate().filter(|(_, kernel)| filter.is_empty() || matches(kernel)).collect();
     let total: i64 = rows.iter().map(|(_, kernel)| kernel.total_ns).sum();
     let calls = rows.iter().map(|(_, kernel)| kernel.calls).sum();
     let shown = request.page.of(&rows);
-    let without = || {
-        analysis
-            .reason(&About::Counters)
-            .unwrap_or("no counters were measured for these kernels")
-    };
+    let without =
+        || analysis.reason(&About::Counters).unwrap_or("no counters were measured for these kernels");
     Ok(KernelsAnswer {
         input: InputRef::of(input, analysis),
         stage: request.stage.clone(),
@@ -135,24 +117,12 @@ pub(crate) fn answer(
             .collect(),
         columns: columns([
             ("total_ns", "ns", "sum of durations on the GPU, from the timeline"),
-            (
-                "share_pct",
-                "%",
-                "of the kernel time of the stage, or of the whole trace",
-            ),
+            ("share_pct", "%", "of the kernel time of the stage, or of the whole trace"),
             ("calls", "count", "launches, from the timeline"),
             ("mean_ns", "ns", "from the timeline"),
             ("median_ns", "ns", "from the timeline"),
-            (
-                "sm_pct",
-                "%",
-                "of the peak of compute, from ncu, for the launch shape with the most time",
-            ),
-            (
-                "dram_pct",
-                "%",
-                "of the peak of DRAM, from ncu, for the launch shape with the most time",
-            ),
+            ("sm_pct", "%", "of the peak of compute, from ncu, for the launch shape with the most time"),
+            ("dram_pct", "%", "of the peak of DRAM, from ncu, for the launch shape with the most time"),
         ]),
     })
 }

@@ -99,9 +99,7 @@ pub(crate) fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer,
     }
     search.found.sort();
     search.found.dedup();
-    search
-        .found
-        .retain(|path| path.to_string_lossy().contains(filter));
+    search.found.retain(|path| path.to_string_lossy().contains(filter));
     Ok(ListAnswer {
         run_count: runs.len(),
         runs: request.page.of(&runs).iter().map(row).collect(),
@@ -120,11 +118,7 @@ pub(crate) fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer,
         search_cut_short: search.cut_short,
         columns: columns([
             ("bytes", "bytes", "size on disk"),
-            (
-                "stages.wall_ns",
-                "ns",
-                "mean wall time of one instance, from the run's metrics.json",
-            ),
+            ("stages.wall_ns", "ns", "mean wall time of one instance, from the run's metrics.json"),
         ]),
     })
 }
@@ -141,10 +135,7 @@ fn row(run: &runs::RunSummary) -> RunRow {
             .stages
             .iter()
             .take(8)
-            .map(|stage| StageTime {
-                name: cut(&stage.name),
-                wall_ns: stage.wall_ns,
-            })
+            .map(|stage| StageTime { name: cut(&stage.name), wall_ns: stage.wall_ns })
             .collect(),
         bytes: run.bytes,
     }

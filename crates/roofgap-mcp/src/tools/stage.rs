@@ -9,18 +9,11 @@ pub(crate) fn find<'a>(analysis: &'a Analysis, wanted: &str) -> Result<(usize, &
     let mut stages = analysis.stages.iter().enumerate();
     stages
         .find(|(_, stage)| stage.name == wanted)
-        .ok_or_else(|| McpError::NoStage {
-            wanted: wanted.to_owned(),
-            known: names(analysis),
-        })
+        .ok_or_else(|| McpError::NoStage { wanted: wanted.to_owned(), known: names(analysis) })
 }
 
 /// Lists the stages for a message.
 fn names(analysis: &Analysis) -> String {
     let names: Vec<&str> = analysis.stages.iter().map(|s| s.name.as_str()).collect();
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

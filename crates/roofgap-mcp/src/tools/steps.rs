@@ -87,11 +87,8 @@ pub(crate) fn answer(
     slowest.sort_by_key(|row| (std::cmp::Reverse(row.time_ns), row.step));
     slowest.truncate(SLOWEST);
     let time = |value| Quantity::whole(value, "ns", "timeline", &why);
-    let same = if steps.is_some() {
-        "the times of the steps are those of the CPU already"
-    } else {
-        why.as_str()
-    };
+    let same =
+        if steps.is_some() { "the times of the steps are those of the CPU already" } else { why.as_str() };
     Ok(StepsAnswer {
         input: InputRef::of(input, analysis),
         stage: stage.map(|stage| stage.name.clone()),
@@ -109,11 +106,7 @@ pub(crate) fn answer(
             steps.and_then(|steps| steps.launches_per_step),
             "count",
             "timeline",
-            if steps.is_some() {
-                "no launches were recorded"
-            } else {
-                &why
-            },
+            if steps.is_some() { "no launches were recorded" } else { &why },
         ),
         cpu_mean: Quantity::whole(
             steps.and_then(|steps| steps.cpu.as_ref()).map(|cpu| cpu.mean_ns),

@@ -124,11 +124,7 @@ pub(crate) fn answer(input: &str, analysis: &Analysis, unreadable: &[String]) ->
             .collect(),
         device_count: analysis.devices.len(),
         engine: analysis.engine.as_ref().map(|engine| cut(&engine.name)),
-        model: analysis
-            .workload
-            .as_ref()
-            .and_then(|workload| workload.model.as_deref())
-            .map(cut),
+        model: analysis.workload.as_ref().and_then(|workload| workload.model.as_deref()).map(cut),
         kernel_count: Quantity::count(analysis.totals.kernel_count, &kernels_from),
         kernel_time: Quantity::whole(Some(analysis.totals.kernel_ns), "ns", &kernels_from, ""),
         busy_time: Quantity::whole(analysis.totals.busy_ns, "ns", &kernels_from, totals_only),
@@ -173,9 +169,7 @@ fn summary_of(analysis: &Analysis, position: usize, stage: &Stage) -> StageSumma
     };
     let name = || stage.name.clone();
     let reason = |about: About, otherwise: &str| {
-        let why = analysis
-            .reason(&about)
-            .or_else(|| analysis.reason(&About::Stage(name())));
+        let why = analysis.reason(&about).or_else(|| analysis.reason(&About::Stage(name())));
         why.unwrap_or(otherwise).to_owned()
     };
     let no_gpu = reason(About::Stage(name()), "no GPU work was recorded for this stage");

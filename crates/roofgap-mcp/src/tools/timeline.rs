@@ -84,9 +84,7 @@ pub(crate) fn answer(
 ) -> Result<TimelineAnswer, McpError> {
     let trace = &loaded.trace;
     let Some((first, last)) = trace.span().filter(|_| !trace.ops.is_empty()) else {
-        return Err(McpError::NoTimeline {
-            why: "this input has no GPU operations with times".to_owned(),
-        });
+        return Err(McpError::NoTimeline { why: "this input has no GPU operations with times".to_owned() });
     };
     let length = last - first;
     let start_ns = request.start_ns.unwrap_or(0).clamp(0, length);
@@ -113,24 +111,11 @@ pub(crate) fn answer(
         end: Quantity::whole(Some(end_ns), "ns", from, ""),
         devices: busy(trace, &rows, window),
         count: rows.len(),
-        operations: request
-            .page
-            .of(&rows)
-            .iter()
-            .map(|&row| operation(loaded, row, first))
-            .collect(),
+        operations: request.page.of(&rows).iter().map(|&row| operation(loaded, row, first)).collect(),
         columns: columns([
-            (
-                "start_ns",
-                "ns",
-                "since the first event of the trace, from the timeline",
-            ),
+            ("start_ns", "ns", "since the first event of the trace, from the timeline"),
             ("duration_ns", "ns", "on the GPU, from the timeline"),
-            (
-                "busy_ns",
-                "ns",
-                "union of the operations of a device, cut to the window",
-            ),
+            ("busy_ns", "ns", "union of the operations of a device, cut to the window"),
             ("idle_ns", "ns", "the rest of the window"),
         ]),
     })
@@ -155,20 +140,14 @@ fn operation(loaded: &Loaded, row: usize, first: i64) -> OperationRow {
         duration_ns: ops.duration(row),
         device: number(&loaded.trace, row),
         stream: ops.stream[row],
-        stage: loaded
-            .stages
-            .stage_of_op(row)
-            .map(|stage| loaded.stages.name(stage).to_owned()),
+        stage: loaded.stages.stage_of_op(row).map(|stage| loaded.stages.name(stage).to_owned()),
     }
 }
 
 /// Returns the device number of an operation, as in the analysis.
 fn number(trace: &Trace, row: usize) -> u32 {
     let device = trace.ops.device[row];
-    trace
-        .devices
-        .get(device.index())
-        .map_or(u32::from(device.0), |device| device.number)
+    trace.devices.get(device.index()).map_or(u32::from(device.0), |device| device.number)
 }
 
 /// Sums the busy time of each device. Rows are in the order of start.
@@ -191,10 +170,6 @@ fn busy(trace: &Trace, rows: &[usize], window: (i64, i64)) -> Vec<DeviceBusy> {
     devices.sort_unstable();
     devices
         .into_iter()
-        .map(|(device, busy_ns, _)| DeviceBusy {
-            device,
-            busy_ns,
-            idle_ns: window.1 - window.0 - busy_ns,
-        })
+        .map(|(device, busy_ns, _)| DeviceBusy { device, busy_ns, idle_ns: window.1 - window.0 - busy_ns })
         .collect()
 }

@@ -32,12 +32,7 @@ pub(super) fn waiting<W: Write>(
                 level += change;
                 at += 1;
             }
-            writer.counter(
-                device(index as usize),
-                "launched and not ended",
-                time,
-                level as f64,
-            )?;
+            writer.counter(device(index as usize), "launched and not ended", time, level as f64)?;
         }
     }
     Ok(())

@@ -46,13 +46,7 @@ impl<'a, W: Write> Writer<'a, W> {
     /// Starts the document.
     pub(super) fn new(out: &'a mut W, first: Ns) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        Ok(Self {
-            out,
-            first,
-            any: false,
-            line: Vec::new(),
-            group: Group::default(),
-        })
+        Ok(Self { out, first, any: false, line: Vec::new(), group: Group::default() })
     }
 
     /// Begins the processes of a rank, the `at`th of several, whose first moment is `first`.
@@ -168,10 +162,7 @@ impl<'a, W: Write> Writer<'a, W> {
         let before = if self.any { ",\n" } else { "\n" };
         self.any = true;
         let pid = self.group.first_pid.saturating_add(pid);
-        write!(
-            self.line,
-            "{before}{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid}"
-        )
+        write!(self.line, "{before}{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid}")
     }
 
     fn time(&mut self, key: &str, ns: Ns) -> io::Result<()> {
@@ -187,8 +178,7 @@ impl<'a, W: Write> Writer<'a, W> {
 
     fn args(&mut self, args: &[(&str, Value)]) -> io::Result<()> {
         for (i, (key, value)) in args.iter().enumerate() {
-            self.line
-                .extend_from_slice(if i == 0 { b",\"args\":{" } else { b"," });
+            self.line.extend_from_slice(if i == 0 { b",\"args\":{" } else { b"," });
             write!(self.line, "\"{key}\":")?;
             serde_json::to_writer(&mut self.line, value)?;
         }

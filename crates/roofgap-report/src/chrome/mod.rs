@@ -25,18 +25,10 @@ use tracks::Tracks;
 
 /// Writes the trace to a file, compressed if its name ends in `.gz`.
 pub fn save(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
-    let nothing = |why| ExportError::Nothing {
-        what: "timeline",
-        path: path.to_path_buf(),
-        why,
-    };
-    let trace = bundle
-        .trace
-        .ok_or_else(|| nothing("the capture is not available"))?;
+    let nothing = |why| ExportError::Nothing { what: "timeline", path: path.to_path_buf(), why };
+    let trace = bundle.trace.ok_or_else(|| nothing("the capture is not available"))?;
     if trace.span().is_none() {
-        return Err(nothing(
-            "the inputs have totals or counters, but no single events",
-        ));
+        return Err(nothing("the inputs have totals or counters, but no single events"));
     }
     export::write_whole(path, |out| {
         if path.extension().is_some_and(|e| e == "gz") {
@@ -138,11 +130,7 @@ fn ranges<W: Write>(trace: &Trace, tracks: &Tracks, writer: &mut Writer<W>) -> i
         };
         let (name, domain) = (trace.names.get(range.name), trace.names.get(range.domain));
         let domain = [("domain", domain.into())];
-        let args = if domain[0].1 == "" {
-            &domain[..0]
-        } else {
-            &domain[..]
-        };
+        let args = if domain[0].1 == "" { &domain[..0] } else { &domain[..] };
         let time = (range.start, range.end);
         match range.style {
             RangeStyle::PushPop => writer.slice(track, "range", name, time, args)?,
@@ -170,9 +158,8 @@ fn operators<W: Write>(trace: &Trace, tracks: &Tracks, writer: &mut Writer<W>) -
 fn calls<W: Write>(trace: &Trace, tracks: &Tracks, writer: &mut Writer<W>) -> io::Result<()> {
     let calls = &trace.calls;
     let times = calls.start.iter().zip(&calls.end);
-    for (((start, end), name), (thread, correlation)) in times
-        .zip(&calls.name)
-        .zip(calls.thread.iter().zip(&calls.correlation))
+    for (((start, end), name), (thread, correlation)) in
+        times.zip(&calls.name).zip(calls.thread.iter().zip(&calls.correlation))
     {
         let Some(track) = tracks.calls(*thread) else {
             continue;
@@ -212,10 +199,7 @@ fn operations<W: Write>(
                 ("kernel", args)
             }
             kind => {
-                let bytes = ops
-                    .transfers
-                    .get(&(row as u32))
-                    .map(|t| ("bytes", t.bytes.into()));
+                let bytes = ops.transfers.get(&(row as u32)).map(|t| ("bytes", t.bytes.into()));
                 let category = match kind {
                     OpKind::Copy => "memcpy",
                     OpKind::Set => "memset",

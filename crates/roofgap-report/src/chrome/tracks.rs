@@ -59,19 +59,13 @@ impl Tracks {
     /// Returns the track of a thread's ranges and operators.
     pub(super) fn thread(&self, thread: ThreadId) -> Option<Track> {
         let process = self.threads.get(thread.index())?;
-        Some(Track {
-            pid: FIRST_PROCESS + process,
-            tid: FIRST_PROCESS + thread.0,
-        })
+        Some(Track { pid: FIRST_PROCESS + process, tid: FIRST_PROCESS + thread.0 })
     }
 
     /// Returns the track of a thread's calls.
     pub(super) fn calls(&self, thread: ThreadId) -> Option<Track> {
         let track = self.thread(thread)?;
-        Some(Track {
-            tid: FIRST_CALLS + thread.0,
-            ..track
-        })
+        Some(Track { tid: FIRST_CALLS + thread.0, ..track })
     }
 
     /// Returns the track of a GPU operation.
@@ -82,10 +76,7 @@ impl Tracks {
 
     fn stream(&self, at: u32) -> Option<Track> {
         let stream = self.streams.get(at as usize)?;
-        Some(Track {
-            pid: device(stream.0 as usize),
-            tid: FIRST_STREAM + at,
-        })
+        Some(Track { pid: device(stream.0 as usize), tid: FIRST_STREAM + at })
     }
 
     /// Writes the names of all processes and tracks.
@@ -96,11 +87,7 @@ impl Tracks {
                 name => name,
             };
             let order = 1 + at as i64;
-            writer.process(
-                FIRST_PROCESS + at as u32,
-                &format!("{name} {}", process.pid),
-                order,
-            )?;
+            writer.process(FIRST_PROCESS + at as u32, &format!("{name} {}", process.pid), order)?;
         }
         for (at, thread) in trace.threads.iter().enumerate() {
             let name = match trace.names.get(thread.name) {
@@ -109,11 +96,7 @@ impl Tracks {
             };
             let number = thread.tid.to_string();
             // Some tools include the number in the name.
-            let name = if name.contains(&number) {
-                name.to_owned()
-            } else {
-                format!("{name} {number}")
-            };
+            let name = if name.contains(&number) { name.to_owned() } else { format!("{name} {number}") };
             let id = ThreadId(at as u32);
             if let (Some(own), Some(calls)) = (self.thread(id), self.calls(id)) {
                 writer.thread(own, &name, 2 * at as i64)?;
@@ -122,23 +105,12 @@ impl Tracks {
         }
         for (at, gpu) in trace.devices.iter().enumerate() {
             let name = gpu.name.as_deref().unwrap_or("unknown");
-            writer.process(
-                device(at),
-                &format!("GPU {}: {name}", gpu.number),
-                1_000_000 + at as i64,
-            )?;
+            writer.process(device(at), &format!("GPU {}: {name}", gpu.number), 1_000_000 + at as i64)?;
         }
         for (at, stream) in self.streams.iter().enumerate() {
-            let pid = trace
-                .processes
-                .get(stream.1 as usize)
-                .filter(|_| trace.processes.len() > 1);
+            let pid = trace.processes.get(stream.1 as usize).filter(|_| trace.processes.len() > 1);
             let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
-            let line = if stream.3 == 0 {
-                String::new()
-            } else {
-                format!(" ({})", stream.3 + 1)
-            };
+            let line = if stream.3 == 0 { String::new() } else { format!(" ({})", stream.3 + 1) };
             if let Some(track) = self.stream(at as u32) {
                 writer.thread(track, &format!("stream {}{pid}{line}", stream.2), at as i64)?;
             }

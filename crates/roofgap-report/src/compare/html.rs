@@ -16,10 +16,7 @@ const SCRIPT: &str = include_str!("sort.js");
 
 /// Renders a comparison as HTML.
 pub fn html(comparison: &Comparison) -> String {
-    let size = Size {
-        parts: 24,
-        kernels: 200,
-    };
+    let size = Size { parts: 24, kernels: 200 };
     let view = View::of(comparison, size);
     let (base, head) = (&comparison.base.title, &comparison.head.title);
     let hash = base64(&Sha256::digest(SCRIPT.as_bytes()));
@@ -90,11 +87,8 @@ fn stage(stage: &StageView, change: &StageChange) -> Markup {
 /// Renders the bar of one side.
 fn side(what: &str, bar: &SideBar) -> Markup {
     let share = |ns: i64| 100.0 * ns as f64 / bar.total_ns.max(1) as f64;
-    let parts: Vec<String> = bar
-        .parts
-        .iter()
-        .map(|(part, ns)| format!("{} {:.1} %", part.name, share(*ns)))
-        .collect();
+    let parts: Vec<String> =
+        bar.parts.iter().map(|(part, ns)| format!("{} {:.1} %", part.name, share(*ns))).collect();
     let label = format!(
         "{} {what} {}{}{}",
         bar.label,
@@ -136,12 +130,7 @@ fn sortable(table: &Table) -> Markup {
 
 /// Renders bars to the left (less) and to the right (more) of a middle line.
 fn deltas(parts: &[(String, i64)]) -> Markup {
-    let widest = parts
-        .iter()
-        .map(|part| part.1.unsigned_abs())
-        .max()
-        .unwrap_or(1)
-        .max(1);
+    let widest = parts.iter().map(|part| part.1.unsigned_abs()).max().unwrap_or(1).max(1);
     let bar = |delta: i64| {
         let width = 50.0 * delta.unsigned_abs() as f64 / widest as f64;
         let left = if delta < 0 { 50.0 - width } else { 50.0 };

@@ -50,12 +50,7 @@ fn document(comparison: &Comparison, size: Size) -> String {
     for stage in &view.stages {
         let (name, sentence) = (escape(&stage.name), escape_long(&stage.sentence));
         let _ = writeln!(out, "\n### {name}\n\n{sentence}\n");
-        let _ = writeln!(
-            out,
-            "{}\n{}.",
-            stage.numbers.markdown(),
-            escape_long(&stage.noise)
-        );
+        let _ = writeln!(out, "{}\n{}.", stage.numbers.markdown(), escape_long(&stage.noise));
         if let Some(why) = &stage.why_no_parts {
             let _ = writeln!(out, "\nNo breakdown of the change: {}.", escape_long(why));
         }
@@ -77,11 +72,7 @@ fn document(comparison: &Comparison, size: Size) -> String {
         }
     }
     if !view.kernels.is_empty() {
-        fold(
-            "Kernels of the whole trace that changed",
-            &view.kernels.markdown(),
-            &mut out,
-        );
+        fold("Kernels of the whole trace that changed", &view.kernels.markdown(), &mut out);
     }
     for line in &view.renamed {
         let _ = writeln!(out, "\n- {}", escape_long(line));
@@ -90,8 +81,5 @@ fn document(comparison: &Comparison, size: Size) -> String {
 }
 
 fn fold(title: &str, inside: &str, out: &mut String) {
-    let _ = writeln!(
-        out,
-        "\n<details><summary>{title}</summary>\n\n{inside}\n</details>"
-    );
+    let _ = writeln!(out, "\n<details><summary>{title}</summary>\n\n{inside}\n</details>");
 }

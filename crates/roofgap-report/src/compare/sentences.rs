@@ -14,15 +14,9 @@ pub fn headline(comparison: &Comparison) -> String {
         Basis::StepAndToken => "by step and token",
     };
     let because = comparison.not_whole_because();
-    let because: Vec<&str> = because
-        .iter()
-        .map(|difference| difference.what.as_str())
-        .collect();
+    let because: Vec<&str> = because.iter().map(|difference| difference.what.as_str()).collect();
     let conclusion = conclusion(comparison);
-    format!(
-        "not comparable as a whole (different {}); {by}: {conclusion}",
-        because.join(", ")
-    )
+    format!("not comparable as a whole (different {}); {by}: {conclusion}", because.join(", "))
 }
 
 /// Returns the tone of the conclusion; `None` for a mixed or a neutral one.
@@ -31,11 +25,7 @@ pub(super) fn tone(comparison: &Comparison) -> Option<Tone> {
         let mut stages = comparison.stages.iter();
         stages.any(|stage| judgement(stage) == Some(wanted))
     };
-    match (
-        comparison.verdict(),
-        any(Judgement::Worse),
-        any(Judgement::Better),
-    ) {
+    match (comparison.verdict(), any(Judgement::Worse), any(Judgement::Better)) {
         (GateVerdict::Broken, ..) => Some(Tone::Bad),
         (GateVerdict::NotMeasured, ..) => Some(Tone::Notice),
         (GateVerdict::Held, true, false) => Some(Tone::Bad),
@@ -56,10 +46,7 @@ fn conclusion(comparison: &Comparison) -> String {
         GateVerdict::NotMeasured => "a gate was not measured".to_owned(),
         GateVerdict::Held => {
             let of = |wanted: Judgement| -> Vec<String> {
-                let stages = comparison
-                    .stages
-                    .iter()
-                    .filter(|stage| judgement(stage) == Some(wanted));
+                let stages = comparison.stages.iter().filter(|stage| judgement(stage) == Some(wanted));
                 stages.map(|stage| stage.name.clone()).collect()
             };
             let (worse, better) = (of(Judgement::Worse), of(Judgement::Better));
@@ -109,10 +96,7 @@ fn total(comparison: &Comparison) -> String {
             }
             None => "no stage and no kernel on either side: nothing to compare".to_owned(),
         },
-        _ => format!(
-            "no stage on both sides; kernel time of the whole trace: {}",
-            words(kernels)
-        ),
+        _ => format!("no stage on both sides; kernel time of the whole trace: {}", words(kernels)),
     }
 }
 
@@ -128,21 +112,14 @@ pub(super) fn unmeasured_side(change: &Change<i64>) -> Option<&'static str> {
 /// Judges a stage by its wall time or, if that did not change, by its GPU time; where the sides did different work, by the time of
 /// a step or, if that did not change, of a token.
 fn judgement(stage: &StageChange) -> Option<Judgement> {
-    let by_instance = [
-        &stage.wall_ns,
-        &stage.unwatched_ns,
-        &stage.busy_ns,
-        &stage.kernel_ns,
-    ];
+    let by_instance = [&stage.wall_ns, &stage.unwatched_ns, &stage.busy_ns, &stage.kernel_ns];
     let by_work = [&stage.step_ns, &stage.token_ns];
     let changes: &[&Change<i64>] = match stage.basis {
         Basis::StepAndToken => &by_work,
         _ => &by_instance,
     };
     let judgements = changes.iter().map(|change| change.judgement);
-    judgements
-        .into_iter()
-        .find(|judgement| matches!(judgement, Judgement::Worse | Judgement::Better))
+    judgements.into_iter().find(|judgement| matches!(judgement, Judgement::Worse | Judgement::Better))
 }
 
 /// Describes a change: `71.6 ms to 78.8 ms, +10.0 %, worse`.
@@ -153,10 +130,7 @@ fn words(change: &Change<i64>) -> String {
         (_, Some(head), _) => return format!("{} on the head, not measured on the base", time(head)),
         _ => return "measured on neither side".to_owned(),
     };
-    let pct = change
-        .delta_pct
-        .map(|pct| format!(", {pct:+.1} %"))
-        .unwrap_or_default();
+    let pct = change.delta_pct.map(|pct| format!(", {pct:+.1} %")).unwrap_or_default();
     let judgement = match change.judgement {
         Judgement::Worse => "worse",
         Judgement::Better => "better",
@@ -196,9 +170,7 @@ fn different_work(stage: &StageChange) -> String {
     let known = |change: &Change<i64>| change.base.is_some() && change.head.is_some();
     let values = [("step", &stage.step_ns), ("time per token", &stage.token_ns)];
     let known = values.iter().filter(|(_, change)| known(change));
-    let parts: Vec<String> = known
-        .map(|(name, change)| format!("{name} {}", words(change)))
-        .collect();
+    let parts: Vec<String> = known.map(|(name, change)| format!("{name} {}", words(change))).collect();
     if parts.is_empty() {
         return "the sides did different work, and the time of a step or a token is not known on both."
             .to_owned();

@@ -17,30 +17,17 @@ pub(super) struct SideBar {
 /// Returns the bars of base and head; `None` where one of them has no time. Where the sides did different work, the bars are of a step.
 pub(super) fn sides(stage: &StageChange) -> Option<(&'static str, [SideBar; 2])> {
     let by_step = stage.basis == Basis::StepAndToken;
-    let (what, time) = if by_step {
-        ("time of a step", &stage.step_ns)
-    } else {
-        ("wall time", &stage.wall_ns)
-    };
+    let (what, time) =
+        if by_step { ("time of a step", &stage.step_ns) } else { ("wall time", &stage.wall_ns) };
     let (base, head) = (time.base?, time.head?);
     let longest = base.max(head).max(1) as f64;
     let bar = |label, total_ns, of: fn(&Change<i64>) -> Option<i64>| SideBar {
         label,
         total_ns,
         width_pct: 100.0 * total_ns as f64 / longest,
-        parts: if by_step {
-            Vec::new()
-        } else {
-            parts(stage, total_ns, of)
-        },
+        parts: if by_step { Vec::new() } else { parts(stage, total_ns, of) },
     };
-    Some((
-        what,
-        [
-            bar("base", base, |change| change.base),
-            bar("head", head, |change| change.head),
-        ],
-    ))
+    Some((what, [bar("base", base, |change| change.base), bar("head", head, |change| change.head)]))
 }
 
 /// Splits the wall time of a side; empty where busy time is unknown or, on several GPUs, sums to more than the wall time.

@@ -17,11 +17,7 @@ fn real() -> Analysis {
 /// Two kernels of decode a fifth longer behind idle time, one of them with another tile size in its name; one kernel new.
 fn slower(base: &Analysis) -> Analysis {
     let mut head = base.clone();
-    let decode = head
-        .stages
-        .iter_mut()
-        .find(|stage| stage.name == "decode")
-        .unwrap();
+    let decode = head.stages.iter_mut().find(|stage| stage.name == "decode").unwrap();
     let mut added = 0;
     for kernel in decode.kernels.iter_mut().take(2) {
         let more = kernel.total_ns / 5;
@@ -50,17 +46,11 @@ fn comparison(gates: &str) -> Comparison {
 }
 
 fn between(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
-    let facts = |title: &str| SideFacts {
-        title: title.into(),
-        mode: Some("deep".into()),
-        ..SideFacts::default()
-    };
+    let facts =
+        |title: &str| SideFacts { title: title.into(), mode: Some("deep".into()), ..SideFacts::default() };
     let (old, new) = (facts("20260101-000000"), facts("20260102-000000"));
     let options = CompareOptions {
-        gates: gates
-            .split(',')
-            .map(|gate| gate.parse::<Gate>().unwrap())
-            .collect(),
+        gates: gates.split(',').map(|gate| gate.parse::<Gate>().unwrap()).collect(),
         ..CompareOptions::default()
     };
     let side = |analysis, facts| Side { analysis, facts };
@@ -71,10 +61,7 @@ fn between(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
 fn text_says_what_changed() {
     insta::assert_snapshot!(text(
         &comparison("5%,decode.wall=3%"),
-        TextOptions {
-            kernels: 5,
-            ..TextOptions::default()
-        }
+        TextOptions { kernels: 5, ..TextOptions::default() }
     ));
 }
 
@@ -107,16 +94,9 @@ fn other_hardware_comes_before_everything() {
 #[test]
 fn different_tokens_are_compared_by_step_and_token() {
     let (mut base, mut head) = (real(), real());
-    let counts = |tokens| roofgap_analyze::PhaseCounts {
-        context: Some(0),
-        generation: Some(tokens),
-    };
+    let counts = |tokens| roofgap_analyze::PhaseCounts { context: Some(0), generation: Some(tokens) };
     for (side, tokens) in [(&mut base, 8), (&mut head, 16)] {
-        let decode = side
-            .stages
-            .iter_mut()
-            .find(|stage| stage.name == "decode")
-            .unwrap();
+        let decode = side.stages.iter_mut().find(|stage| stage.name == "decode").unwrap();
         decode.tokens = Some(counts(tokens));
         decode.token_ns = Some(decode.elapsed_ns() / tokens as i64);
     }
@@ -137,11 +117,7 @@ fn the_page_stands_alone() {
     let page = html(&comparison("5%"));
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     assert!(page.contains("BROKEN"));
-    assert_eq!(
-        page.matches("<script").count(),
-        1,
-        "only the script of the page itself"
-    );
+    assert_eq!(page.matches("<script").count(), 1, "only the script of the page itself");
     let (_, script) = page.split_once("<script>").unwrap();
     let (script, _) = script.split_once("</script>").unwrap();
     use sha2::Digest;

@@ -8,10 +8,7 @@ use std::fmt::Write;
 
 /// Renders a comparison as text.
 pub fn text(comparison: &Comparison, options: TextOptions) -> String {
-    let size = Size {
-        parts: options.kernels,
-        kernels: options.kernels,
-    };
+    let size = Size { parts: options.kernels, kernels: options.kernels };
     let view = View::of(comparison, size);
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -59,12 +56,7 @@ pub fn text(comparison: &Comparison, options: TextOptions) -> String {
         }
     }
     if !view.kernels.is_empty() {
-        let _ = write!(
-            out,
-            "\n{}\n{}",
-            bold("Kernels of the whole trace"),
-            view.kernels.text(screen)
-        );
+        let _ = write!(out, "\n{}\n{}", bold("Kernels of the whole trace"), view.kernels.text(screen));
     }
     for renamed in &view.renamed {
         let _ = writeln!(out, "{}", line(renamed));

@@ -55,22 +55,13 @@ impl View {
     pub(super) fn of(comparison: &Comparison, size: Size) -> Self {
         let base = comparison.stages_gone.iter().map(|name| (name, "base"));
         let head = comparison.stages_added.iter().map(|name| (name, "head"));
-        let one_sided = base
-            .chain(head)
-            .map(|(name, side)| format!("stage {name} is on the {side} only"));
+        let one_sided = base.chain(head).map(|(name, side)| format!("stage {name} is on the {side} only"));
         let mut differences: Vec<String> = comparison.differences.iter().map(sentences::difference).collect();
         if !comparison.unchecked.is_empty() {
-            differences.push(format!(
-                "unknown on both sides: {}",
-                comparison.unchecked.join(", ")
-            ));
+            differences.push(format!("unknown on both sides: {}", comparison.unchecked.join(", ")));
         }
         // Stages that are on both sides hold the kernels.
-        let whole: &[KernelChange] = if comparison.stages.is_empty() {
-            &comparison.kernels
-        } else {
-            &[]
-        };
+        let whole: &[KernelChange] = if comparison.stages.is_empty() { &comparison.kernels } else { &[] };
         View {
             headline: sentences::headline(comparison),
             tone: sentences::tone(comparison),
@@ -90,11 +81,7 @@ impl StageView {
         let (kernels, more_kernels) = kernels(&stage.kernels, size.kernels);
         // The change of a whole stage has no meaning where the sides did different work.
         let different = stage.basis == Basis::StepAndToken;
-        let bars = if different {
-            Vec::new()
-        } else {
-            parts(stage, size.parts)
-        };
+        let bars = if different { Vec::new() } else { parts(stage, size.parts) };
         StageView {
             name: stage.name.clone(),
             sentence: sentences::stage(stage),
@@ -195,10 +182,8 @@ fn parts(stage: &StageChange, most: usize) -> Vec<(String, i64, &'static str)> {
     let parts = &stage.explanation.parts;
     let (shown, rest) = parts.split_at(parts.len().min(most));
     let beyond = |beyond: bool| if beyond { "yes" } else { "no" };
-    let mut list: Vec<_> = shown
-        .iter()
-        .map(|part| (part.name.clone(), part.delta_ns, beyond(part.beyond_noise)))
-        .collect();
+    let mut list: Vec<_> =
+        shown.iter().map(|part| (part.name.clone(), part.delta_ns, beyond(part.beyond_noise))).collect();
     if !rest.is_empty() {
         let sum = rest.iter().map(|part| part.delta_ns).sum();
         list.push((format!("{} more", rest.len()), sum, ""));
@@ -216,21 +201,14 @@ fn parts_table(stage: &StageChange, parts: &[(String, i64, &str)]) -> Table {
         .text("beyond noise", |part| part.2.to_owned())
         .build();
     if !table.is_empty() {
-        table.row([
-            SUM.to_owned(),
-            signed_ms(stage.explanation.wall_delta_ns),
-            String::new(),
-        ]);
+        table.row([SUM.to_owned(), signed_ms(stage.explanation.wall_delta_ns), String::new()]);
     }
     table
 }
 
 /// Builds the table of kernels that changed. Returns the number of rows left out, too.
 fn kernels(changes: &[KernelChange], most: usize) -> (Table, usize) {
-    let mut changed: Vec<&KernelChange> = changes
-        .iter()
-        .filter(|k| k.status != KernelStatus::Same)
-        .collect();
+    let mut changed: Vec<&KernelChange> = changes.iter().filter(|k| k.status != KernelStatus::Same).collect();
     let more = changed.len().saturating_sub(most);
     changed.truncate(most);
     let total = |side: &Option<KernelSide>| or_none(side.as_ref(), |side| ms(side.total_ns));

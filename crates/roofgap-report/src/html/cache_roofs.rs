@@ -50,9 +50,7 @@ impl Level {
 
 /// Lists the intensities of all points, for the axis.
 pub(super) fn intensities(analysis: &Analysis) -> impl Iterator<Item = f64> {
-    LEVELS
-        .iter()
-        .flat_map(move |level| level.points(analysis).map(|point| point.1))
+    LEVELS.iter().flat_map(move |level| level.points(analysis).map(|point| point.1))
 }
 
 /// Returns both ends of the roof of a bandwidth, up to the highest compute peak.
@@ -97,11 +95,8 @@ pub(super) fn draw(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
 
 /// Explains the rings; says which caches have no roof.
 pub(super) fn hint(analysis: &Analysis) -> String {
-    let known: Vec<&str> = LEVELS
-        .iter()
-        .filter(|level| level.bandwidth(analysis).is_some())
-        .map(|level| level.name)
-        .collect();
+    let known: Vec<&str> =
+        LEVELS.iter().filter(|level| level.bandwidth(analysis).is_some()).map(|level| level.name).collect();
     if known.is_empty() {
         return " No L1 and L2 roofs: ncu's hierarchical roofline sections were not collected.".into();
     }

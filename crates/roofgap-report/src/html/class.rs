@@ -37,8 +37,7 @@ pub(super) const CLASSES: [&str; 27] = [
 /// Returns the position of a class, or that of `other` for an unknown name.
 pub(super) fn position(name: &str) -> u32 {
     let at = CLASSES.iter().position(|c| *c == name);
-    at.or_else(|| CLASSES.iter().position(|c| *c == "other"))
-        .unwrap_or(0) as u32
+    at.or_else(|| CLASSES.iter().position(|c| *c == "other")).unwrap_or(0) as u32
 }
 
 /// Returns the class of a GPU operation by its kind and the name of the kernel.

@@ -17,21 +17,14 @@ const HEIGHT: f64 = 26.0;
 pub(super) fn cut(bundle: Bundle<'_>, stage: usize, idle: &[IdlePart]) -> Option<Markup> {
     let trace = bundle.trace?;
     let spans = bundle.stages.spans(stage);
-    let (at, _) = spans
-        .instances
-        .iter()
-        .enumerate()
-        .max_by_key(|(_, span)| span.length())?;
+    let (at, _) = spans.instances.iter().enumerate().max_by_key(|(_, span)| span.length())?;
     let own = (0..trace.ops.len()).filter(|op| bundle.stages.instance_of(stage, *op) == Some(at));
     let own: Vec<usize> = own.collect();
     if own.len() < OPS {
         return None;
     }
     let device = trace.ops.device.get(own[own.len() / 2])?;
-    let own: Vec<usize> = own
-        .into_iter()
-        .filter(|op| trace.ops.device.get(*op) == Some(device))
-        .collect();
+    let own: Vec<usize> = own.into_iter().filter(|op| trace.ops.device.get(*op) == Some(device)).collect();
     let middle = own.len().saturating_sub(OPS) / 2;
     let piece = own.get(middle..middle + OPS.min(own.len()))?;
     let (first, last) = piece.iter().fold((Ns::MAX, Ns::MIN), |(first, last), op| {
@@ -46,12 +39,8 @@ pub(super) fn cut(bundle: Bundle<'_>, stage: usize, idle: &[IdlePart]) -> Option
 fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, Ns)) -> Markup {
     let length = (last - first).max(1);
     let x = |t: Ns| WIDTH * (t - first) as f64 / length as f64;
-    let place = |start: Ns, end: Ns| {
-        (
-            format!("{:.2}", x(start)),
-            format!("{:.2}", (x(end) - x(start)).max(0.6)),
-        )
-    };
+    let place =
+        |start: Ns, end: Ns| (format!("{:.2}", x(start)), format!("{:.2}", (x(end) - x(start)).max(0.6)));
     let idle: Ns = gaps.iter().map(|part| part.end - part.start).sum();
     let share = 100.0 * idle as f64 / length as f64;
     let sentence = format!(

@@ -24,11 +24,7 @@ pub(super) fn engine_steps(bundle: Bundle<'_>) -> Option<Markup> {
     for (at, stage) in bundle.analysis.stages.iter().enumerate() {
         let spans = bundle.stages.spans(at).instances.iter();
         let own = spans.zip(bundle.stages.engine_steps(at));
-        steps.extend(own.map(|(span, step)| Step {
-            start: span.start,
-            stage: &stage.name,
-            step: *step,
-        }));
+        steps.extend(own.map(|(span, step)| Step { start: span.start, stage: &stage.name, step: *step }));
     }
     if steps.is_empty() {
         return None;
@@ -89,27 +85,17 @@ mod tests {
     /// The title of a bar names the step whose numbers it has.
     #[test]
     fn a_bar_of_several_steps_names_the_largest() {
-        let scheduled = |requests| Scheduled {
-            requests: Some(requests),
-            ..Scheduled::default()
-        };
+        let scheduled = |requests| Scheduled { requests: Some(requests), ..Scheduled::default() };
         let mut steps: Vec<Step<'_>> = (0..800)
             .map(|start| Step {
                 start,
                 stage: "decode",
-                step: EngineStep {
-                    engine: Engine::Vllm,
-                    context: scheduled(0),
-                    generation: scheduled(1),
-                },
+                step: EngineStep { engine: Engine::Vllm, context: scheduled(0), generation: scheduled(1) },
             })
             .collect();
         steps[3].step.generation = scheduled(7);
         let drawn = chart(&steps, "requests", |phase| phase.requests).into_string();
-        assert!(
-            drawn.contains("step 4, decode: 0 context, 7 generation requests"),
-            "{drawn}"
-        );
+        assert!(drawn.contains("step 4, decode: 0 context, 7 generation requests"), "{drawn}");
         assert!(drawn.contains("A bar is the largest of 2 steps."));
     }
 }

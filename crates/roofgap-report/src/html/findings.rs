@@ -59,11 +59,7 @@ pub(super) fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
 /// Draws the time of the stage, and below it the part that the finding is about.
 fn proof(bundle: Bundle<'_>, finding: &Finding) -> Markup {
     let bound = finding.bound_pct.clamp(0.0, 100.0);
-    let stage = bundle
-        .analysis
-        .stages
-        .iter()
-        .find(|s| Some(s.name.as_str()) == finding.stage.as_deref());
+    let stage = bundle.analysis.stages.iter().find(|s| Some(s.name.as_str()) == finding.stage.as_deref());
     let parts = stage.map(shares).unwrap_or_default();
     let whole = stage.map_or_else(|| "the measured launches".to_owned(), |s| cut(s.spoken(), 60));
     let label = format!("{bound:.1} % of {whole} at most would go");
@@ -101,9 +97,7 @@ fn link(bundle: Bundle<'_>, finding: &Finding) -> Option<Markup> {
     let at = place(bundle, finding)?;
     let spans = bundle.stages.spans(at);
     let evidence = |key: &str| finding.evidence.get(key);
-    let kernel = ["kernel", "largest"]
-        .iter()
-        .find_map(|key| evidence(key)?.as_str());
+    let kernel = ["kernel", "largest"].iter().find_map(|key| evidence(key)?.as_str());
     let step = evidence("slowest_step").and_then(Value::as_u64);
     let step = step.filter(|s| kernel.is_none() && (1..=spans.steps.len() as u64).contains(s));
     let stage = cut(finding.stage.as_deref().unwrap_or_default(), 60);

@@ -81,33 +81,17 @@ mod tests {
     use super::*;
 
     fn node(name: &str, kind: CallKind, gpu_ns: Ns, children: Vec<CallNode>) -> CallNode {
-        CallNode {
-            name: name.into(),
-            kind,
-            gpu_ns,
-            ops: 1,
-            children,
-        }
+        CallNode { name: name.into(), kind, gpu_ns, ops: 1, children }
     }
 
     #[test]
     fn widths_are_shares_of_the_parent_and_small_boxes_are_counted() {
-        let leaf = |ns| {
-            node(
-                "gemm",
-                CallKind::Kernels(roofgap_analyze::family("gemm")),
-                ns,
-                Vec::new(),
-            )
-        };
+        let leaf = |ns| node("gemm", CallKind::Kernels(roofgap_analyze::family("gemm")), ns, Vec::new());
         let small = node("small", CallKind::Operator, 2, vec![leaf(1), leaf(1)]);
         let step = node("step", CallKind::Range, 600, vec![leaf(150), small]);
         let tree = [step, node("<b>", CallKind::Other(OpKind::Copy), 400, Vec::new())];
         let shown = flame(&tree).unwrap().into_string();
-        assert!(
-            shown.contains("width:60.000%") && shown.contains("width:25.000%"),
-            "{shown}"
-        );
+        assert!(shown.contains("width:60.000%") && shown.contains("width:25.000%"), "{shown}");
         assert!(shown.contains("3 boxes below 0.25 %") && shown.contains("&lt;b&gt;"));
         assert!(flame(&[leaf(5)]).is_none());
     }

@@ -59,16 +59,8 @@ fn fact(name: &str, value: Markup) -> Markup {
 fn card(analysis: &Analysis, stage: &Stage) -> Markup {
     let verdict = verdict(stage);
     let utilisation = [
-        (
-            "MFU",
-            About::StageMfu(stage.name.clone()),
-            stage.mfu.as_ref().map(|m| m.by_wall_pct),
-        ),
-        (
-            "MBU",
-            About::StageMbu(stage.name.clone()),
-            stage.mbu.as_ref().map(|m| m.by_wall_pct),
-        ),
+        ("MFU", About::StageMfu(stage.name.clone()), stage.mfu.as_ref().map(|m| m.by_wall_pct)),
+        ("MBU", About::StageMbu(stage.name.clone()), stage.mbu.as_ref().map(|m| m.by_wall_pct)),
     ];
     html! {
         article.card {

@@ -84,12 +84,7 @@ type Row = (
 /// Collects all kernels for the page.
 pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>) -> Data {
     let scopes: Vec<(&str, &[Kernel])> = std::iter::once(("whole trace", analysis.kernels.as_slice()))
-        .chain(
-            analysis
-                .stages
-                .iter()
-                .map(|s| (s.name.as_str(), s.kernels.as_slice())),
-        )
+        .chain(analysis.stages.iter().map(|s| (s.name.as_str(), s.kernels.as_slice())))
         .collect();
     let families: BTreeSet<&str> = analysis.kernels.iter().map(|k| k.family.as_str()).collect();
     let families: Vec<String> = families.into_iter().map(str::to_owned).collect();
@@ -103,10 +98,7 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
                 names.push(Name {
                     short: show(&kernel.short_name, 200),
                     full: (kernel.name != kernel.short_name).then(|| show(&kernel.name, LONGEST)),
-                    family: families
-                        .iter()
-                        .position(|f| *f == kernel.family.as_str())
-                        .unwrap_or(0),
+                    family: families.iter().position(|f| *f == kernel.family.as_str()).unwrap_or(0),
                     color: class::css(kernel.family.as_str()),
                     timeline: timeline.and_then(|t| t.get(&kernel.name).copied()),
                     stages: stages.positions(&kernel.name, |_| true),
@@ -127,10 +119,7 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
     let counters = counters.collect();
     Data {
         counters,
-        totals: scopes
-            .iter()
-            .map(|s| s.1.iter().map(|k| k.total_ns).sum())
-            .collect(),
+        totals: scopes.iter().map(|s| s.1.iter().map(|k| k.total_ns).sum()).collect(),
         left_out: scopes.iter().map(|s| s.1.len().saturating_sub(MOST)).collect(),
         scopes: scopes.iter().map(|s| show(s.0, 80)).collect(),
         families,
@@ -138,10 +127,7 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
         names,
         first: FIRST,
         devices: kernels::on_several_devices(analysis),
-        roof: analysis
-            .kernels
-            .iter()
-            .any(|kernel| kernel.roof.roof_pct.is_some()),
+        roof: analysis.kernels.iter().any(|kernel| kernel.roof.roof_pct.is_some()),
     }
 }
 
@@ -161,14 +147,9 @@ fn counter_text(row: &CounterRow) -> String {
         ("L1", row.l1_pct),
         ("occupancy", row.occupancy_pct),
     ];
-    let shares = shares
-        .iter()
-        .filter_map(|(name, pct)| Some(format!("{name} {:.1} %", (*pct)?)));
+    let shares = shares.iter().filter_map(|(name, pct)| Some(format!("{name} {:.1} %", (*pct)?)));
     let shares: Vec<String> = shares.collect();
-    let stage = row
-        .stage
-        .as_ref()
-        .map_or_else(String::new, |stage| format!(" ({stage})"));
+    let stage = row.stage.as_ref().map_or_else(String::new, |stage| format!(" ({stage})"));
     let bound = row.bound.as_deref().unwrap_or("no verdict");
     format!("{}{stage}; {bound}: {}", shares.join(", "), row.reason)
 }
@@ -190,10 +171,7 @@ fn row(kernel: &Kernel, name: usize) -> Row {
         kernel.max_ns,
         counters.and_then(|c| c.bound.as_deref()).map(|b| show(b, 60)),
         counters.map(|c| show(&c.reason, 400)),
-        kernel
-            .roof
-            .roof_pct
-            .map(|_| [roof::pct_of(kernel), roof::above(&kernel.roof)]),
+        kernel.roof.roof_pct.map(|_| [roof::pct_of(kernel), roof::above(&kernel.roof)]),
     )
 }
 
@@ -217,11 +195,7 @@ const KEYS: [(&str, &str); 14] = [
 
 /// Names what the launches of the table are a part of.
 fn scope(analysis: &Analysis) -> &'static str {
-    if measured::alone(analysis) {
-        "measured by ncu"
-    } else {
-        "in the whole trace"
-    }
+    if measured::alone(analysis) { "measured by ncu" } else { "in the whole trace" }
 }
 
 /// Renders the first results of ncu's own rules.
@@ -242,10 +216,7 @@ pub(super) fn table(analysis: &Analysis) -> Markup {
     }
     let shown = &analysis.kernels[..analysis.kernels.len().min(FIRST)];
     let several = kernels::on_several_devices(analysis);
-    let columns: Vec<&str> = kernels::PAGE
-        .into_iter()
-        .filter(|name| several || *name != "device")
-        .collect();
+    let columns: Vec<&str> = kernels::PAGE.into_iter().filter(|name| several || *name != "device").collect();
     let columns = roof::columns(&columns, &roof::of_kernels(&analysis.kernels));
     let keys = KEYS.iter().filter(|(key, _)| several || *key != "device");
     let table = kernels::table(analysis, shown, analysis.totals.kernel_ns).pick(&columns);

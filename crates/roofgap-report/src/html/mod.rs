@@ -55,12 +55,8 @@ const OPERATORS: usize = 30;
 pub fn page(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     // One after the other: each needs memory for all operations only while it is made.
-    let flame = bundle
-        .trace
-        .and_then(|trace| flame::flame(&call_tree(trace, bundle.stages)));
-    let idle = bundle
-        .trace
-        .map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
+    let flame = bundle.trace.and_then(|trace| flame::flame(&call_tree(trace, bundle.stages)));
+    let idle = bundle.trace.map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
     let findings = findings::findings(bundle, &idle);
     let timeline = timeline::timeline(bundle, &idle);
     drop(idle);
@@ -84,11 +80,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         ("Utilisation", job::utilisation(analysis), job::UTILISATION),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
         ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
-        (
-            "Communication",
-            gpu_work::communication(analysis),
-            gpu_work::COMMUNICATION,
-        ),
+        ("Communication", gpu_work::communication(analysis), gpu_work::COMMUNICATION),
     ];
     work.retain(|(_, table, _)| !table.is_empty());
     let rank_map = ranks::map(analysis);
@@ -133,11 +125,7 @@ pub fn page(bundle: Bundle<'_>) -> String {
         }
     };
     let data = [
-        (
-            "kernel-data",
-            "application/json",
-            script_json(&kernels::data(analysis, names.as_ref())),
-        ),
+        ("kernel-data", "application/json", script_json(&kernels::data(analysis, names.as_ref()))),
         ("timeline-meta", "application/json", meta),
         ("timeline-columns", "text/plain", columns),
     ];
@@ -230,14 +218,7 @@ fn operators(analysis: &Analysis) -> Markup {
     if analysis.operators.is_empty() {
         return absent(&missing(analysis, &About::Operators));
     }
-    let columns = [
-        "operator",
-        "calls",
-        "self CPU ms",
-        "total CPU ms",
-        "self GPU ms",
-        "total GPU ms",
-    ];
+    let columns = ["operator", "calls", "self CPU ms", "total CPU ms", "self GPU ms", "total GPU ms"];
     let more = analysis.operators.len().saturating_sub(OPERATORS);
     html! {
         p.hint { (view::kernels::operator_scope(analysis)) "." }

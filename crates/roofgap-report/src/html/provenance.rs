@@ -16,26 +16,10 @@ pub(super) fn provenance(bundle: Bundle<'_>) -> Markup {
     }
     let no_overhead = view::missing(analysis, &About::Overhead);
     let tables = [
-        (
-            "Inputs",
-            view::sources(analysis),
-            "None: the numbers were reported by the program.",
-        ),
-        (
-            "Environment",
-            environment,
-            "Not recorded: the capture was made elsewhere.",
-        ),
-        (
-            "Phases",
-            view::phases(bundle),
-            "None: the capture was made elsewhere.",
-        ),
-        (
-            "Profiler overhead",
-            view::overhead(analysis),
-            no_overhead.as_str(),
-        ),
+        ("Inputs", view::sources(analysis), "None: the numbers were reported by the program."),
+        ("Environment", environment, "Not recorded: the capture was made elsewhere."),
+        ("Phases", view::phases(bundle), "None: the capture was made elsewhere."),
+        ("Profiler overhead", view::overhead(analysis), no_overhead.as_str()),
         ("Losses", view::losses(analysis), view::NO_LOSSES),
         ("Missing or estimated values", view::reasons(analysis), "None."),
     ];

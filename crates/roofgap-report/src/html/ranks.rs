@@ -16,18 +16,14 @@ const LABEL: f64 = 70.0;
 
 /// Draws the map; `None` unless several ranks were given.
 pub(super) fn map(analysis: &Analysis) -> Option<Markup> {
-    let ranks: Vec<(&RankInfo, &RankActivity)> = analysis
-        .ranks
-        .iter()
-        .filter_map(|rank| Some((rank, rank.activity.as_ref()?)))
-        .collect();
+    let ranks: Vec<(&RankInfo, &RankActivity)> =
+        analysis.ranks.iter().filter_map(|rank| Some((rank, rank.activity.as_ref()?))).collect();
     if ranks.len() < 2 {
         return None;
     }
     let reference = ranks[0].0.clock_reference;
-    let aligned = ranks
-        .iter()
-        .all(|(rank, _)| rank.clock_offset_ns.is_some() && rank.clock_reference == reference);
+    let aligned =
+        ranks.iter().all(|(rank, _)| rank.clock_offset_ns.is_some() && rank.clock_reference == reference);
     let begin = |(rank, activity): &(&RankInfo, &RankActivity)| match rank.clock_offset_ns {
         Some(offset) if aligned => activity.begin_ns - offset,
         _ => 0,
@@ -73,10 +69,7 @@ pub(super) fn map(analysis: &Analysis) -> Option<Markup> {
 }
 
 fn describe(rank: &RankInfo) -> String {
-    let host = rank
-        .host
-        .as_ref()
-        .map_or(String::new(), |host| format!(" on {host}"));
+    let host = rank.host.as_ref().map_or(String::new(), |host| format!(" on {host}"));
     format!(
         "rank {}{host}: kernels {}, exposed communication {}",
         rank.rank,
@@ -88,9 +81,7 @@ fn describe(rank: &RankInfo) -> String {
 /// Adds exposed communication to compute, %.
 fn stacked(activity: &RankActivity) -> Vec<u8> {
     let parts = activity.compute_pct.iter().zip(&activity.exposed_pct);
-    parts
-        .map(|(compute, exposed)| compute.saturating_add(*exposed).min(100))
-        .collect()
+    parts.map(|(compute, exposed)| compute.saturating_add(*exposed).min(100)).collect()
 }
 
 /// Draws heights in % as steps above the base of a row; parts of one height are one step.
@@ -138,18 +129,9 @@ mod tests {
         let two = |offset| analysis(vec![rank(0, 1_000, Some(0)), rank(1, 9_050, offset)]);
         // In the clock of rank 0, rank 1 begins 50 later: the whole is 200.
         let aligned = map(&two(Some(8_000))).unwrap().into_string();
-        assert!(
-            aligned.contains("M70.0 22.0V0.0H570.0V22.0H820.0V22.0Z"),
-            "{aligned}"
-        );
-        assert!(
-            aligned.contains("M320.0 48.0V26.0H820.0V48.0H1070.0V48.0Z"),
-            "{aligned}"
-        );
-        assert!(
-            aligned.contains("M320.0 48.0V26.0H820.0V37.0H1070.0V48.0Z"),
-            "{aligned}"
-        );
+        assert!(aligned.contains("M70.0 22.0V0.0H570.0V22.0H820.0V22.0Z"), "{aligned}");
+        assert!(aligned.contains("M320.0 48.0V26.0H820.0V48.0H1070.0V48.0Z"), "{aligned}");
+        assert!(aligned.contains("M320.0 48.0V26.0H820.0V37.0H1070.0V48.0Z"), "{aligned}");
         let apart = map(&two(None)).unwrap().into_string();
         assert!(apart.contains("M70.0 48.0"), "{apart}");
         assert!(apart.contains("the clocks of the ranks are not known"));

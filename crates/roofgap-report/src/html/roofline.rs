@@ -20,9 +20,9 @@ pub(super) fn roofline(analysis: &Analysis) -> Markup {
     if dots.is_empty() {
         let why = match analysis.reason(&About::Counters) {
             Some(why) => why.to_owned(),
-            None if analysis.counters.is_empty() => missing(analysis, &About::Counters)
-                .trim_end_matches('.')
-                .to_owned(),
+            None if analysis.counters.is_empty() => {
+                missing(analysis, &About::Counters).trim_end_matches('.').to_owned()
+            }
             None => "no measured kernel has both floating-point work and DRAM traffic".into(),
         };
         return absent(&format!("No roofline: {why}."));
@@ -90,12 +90,7 @@ fn dots(analysis: &Analysis) -> Vec<Dot<'_>> {
         .iter()
         .filter_map(|row| {
             let (intensity, flops_per_s) = position(row)?;
-            Some(Dot {
-                row,
-                intensity,
-                flops_per_s,
-                ns: weights.ns(row),
-            })
+            Some(Dot { row, intensity, flops_per_s, ns: weights.ns(row) })
         })
         .collect();
     dots.sort_by_key(|d| std::cmp::Reverse(d.ns));
@@ -115,24 +110,15 @@ struct Weights<'a> {
 impl<'a> Weights<'a> {
     fn of(analysis: &'a Analysis) -> Self {
         let mut weights = Self::default();
-        let stages = analysis
-            .stages
-            .iter()
-            .map(|s| (Some(s.name.as_str()), &s.kernels));
+        let stages = analysis.stages.iter().map(|s| (Some(s.name.as_str()), &s.kernels));
         for (stage, kernels) in stages.chain([(None, &analysis.kernels)]) {
             weights.stages.extend(stage);
             for kernel in kernels {
-                weights
-                    .totals
-                    .entry((stage, &kernel.name))
-                    .or_insert(kernel.total_ns);
+                weights.totals.entry((stage, &kernel.name)).or_insert(kernel.total_ns);
             }
         }
         for row in &analysis.counters {
-            let sum = weights
-                .shapes
-                .entry((row.stage.as_deref(), &row.kernel))
-                .or_default();
+            let sum = weights.shapes.entry((row.stage.as_deref(), &row.kernel)).or_default();
             *sum = sum.saturating_add(row.duration_ns.unwrap_or(0));
         }
         weights
@@ -144,11 +130,7 @@ impl<'a> Weights<'a> {
         let stage = row.stage.as_deref();
         let known = stage.filter(|stage| self.stages.contains(stage));
         let total = self.totals.get(&(known, row.kernel.as_str()));
-        let shapes = self
-            .shapes
-            .get(&(stage, row.kernel.as_str()))
-            .copied()
-            .unwrap_or(0);
+        let shapes = self.shapes.get(&(stage, row.kernel.as_str())).copied().unwrap_or(0);
         match total {
             Some(total) if shapes > 0 => (*total as f64 * own as f64 / shapes as f64) as i64,
             _ => own.saturating_mul(row.samples.max(1) as i64),
@@ -167,20 +149,14 @@ struct Roofs {
 
 impl Roofs {
     fn of(analysis: &Analysis) -> Self {
-        let mut roofs = Self {
-            bandwidth: None,
-            peaks: Vec::new(),
-            unknown: None,
-        };
+        let mut roofs = Self { bandwidth: None, peaks: Vec::new(), unknown: None };
         let device = analysis.devices.first();
         match device.map(facts) {
             Some(Ok(facts)) => {
                 roofs.bandwidth = facts.bandwidth().map(|(b, source)| (b, source.to_owned()));
                 for dtype in [Dtype::Bf16, Dtype::Fp8, Dtype::Fp32] {
                     if let Some(peak) = facts.peak(dtype) {
-                        roofs
-                            .peaks
-                            .push((dtype.name().into(), peak.flops_per_s, peak.source));
+                        roofs.peaks.push((dtype.name().into(), peak.flops_per_s, peak.source));
                     }
                 }
             }
@@ -196,10 +172,7 @@ impl Roofs {
         }
         if let Some(mfu) = analysis.stages.iter().find_map(|s| s.mfu.as_ref()) {
             roofs.peaks.retain(|p| p.0 != mfu.dtype);
-            roofs.peaks.insert(
-                0,
-                (mfu.dtype.clone(), mfu.peak_flops_per_s, mfu.peak_source.clone()),
-            );
+            roofs.peaks.insert(0, (mfu.dtype.clone(), mfu.peak_flops_per_s, mfu.peak_source.clone()));
         }
         roofs.peaks.retain(|p| p.1.is_finite() && p.1 > 0.0);
         roofs.bandwidth = roofs.bandwidth.filter(|b| b.0.is_finite() && b.0 > 0.0);
@@ -338,9 +311,7 @@ struct StagePoint<'a> {
 /// Adds up the dots of each stage, each by the time it stands for.
 fn stage_points<'a>(analysis: &'a Analysis, dots: &[Dot<'_>]) -> Vec<StagePoint<'a>> {
     let point = |stage: &'a Stage| {
-        let own = dots
-            .iter()
-            .filter(|dot| dot.row.stage.as_deref() == Some(stage.name.as_str()));
+        let own = dots.iter().filter(|dot| dot.row.stage.as_deref() == Some(stage.name.as_str()));
         let (mut flops, mut bytes, mut ns) = (0.0, 0.0, 0.0);
         for dot in own {
             let time = dot.ns.max(0) as f64;
@@ -362,9 +333,7 @@ fn stage_points<'a>(analysis: &'a Analysis, dots: &[Dot<'_>]) -> Vec<StagePoint<
 impl StagePoint<'_> {
     fn label(&self) -> String {
         let name = cut(self.name, 60);
-        let covered = self
-            .covered_pct
-            .map(|pct| format!(", {:.0} % of its kernel time", pct.min(100.0)));
+        let covered = self.covered_pct.map(|pct| format!(", {:.0} % of its kernel time", pct.min(100.0)));
         format!(
             "{name}: {:.2} FLOP/B, {}FLOP/s{}",
             self.intensity,
@@ -405,19 +374,13 @@ fn stage_note(points: &[StagePoint<'_>]) -> Markup {
 
 fn table(dots: &[Dot<'_>], short_names: &ShortNames) -> Table {
     Table::of(dots)
-        .text("kernel", |dot: &Dot<'_>| {
-            cut(&short_names.get(&dot.row.kernel), 160)
-        })
-        .text("stage", |dot| {
-            dot.row.stage.clone().unwrap_or_else(|| NONE.into())
-        })
+        .text("kernel", |dot: &Dot<'_>| cut(&short_names.get(&dot.row.kernel), 160))
+        .text("stage", |dot| dot.row.stage.clone().unwrap_or_else(|| NONE.into()))
         .text("grid", |dot| dot.row.grid.map(|n| n.to_string()).join(" × "))
         .ms("time", |dot| dot.ns)
         .number("FLOP/B", |dot| format!("{:.2}", dot.intensity))
         .number("FLOP/s", |dot| si(dot.flops_per_s))
-        .text("bound", |dot| {
-            dot.row.bound.clone().unwrap_or_else(|| NONE.into())
-        })
+        .text("bound", |dot| dot.row.bound.clone().unwrap_or_else(|| NONE.into()))
         .build()
 }
 
@@ -436,12 +399,7 @@ fn hints(analysis: &Analysis, roofs: &Roofs, drawn: usize) -> String {
         ));
     }
     let sentence = |what: &str, source: &str| format!("{what}: {}.", source.trim_end_matches('.'));
-    lines.extend(
-        roofs
-            .bandwidth
-            .iter()
-            .map(|(_, source)| sentence("DRAM roof", source)),
-    );
+    lines.extend(roofs.bandwidth.iter().map(|(_, source)| sentence("DRAM roof", source)));
     let peaks = roofs.peaks.iter();
     lines.extend(peaks.map(|(name, _, source)| sentence(&format!("{name} roof"), source)));
     if let Some(why) = roofs.unknown.as_ref().filter(|_| roofs.peaks.is_empty()) {

@@ -21,10 +21,7 @@ pub(super) struct Scale {
 impl Scale {
     /// Makes axes that hold all values.
     pub(super) fn around(xs: impl Iterator<Item = f64>, ys: impl Iterator<Item = f64>) -> Self {
-        Self {
-            x: around(xs),
-            y: around(ys),
-        }
+        Self { x: around(xs), y: around(ys) }
     }
 
     /// Returns the place of a point in the drawing.
@@ -41,18 +38,12 @@ impl Scale {
         let (from, to) = (low.log10().round() as i32, high.log10().round() as i32);
         // At most 12 lines per axis.
         let step = ((to - from) / 12 + 1).max(1);
-        (from..=to)
-            .step_by(step as usize)
-            .map(|e| 10f64.powi(e))
-            .collect()
+        (from..=to).step_by(step as usize).map(|e| 10f64.powi(e)).collect()
     }
 }
 
 /// Returns the powers of ten around some values.
 fn around(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values.fold((f64::MAX, f64::MIN_POSITIVE), |(l, h), v| (l.min(v), h.max(v)));
-    (
-        10f64.powf(low.log10().floor()),
-        10f64.powf((high * 1.2).log10().ceil()),
-    )
+    (10f64.powf(low.log10().floor()), 10f64.powf((high * 1.2).log10().ceil()))
 }

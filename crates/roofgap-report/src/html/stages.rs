@@ -50,20 +50,15 @@ pub(super) fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
     let parts = parts(stage);
     let all = parts.iter().flatten().sum::<i64>().max(1) as f64;
     let shares = PARTS.iter().zip(parts.into_iter().flatten());
-    shares
-        .filter(|p| p.1 > 0)
-        .map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all))
-        .collect()
+    shares.filter(|p| p.1 > 0).map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all)).collect()
 }
 
 fn bar(stage: &Stage, width: f64) -> Markup {
     let name = cut(&stage.name, 60);
     let parts = parts(stage);
     let shares = shares(stage);
-    let label: Vec<String> = shares
-        .iter()
-        .map(|(part, _, share)| format!("{} {share:.1} %", part.name))
-        .collect();
+    let label: Vec<String> =
+        shares.iter().map(|(part, _, share)| format!("{} {share:.1} %", part.name)).collect();
     let label = parts.map(|_| format!("{name}: {}", label.join(", ")));
     html! {
         div.bar-row {
@@ -83,11 +78,7 @@ fn bar(stage: &Stage, width: f64) -> Markup {
 fn table(stages: &[Stage]) -> Markup {
     let used = used_parts(stages);
     let with_roof = stages.iter().any(|stage| stage.roof.roof_pct.is_some());
-    let clocks: &[&str] = if two_clocks(stages) {
-        &["Time ms", "CPU wall ms"]
-    } else {
-        &["Wall ms"]
-    };
+    let clocks: &[&str] = if two_clocks(stages) { &["Time ms", "CPU wall ms"] } else { &["Wall ms"] };
     let gpu = |stage: &Stage, n: u64| or_none(stage.busy_ns, |_| count(n));
     html! {
         div.scroll { table {
@@ -173,9 +164,5 @@ fn step_label(first: usize, steps: &[i64], longest: i64) -> String {
     }
     let mean = steps.iter().sum::<i64>() / (steps.len().max(1) as i64);
     let last = first + steps.len() - 1;
-    format!(
-        "steps {first} to {last}: mean {}, longest {}",
-        time(mean),
-        time(longest)
-    )
+    format!("steps {first} to {last}: mean {}, longest {}", time(mean), time(longest))
 }

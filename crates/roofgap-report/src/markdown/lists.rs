@@ -68,11 +68,7 @@ pub fn operators(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     let mut out = format!("# Operators: {}\n\n", escape(&bundle.context.title));
     recorded_operators(analysis, &mut out);
-    if let Some(figures) = analysis
-        .stage1
-        .as_ref()
-        .filter(|figures| !figures.operators.is_empty())
-    {
+    if let Some(figures) = analysis.stage1.as_ref().filter(|figures| !figures.operators.is_empty()) {
         let table = stage1::operators(figures, OPERATORS).markdown();
         let _ = write!(out, "\n## Stage 1\n\n{}\n\n{table}", stage1::OPERATOR_TIMES);
     }

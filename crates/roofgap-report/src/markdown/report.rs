@@ -39,20 +39,13 @@ pub fn report(bundle: Bundle<'_>) -> String {
     if let Some(serving) = serving::of(analysis) {
         section("Steps of the engine", &sections::serving(analysis, serving));
     }
-    section(
-        "MFU and MBU",
-        &(sections::utilisation(analysis) + &terms(analysis)),
-    );
+    section("MFU and MBU", &(sections::utilisation(analysis) + &terms(analysis)));
     for stage in analysis.stages.iter().filter(|s| !s.kernels.is_empty()) {
         let shown = &stage.kernels[..stage.kernels.len().min(TOP)];
         let table = table(analysis, shown, stage.kernel_ns.unwrap_or(0)).pick(&markdown_columns(shown));
         let mut body = format!("Shares are of the stage's kernel time.\n\n{}", table.markdown());
         if stage.kernels.len() > TOP {
-            let _ = writeln!(
-                body,
-                "\n{} more are in `metrics.json`.",
-                stage.kernels.len() - TOP
-            );
+            let _ = writeln!(body, "\n{} more are in `metrics.json`.", stage.kernels.len() - TOP);
         }
         section(&format!("Kernels of {}", escape(&stage.name)), &body);
     }
@@ -66,47 +59,21 @@ pub fn report(bundle: Bundle<'_>) -> String {
     }
     for (title, table, meaning) in [
         ("Ranks", job::ranks(analysis), job::RANKS),
-        (
-            "Collectives across ranks",
-            job::collectives(analysis),
-            job::COLLECTIVES,
-        ),
-        (
-            "Ranks that others wait for",
-            job::stragglers(analysis),
-            job::STRAGGLERS,
-        ),
+        ("Collectives across ranks", job::collectives(analysis), job::COLLECTIVES),
+        ("Ranks that others wait for", job::stragglers(analysis), job::STRAGGLERS),
         ("Balance of experts", job::experts(analysis), job::EXPERTS),
-        (
-            "Transfers between ranks",
-            job::transfers(analysis),
-            job::TRANSFERS,
-        ),
-        (
-            "Utilisation of ranks",
-            job::utilisation(analysis),
-            job::UTILISATION,
-        ),
+        ("Transfers between ranks", job::transfers(analysis), job::TRANSFERS),
+        ("Utilisation of ranks", job::utilisation(analysis), job::UTILISATION),
         ("Graphs", gpu_work::graphs(analysis), gpu_work::GRAPHS),
         ("Copies", gpu_work::copies(analysis), gpu_work::COPIES),
-        (
-            "Communication",
-            gpu_work::communication(analysis),
-            gpu_work::COMMUNICATION,
-        ),
+        ("Communication", gpu_work::communication(analysis), gpu_work::COMMUNICATION),
     ] {
         if !table.is_empty() {
-            section(
-                title,
-                &format!("The whole capture. {meaning}\n\n{}", table.markdown()),
-            );
+            section(title, &format!("The whole capture. {meaning}\n\n{}", table.markdown()));
         }
     }
     if measured::alone(analysis) {
-        section(
-            "Kernels measured by ncu",
-            &sections::measured_kernels(analysis, usize::MAX),
-        );
+        section("Kernels measured by ncu", &sections::measured_kernels(analysis, usize::MAX));
     }
     section("Counters", &counters(analysis));
     if !analysis.ncu_rules.is_empty() {
@@ -150,15 +117,9 @@ fn terms(analysis: &Analysis) -> String {
 
 fn counters(analysis: &Analysis) -> String {
     if analysis.counters.is_empty() {
-        let lines = [
-            Some(missing(analysis, &About::Counters)),
-            provenance::no_roof(analysis).map(str::to_owned),
-        ];
-        let lines: Vec<String> = lines
-            .into_iter()
-            .flatten()
-            .map(|line| escape_line(&line))
-            .collect();
+        let lines =
+            [Some(missing(analysis, &About::Counters)), provenance::no_roof(analysis).map(str::to_owned)];
+        let lines: Vec<String> = lines.into_iter().flatten().map(|line| escape_line(&line)).collect();
         return format!("{}\n", lines.join("\n\n"));
     }
     counter_table(analysis, usize::MAX).markdown()

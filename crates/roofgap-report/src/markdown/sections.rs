@@ -43,11 +43,7 @@ const RANGES: usize = 30;
 /// Renders the environment.
 pub(super) fn environment(bundle: Bundle<'_>) -> String {
     let table = provenance::environment(bundle);
-    if table.is_empty() {
-        "Unknown: nothing was recorded.\n".into()
-    } else {
-        table.markdown()
-    }
+    if table.is_empty() { "Unknown: nothing was recorded.\n".into() } else { table.markdown() }
 }
 
 /// Renders the table of stages with a verdict for each. `causes` adds idle time by cause and the reason of each verdict.
@@ -99,11 +95,7 @@ pub(super) fn summary(analysis: &Analysis) -> String {
 /// Renders MFU and MBU of each stage, and why some are missing.
 pub(super) fn utilisation(analysis: &Analysis) -> String {
     let table = utilisation_view::table(analysis);
-    let mut out = if table.is_empty() {
-        String::new()
-    } else {
-        table.markdown()
-    };
+    let mut out = if table.is_empty() { String::new() } else { table.markdown() };
     let mut lines = utilisation_view::sources(analysis);
     lines.extend(utilisation_view::missing(analysis));
     if !lines.is_empty() {
@@ -124,11 +116,7 @@ pub(super) fn findings(bundle: Bundle<'_>, most: usize, evidence: bool) -> Strin
     let mut out = String::new();
     for (i, finding) in analysis.findings.iter().take(most).enumerate() {
         let _ = writeln!(out, "{}. **{}**", i + 1, escape_line(&finding.title));
-        let _ = writeln!(
-            out,
-            "   - {}",
-            escape_line(&findings_view::saving_with_id(analysis, finding))
-        );
+        let _ = writeln!(out, "   - {}", escape_line(&findings_view::saving_with_id(analysis, finding)));
         if evidence {
             let pieces = finding.evidence.iter().map(|(key, value)| {
                 let value = findings_view::evidence_value(key, value);
@@ -150,11 +138,7 @@ pub(super) fn tried(bundle: Bundle<'_>) -> Option<String> {
     let trials = bundle.context.trials.as_ref()?;
     let trial = trials.latest()?;
     let mut out = String::new();
-    for line in trial_view::headline(trials)
-        .iter()
-        .map(String::as_str)
-        .chain([trial_view::MEANING])
-    {
+    for line in trial_view::headline(trials).iter().map(String::as_str).chain([trial_view::MEANING]) {
         let _ = writeln!(out, "{}\n", escape_line(line));
     }
     if !trial.rows.is_empty() {

@@ -106,11 +106,9 @@ fn each_instance(stage: &Stage) -> String {
     let elapsed = stage.elapsed_ns();
     match stage.instances {
         0 | 1 => time(elapsed),
-        instances => format!(
-            "{} on average of {} instances",
-            time(elapsed / instances as i64),
-            count(instances)
-        ),
+        instances => {
+            format!("{} on average of {} instances", time(elapsed / instances as i64), count(instances))
+        }
     }
 }
 
@@ -122,10 +120,7 @@ fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
         lines.push(format!("**Fix first: {}.**", escape_line(&first.title)));
         let saving = findings_view::saving_with_id(analysis, first);
         lines.push(escape_line(&format!("It {saving}.")));
-        lines.push(escape_line(&format!(
-            "Next step: {}",
-            first_sentence(&first.action)
-        )));
+        lines.push(escape_line(&format!("Next step: {}", first_sentence(&first.action))));
     } else if !analysis.stages.is_empty() {
         lines.push(escape_line(&findings_view::none_found(analysis)));
     }
@@ -143,10 +138,7 @@ fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
     }
     let mut scope = " in the stages";
     if measured::alone(analysis) {
-        lines.push(format!(
-            "{}.",
-            escape_line(&capitalized(&measured::summary(analysis)))
-        ));
+        lines.push(format!("{}.", escape_line(&capitalized(&measured::summary(analysis)))));
         let verdicts = measured::verdicts(analysis, 3);
         lines.extend(verdicts.iter().map(|line| format!("{}.", escape_line(line))));
     }
@@ -161,9 +153,8 @@ fn conclusions(bundle: Bundle<'_>) -> Vec<String> {
         let top: Vec<String> = top.collect();
         lines.push(format!("Most kernel time{scope}: {}.", top.join(", ")));
     }
-    let sentences = provenance::high_overhead(analysis)
-        .into_iter()
-        .chain(provenance::incomplete_phases(bundle));
+    let sentences =
+        provenance::high_overhead(analysis).into_iter().chain(provenance::incomplete_phases(bundle));
     lines.extend(sentences.map(|line| escape_line(&line)));
     lines
 }
@@ -187,10 +178,7 @@ mod tests {
 
     #[test]
     fn a_sentence_ends_where_the_next_begins() {
-        assert_eq!(
-            first_sentence("Find it (.item(), .cpu()). Keep it."),
-            "Find it (.item(), .cpu())."
-        );
+        assert_eq!(first_sentence("Find it (.item(), .cpu()). Keep it."), "Find it (.item(), .cpu()).");
         assert_eq!(first_sentence("Use 2.5 of them. 3 are left."), "Use 2.5 of them.");
         assert_eq!(first_sentence("Nothing more"), "Nothing more");
     }

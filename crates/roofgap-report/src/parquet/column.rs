@@ -67,11 +67,7 @@ impl Column {
             Values::Text(_) => (Physical::BYTE_ARRAY, false),
             Values::MaybeText(_) => (Physical::BYTE_ARRAY, true),
         };
-        let repetition = if optional {
-            Repetition::OPTIONAL
-        } else {
-            Repetition::REQUIRED
-        };
+        let repetition = if optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
         let logical = (physical == Physical::BYTE_ARRAY).then_some(LogicalType::String);
         Type::primitive_type_builder(self.name, physical)
             .with_repetition(repetition)
@@ -95,15 +91,11 @@ impl Column {
             }
             Values::MaybeReal(v) => {
                 let (levels, v) = levels(v);
-                writer
-                    .typed::<DoubleType>()
-                    .write_batch(&v, Some(&levels), None)?
+                writer.typed::<DoubleType>().write_batch(&v, Some(&levels), None)?
             }
             Values::MaybeText(v) => {
                 let (levels, v) = levels(v);
-                writer
-                    .typed::<ByteArrayType>()
-                    .write_batch(&v, Some(&levels), None)?
+                writer.typed::<ByteArrayType>().write_batch(&v, Some(&levels), None)?
             }
         };
         Ok(())

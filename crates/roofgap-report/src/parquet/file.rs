@@ -30,10 +30,8 @@ fn table(
     rows: usize,
     columns: &dyn Fn(Range<usize>) -> Vec<Column>,
 ) -> Result<(), ParquetError> {
-    let fields = columns(0..0)
-        .iter()
-        .map(|c| c.declaration().map(Arc::new))
-        .collect::<Result<Vec<_>, _>>()?;
+    let fields =
+        columns(0..0).iter().map(|c| c.declaration().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let schema = Type::group_type_builder("rows").with_fields(fields).build()?;
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -44,10 +42,7 @@ fn table(
         let mut group = file.next_row_group()?;
         for column in columns(first..rows.min(first + GROUP)) {
             let Some(mut writer) = group.next_column()? else {
-                return Err(ParquetError::General(format!(
-                    "column {} is not in the schema",
-                    column.name
-                )));
+                return Err(ParquetError::General(format!("column {} is not in the schema", column.name)));
             };
             column.write(&mut writer)?;
             writer.close()?;

@@ -38,9 +38,7 @@ pub fn save(bundle: Bundle<'_>, dir: &Path, partition: &Partition) -> Result<Vec
     if run.is_empty() || run.chars().all(|c| c == '.') || !run.chars().all(allowed) {
         return Err(ExportError::RunName { name: run.to_owned() });
     }
-    let folder = dir
-        .join(format!("run={run}"))
-        .join(format!("rank={}", partition.rank));
+    let folder = dir.join(format!("run={run}")).join(format!("rank={}", partition.rank));
     fs::create_dir_all(&folder).map_err(|e| ExportError::write(&folder, e))?;
     let empty = roofgap_trace::Trace::default();
     let trace = bundle.trace.unwrap_or(&empty);
@@ -50,11 +48,7 @@ pub fn save(bundle: Bundle<'_>, dir: &Path, partition: &Partition) -> Result<Vec
         ("copies", tables.copies.len(), Box::new(|r| tables.copies(r))),
         ("calls", trace.calls.len(), Box::new(|r| tables.calls(r))),
         ("ranges", trace.ranges.rows.len(), Box::new(|r| tables.ranges(r))),
-        (
-            "counters",
-            bundle.analysis.counters.len(),
-            Box::new(|r| tables.counters(r)),
-        ),
+        ("counters", bundle.analysis.counters.len(), Box::new(|r| tables.counters(r))),
     ];
     let mut files = Vec::new();
     for (name, rows, columns) in list {

@@ -26,10 +26,7 @@ impl<'a> Tables<'a> {
         let transfer = |kind: &OpKind| matches!(kind, OpKind::Copy | OpKind::Set);
         let pick = |copies: bool| {
             let kinds = trace.ops.kind.iter().enumerate();
-            kinds
-                .filter(|(_, k)| transfer(k) == copies)
-                .map(|(row, _)| row as u32)
-                .collect()
+            kinds.filter(|(_, k)| transfer(k) == copies).map(|(row, _)| row as u32).collect()
         };
         let kernels: Vec<u32> = pick(false);
         let short_names = ShortNames::of(analysis);
@@ -60,10 +57,7 @@ impl<'a> Tables<'a> {
     }
 
     fn pid(&self, process: ProcessId) -> Option<i64> {
-        self.trace
-            .processes
-            .get(process.index())
-            .map(|p| i64::from(p.pid))
+        self.trace.processes.get(process.index()).map(|p| i64::from(p.pid))
     }
 
     fn tid(&self, thread: ThreadId) -> Option<i64> {
@@ -76,12 +70,7 @@ impl<'a> Tables<'a> {
     }
 
     fn call(&self, op: usize) -> u32 {
-        self.index
-            .launches()
-            .call_of_op
-            .get(op)
-            .copied()
-            .unwrap_or(NO_CALL)
+        self.index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL)
     }
 
     /// Returns the columns that all operations have.
@@ -109,11 +98,7 @@ impl<'a> Tables<'a> {
             Column::text("name", rows.iter().map(|r| self.name(ops.name[*r as usize]))),
             Column::new(
                 "stage",
-                Values::MaybeText(
-                    rows.iter()
-                        .map(|r| self.stage_of_call(self.call(*r as usize)))
-                        .collect(),
-                ),
+                Values::MaybeText(rows.iter().map(|r| self.stage_of_call(self.call(*r as usize))).collect()),
             ),
             Column::new("device", maybe(&|r| device(r).map(|d| i64::from(d.number)))),
             Column::new("stream", long(&|r| i64::from(ops.stream[r]))),

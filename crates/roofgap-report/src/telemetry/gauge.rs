@@ -47,10 +47,7 @@ fn stage_gauges(stages: &[Stage]) -> Vec<Gauge> {
         points: stages
             .iter()
             .filter_map(|stage| {
-                Some(Point {
-                    labels: vec![("stage", stage.name.clone())],
-                    value: value(stage)?,
-                })
+                Some(Point { labels: vec![("stage", stage.name.clone())], value: value(stage)? })
             })
             .collect(),
     };
@@ -68,96 +65,63 @@ fn stage_gauges(stages: &[Stage]) -> Vec<Gauge> {
         })
     });
     vec![
-        of(
-            &["stage", "time"],
-            Unit::Seconds,
-            "Time of a stage, all instances together.",
-            |stage| Some(seconds(stage.elapsed_ns())),
-        ),
-        of(
-            &["stage", "instances"],
-            Unit::Count,
-            "Number of instances of a stage.",
-            |stage| Some(stage.instances as f64),
-        ),
+        of(&["stage", "time"], Unit::Seconds, "Time of a stage, all instances together.", |stage| {
+            Some(seconds(stage.elapsed_ns()))
+        }),
+        of(&["stage", "instances"], Unit::Count, "Number of instances of a stage.", |stage| {
+            Some(stage.instances as f64)
+        }),
         of(
             &["stage", "gpu", "busy"],
             Unit::Seconds,
             "Time with at least one GPU operation of a stage, summed over devices.",
             |stage| stage.busy_ns.map(seconds),
         ),
-        of(
-            &["stage", "kernel"],
-            Unit::Seconds,
-            "Kernel time of a stage.",
-            |stage| stage.kernel_ns.map(seconds),
-        ),
+        of(&["stage", "kernel"], Unit::Seconds, "Kernel time of a stage.", |stage| {
+            stage.kernel_ns.map(seconds)
+        }),
         Gauge {
             name: &["stage", "gpu", "idle"],
             unit: Unit::Seconds,
             help: "Time between the first and the last GPU operation of a stage in which the GPU ran nothing, by cause.",
             points: idle.collect(),
         },
-        of(
-            &["stage", "launches"],
-            Unit::Count,
-            "Number of calls that launched GPU work.",
-            |stage| stage.busy_ns.map(|_| stage.launch_count as f64),
-        ),
-        of(
-            &["stage", "step"],
-            Unit::Seconds,
-            "Mean time of a step.",
-            |stage| stage.steps.as_ref().map(|steps| seconds(steps.mean_ns)),
-        ),
-        of(
-            &["stage", "token"],
-            Unit::Seconds,
-            "Time per token, all sequences together.",
-            |stage| stage.token_ns.map(seconds),
-        ),
+        of(&["stage", "launches"], Unit::Count, "Number of calls that launched GPU work.", |stage| {
+            stage.busy_ns.map(|_| stage.launch_count as f64)
+        }),
+        of(&["stage", "step"], Unit::Seconds, "Mean time of a step.", |stage| {
+            stage.steps.as_ref().map(|steps| seconds(steps.mean_ns))
+        }),
+        of(&["stage", "token"], Unit::Seconds, "Time per token, all sequences together.", |stage| {
+            stage.token_ns.map(seconds)
+        }),
         of(
             &["stage", "tokens"],
             Unit::TokensPerSecond,
             "Tokens per second, all sequences together.",
             |stage| stage.tokens_per_s,
         ),
-        of(
-            &["stage", "mfu"],
-            Unit::Ratio,
-            "Model FLOPs utilisation over wall time.",
-            |stage| stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct / 100.0),
-        ),
-        of(
-            &["stage", "mbu"],
-            Unit::Ratio,
-            "Memory bandwidth utilisation over wall time.",
-            |stage| stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct / 100.0),
-        ),
+        of(&["stage", "mfu"], Unit::Ratio, "Model FLOPs utilisation over wall time.", |stage| {
+            stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct / 100.0)
+        }),
+        of(&["stage", "mbu"], Unit::Ratio, "Memory bandwidth utilisation over wall time.", |stage| {
+            stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct / 100.0)
+        }),
     ]
 }
 
 fn run_gauges(analysis: &Analysis) -> Vec<Gauge> {
     let one = |value: Option<f64>| {
-        let point = value.map(|value| Point {
-            labels: Vec::new(),
-            value,
-        });
+        let point = value.map(|value| Point { labels: Vec::new(), value });
         point.into_iter().collect()
     };
     let ttft = analysis.per_run.as_ref().and_then(|run| run.ttft_ns);
     let overhead = analysis.overhead.iter().map(|overhead| Point {
-        labels: vec![
-            ("stage", overhead.stage.clone()),
-            ("tool", overhead.tool.as_str().to_owned()),
-        ],
+        labels: vec![("stage", overhead.stage.clone()), ("tool", overhead.tool.as_str().to_owned())],
         value: overhead.ratio,
     });
     let findings = analysis.findings.iter().map(|finding| Point {
-        labels: vec![
-            ("finding", finding.id.clone()),
-            ("stage", finding.stage.clone().unwrap_or_default()),
-        ],
+        labels: vec![("finding", finding.id.clone()), ("stage", finding.stage.clone().unwrap_or_default())],
         value: seconds(finding.bound_ns),
     });
     let totals = &analysis.totals;

@@ -9,16 +9,8 @@ use std::time::SystemTime;
 pub fn render(bundle: Bundle<'_>, at: SystemTime) -> String {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let at = since.as_nanos().to_string();
-    let device = bundle
-        .analysis
-        .devices
-        .iter()
-        .find_map(|device| device.name.as_deref());
-    let model = bundle
-        .analysis
-        .workload
-        .as_ref()
-        .and_then(|workload| workload.model.as_deref());
+    let device = bundle.analysis.devices.iter().find_map(|device| device.name.as_deref());
+    let model = bundle.analysis.workload.as_ref().and_then(|workload| workload.model.as_deref());
     let resource: Vec<Value> = [
         ("service.name", Some("roofgap")),
         ("roofgap.run", Some(bundle.context.title.as_str())),
@@ -28,10 +20,7 @@ pub fn render(bundle: Bundle<'_>, at: SystemTime) -> String {
     .into_iter()
     .filter_map(|(key, value)| Some(attribute(key, value?)))
     .collect();
-    let metrics: Vec<Value> = gauges(bundle.analysis)
-        .iter()
-        .map(|gauge| metric(gauge, &at))
-        .collect();
+    let metrics: Vec<Value> = gauges(bundle.analysis).iter().map(|gauge| metric(gauge, &at)).collect();
     let document = json!({
         "resourceMetrics": [{
             "resource": { "attributes": resource },
@@ -62,11 +51,7 @@ fn metric(gauge: &Gauge, at: &str) -> Value {
 }
 
 fn data_point(point: &Point, at: &str) -> Value {
-    let labels: Vec<Value> = point
-        .labels
-        .iter()
-        .map(|(key, value)| attribute(key, value))
-        .collect();
+    let labels: Vec<Value> = point.labels.iter().map(|(key, value)| attribute(key, value)).collect();
     json!({ "timeUnixNano": at, "asDouble": point.value, "attributes": labels })
 }
 

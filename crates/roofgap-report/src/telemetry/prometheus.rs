@@ -38,8 +38,5 @@ fn name(gauge: &Gauge) -> String {
 
 /// Escapes the value of a label.
 fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -36,15 +36,11 @@ impl Fact {
 /// States the confidence in the numbers of the main stage, with the facts behind it; `None` without a measured stage.
 pub(crate) fn line(analysis: &Analysis) -> Option<String> {
     let stage = main_stage(analysis)?;
-    let facts: Vec<Fact> = [
-        Some(repeats(stage)),
-        Some(overhead(analysis, stage)),
-        sampled(stage),
-        Some(losses(analysis)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let facts: Vec<Fact> =
+        [Some(repeats(stage)), Some(overhead(analysis, stage)), sampled(stage), Some(losses(analysis))]
+            .into_iter()
+            .flatten()
+            .collect();
     let level = if facts.iter().any(|fact| fact.speaks == Some(false)) {
         "low"
     } else if facts.iter().all(|fact| fact.speaks == Some(true)) {
@@ -79,11 +75,7 @@ fn repeats(stage: &Stage) -> Fact {
     match stage.steps.as_ref().map_or(0, |steps| steps.count) {
         0 => Fact::new(format!("{} was measured once", stage.spoken()), None),
         steps => Fact::new(
-            format!(
-                "{} was measured once, with {}",
-                stage.spoken(),
-                plural(steps, "step")
-            ),
+            format!("{} was measured once, with {}", stage.spoken(), plural(steps, "step")),
             (steps >= MANY_STEPS).then_some(true),
         ),
     }
@@ -100,14 +92,9 @@ fn overhead(analysis: &Analysis, stage: &Stage) -> Fact {
         };
     };
     let highest = worst.interval.map_or(worst.ratio, |(_, high)| high);
-    let speaks = if highest <= CLOSE {
-        Some(true)
-    } else {
-        (worst.sure_ratio() > DISTORTED).then_some(false)
-    };
-    let interval = worst
-        .interval
-        .map(|(low, high)| format!(" (95 %: {low:.2} to {high:.2})"));
+    let speaks =
+        if highest <= CLOSE { Some(true) } else { (worst.sure_ratio() > DISTORTED).then_some(false) };
+    let interval = worst.interval.map(|(low, high)| format!(" (95 %: {low:.2} to {high:.2})"));
     let text = format!(
         "it takes {:.2} times as long{} under {} as without",
         worst.ratio,
@@ -153,10 +140,7 @@ mod tests {
         (stage.name, stage.instances, stage.wall_ns) = ("decode".to_owned(), 3, 300);
         (stage.mean_ns, stage.std_ns) = (Some(100), Some(2));
         let mut analysis = Analysis::default();
-        analysis.sources = vec![SourceInfo {
-            format: "nsys-sqlite".to_owned(),
-            ..SourceInfo::default()
-        }];
+        analysis.sources = vec![SourceInfo { format: "nsys-sqlite".to_owned(), ..SourceInfo::default() }];
         analysis.stages = vec![stage];
         analysis.overhead = vec![Overhead {
             tool: Profiler::Nsys,
@@ -188,10 +172,7 @@ mod tests {
         both.sources[0].format = "native".to_owned();
         let text = line(&both).expect("a line");
         let own = "it takes 1.02 times as long (95 %: 0.97 to 1.07) under native as without";
-        assert!(
-            text.starts_with("Confidence: high: ") && text.contains(own),
-            "{text}"
-        );
+        assert!(text.starts_with("Confidence: high: ") && text.contains(own), "{text}");
         (both.overhead[1].ratio, both.overhead[1].interval) = (1.4, Some((0.9, 1.9)));
         assert_eq!(level(&both), "medium");
         both.overhead[1].interval = Some((1.3, 1.5));
@@ -207,10 +188,7 @@ mod tests {
         own.sources.clear();
         own.stages[0].from = roofgap_analyze::StageOrigin::Workload;
         let text = line(&own).expect("a line");
-        assert!(
-            text.starts_with("Confidence: high: ") && text.contains("; no profiler ran;"),
-            "{text}"
-        );
+        assert!(text.starts_with("Confidence: high: ") && text.contains("; no profiler ran;"), "{text}");
     }
 
     #[test]

@@ -14,11 +14,7 @@ pub(crate) fn saving(analysis: &Analysis, finding: &Finding) -> String {
     let known = analysis.stages.iter().find(|s| Some(s.name.as_str()) == stage);
     let stage = known.map(Stage::spoken).or(stage);
     let stage = stage.unwrap_or("the measured launches");
-    format!(
-        "saves at most {} ({:.1} % of {stage})",
-        time(finding.bound_ns),
-        finding.bound_pct
-    )
+    format!("saves at most {} ({:.1} % of {stage})", time(finding.bound_ns), finding.bound_pct)
 }
 
 /// States the upper bound on the time a finding saves, and its id for `roofgap explain` and `roofgap try`.
@@ -88,10 +84,7 @@ pub(crate) fn evidence_value(key: &str, value: &Value) -> String {
 
 /// Says why there is no finding, and which input would show more.
 pub(crate) fn none_found(analysis: &Analysis) -> String {
-    let bound = analysis
-        .stages
-        .iter()
-        .filter(|s| verdict(s).label == StageLimit::Gpu);
+    let bound = analysis.stages.iter().filter(|s| verdict(s).label == StageLimit::Gpu);
     let busy: Vec<&str> = bound.map(|s| s.name.as_str()).collect();
     if busy.is_empty() {
         return "No findings: no rule applies to the data.".into();
@@ -109,10 +102,7 @@ pub(crate) fn none_found(analysis: &Analysis) -> String {
         let inputs = inputs.join(" and ");
         format!(" Provide {inputs} to see how far they are from the hardware's roof.")
     };
-    format!(
-        "No findings: the GPU is busy in {}, so its kernels are the limit.{next}",
-        busy.join(" and ")
-    )
+    format!("No findings: the GPU is busy in {}, so its kernels are the limit.{next}", busy.join(" and "))
 }
 
 #[cfg(test)]

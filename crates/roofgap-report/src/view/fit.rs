@@ -67,25 +67,14 @@ pub(super) fn fit(
     width: usize,
 ) -> (Vec<Heading>, Vec<Vec<String>>) {
     let natural: Vec<usize> = (0..headings.len())
-        .map(|i| {
-            lines
-                .iter()
-                .filter_map(|line| line.get(i))
-                .map(|cell| length(cell))
-                .max()
-                .unwrap_or(0)
-        })
+        .map(|i| lines.iter().filter_map(|line| line.get(i)).map(|cell| length(cell)).max().unwrap_or(0))
         .collect();
     let rigid = |i: usize| {
         let heading = headings.get(i);
         heading.is_some_and(|heading| heading.numeric || WHOLE.contains(&heading.name.as_str()))
     };
     let of = |i: usize| natural.get(i).copied().unwrap_or(0).max(3);
-    let prose = |i: usize| {
-        headings
-            .get(i)
-            .is_some_and(|heading| PROSE.contains(&heading.name.as_str()))
-    };
+    let prose = |i: usize| headings.get(i).is_some_and(|heading| PROSE.contains(&heading.name.as_str()));
     let least = |i: usize| match i {
         _ if rigid(i) => of(i),
         0 => of(i).min(LEAST_NAME),
@@ -124,11 +113,7 @@ pub(super) fn fit(
             .zip(&widths)
             .map(|(i, width)| {
                 let cell = line.get(*i).map(String::as_str).unwrap_or_default();
-                if prose(*i) {
-                    wrapped(cell, *width)
-                } else {
-                    vec![shrunk(cell, *width)]
-                }
+                if prose(*i) { wrapped(cell, *width) } else { vec![shrunk(cell, *width)] }
             })
             .collect();
         let rows = cells.iter().map(Vec::len).max().unwrap_or(1);
@@ -195,10 +180,7 @@ mod tests {
     use crate::view::table::Table;
 
     fn narrow(width: usize) -> Screen {
-        Screen {
-            color: false,
-            width: Some(width),
-        }
+        Screen { color: false, width: Some(width) }
     }
 
     #[test]
@@ -208,10 +190,7 @@ mod tests {
         table.row([name, "attention", "1,234.567", "1,024", "12.34"].map(str::to_owned));
         let text = table.text(narrow(60));
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-        assert!(
-            text.contains("void flash::flash") && text.contains("64>>"),
-            "{text}"
-        );
+        assert!(text.contains("void flash::flash") && text.contains("64>>"), "{text}");
         assert!(!text.contains("family"), "{text}");
         assert!(text.contains("1,234.567"), "{text}");
         let whole = table.text(Screen::default());
@@ -222,11 +201,7 @@ mod tests {
     fn reasons_wrap_inside_their_column() {
         let mut table = Table::new(&["phase", "why"]);
         table.row(
-            [
-                "counters",
-                "ncu may not read the counters of this GPU without permission",
-            ]
-            .map(str::to_owned),
+            ["counters", "ncu may not read the counters of this GPU without permission"].map(str::to_owned),
         );
         assert_eq!(
             table.text(narrow(42)),
@@ -262,10 +237,7 @@ mod tests {
         let text = table.text(narrow(60));
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
         assert!(!text.contains('…'), "{text}");
-        assert!(
-            text.contains("20261116-022345") && text.contains("decode 571"),
-            "{text}"
-        );
+        assert!(text.contains("20261116-022345") && text.contains("decode 571"), "{text}");
     }
 
     #[test]

@@ -23,9 +23,7 @@ pub(crate) fn copies(analysis: &Analysis) -> Table {
         .text("copy", |row: &CopyRow| row.kind.to_string())
         .text("device", |row| device(row.device))
         .text("host memory", |row| {
-            or_none(row.pinned, |pinned| {
-                if pinned { "pinned" } else { "pageable" }.into()
-            })
+            or_none(row.pinned, |pinned| if pinned { "pinned" } else { "pageable" }.into())
         })
         .count("calls", |row| row.calls)
         .number("bytes", |row| or_none(row.bytes, size))
@@ -117,11 +115,7 @@ pub(crate) fn copies_of_stage(stage: &Stage) -> Option<String> {
         let on = on.map_or_else(String::new, |number| format!(" on GPU {number}"));
         let rate = row.bandwidth_bytes_per_s.zip(row.bytes);
         let rate = rate.map(|(rate, bytes)| format!(", {} at {} GB/s", size(bytes), gbs(rate)));
-        format!(
-            "{kind}{memory}{on} {}{}",
-            time(row.total_ns),
-            rate.unwrap_or_default()
-        )
+        format!("{kind}{memory}{on} {}{}", time(row.total_ns), rate.unwrap_or_default())
     };
     let list: Vec<String> = stage.copies.iter().take(3).map(copy).collect();
     Some(format!("copies: {}", list.join("; ")))

@@ -36,9 +36,7 @@ pub fn main_stage(analysis: &Analysis) -> Option<&Stage> {
 /// Says how long a token, a step or an instance takes.
 fn pace(analysis: &Analysis, stage: &Stage) -> String {
     let name = stage.spoken();
-    let rate = stage
-        .tokens_per_s
-        .map(|rate| format!("{} tokens/s", significant(rate)));
+    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", significant(rate)));
     let batch = analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
     let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
     match (steps, rate, stage.token_ns) {
@@ -46,11 +44,9 @@ fn pace(analysis: &Analysis, stage: &Stage) -> String {
             format!("{name} takes {} per token ({rate})", time(token))
         }
         (Some(steps), Some(rate), _) => format!("{} ({rate})", of_step(name, steps)),
-        (Some(steps), None, _) if steps.mean_ns > 0 && steps.count > 1 => format!(
-            "{} ({} steps/s)",
-            of_step(name, steps),
-            significant(1e9 / steps.mean_ns as f64)
-        ),
+        (Some(steps), None, _) if steps.mean_ns > 0 && steps.count > 1 => {
+            format!("{} ({} steps/s)", of_step(name, steps), significant(1e9 / steps.mean_ns as f64))
+        }
         (Some(steps), None, _) if steps.mean_ns > 0 => of_step(name, steps),
         (_, rate, _) => {
             let each = match stage.instances {
@@ -91,11 +87,7 @@ fn limit(stage: &Stage) -> Option<String> {
     });
     Some(format!(
         "the GPU is idle {idle:.0} % of {}, above all because the CPU has not launched the next work yet{launches}",
-        if steps_fill(stage) {
-            "that time"
-        } else {
-            stage.spoken()
-        }
+        if steps_fill(stage) { "that time" } else { stage.spoken() }
     ))
 }
 
@@ -104,9 +96,7 @@ fn limit(stage: &Stage) -> Option<String> {
 fn steps_fill(stage: &Stage) -> bool {
     let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
     steps.is_none_or(|steps| {
-        let sum = steps
-            .mean_ns
-            .saturating_mul(i64::try_from(steps.count).unwrap_or(i64::MAX));
+        let sum = steps.mean_ns.saturating_mul(i64::try_from(steps.count).unwrap_or(i64::MAX));
         let elapsed = stage.elapsed_ns();
         elapsed.saturating_sub(sum).abs() <= elapsed / 20
     })
@@ -132,12 +122,9 @@ fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
     };
     let whose = if steps_fill(stage) { "it" } else { stage.spoken() };
     // Where the GPU does next to nothing a factor says nothing either.
-    (1.01..MOST_TIMES).contains(&times).then(|| {
-        format!(
-            "{what} could make {whose} up to {times:.*} times as fast",
-            decimals(times)
-        )
-    })
+    (1.01..MOST_TIMES)
+        .contains(&times)
+        .then(|| format!("{what} could make {whose} up to {times:.*} times as fast", decimals(times)))
 }
 
 fn decimals(times: f64) -> usize {
@@ -151,27 +138,15 @@ pub(crate) fn per_run(analysis: &Analysis) -> Option<String> {
     let mut parts: Vec<String> = stages
         .filter_map(|stage| {
             let mean = stage.mean_ns?;
-            let spread = stage.std_ns.map(|std| {
-                format!(
-                    " ± {} (standard deviation of {})",
-                    time(std),
-                    count(stage.instances)
-                )
-            });
-            Some(format!(
-                "{} {}{}",
-                stage.name,
-                time(mean),
-                spread.unwrap_or_default()
-            ))
+            let spread = stage
+                .std_ns
+                .map(|std| format!(" ± {} (standard deviation of {})", time(std), count(stage.instances)));
+            Some(format!("{} {}{}", stage.name, time(mean), spread.unwrap_or_default()))
         })
         .collect();
     let run = analysis.per_run.as_ref();
     if let Some(ttft) = run.and_then(|run| run.ttft_ns) {
-        parts.push(format!(
-            "time to first token {} (prefill plus first decode step)",
-            time(ttft)
-        ));
+        parts.push(format!("time to first token {} (prefill plus first decode step)", time(ttft)));
     }
     (!parts.is_empty()).then(|| format!("per run: {}", parts.join(", ")))
 }
@@ -183,9 +158,7 @@ pub(crate) fn rates(analysis: &Analysis) -> Table {
         .count("instances", |s| s.instances)
         .ms("mean", |s| s.mean_ns)
         .ms("std", |s| s.std_ns)
-        .number("step ms", |s| {
-            or_none(s.steps.as_ref(), |steps| ms(steps.mean_ns))
-        })
+        .number("step ms", |s| or_none(s.steps.as_ref(), |steps| ms(steps.mean_ns)))
         .number("ms per token", |s| or_none(s.token_ns, ms))
         .number("tokens/s", |s| or_none(s.tokens_per_s, significant))
         .build()
@@ -196,11 +169,7 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Option<String> {
     let analysis = bundle.analysis;
     let mut facts: Vec<String> = Vec::new();
     let mut gpus: Vec<(&str, usize)> = Vec::new();
-    for name in analysis
-        .devices
-        .iter()
-        .filter_map(|device| device.name.as_deref())
-    {
+    for name in analysis.devices.iter().filter_map(|device| device.name.as_deref()) {
         match gpus.iter_mut().find(|(known, _)| *known == name) {
             Some((_, number)) => *number += 1,
             None => gpus.push((name, 1)),
@@ -238,15 +207,8 @@ mod tests {
         let mut stage = Stage::default();
         (stage.name, stage.kind) = ("all".into(), StageKind::Whole);
         (stage.wall_ns, stage.projected_ns, stage.busy_ns) = (100 * MS, Some(100 * MS), Some(50 * MS));
-        stage.idle = Some(Idle {
-            launch_ns: 50 * MS,
-            ..Idle::default()
-        });
-        stage.steps = Some(Steps {
-            count: steps,
-            mean_ns: step * MS,
-            ..Steps::default()
-        });
+        stage.idle = Some(Idle { launch_ns: 50 * MS, ..Idle::default() });
+        stage.steps = Some(Steps { count: steps, mean_ns: step * MS, ..Steps::default() });
         let mut finding = Finding::default();
         (finding.id, finding.stage) = ("launch-bound".into(), Some("all".into()));
         finding.bound_ns = 50 * MS;

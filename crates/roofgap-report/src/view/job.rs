@@ -42,12 +42,9 @@ pub(crate) fn ranks_line(analysis: &Analysis) -> Option<String> {
     match (&analysis.job, &analysis.ranks[..]) {
         (None, [rank, ..]) => Some(format!("{}{}", rank.rank, size(rank.world_size))),
         (None, []) => None,
-        (Some(job), ranks) => Some(format!(
-            "{}{}; {} given",
-            job.shown_rank,
-            size(job.world_size),
-            count(ranks.len() as u64)
-        )),
+        (Some(job), ranks) => {
+            Some(format!("{}{}; {} given", job.shown_rank, size(job.world_size), count(ranks.len() as u64)))
+        }
     }
 }
 
@@ -76,16 +73,8 @@ pub(crate) fn ranks(analysis: &Analysis) -> Table {
         .text("error", |row| or_none(row.clock_error_ns, time))
         .build();
     if ranks.iter().all(|rank| rank.host.is_none()) {
-        let kept: Vec<String> = table
-            .headings
-            .iter()
-            .map(|heading| heading.name.clone())
-            .collect();
-        let kept: Vec<&str> = kept
-            .iter()
-            .map(String::as_str)
-            .filter(|name| *name != "host")
-            .collect();
+        let kept: Vec<String> = table.headings.iter().map(|heading| heading.name.clone()).collect();
+        let kept: Vec<&str> = kept.iter().map(String::as_str).filter(|name| *name != "host").collect();
         table = table.pick(&kept);
     }
     table
@@ -107,9 +96,7 @@ pub(crate) fn collectives(analysis: &Analysis) -> Table {
         .text("largest skew", |row| or_none(row.skew_max_ns, time))
         .ms("waited", |row| row.waited_ns)
         .text("last", |row| {
-            or_none(row.last_rank, |rank| {
-                format!("rank {rank}, {} times", count(row.last_count))
-            })
+            or_none(row.last_rank, |rank| format!("rank {rank}, {} times", count(row.last_count)))
         })
         .build()
 }
@@ -121,9 +108,7 @@ pub(crate) fn stragglers(analysis: &Analysis) -> Table {
         .number("rank", |row: &Straggler| row.rank.to_string())
         .text("stage", |row| row.stage.clone().unwrap_or_else(|| NONE.into()))
         .ms("waited for", |row| row.waited_for_ns)
-        .number("last at", |row| {
-            format!("{} of {}", count(row.last_count), count(row.collective_count))
-        })
+        .number("last at", |row| format!("{} of {}", count(row.last_count), count(row.collective_count)))
         .text("kernel", |row| or_none(row.kernel.as_deref(), short_name))
         .ms("more", |row| row.kernel_excess_ns)
         .ms("more idle", |row| row.idle_excess_ns)
@@ -134,17 +119,13 @@ pub(crate) fn stragglers(analysis: &Analysis) -> Table {
 pub(crate) fn experts(analysis: &Analysis) -> Table {
     let rows = analysis.job.as_ref().map_or(&[][..], |job| &job.experts);
     Table::of(rows)
-        .text("stage", |row: &ExpertBalance| {
-            row.stage.clone().unwrap_or_else(|| NONE.into())
-        })
+        .text("stage", |row: &ExpertBalance| row.stage.clone().unwrap_or_else(|| NONE.into()))
         .count("collectives", |row| row.sections)
         .number("ranks", |row| row.ranks.len().to_string())
         .ms("slowest", |row| row.slowest_ns)
         .ms("mean", |row| row.mean_ns)
         .number("slowest / mean", |row| format!("{:.2}", row.imbalance))
-        .text("slowest rank", |row| {
-            format!("rank {}, {} times", row.slowest_rank, count(row.slowest_count))
-        })
+        .text("slowest rank", |row| format!("rank {}, {} times", row.slowest_rank, count(row.slowest_count)))
         .ms("waited", |row| row.waited_ns)
         .ms("even saves", |row| row.bound_ns)
         .build()
@@ -177,10 +158,8 @@ pub(crate) fn utilisation(analysis: &Analysis) -> Table {
         rows.map(move |row| (name.clone(), row)).collect::<Vec<_>>()
     };
     let all = job.utilisation.iter().cloned();
-    let rows: Vec<(String, StageUtilisation)> = all
-        .map(|row| ("all".to_owned(), row))
-        .chain(analysis.ranks.iter().flat_map(of_rank))
-        .collect();
+    let rows: Vec<(String, StageUtilisation)> =
+        all.map(|row| ("all".to_owned(), row)).chain(analysis.ranks.iter().flat_map(of_rank)).collect();
     Table::of(&rows)
         .text("rank", |(rank, _): &(String, StageUtilisation)| rank.clone())
         .text("stage", |(_, row)| row.stage.clone())

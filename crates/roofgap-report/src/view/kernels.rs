@@ -26,13 +26,7 @@ impl<'a> KernelStages<'a> {
     /// Returns the positions of the stages of a kernel on the given devices, the one with most of its time first.
     pub(crate) fn positions(&self, name: &str, on: impl Fn(Option<u32>) -> bool) -> Vec<usize> {
         let mut times: BTreeMap<usize, i64> = BTreeMap::new();
-        for (at, kernel) in self
-            .0
-            .get(name)
-            .into_iter()
-            .flatten()
-            .filter(|(_, k)| on(k.device))
-        {
+        for (at, kernel) in self.0.get(name).into_iter().flatten().filter(|(_, k)| on(k.device)) {
             *times.entry(*at).or_default() += kernel.total_ns;
         }
         let mut positions: Vec<usize> = times.keys().copied().collect();
@@ -46,10 +40,8 @@ pub(crate) fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> T
     let stages = KernelStages::of(analysis);
     let names = |kernel: &Kernel| {
         let positions = stages.positions(&kernel.name, |device| device == kernel.device);
-        let names: Vec<&str> = positions
-            .iter()
-            .filter_map(|at| Some(analysis.stages.get(*at)?.name.as_str()))
-            .collect();
+        let names: Vec<&str> =
+            positions.iter().filter_map(|at| Some(analysis.stages.get(*at)?.name.as_str())).collect();
         joined(&names)
     };
     Table::of(kernels)
@@ -83,9 +75,8 @@ pub(crate) fn markdown_columns(kernels: &[Kernel]) -> Vec<&'static str> {
     roof::columns(&MARKDOWN, &roof::of_kernels(kernels))
 }
 
-const MARKDOWN: [&str; 9] = [
-    "kernel", "device", "total ms", "calls", "mean ms", "share %", "stage", "family", "bound",
-];
+const MARKDOWN: [&str; 9] =
+    ["kernel", "device", "total ms", "calls", "mean ms", "share %", "stage", "family", "bound"];
 
 /// The columns of the kernel table of the page; the device only where there are several.
 pub(crate) const PAGE: [&str; 12] = [
@@ -104,8 +95,7 @@ pub(crate) const PAGE: [&str; 12] = [
 ];
 
 fn bound(row: Option<&CounterRow>) -> String {
-    row.and_then(|row| row.bound.clone())
-        .unwrap_or_else(|| NONE.into())
+    row.and_then(|row| row.bound.clone()).unwrap_or_else(|| NONE.into())
 }
 
 /// Sums the time of each kernel over all stages, or over the whole capture if it has no stages. Returns the kernels by time
@@ -162,9 +152,7 @@ pub(crate) fn counters(analysis: &Analysis, most: usize) -> Table {
         .text("grid", move |r| dims(r.grid))
         .text("block", move |r| dims(r.block))
         .number("µs", |r| or_none(r.duration_ns, us))
-        .number("× timeline", |r| {
-            or_none(r.timeline_ratio, |r| format!("{r:.2}"))
-        })
+        .number("× timeline", |r| or_none(r.timeline_ratio, |r| format!("{r:.2}")))
         .decimal("SM %", |r| r.sm_pct)
         .decimal("memory %", |r| r.memory_pct)
         .decimal("DRAM %", |r| r.dram_pct)
@@ -184,11 +172,7 @@ mod tests {
 
     #[test]
     fn the_times_of_a_name_are_added_up() {
-        let kernel = |name: String, total_ns| Kernel {
-            short_name: name,
-            total_ns,
-            ..Kernel::default()
-        };
+        let kernel = |name: String, total_ns| Kernel { short_name: name, total_ns, ..Kernel::default() };
         // With so many names, a search through all of them for each would take minutes.
         let names = (0..300_000).map(|at| kernel(format!("kernel {at}"), 1));
         let mut analysis = Analysis::default();

@@ -29,17 +29,8 @@ pub(crate) const OF_LARGEST: &str =
     "Percentages of peak and bound are those of the launch shape with the most time of each kernel.";
 
 /// Columns of the table of kernels.
-const COLUMNS: [&str; 9] = [
-    "kernel",
-    "launches",
-    "mean µs",
-    "share %",
-    "SM %",
-    "memory %",
-    "DRAM %",
-    "occupancy %",
-    "bound",
-];
+const COLUMNS: [&str; 9] =
+    ["kernel", "launches", "mean µs", "share %", "SM %", "memory %", "DRAM %", "occupancy %", "bound"];
 
 /// Builds the table of the first kernels.
 pub(crate) fn table(analysis: &Analysis, most: usize) -> Table {
@@ -85,12 +76,8 @@ pub(crate) fn rules(analysis: &Analysis, most: usize) -> Table {
         .count("launches", |r| r.launches)
         .text("rule", |r| r.rule.clone())
         .text("kind", |r| r.kind.clone())
-        .text("estimated saving", |r| {
-            or_none(r.speedup_pct, |pct| saving(r, pct))
-        })
-        .text("text", |r| {
-            r.text.split_whitespace().collect::<Vec<_>>().join(" ")
-        })
+        .text("estimated saving", |r| or_none(r.speedup_pct, |pct| saving(r, pct)))
+        .text("text", |r| r.text.split_whitespace().collect::<Vec<_>>().join(" "))
         .build()
 }
 

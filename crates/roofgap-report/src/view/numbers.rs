@@ -38,11 +38,7 @@ pub(crate) fn share(percent: f64) -> String {
 
 /// Formats a count with its noun.
 pub(crate) fn plural(n: u64, noun: &str) -> String {
-    if n == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{} {noun}s", count(n))
-    }
+    if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", count(n)) }
 }
 
 /// Formats a large number with a decimal prefix, such as `4.81 T`.

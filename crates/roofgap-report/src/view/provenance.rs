@@ -77,11 +77,7 @@ pub(crate) fn device(device: &DeviceInfo) -> String {
 /// Lists the facts of the model that are known: name, parameters, dtype, weights.
 pub(crate) fn model(workload: &WorkloadInfo) -> String {
     let mut facts = vec![workload.model.clone().unwrap_or_else(|| "unknown model".into())];
-    facts.extend(
-        workload
-            .parameters
-            .map(|p| format!("{} parameters", si(p as f64).trim_end())),
-    );
+    facts.extend(workload.parameters.map(|p| format!("{} parameters", si(p as f64).trim_end())));
     facts.extend(workload.dtype.clone());
     facts.extend(workload.weights.as_ref().map(|w| format!("{w} weights")));
     facts.join(", ")
@@ -91,11 +87,7 @@ pub(crate) fn model(workload: &WorkloadInfo) -> String {
 pub(crate) fn engine(engine: &EngineInfo) -> String {
     let version = engine.version.as_ref().map(|version| format!(" {version}"));
     let mut facts = vec![format!("{}{}", engine.name, version.unwrap_or_default())];
-    let split = engine
-        .parallelism
-        .iter()
-        .flatten()
-        .filter(|(_, parts)| **parts > 1);
+    let split = engine.parallelism.iter().flatten().filter(|(_, parts)| **parts > 1);
     facts.extend(split.map(|(kind, parts)| format!("{kind} parallel {parts}")));
     facts.push(match engine.told_by.as_str() {
         "account" => "by the account of the program".to_owned(),
@@ -140,10 +132,7 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
     }
     for source in &bundle.analysis.sources {
         let version = source.tool_version.as_deref().unwrap_or("unknown version");
-        table.row([
-            format!("input ({})", source.format),
-            format!("{} ({version})", source.path),
-        ]);
+        table.row([format!("input ({})", source.format), format!("{} ({version})", source.path)]);
     }
     table
 }
@@ -154,14 +143,8 @@ pub(crate) fn aggregates(analysis: &Analysis) -> Table {
     let measured = totals.kernel_count > 0 || totals.busy_ns.is_some();
     let mut table = Table::new(&["total", "value>"]);
     for (name, value) in [
-        (
-            "kernel launches",
-            or_none(measured.then_some(totals.kernel_count), count),
-        ),
-        (
-            "kernel time, ms",
-            or_none(measured.then_some(totals.kernel_ns), ms),
-        ),
+        ("kernel launches", or_none(measured.then_some(totals.kernel_count), count)),
+        ("kernel time, ms", or_none(measured.then_some(totals.kernel_ns), ms)),
         ("GPU busy, ms", or_none(totals.busy_ns, ms)),
         ("copies, ms", or_none(totals.memcpy_ns, ms)),
         ("memory sets, ms", or_none(totals.memset_ns, ms)),
@@ -188,12 +171,7 @@ pub(crate) fn sources(analysis: &Analysis) -> Table {
 
 /// Builds the table of phases that have ended; the phase that writes the report is still running.
 pub(crate) fn phases(bundle: Bundle<'_>) -> Table {
-    let ended: Vec<&PhaseLine> = bundle
-        .context
-        .phases
-        .iter()
-        .filter(|p| p.status != "running")
-        .collect();
+    let ended: Vec<&PhaseLine> = bundle.context.phases.iter().filter(|p| p.status != "running").collect();
     Table::of(&ended)
         .text("phase", |p| p.name.clone())
         .text("status", |p| p.status.clone())
@@ -209,13 +187,7 @@ pub(crate) fn incomplete_phases(bundle: Bundle<'_>) -> Vec<String> {
         let why = p.why.as_deref().unwrap_or("no reason given");
         format!("Not measured: {} {}: {why}.", p.name, p.status)
     };
-    bundle
-        .context
-        .phases
-        .iter()
-        .filter(incomplete)
-        .map(sentence)
-        .collect()
+    bundle.context.phases.iter().filter(incomplete).map(sentence).collect()
 }
 
 /// Builds the table of profiler overhead.
@@ -224,9 +196,7 @@ pub(crate) fn overhead(analysis: &Analysis) -> Table {
         .text("tool", |o: &Overhead| o.tool.to_string())
         .text("stage", |o| o.stage.clone())
         .number("profiled / unprofiled", |o| format!("{:.2}", o.ratio))
-        .text("95 % interval", |o| {
-            or_none(o.interval, |(low, high)| format!("{low:.3} to {high:.3}"))
-        })
+        .text("95 % interval", |o| or_none(o.interval, |(low, high)| format!("{low:.3} to {high:.3}")))
         .text("measured by", |o| match o.pairs {
             Some(pairs) => format!(
                 "time between tokens, armed against dormant, in {pairs} pairs of windows of one server"
@@ -238,10 +208,7 @@ pub(crate) fn overhead(analysis: &Analysis) -> Table {
 
 /// Names the stages whose times a profiler distorts.
 pub(crate) fn high_overhead(analysis: &Analysis) -> Vec<String> {
-    let high = analysis
-        .overhead
-        .iter()
-        .filter(|o| o.sure_ratio() > HIGH_OVERHEAD);
+    let high = analysis.overhead.iter().filter(|o| o.sure_ratio() > HIGH_OVERHEAD);
     let sentence = |o: &Overhead| {
         format!(
             "Profiler overhead: with {} {} takes {:.2} times as long; its times are distorted.",
@@ -254,21 +221,16 @@ pub(crate) fn high_overhead(analysis: &Analysis) -> Vec<String> {
 /// Builds the table of one instance of each stage: unprofiled wall time beside what the profiled run attributes to it.
 pub(crate) fn unprofiled(analysis: &Analysis) -> Table {
     let timed = analysis.timeline_overhead().filter(|o| o.ratio > 0.0);
-    let rows: Vec<(&Stage, f64)> = timed
-        .filter_map(|o| Some((analysis.stages.iter().find(|s| s.name == o.stage)?, o.ratio)))
-        .collect();
+    let rows: Vec<(&Stage, f64)> =
+        timed.filter_map(|o| Some((analysis.stages.iter().find(|s| s.name == o.stage)?, o.ratio))).collect();
     let each = |stage: &Stage, ns: i64| ns / (stage.instances.max(1) as i64);
     let wall = move |(stage, ratio): &(&Stage, f64)| (each(stage, stage.wall_ns) as f64 / ratio) as i64;
     Table::of(&rows)
         .text("stage", |(stage, _)| stage.name.clone())
         .ms("unprofiled wall", wall)
         .ms("profiled wall", move |(stage, _)| each(stage, stage.wall_ns))
-        .ms("kernel", move |(stage, _)| {
-            stage.kernel_ns.map(|ns| each(stage, ns))
-        })
-        .ms("GPU busy", move |(stage, _)| {
-            stage.busy_ns.map(|ns| each(stage, ns))
-        })
+        .ms("kernel", move |(stage, _)| stage.kernel_ns.map(|ns| each(stage, ns)))
+        .ms("GPU busy", move |(stage, _)| stage.busy_ns.map(|ns| each(stage, ns)))
         .number("busy % of unprofiled", move |row| {
             let busy = row.0.busy_ns.map(|ns| each(row.0, row.0.each_device(ns)));
             busy.map_or(NONE.to_owned(), |busy| percent(busy, wall(row)))
@@ -338,9 +300,7 @@ mod tests {
     fn totals_that_were_not_recorded_are_dashes() {
         let values = |analysis: &Analysis| -> Vec<String> {
             let rows = aggregates(analysis).rows;
-            rows.into_iter()
-                .filter_map(|row| row.into_iter().nth(1))
-                .collect()
+            rows.into_iter().filter_map(|row| row.into_iter().nth(1)).collect()
         };
         let mut analysis = Analysis::default();
         assert!(values(&analysis).iter().all(|value| value == NONE));
@@ -372,16 +332,9 @@ mod tests {
 
     #[test]
     fn the_first_texts_are_quoted_and_all_others_counted() {
-        let message = |(text, count): (&str, u64)| LossMessage {
-            text: text.to_owned(),
-            count,
-        };
+        let message = |(text, count): (&str, u64)| LossMessage { text: text.to_owned(), count };
         let kept = [("e", 7), ("a", 1), ("b", 1), ("c", 1), ("d", 1)];
-        let loss = LossInfo {
-            count: 100,
-            messages: kept.map(message).to_vec(),
-            ..LossInfo::default()
-        };
+        let loss = LossInfo { count: 100, messages: kept.map(message).to_vec(), ..LossInfo::default() };
         let texts = messages(&loss);
         assert_eq!(texts, ["“e”, 7 times", "“a”", "“b”", "“c”", "and 90 more"]);
     }

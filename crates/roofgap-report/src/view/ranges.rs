@@ -21,10 +21,7 @@ pub(crate) fn rows(analysis: &Analysis) -> Vec<RangeInfo> {
     for ((_, _, name), ranges) in of_pattern {
         match ranges.as_slice() {
             [first, rest @ ..] if ranges.len() >= LEAST_NUMBERED => {
-                let mut sum = RangeInfo {
-                    name,
-                    ..(*first).clone()
-                };
+                let mut sum = RangeInfo { name, ..(*first).clone() };
                 for range in rest {
                     sum.instances += range.instances;
                     sum.wall_ns += range.wall_ns;
@@ -96,10 +93,8 @@ mod tests {
             ("batch 2", 2),
         ]);
         let rows = rows(&analysis);
-        let seen: Vec<(&str, u64, i64, u64)> = rows
-            .iter()
-            .map(|r| (r.name.as_str(), r.instances, r.wall_ns, r.kernel_count))
-            .collect();
+        let seen: Vec<(&str, u64, i64, u64)> =
+            rows.iter().map(|r| (r.name.as_str(), r.instances, r.wall_ns, r.kernel_count)).collect();
         assert_eq!(
             seen,
             [

@@ -60,11 +60,7 @@ pub(crate) fn sentences(requests: &RequestStats) -> Vec<String> {
     }
     lines.extend(gauges(requests));
     for failure in &requests.failures {
-        lines.push(format!(
-            "{} failed: {}",
-            plural(failure.count, "request"),
-            failure.why
-        ));
+        lines.push(format!("{} failed: {}", plural(failure.count, "request"), failure.why));
     }
     lines
 }
@@ -73,16 +69,10 @@ pub(crate) fn sentences(requests: &RequestStats) -> Vec<String> {
 fn gauges(requests: &RequestStats) -> Option<String> {
     let gauges = ServerGauges::of(requests);
     let queue = |found: Option<&GaugeStats>, what: &str| {
-        found.map(|found| {
-            format!(
-                "{:.1} requests {what} on average, {:.0} at most",
-                found.mean, found.max
-            )
-        })
+        found.map(|found| format!("{:.1} requests {what} on average, {:.0} at most", found.mean, found.max))
     };
-    let cache = gauges
-        .cache_usage
-        .map(|cache| format!("{:.1} % of the KV cache in use at most", 100.0 * cache.max));
+    let cache =
+        gauges.cache_usage.map(|cache| format!("{:.1} % of the KV cache in use at most", 100.0 * cache.max));
     let parts = [cache, queue(gauges.running, "run"), queue(gauges.waiting, "wait")];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("as the server exports: {}", parts.join("; ")))
@@ -138,21 +128,9 @@ mod tests {
         let mut stage = Stage::default();
         stage.name = "decode".into();
         stage.kind = StageKind::Decode;
-        stage.requests = Some(PhaseCounts {
-            context: Some(0),
-            generation: Some(25),
-        });
-        stage.steps = Some(Steps {
-            count: 10,
-            p50_ns: 8_000_000,
-            ..Steps::default()
-        });
-        let p50 = |p50| {
-            Some(Percentiles {
-                p50,
-                ..Percentiles::default()
-            })
-        };
+        stage.requests = Some(PhaseCounts { context: Some(0), generation: Some(25) });
+        stage.steps = Some(Steps { count: 10, p50_ns: 8_000_000, ..Steps::default() });
+        let p50 = |p50| Some(Percentiles { p50, ..Percentiles::default() });
         let mut analysis = Analysis::default();
         analysis.stages = vec![stage];
         assert_eq!(against_steps(&analysis), Vec::<String>::new());

@@ -75,16 +75,9 @@ pub(crate) fn note(analysis: &Analysis) -> Option<String> {
     sources.peek()?;
     let modelled = sources.any(|source| source != RoofSource::Counters);
     let of_stages = analysis.stages.iter().flat_map(|stage| &stage.kernels);
-    let in_part = analysis
-        .kernels
-        .iter()
-        .chain(of_stages)
-        .any(|kernel| covered(kernel).is_some());
+    let in_part = analysis.kernels.iter().chain(of_stages).any(|kernel| covered(kernel).is_some());
     let mut note = NOTE.to_owned();
-    for (text, _) in [(PART, in_part), (MODELLED, modelled)]
-        .iter()
-        .filter(|(_, said)| *said)
-    {
+    for (text, _) in [(PART, in_part), (MODELLED, modelled)].iter().filter(|(_, said)| *said) {
         note.push(' ');
         note.push_str(text);
     }
@@ -125,18 +118,11 @@ mod tests {
             ["kernel", "% of roof", "ms above the roof"]
         );
         assert_eq!((pct(&known), above(&known)), ("43.2".into(), "1,234.568".into()));
-        let modelled = RoofDistance {
-            roof_source: Some(RoofSource::Modelled),
-            ..known
-        };
+        let modelled = RoofDistance { roof_source: Some(RoofSource::Modelled), ..known };
         assert_eq!(pct(&modelled), "43.2*");
         let mut analysis = Analysis::default();
         assert_eq!(note(&analysis), None);
-        let mut kernel = Kernel {
-            roof: known,
-            total_ns: 2_000_000_000,
-            ..Kernel::default()
-        };
+        let mut kernel = Kernel { roof: known, total_ns: 2_000_000_000, ..Kernel::default() };
         analysis.kernels = vec![kernel.clone()];
         assert_eq!(note(&analysis).as_deref(), Some(NOTE));
         kernel.roof = modelled;

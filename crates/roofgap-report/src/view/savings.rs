@@ -12,11 +12,7 @@ pub(crate) fn per_token(analysis: &Analysis, finding: &Finding) -> Option<String
         return None;
     }
     let saved = token as f64 * (finding.bound_ns as f64 / elapsed as f64).clamp(0.0, 1.0);
-    Some(format!(
-        "at most {} of the {} per token",
-        time(saved.round() as i64),
-        time(token)
-    ))
+    Some(format!("at most {} of the {} per token", time(saved.round() as i64), time(token)))
 }
 
 #[cfg(test)]

@@ -61,11 +61,7 @@ impl Screen {
     }
 
     fn styled(self, text: &str, style: &str) -> String {
-        if self.color && !text.is_empty() {
-            format!("{style}{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.color && !text.is_empty() { format!("{style}{text}\x1b[0m") } else { text.to_owned() }
     }
 
     /// Breaks a line at words so that it fits, and indents what follows by `indent` columns more than the line itself. A longer word
@@ -125,10 +121,7 @@ fn visible(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    const NARROW: Screen = Screen {
-        color: true,
-        width: Some(40),
-    };
+    const NARROW: Screen = Screen { color: true, width: Some(40) };
 
     #[test]
     fn prose_wraps_at_words() {

@@ -40,8 +40,7 @@ impl Selection {
         let mut part = analysis.clone();
         if let Some(stage) = &self.stage {
             part.stages.retain(|own| own.name == *stage);
-            part.findings
-                .retain(|finding| finding.stage.as_ref() == Some(stage));
+            part.findings.retain(|finding| finding.stage.as_ref() == Some(stage));
             part.counters.retain(|row| row.stage.as_ref() == Some(stage));
             part.layers.retain(|row| row.stage == *stage);
             part.reasons.retain(|reason| match &reason.about {
@@ -60,9 +59,7 @@ impl Selection {
         if let Some(matches) = &self.kernel {
             let accepted = |kernel: &Kernel| matches(&kernel.name) || matches(&kernel.short_name);
             part.kernels.retain(accepted);
-            part.stages
-                .iter_mut()
-                .for_each(|stage| stage.kernels.retain(accepted));
+            part.stages.iter_mut().for_each(|stage| stage.kernels.retain(accepted));
             part.counters.retain(|row| matches(&row.kernel));
             if part.kernels.is_empty() && !analysis.kernels.is_empty() {
                 let all = counted(analysis.kernels.len() as u64, "kernel");
@@ -72,9 +69,7 @@ impl Selection {
             }
         }
         self.sort(&mut part.kernels);
-        part.stages
-            .iter_mut()
-            .for_each(|stage| self.sort(&mut stage.kernels));
+        part.stages.iter_mut().for_each(|stage| self.sort(&mut stage.kernels));
         part
     }
 
@@ -107,11 +102,7 @@ mod tests {
 
     fn analysis() -> Analysis {
         let mut analysis = Analysis::default();
-        analysis.kernels = vec![
-            kernel("gemm", 2, 500),
-            kernel("copy", 9, 10),
-            kernel("norm", 3, 20),
-        ];
+        analysis.kernels = vec![kernel("gemm", 2, 500), kernel("copy", 9, 10), kernel("norm", 3, 20)];
         for name in ["prefill", "decode"] {
             let mut stage = Stage::default();
             (stage.name, stage.kernels) = (name.to_owned(), analysis.kernels.clone());
@@ -129,19 +120,13 @@ mod tests {
         let mut analysis = analysis();
         let reason = |stage: &str| Reason::new(About::StageMfu(stage.to_owned()), "no tokens");
         analysis.reasons = vec![reason("prefill"), reason("decode")];
-        let only = Selection {
-            stage: Some("decode".to_owned()),
-            ..Selection::default()
-        };
+        let only = Selection { stage: Some("decode".to_owned()), ..Selection::default() };
         assert_eq!(only.of(&analysis).reasons, [reason("decode")]);
     }
 
     #[test]
     fn a_pattern_without_a_match_is_the_reason_for_no_kernels() {
-        let none = Selection {
-            kernel: Some(Box::new(|_| false)),
-            ..Selection::default()
-        };
+        let none = Selection { kernel: Some(Box::new(|_| false)), ..Selection::default() };
         let part = none.of(&analysis());
         assert_eq!(
             crate::view::provenance::missing(&part, &About::Kernels),
@@ -161,10 +146,8 @@ mod tests {
         assert_eq!(part.stages.len(), 1);
         // "gemm" matches by its full name, which has "float" and "void".
         assert_eq!(names(&part.stages[0].kernels), ["copy", "norm", "gemm"]);
-        let only = Selection {
-            kernel: Some(Box::new(|name| name.starts_with("norm"))),
-            ..Selection::default()
-        };
+        let only =
+            Selection { kernel: Some(Box::new(|name| name.starts_with("norm"))), ..Selection::default() };
         assert_eq!(names(&only.of(&analysis()).kernels), ["norm"]);
         assert_eq!(only.of(&analysis()).stages.len(), 2);
     }
@@ -173,34 +156,14 @@ mod tests {
     fn parts_of_other_stages_are_left_out() {
         let mut all = analysis();
         let stages = ["prefill", "decode"].map(str::to_owned);
-        all.layers = stages
-            .clone()
-            .map(|stage| LayerRow {
-                stage,
-                ..LayerRow::default()
-            })
-            .into();
-        let utilisation = stages.clone().map(|stage| StageUtilisation {
-            stage,
-            ..StageUtilisation::default()
-        });
-        all.ranks = vec![RankInfo {
-            utilisation: utilisation.clone().into(),
-            ..RankInfo::default()
-        }];
-        let stragglers = stages.map(|stage| Straggler {
-            stage: Some(stage),
-            ..Straggler::default()
-        });
-        all.job = Some(Job {
-            utilisation: utilisation.into(),
-            stragglers: stragglers.into(),
-            ..Job::default()
-        });
-        let selection = Selection {
-            stage: Some("decode".to_owned()),
-            ..Selection::default()
-        };
+        all.layers = stages.clone().map(|stage| LayerRow { stage, ..LayerRow::default() }).into();
+        let utilisation =
+            stages.clone().map(|stage| StageUtilisation { stage, ..StageUtilisation::default() });
+        all.ranks = vec![RankInfo { utilisation: utilisation.clone().into(), ..RankInfo::default() }];
+        let stragglers = stages.map(|stage| Straggler { stage: Some(stage), ..Straggler::default() });
+        all.job =
+            Some(Job { utilisation: utilisation.into(), stragglers: stragglers.into(), ..Job::default() });
+        let selection = Selection { stage: Some("decode".to_owned()), ..Selection::default() };
         let part = selection.of(&all);
         let job = part.job.as_ref().unwrap();
         let left = [&part.layers[0].stage, &part.ranks[0].utilisation[0].stage];
@@ -213,10 +176,7 @@ mod tests {
     #[test]
     fn every_order_sorts() {
         let sorted = |order| {
-            let selection = Selection {
-                order,
-                ..Selection::default()
-            };
+            let selection = Selection { order, ..Selection::default() };
             let part = selection.of(&analysis());
             names(&part.kernels).join(" ")
         };

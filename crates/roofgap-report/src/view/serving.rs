@@ -31,11 +31,7 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
             time(stalls.longest_ns)
         ));
     }
-    if let Some(latency) = serving
-        .latency
-        .as_ref()
-        .filter(|latency| latency.joined < latency.requests)
-    {
+    if let Some(latency) = serving.latency.as_ref().filter(|latency| latency.joined < latency.requests) {
         lines.push(format!(
             "{} of {} requests are joined with recorded steps",
             count(latency.joined),
@@ -52,13 +48,10 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
 /// States the tokens per second of the whole span.
 fn rates(serving: &Serving) -> String {
     let rate = |rate: Option<f64>, what: &str| {
-        rate.filter(|rate| *rate > 0.0)
-            .map(|rate| format!("{} {what} tokens/s", count(rate.round() as u64)))
+        rate.filter(|rate| *rate > 0.0).map(|rate| format!("{} {what} tokens/s", count(rate.round() as u64)))
     };
-    let rates = [
-        rate(serving.generation_tokens_per_s, "generated"),
-        rate(serving.context_tokens_per_s, "prompt"),
-    ];
+    let rates =
+        [rate(serving.generation_tokens_per_s, "generated"), rate(serving.context_tokens_per_s, "prompt")];
     let rates: Vec<String> = rates.into_iter().flatten().collect();
     let copies = match serving.replicas {
         None | Some(0 | 1) => String::new(),
@@ -81,9 +74,7 @@ pub(crate) fn over_time(serving: &Serving) -> Table {
         .count("prefill", |slice| slice.prefill_steps)
         .count("mixed", |slice| slice.mixed_steps)
         .count("decode", |slice| slice.decode_steps)
-        .number("requests/step", |slice| {
-            or_none(slice.requests_per_step, |mean| format!("{mean:.1}"))
-        })
+        .number("requests/step", |slice| or_none(slice.requests_per_step, |mean| format!("{mean:.1}")))
         .count("prompt tokens", |slice| slice.context_tokens)
         .count("generated tokens", |slice| slice.generation_tokens)
         .build()
@@ -122,12 +113,7 @@ mod tests {
     use roofgap_analyze::{Reason, Stalls};
 
     fn part(name: &str, mean_ns: i64) -> LatencyPart {
-        LatencyPart {
-            part: name.into(),
-            mean_ns,
-            p50_ns: Some(mean_ns),
-            p90_ns: None,
-        }
+        LatencyPart { part: name.into(), mean_ns, p50_ns: Some(mean_ns), p90_ns: None }
     }
 
     #[test]
@@ -139,19 +125,11 @@ mod tests {
             replicas: Some(1),
             over_time: vec![ServingSlice::default(); 2],
             generation_tokens_per_s: Some(5_305.3),
-            stalls: Stalls {
-                steps: 1,
-                total_ns: 20_000_000,
-                longest_ns: 26_000_000,
-                request_ns: 40_000_000,
-            },
+            stalls: Stalls { steps: 1, total_ns: 20_000_000, longest_ns: 26_000_000, request_ns: 40_000_000 },
             latency: Some(JoinedLatency {
                 requests: 3,
                 joined: 2,
-                ttft: vec![
-                    part("time to first token", 40_000_000),
-                    part("after its step", 10_000_000),
-                ],
+                ttft: vec![part("time to first token", 40_000_000), part("after its step", 10_000_000)],
                 ..JoinedLatency::default()
             }),
             ..Serving::default()
@@ -167,9 +145,7 @@ mod tests {
             ]
         );
         let about = About::Other("serving.generation_tokens_per_s".into());
-        analysis
-            .reasons
-            .push(Reason::new(about, "two processes ran steps"));
+        analysis.reasons.push(Reason::new(about, "two processes ran steps"));
         assert_eq!(
             sentences(&analysis)[1],
             "tokens per second of all steps are not known: two processes ran steps"

@@ -45,31 +45,19 @@ impl Profiled {
 
 /// Says where the figures come from, and what stands beside them.
 pub(crate) fn source(analysis: &Analysis, figures: &Stage1Figures) -> String {
-    let beside = if is_profiled(analysis) {
-        ", beside one instance of each stage in the timeline"
-    } else {
-        ""
-    };
-    format!(
-        "Mean over the runs of the Stage 1 runner, from {}{beside}.",
-        figures.path
-    )
+    let beside =
+        if is_profiled(analysis) { ", beside one instance of each stage in the timeline" } else { "" };
+    format!("Mean over the runs of the Stage 1 runner, from {}{beside}.", figures.path)
 }
 
 fn is_profiled(analysis: &Analysis) -> bool {
-    analysis
-        .stages
-        .iter()
-        .any(|stage| stage.from == StageOrigin::Timeline)
+    analysis.stages.iter().any(|stage| stage.from == StageOrigin::Timeline)
 }
 
 /// Builds the table of Stage 1 times, beside one instance of each stage where there is a timeline.
 pub(crate) fn times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
-    let rows: Vec<(&Stage1Time, Profiled)> = figures
-        .times
-        .iter()
-        .map(|time| (time, Profiled::of(analysis, &time.name)))
-        .collect();
+    let rows: Vec<(&Stage1Time, Profiled)> =
+        figures.times.iter().map(|time| (time, Profiled::of(analysis, &time.name))).collect();
     let table = Table::of(&rows)
         .text("stage", |(time, _)| time.name.clone())
         .ms("Stage 1 mean", |(time, _)| time.mean_ns)
@@ -77,35 +65,22 @@ pub(crate) fn times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
         .ms("profiled wall", |(_, profiled)| profiled.wall)
         .ms("kernel", |(_, profiled)| profiled.kernel)
         .ms("GPU busy", |(_, profiled)| profiled.busy)
-        .text("top kernel", |(_, profiled)| {
-            or_none(profiled.top_kernel.clone(), |name| name)
-        })
+        .text("top kernel", |(_, profiled)| or_none(profiled.top_kernel.clone(), |name| name))
         .build();
-    if is_profiled(analysis) {
-        table
-    } else {
-        table.pick(&["stage", "Stage 1 mean ms", "std ms"])
-    }
+    if is_profiled(analysis) { table } else { table.pick(&["stage", "Stage 1 mean ms", "std ms"]) }
 }
 
 /// Builds the table of tokens, throughput and MFU as the runner computed them.
 pub(crate) fn rates(figures: &Stage1Figures) -> Table {
     let mut table = Table::new(&["Stage 1 figure", "mean>", "std>"]);
-    for (name, value) in [
-        ("generated tokens", figures.tokens),
-        ("tokens/s", figures.tokens_per_s),
-    ] {
+    for (name, value) in [("generated tokens", figures.tokens), ("tokens/s", figures.tokens_per_s)] {
         let cells = value.map(|v| [name.to_owned(), format!("{:.2}", v.mean), format!("{:.2}", v.std)]);
         table.rows.extend(cells.map(Vec::from));
     }
     let mfu = |mfu: &Stage1Mfu| vec![format!("MFU of {}, %", mfu.name), share(mfu.pct), NONE.to_owned()];
     table.rows.extend(figures.mfu.iter().map(mfu));
     if let Some(peak) = figures.peak_tflops.filter(|_| !figures.mfu.is_empty()) {
-        table.row([
-            "peak assumed for MFU, TFLOP/s".to_owned(),
-            format!("{peak:.1}"),
-            NONE.to_owned(),
-        ]);
+        table.row(["peak assumed for MFU, TFLOP/s".to_owned(), format!("{peak:.1}"), NONE.to_owned()]);
     }
     table
 }

@@ -53,9 +53,7 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
 /// Tells whether the time of a stage is not the wall time of its ranges: it has the periods of engine steps, or GPU work after its
 /// ranges of over 1 %.
 pub(crate) fn two_clocks(stages: &[Stage]) -> bool {
-    stages
-        .iter()
-        .any(|s| s.period_ns.is_some() || s.late_ns > s.wall_ns / 100)
+    stages.iter().any(|s| s.period_ns.is_some() || s.late_ns > s.wall_ns / 100)
 }
 
 /// Explains the columns of the table of stages: the two times of a stage, and times on several GPUs.
@@ -132,11 +130,7 @@ pub(crate) fn coverage(part: &StageCoverage) -> String {
     let kernel = part.kernel_ns.map(|estimate| {
         let interval = estimate.low.zip(estimate.high);
         let interval = interval.map(|(low, high)| format!(" (95 %: {} to {})", time(low), time(high)));
-        format!(
-            ", with an estimated kernel time of {}{}",
-            time(estimate.value),
-            interval.unwrap_or_default()
-        )
+        format!(", with an estimated kernel time of {}{}", time(estimate.value), interval.unwrap_or_default())
     });
     format!(
         "recorded in part: {} of {}; all took {} on the CPU{}",
@@ -162,11 +156,7 @@ pub(crate) fn steps(steps: &Steps) -> String {
             time(steps.p99_ns)
         ),
     };
-    format!(
-        "{}: {times}{}",
-        plural(steps.count, "step"),
-        launches.unwrap_or_default()
-    ) + &cpu_steps(steps)
+    format!("{}: {times}{}", plural(steps.count, "step"), launches.unwrap_or_default()) + &cpu_steps(steps)
 }
 
 /// Adds the time of the steps on the CPU where it differs by more than 10 %.
@@ -175,11 +165,7 @@ fn cpu_steps(steps: &Steps) -> String {
     let cpu = steps.cpu.as_ref().filter(differs);
     cpu.map_or_else(String::new, |cpu| match steps.count {
         1 => format!("; on the CPU {}", time(cpu.mean_ns)),
-        _ => format!(
-            "; on the CPU mean {}, p50 {}",
-            time(cpu.mean_ns),
-            time(cpu.p50_ns)
-        ),
+        _ => format!("; on the CPU mean {}, p50 {}", time(cpu.mean_ns), time(cpu.p50_ns)),
     })
 }
 
@@ -188,11 +174,9 @@ fn scheduled(stage: &Stage) -> Option<String> {
     let (requests, tokens) = (stage.requests?, stage.tokens?);
     let phase = |name: &str, requests: Option<u64>, tokens: Option<u64>| match (requests, tokens) {
         (Some(0), _) => None,
-        (Some(requests), Some(tokens)) => Some(format!(
-            "{} {name} tokens for {}",
-            count(tokens),
-            plural(requests, "request")
-        )),
+        (Some(requests), Some(tokens)) => {
+            Some(format!("{} {name} tokens for {}", count(tokens), plural(requests, "request")))
+        }
         (Some(requests), None) => Some(format!("{} in {name}", plural(requests, "request"))),
         (None, _) => None,
     };
@@ -200,9 +184,7 @@ fn scheduled(stage: &Stage) -> Option<String> {
         phase("context", requests.context, tokens.context),
         phase("generation", requests.generation, tokens.generation),
     ];
-    let rate = stage
-        .tokens_per_s
-        .map(|rate| format!("{} tokens/s", count(rate.round() as u64)));
+    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", count(rate.round() as u64)));
     let parts: Vec<String> = phases.into_iter().flatten().chain(rate).collect();
     (!parts.is_empty()).then(|| format!("scheduled: {}", parts.join(", ")))
 }
@@ -237,10 +219,7 @@ fn cold_start(stage: &Stage) -> Option<String> {
 fn foreign(stage: &Stage) -> Option<String> {
     let work = stage.foreign.as_ref().filter(|work| work.kernel_count > 0)?;
     let thread = work.thread.as_ref().map_or_else(String::new, |thread| {
-        format!(
-            ", {} of them launched by thread {thread}",
-            count(work.thread_kernel_count)
-        )
+        format!(", {} of them launched by thread {thread}", count(work.thread_kernel_count))
     });
     Some(format!(
         "the GPU also ran {} from outside the stage in this time ({} without work of the stage){thread}",
@@ -250,9 +229,8 @@ fn foreign(stage: &Stage) -> Option<String> {
 }
 
 fn note(stage: &Stage, note: &Note) -> String {
-    let kernels = note
-        .kernel_ns
-        .map(|ns| format!(", {} in {}", time(ns), plural(note.kernel_count, "kernel")));
+    let kernels =
+        note.kernel_ns.map(|ns| format!(", {} in {}", time(ns), plural(note.kernel_count, "kernel")));
     format!(
         "of which {}: {} wall ({} % of the stage){}",
         note.name,
@@ -274,38 +252,14 @@ pub(crate) struct TimePart {
 /// The parts of a stage's time, in the order of [`parts`].
 pub(crate) const PARTS: [TimePart; 9] = [
     part("busy", "GPU busy", "at least one operation ran"),
-    part(
-        "idle-launch",
-        "idle: launch",
-        "the CPU had not launched the next operation yet",
-    ),
-    part(
-        "idle-sync",
-        "idle: sync",
-        "the launching thread was waiting for the device",
-    ),
-    part(
-        "idle-copy",
-        "idle: copy",
-        "the launching thread was inside a copy call",
-    ),
+    part("idle-launch", "idle: launch", "the CPU had not launched the next operation yet"),
+    part("idle-sync", "idle: sync", "the launching thread was waiting for the device"),
+    part("idle-copy", "idle: copy", "the launching thread was inside a copy call"),
     part("idle-other", "idle: other", "launched and not started"),
-    part(
-        "outside",
-        "outside",
-        "before the first and after the last GPU operation of the stage",
-    ),
+    part("outside", "outside", "before the first and after the last GPU operation of the stage"),
     part("queued", "queued", "the GPU worked on what came before the stage"),
-    part(
-        "foreign",
-        "other work",
-        "the GPU ran only work from outside the stage",
-    ),
-    part(
-        "shared",
-        "shared",
-        "concurrent instances on one GPU, whose time counts once",
-    ),
+    part("foreign", "other work", "the GPU ran only work from outside the stage"),
+    part("shared", "shared", "concurrent instances on one GPU, whose time counts once"),
 ];
 
 const fn part(class: &'static str, name: &'static str, meaning: &'static str) -> TimePart {
@@ -344,9 +298,7 @@ pub(crate) fn parts(stage: &Stage) -> Option<[i64; 9]> {
 /// Returns the positions of the parts to show: those that every program can have, and others that a stage has.
 pub(crate) fn used_parts(stages: &[Stage]) -> Vec<usize> {
     let has = |part: usize| stages.iter().any(|s| parts(s).is_some_and(|p| p[part] > 0));
-    (0..PARTS.len())
-        .filter(|part| *part <= OUTSIDE || has(*part))
-        .collect()
+    (0..PARTS.len()).filter(|part| *part <= OUTSIDE || has(*part)).collect()
 }
 
 /// Tells whether the parts of a stage add up to more than its time.
@@ -357,11 +309,7 @@ pub(crate) fn parts_exceed_time(stage: &Stage) -> bool {
 
 /// Names the stages of a kernel, or a dash.
 pub(crate) fn joined(names: &[&str]) -> String {
-    if names.is_empty() {
-        NONE.to_owned()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { NONE.to_owned() } else { names.join(", ") }
 }
 
 #[cfg(test)]

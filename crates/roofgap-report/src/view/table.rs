@@ -22,13 +22,7 @@ pub(crate) struct Table {
 impl Table {
     /// Starts a table with a row for each of `rows`.
     pub(crate) fn of<R>(rows: &[R]) -> TableBuilder<'_, R> {
-        TableBuilder {
-            table: Self {
-                headings: Vec::new(),
-                rows: vec![Vec::new(); rows.len()],
-            },
-            rows,
-        }
+        TableBuilder { table: Self { headings: Vec::new(), rows: vec![Vec::new(); rows.len()] }, rows }
     }
 
     /// Creates an empty table. A name that ends in `>` is a column of numbers.
@@ -37,10 +31,7 @@ impl Table {
             name: name.trim_end_matches('>').to_owned(),
             numeric: name.ends_with('>'),
         };
-        Self {
-            headings: names.iter().map(heading).collect(),
-            rows: Vec::new(),
-        }
+        Self { headings: names.iter().map(heading).collect(), rows: Vec::new() }
     }
 
     /// Adds a row.
@@ -65,11 +56,7 @@ impl Table {
 
     /// Leaves out the columns after the first in which no row has a value.
     pub(crate) fn measured(&self) -> Self {
-        let has_value = |i: usize| {
-            self.rows
-                .iter()
-                .any(|row| row.get(i).is_some_and(|cell| cell != NONE))
-        };
+        let has_value = |i: usize| self.rows.iter().any(|row| row.get(i).is_some_and(|cell| cell != NONE));
         let named = self.headings.iter().enumerate();
         let kept: Vec<&str> = named
             .filter(|(i, _)| *i == 0 || has_value(*i))
@@ -92,18 +79,10 @@ impl Table {
         let mut out = String::new();
         for line in lines {
             let last = line.len().saturating_sub(1);
-            let cells = line
-                .iter()
-                .zip(&headings)
-                .enumerate()
-                .map(|(i, (cell, heading))| {
-                    let cell = if i == last { cell.trim_end() } else { cell };
-                    if JUDGED.contains(&heading.name.as_str()) {
-                        screen.word(cell)
-                    } else {
-                        cell.to_owned()
-                    }
-                });
+            let cells = line.iter().zip(&headings).enumerate().map(|(i, (cell, heading))| {
+                let cell = if i == last { cell.trim_end() } else { cell };
+                if JUDGED.contains(&heading.name.as_str()) { screen.word(cell) } else { cell.to_owned() }
+            });
             out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             out.push('\n');
         }
@@ -117,11 +96,7 @@ impl Table {
         let rule = lines.first().into_iter().flatten().zip(&self.headings);
         let rule = rule.map(|(cell, heading)| {
             let width = cell.chars().count();
-            if heading.numeric {
-                format!("{}:", "-".repeat(width - 1))
-            } else {
-                "-".repeat(width)
-            }
+            if heading.numeric { format!("{}:", "-".repeat(width - 1)) } else { "-".repeat(width) }
         });
         lines.insert(1, rule.collect());
         lines.iter().map(|l| format!("| {} |\n", l.join(" | "))).collect()
@@ -165,11 +140,7 @@ fn align(headings: &[Heading], lines: &mut [Vec<String>]) {
         let cells = lines.iter().filter_map(|line| line.get(i));
         let width = cells.map(|c| c.chars().count()).max().unwrap_or(0).max(3);
         for cell in lines.iter_mut().filter_map(|line| line.get_mut(i)) {
-            *cell = if heading.numeric {
-                format!("{cell:>width$}")
-            } else {
-                format!("{cell:<width$}")
-            };
+            *cell = if heading.numeric { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
         }
     }
 }
@@ -293,18 +264,12 @@ mod tests {
     #[test]
     fn hostile_names_stay_in_their_cell() {
         let names = ["a|b`c<script>\nx".to_owned(), "y".repeat(5000)];
-        let table = Table::of(&names)
-            .text("kernel", |name: &String| name.clone())
-            .ms("total", |_| 1_500_000)
-            .build();
+        let table =
+            Table::of(&names).text("kernel", |name: &String| name.clone()).ms("total", |_| 1_500_000).build();
         let text = table.markdown();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);
-        assert!(
-            lines[2].starts_with("| a\\|b\\`c&lt;script&gt; x "),
-            "{}",
-            lines[2]
-        );
+        assert!(lines[2].starts_with("| a\\|b\\`c&lt;script&gt; x "), "{}", lines[2]);
         assert!(lines.iter().all(|l| l.chars().count() < 130));
         assert_eq!(lines[1].chars().filter(|c| *c == '|').count(), 3);
         assert_eq!(table.text(Screen::default()).lines().count(), 3);
@@ -314,18 +279,12 @@ mod tests {
     #[test]
     fn columns_line_up_without_control_characters() {
         let rows = [["a\u{1b}[2J", "1"], ["bcd", "22"]].map(|row| row.map(str::to_owned));
-        assert_eq!(
-            columns(["name", "n>"], rows, Screen::default()),
-            "name     n\na [2J    1\nbcd     22\n"
-        );
+        assert_eq!(columns(["name", "n>"], rows, Screen::default()), "name     n\na [2J    1\nbcd     22\n");
     }
 
     #[test]
     fn picks_columns_by_name() {
-        let table = Table::of(&[7_u64])
-            .count("a", |n| *n)
-            .count("b", |n| n * 1000)
-            .build();
+        let table = Table::of(&[7_u64]).count("a", |n| *n).count("b", |n| n * 1000).build();
         assert_eq!(table.pick(&["b"]).text(Screen::default()), "    b\n7,000\n");
     }
 
@@ -336,10 +295,7 @@ mod tests {
             .count("some", |row: &(Option<u64>, Option<u64>)| row.0)
             .count("none", |row| row.1)
             .build();
-        assert_eq!(
-            table.measured().text(Screen::default()),
-            "name  some\n–        1\n–        –\n"
-        );
+        assert_eq!(table.measured().text(Screen::default()), "name  some\n–        1\n–        –\n");
     }
 
     #[test]

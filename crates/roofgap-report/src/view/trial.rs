@@ -15,9 +15,8 @@ pub(crate) const MEANING: &str = "Unwatched runs of the workload, changed and un
 pub(crate) const TIMES: &str = "Every time that was compared:";
 
 /// Number words up to ten.
-const WORDS: [&str; 11] = [
-    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-];
+const WORDS: [&str; 11] =
+    ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
 
 /// Returns the line for a manager: what the kept changes gave together. `None` before anything was measured.
 pub(crate) fn headline(trials: &Trials) -> Option<String> {
@@ -50,9 +49,7 @@ fn is_tried(row: &TrialRow) -> bool {
 
 /// Formats a number of changes with a word.
 fn changes(count: usize) -> String {
-    let number = WORDS
-        .get(count)
-        .map_or_else(|| count.to_string(), |word| (*word).to_owned());
+    let number = WORDS.get(count).map_or_else(|| count.to_string(), |word| (*word).to_owned());
     let noun = if count == 1 { "change" } else { "changes" };
     capitalized(&format!("{number} {noun}"))
 }
@@ -90,9 +87,7 @@ pub(crate) fn table(trial: &Trial) -> Table {
     Table::of(&trial.rows)
         .text("change", name)
         .text("outcome", |row| row.verdict.word().to_owned())
-        .number("factor", |row| {
-            or_none(row.deciding().and_then(|time| time.ratio), significant)
-        })
+        .number("factor", |row| or_none(row.deciding().and_then(|time| time.ratio), significant))
         .number("interval", |row| {
             or_none(row.deciding().and_then(|time| time.interval), |(low, high)| {
                 format!("{}–{}", significant(low), significant(high))
@@ -112,11 +107,8 @@ pub(crate) fn times(trial: &Trial) -> Option<Table> {
     if trial.rows.iter().all(|row| row.times.len() <= 1) {
         return None;
     }
-    let rows: Vec<(&TrialRow, &TimeChange)> = trial
-        .rows
-        .iter()
-        .flat_map(|row| row.times.iter().map(move |time| (row, time)))
-        .collect();
+    let rows: Vec<(&TrialRow, &TimeChange)> =
+        trial.rows.iter().flat_map(|row| row.times.iter().map(move |time| (row, time))).collect();
     let table = Table::of(&rows)
         .text("change", |(row, _)| name(row))
         .text("time", |(_, time)| time.of.name().to_owned())
@@ -124,13 +116,9 @@ pub(crate) fn times(trial: &Trial) -> Option<Table> {
         .ms("after", |(_, time)| mean(&time.after_ns))
         .number("factor", |(_, time)| or_none(time.ratio, significant))
         .number("interval", |(_, time)| {
-            or_none(time.interval, |(low, high)| {
-                format!("{}–{}", significant(low), significant(high))
-            })
+            or_none(time.interval, |(low, high)| format!("{}–{}", significant(low), significant(high)))
         })
-        .number("predicted at most", |(_, time)| {
-            or_none(time.bound_ratio, significant)
-        })
+        .number("predicted at most", |(_, time)| or_none(time.bound_ratio, significant))
         .build();
     Some(table)
 }
@@ -141,11 +129,7 @@ fn name(row: &TrialRow) -> String {
         Some(knob) => knob.id.clone(),
         None => format!("together: {}", row.knobs.join(", ")),
     };
-    if row.on_top_of.is_empty() {
-        own
-    } else {
-        format!("{own}, on top of {}", row.on_top_of.join(", "))
-    }
+    if row.on_top_of.is_empty() { own } else { format!("{own}, on top of {}", row.on_top_of.join(", ")) }
 }
 
 fn output(row: &TrialRow) -> &'static str {
@@ -173,13 +157,8 @@ pub(crate) fn sentences(trial: &Trial) -> Vec<String> {
                 .to_owned(),
         );
     }
-    lines.extend(
-        trial
-            .base
-            .times_reason
-            .clone()
-            .map(|why| format!("Times are of the whole process: {why}.")),
-    );
+    lines
+        .extend(trial.base.times_reason.clone().map(|why| format!("Times are of the whole process: {why}.")));
     lines.extend(trial.winner.as_ref().into_iter().flat_map(keep));
     lines.extend(state(trial));
     lines.extend(trial.notes.iter().cloned());
@@ -208,18 +187,8 @@ fn row_sentence(row: &TrialRow) -> Option<String> {
 /// Lists the commands that keep the winner and explain it.
 fn keep(winner: &Winner) -> Vec<String> {
     let mut lines = vec![format!("To keep it: {}", winner.command)];
-    lines.extend(
-        winner
-            .compare_command
-            .as_ref()
-            .map(|command| format!("To see why: {command}")),
-    );
-    lines.extend(
-        winner
-            .watched_reason
-            .as_ref()
-            .map(|why| format!("Profile of the kept changes: {why}.")),
-    );
+    lines.extend(winner.compare_command.as_ref().map(|command| format!("To see why: {command}")));
+    lines.extend(winner.watched_reason.as_ref().map(|why| format!("Profile of the kept changes: {why}.")));
     lines
 }
 
@@ -233,9 +202,9 @@ fn state(trial: &Trial) -> Option<String> {
     match trial.state {
         TrialState::Done => why.map(|why| format!("{}.", capitalized(why))),
         TrialState::Running => Some(with_reason("The trial has not ended")),
-        TrialState::Interrupted => Some(with_reason(
-            "The trial was interrupted; the rows are what was measured until then",
-        )),
+        TrialState::Interrupted => {
+            Some(with_reason("The trial was interrupted; the rows are what was measured until then"))
+        }
         TrialState::Failed => Some(with_reason("The workload to compare with failed")),
     }
 }
@@ -247,17 +216,8 @@ pub(crate) fn cost(trial: &Trial) -> String {
         Some(time) if !row.on_top_of.is_empty() => time.before_ns.len() as u64,
         _ => 0,
     };
-    let runs = trial
-        .rows
-        .iter()
-        .map(|row| row.runs + reference(row))
-        .sum::<u64>()
-        + trial.base.runs;
-    format!(
-        "{} in {}.",
-        capitalized(&plural(runs, "run")),
-        time(trial.spent_ns)
-    )
+    let runs = trial.rows.iter().map(|row| row.runs + reference(row)).sum::<u64>() + trial.base.runs;
+    format!("{} in {}.", capitalized(&plural(runs, "run")), time(trial.spent_ns))
 }
 
 #[cfg(test)]
@@ -307,17 +267,12 @@ mod tests {
         let decode = MeasuredTime::Stage("decode".to_owned());
         let mut failed = row("hf.compile", TrialVerdict::Failed, Vec::new());
         failed.reason = Some("out of memory".to_owned());
-        failed.output = OutputCheck::NotKnown {
-            why: "no run ended".to_owned(),
-        };
+        failed.output = OutputCheck::NotKnown { why: "no run ended".to_owned() };
         Trials {
             trials: vec![Trial {
                 state: TrialState::Done,
                 spent_ns: 90_000_000_000,
-                base: BaseRuns {
-                    runs: 6,
-                    ..BaseRuns::default()
-                },
+                base: BaseRuns { runs: 6, ..BaseRuns::default() },
                 rows: vec![
                     row(
                         "hf.cuda_graphs",
@@ -350,16 +305,10 @@ mod tests {
         assert!(all_measured(12).starts_with("12 changes"));
         let mut none = trials();
         none.trials[0].winner = None;
-        assert_eq!(
-            headline(&none).as_deref(),
-            Some("Two changes tried: none is kept.")
-        );
+        assert_eq!(headline(&none).as_deref(), Some("Two changes tried: none is kept."));
         // A row without any run is not tried.
         none.trials[0].rows[0].runs = 0;
-        assert_eq!(
-            headline(&none).as_deref(),
-            Some("One change tried: none is kept.")
-        );
+        assert_eq!(headline(&none).as_deref(), Some("One change tried: none is kept."));
         none.trials[0].rows.clear();
         assert_eq!(headline(&none), None);
     }
@@ -369,11 +318,7 @@ mod tests {
         let mut trials = trials();
         let trial = &mut trials.trials[0];
         assert!(cost(trial).starts_with("16 runs"), "{}", cost(trial));
-        let mut on_top = row(
-            "hf.compile",
-            TrialVerdict::Kept,
-            vec![time(MeasuredTime::Run, 1.5)],
-        );
+        let mut on_top = row("hf.compile", TrialVerdict::Kept, vec![time(MeasuredTime::Run, 1.5)]);
         on_top.on_top_of = vec!["hf.cuda_graphs".to_owned()];
         trial.rows.push(on_top);
         // Five of its own, and two of what it is on top of.
@@ -395,10 +340,7 @@ mod tests {
         trial.state = TrialState::Failed;
         trial.reason = Some("hf.cuda_graphs failed: status 1".to_owned());
         let lines = sentences(trial).join("\n");
-        assert!(
-            lines.contains("The workload to compare with failed: hf.cuda_graphs failed"),
-            "{lines}"
-        );
+        assert!(lines.contains("The workload to compare with failed: hf.cuda_graphs failed"), "{lines}");
     }
 
     #[test]
@@ -407,9 +349,6 @@ mod tests {
         trials.trials[0].state = TrialState::Interrupted;
         trials.trials[0].winner = None;
         let lines = sentences(&trials.trials[0]);
-        assert!(
-            lines.iter().any(|line| line.contains("was interrupted")),
-            "{lines:?}"
-        );
+        assert!(lines.iter().any(|line| line.contains("was interrupted")), "{lines:?}");
     }
 }

@@ -9,9 +9,7 @@ type Row<'a> = (&'a str, Option<&'a Mfu>, Option<&'a Mbu>);
 /// Builds the table of MFU and MBU by stage, and for all stages together.
 pub(crate) fn table(analysis: &Analysis) -> Table {
     let stages = analysis.stages.iter();
-    let mut rows: Vec<Row<'_>> = stages
-        .map(|s| (s.name.as_str(), s.mfu.as_ref(), s.mbu.as_ref()))
-        .collect();
+    let mut rows: Vec<Row<'_>> = stages.map(|s| (s.name.as_str(), s.mfu.as_ref(), s.mbu.as_ref())).collect();
     let whole = analysis.whole.iter();
     rows.extend(whole.map(|w| ("whole", w.mfu.as_ref(), w.mbu.as_ref())));
     let peak = |m: &Mfu| format!("{} ({})", si(m.peak_flops_per_s).trim_end(), m.dtype);
@@ -20,15 +18,11 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
         .number("FLOPs", |r| or_none(r.1, |m| si(m.flops)))
         .number("peak FLOP/s", move |r| or_none(r.1, peak))
         .number("MFU by wall %", |r| or_none(r.1, |m| share(m.by_wall_pct)))
-        .number("MFU by busy %", |r| {
-            or_none(r.1.and_then(|m| m.by_busy_pct), share)
-        })
+        .number("MFU by busy %", |r| or_none(r.1.and_then(|m| m.by_busy_pct), share))
         .number("bytes", |r| or_none(r.2, |m| si(m.bytes)))
         .number("bandwidth B/s", |r| or_none(r.2, |m| si(m.bandwidth_bytes_per_s)))
         .number("MBU by wall %", |r| or_none(r.2, |m| share(m.by_wall_pct)))
-        .number("MBU by busy %", |r| {
-            or_none(r.2.and_then(|m| m.by_busy_pct), share)
-        })
+        .number("MBU by busy %", |r| or_none(r.2.and_then(|m| m.by_busy_pct), share))
         .number("step floor", |r| or_none(r.2.and_then(|m| m.floor_step_ns), time))
         .number("step took", |r| or_none(r.2.and_then(|m| m.step_ns), time))
         .build()
@@ -39,12 +33,7 @@ pub(crate) fn sources(analysis: &Analysis) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for stage in &analysis.stages {
         let peak = stage.mfu.iter().map(|mfu| {
-            format!(
-                "peak of {}FLOP/s ({}): {}.",
-                si(mfu.peak_flops_per_s),
-                mfu.dtype,
-                mfu.peak_source
-            )
+            format!("peak of {}FLOP/s ({}): {}.", si(mfu.peak_flops_per_s), mfu.dtype, mfu.peak_source)
         });
         let bandwidth = stage.mbu.iter().map(|mbu| {
             let bandwidth = si(mbu.bandwidth_bytes_per_s);
@@ -97,10 +86,7 @@ pub(crate) struct Work<'a> {
 /// Collects the terms of MFU and MBU of a stage, each once; `None` if there are none.
 pub(crate) fn work(stage: &Stage) -> Option<Work<'_>> {
     let (mfu, mbu) = (stage.mfu.as_ref(), stage.mbu.as_ref());
-    let all = mfu
-        .iter()
-        .flat_map(|m| &m.terms)
-        .chain(mbu.iter().flat_map(|m| &m.terms));
+    let all = mfu.iter().flat_map(|m| &m.terms).chain(mbu.iter().flat_map(|m| &m.terms));
     let mut terms: Vec<&Term> = Vec::new();
     for term in all {
         if terms.iter().all(|seen| seen.name != term.name) {
@@ -141,9 +127,6 @@ mod tests {
         });
         let mut analysis = Analysis::default();
         analysis.stages = vec![stage.clone(), stage];
-        assert_eq!(
-            sources(&analysis),
-            ["peak of 19.22 GFLOP/s (fp32): measured on this CPU."]
-        );
+        assert_eq!(sources(&analysis), ["peak of 19.22 GFLOP/s (fp32): measured on this CPU."]);
     }
 }

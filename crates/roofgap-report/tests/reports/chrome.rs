@@ -37,19 +37,10 @@ fn every_event_of_a_capture_is_there() {
     assert_eq!(of("kernel") as u64, case.analysis.totals.kernel_count);
     assert_eq!(of("cuda"), case.trace.calls.len());
     assert_eq!(of("stage"), 2);
-    let total: i64 = phase(&events, "X")
-        .filter(|e| e["cat"] == "kernel")
-        .map(|e| ns(&e["dur"]))
-        .sum();
+    let total: i64 = phase(&events, "X").filter(|e| e["cat"] == "kernel").map(|e| ns(&e["dur"])).sum();
     assert_eq!(total, case.analysis.totals.kernel_ns);
-    let named: Vec<_> = phase(&events, "M")
-        .filter(|e| e["name"] == "thread_name")
-        .map(track)
-        .collect();
-    assert!(
-        phase(&events, "X").all(|e| named.contains(&track(e))),
-        "every track has a name"
-    );
+    let named: Vec<_> = phase(&events, "M").filter(|e| e["name"] == "thread_name").map(track).collect();
+    assert!(phase(&events, "X").all(|e| named.contains(&track(e))), "every track has a name");
     assert!(phase(&events, "C").any(|e| e["name"].as_str().unwrap().starts_with("DRAM %")));
 }
 
@@ -70,10 +61,7 @@ fn slices_of_a_track_nest() {
             while open.last().is_some_and(|e| *e <= start) {
                 open.pop();
             }
-            assert!(
-                open.last().is_none_or(|e| end <= *e),
-                "{track:?}: {start} to {end} crosses another"
-            );
+            assert!(open.last().is_none_or(|e| end <= *e), "{track:?}: {start} to {end} crosses another");
             open.push(end);
         }
     }
@@ -83,9 +71,7 @@ fn slices_of_a_track_nest() {
 fn arrows_lead_from_a_call_to_its_operation() {
     let case = made(PLAIN);
     let events = events(&case);
-    let ends: BTreeMap<u64, &Value> = phase(&events, "f")
-        .map(|e| (e["id"].as_u64().unwrap(), e))
-        .collect();
+    let ends: BTreeMap<u64, &Value> = phase(&events, "f").map(|e| (e["id"].as_u64().unwrap(), e)).collect();
     let holds = |flow: &Value, category: &str| {
         phase(&events, "X").any(|s| {
             let (start, at) = (ns(&s["ts"]), ns(&flow["ts"]));
@@ -121,11 +107,7 @@ fn a_file_is_written_whole_and_packed_by_its_name() {
     let file = std::fs::File::open(&packed).unwrap();
     flate2::read::GzDecoder::new(file).read_to_end(&mut text).unwrap();
     assert_eq!(text, std::fs::read(&plain).unwrap());
-    assert_eq!(
-        std::fs::read_dir(dir.path()).unwrap().count(),
-        2,
-        "nothing else is left"
-    );
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
     let summary = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz"]);
     let error = chrome::save(summary.bundle(), &plain).unwrap_err();
     assert!(matches!(error, ExportError::Nothing { .. }), "{error}");

@@ -52,16 +52,9 @@ pub(crate) fn fixture_with_stages(names: &[&str], stages: &[&str]) -> Case {
 }
 
 fn analyzed(names: &[&str], stages: &[&str], options: Options) -> Case {
-    let paths: Vec<PathBuf> = names
-        .iter()
-        .map(|n| PathBuf::from("../../fixtures").join(n))
-        .collect();
+    let paths: Vec<PathBuf> = names.iter().map(|n| PathBuf::from("../../fixtures").join(n)).collect();
     let input = read(&paths).expect("the fixture reads");
-    let mut options = Options {
-        counters: input.counters,
-        account: input.account,
-        ..options
-    };
+    let mut options = Options { counters: input.counters, account: input.account, ..options };
     for stage in stages {
         options.stages.set(stage).unwrap();
     }
@@ -70,10 +63,7 @@ fn analyzed(names: &[&str], stages: &[&str], options: Options) -> Case {
         analysis,
         stages,
         trace: input.trace,
-        context: Context {
-            title: names.join(", "),
-            ..Context::default()
-        },
+        context: Context { title: names.join(", "), ..Context::default() },
     }
 }
 
@@ -132,20 +122,12 @@ pub(crate) fn made(names: [&str; 3]) -> Case {
             start: at,
             end: at + 1_500,
             name: launch,
-            class: if kind == OpKind::Copy {
-                CallClass::Copy
-            } else {
-                CallClass::Launch
-            },
+            class: if kind == OpKind::Copy { CallClass::Copy } else { CallClass::Launch },
             process,
             thread,
             correlation,
         });
-        let name = if kind == OpKind::Copy {
-            copy
-        } else {
-            trace.names.intern(name)
-        };
+        let name = if kind == OpKind::Copy { copy } else { trace.names.intern(name) };
         trace.ops.push(GpuOp {
             kind,
             start: at + 2_000,
@@ -179,8 +161,5 @@ pub(crate) fn made(names: [&str; 3]) -> Case {
 }
 
 /// Kernel names as a program has them.
-pub(crate) const PLAIN: [&str; 3] = [
-    "flash_fwd_kernel",
-    "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT",
-    "vectorized_elementwise_kernel",
-];
+pub(crate) const PLAIN: [&str; 3] =
+    ["flash_fwd_kernel", "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", "vectorized_elementwise_kernel"];

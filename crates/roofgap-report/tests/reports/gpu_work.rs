@@ -42,15 +42,10 @@ fn distributed() -> Case {
 
 /// Returns the cells of the first line that starts with `word`.
 fn cells<'a>(report: &'a str, word: &str) -> Vec<&'a str> {
-    let mut lines = report
-        .lines()
-        .map(|line| line.trim_start_matches("| ").trim_end_matches(" |"));
+    let mut lines = report.lines().map(|line| line.trim_start_matches("| ").trim_end_matches(" |"));
     let line = lines.find(|line| line.starts_with(word)).expect(word);
     let separator = if line.contains('|') { "|" } else { "  " };
-    line.split(separator)
-        .map(str::trim)
-        .filter(|cell| !cell.is_empty())
-        .collect()
+    line.split(separator).map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
 #[test]
@@ -78,26 +73,14 @@ fn tables_are_in_text_and_markdown() {
     assert!(text.contains(", 1,500 launches of whole graphs"), "{text}");
     // The copy of the made-up trace: 4096 bytes in 1 us.
     let copy = cells(&text, "host to device");
-    assert_eq!(
-        copy[..6],
-        ["host to device", "pageable", "1", "4.1 kB", "0.001", "4.10"]
-    );
+    assert_eq!(copy[..6], ["host to device", "pageable", "1", "4.1 kB", "0.001", "4.10"]);
     let report = markdown::report(case.bundle());
     for title in ["## Graphs", "## Copies", "## Communication"] {
         assert!(report.contains(title), "{title}");
     }
     assert_eq!(
         cells(&report, "all\\_reduce")[4..],
-        [
-            "1,200",
-            "4.0 MB",
-            "0.200",
-            "0.040",
-            "0.160",
-            "35.0",
-            "7.8",
-            "NVLink, 450.0 GB/s"
-        ]
+        ["1,200", "4.0 MB", "0.200", "0.040", "0.160", "35.0", "7.8", "NVLink, 450.0 GB/s"]
     );
 }
 
@@ -133,16 +116,9 @@ fn communication_without_a_time_has_dashes() {
     case.analysis.communication[1].total_ns = 7_000;
     let page = html::page(case.bundle());
     assert!(page.contains("broadcast, CPU: 0.0 % exposed"));
-    let unknown = RankInfo {
-        untimed_calls: 4,
-        ..RankInfo::default()
-    };
+    let unknown = RankInfo { untimed_calls: 4, ..RankInfo::default() };
     assert_eq!((unknown.hidden_ns(), unknown.measured_exposed_ns()), (None, None));
-    assert_eq!(
-        RankInfo::default().hidden_ns(),
-        Some(0),
-        "a rank that talks to no other"
-    );
+    assert_eq!(RankInfo::default().hidden_ns(), Some(0), "a rank that talks to no other");
 }
 
 #[test]

@@ -10,11 +10,7 @@ fn cases() -> Vec<Case> {
     let list = [
         ["a|b", "`code` <b>bold</b>", "line one\nline two\r\n| x | y |"],
         [SCRIPT, "<img src=x onerror=alert(1)>", "]]><!--"],
-        [
-            long.as_str(),
-            "\u{202e}\u{2028}\u{0}\u{1b}[31mred",
-            "{{script}} \\u003c \" onload=\"x",
-        ],
+        [long.as_str(), "\u{202e}\u{2028}\u{0}\u{1b}[31mred", "{{script}} \\u003c \" onload=\"x"],
     ];
     list.into_iter().map(made).collect()
 }
@@ -23,9 +19,7 @@ fn cases() -> Vec<Case> {
 fn pipes(line: &str) -> usize {
     let bytes = line.as_bytes();
     let escaped = |i: usize| bytes[..i].iter().rev().take_while(|b| **b == b'\\').count() % 2 == 1;
-    (0..bytes.len())
-        .filter(|&i| bytes[i] == b'|' && !escaped(i))
-        .count()
+    (0..bytes.len()).filter(|&i| bytes[i] == b'|' && !escaped(i)).count()
 }
 
 #[test]
@@ -42,10 +36,7 @@ fn markdown_keeps_its_tables() {
             for tag in ["<script", "<img", "<b>", "<!--"] {
                 assert!(!lower.contains(tag), "{tag} in {document}");
             }
-            assert!(
-                !document.chars().any(|c| c.is_control() && c != '\n'),
-                "a control character"
-            );
+            assert!(!document.chars().any(|c| c.is_control() && c != '\n'), "a control character");
             let mut columns = None;
             for line in document.lines() {
                 if !line.starts_with('|') {
@@ -82,10 +73,8 @@ fn json_gives_the_names_back() {
 fn html_has_no_markup_but_its_own() {
     let tags = |page: &str| {
         let page = page.to_lowercase();
-        [
-            "<script", "</script", "<img", "<!--", "<b>bold", "onerror=", "onload=",
-        ]
-        .map(|t| page.matches(t).count())
+        ["<script", "</script", "<img", "<!--", "<b>bold", "onerror=", "onload="]
+            .map(|t| page.matches(t).count())
     };
     let plain = made(crate::fixtures::PLAIN);
     let expected = tags(&html::page(plain.bundle()));
@@ -98,9 +87,6 @@ fn html_has_no_markup_but_its_own() {
         assert_eq!(found, expected);
         assert!(!page.contains("\" onload=\""));
         assert!(!page.contains('\u{0}') && !page.contains('\u{1b}') && !page.contains('\u{202e}'));
-        assert!(
-            page.lines()
-                .all(|l| !l.contains("very_long_name_".repeat(200).as_str()))
-        );
+        assert!(page.lines().all(|l| !l.contains("very_long_name_".repeat(200).as_str())));
     }
 }

@@ -62,17 +62,12 @@ fn decode(text: &str) -> Vec<u8> {
             (0..6).rev().map(move |i| (value >> i) & 1)
         })
         .collect();
-    bits.chunks_exact(8)
-        .map(|c| c.iter().fold(0, |v, bit| v << 1 | bit))
-        .collect()
+    bits.chunks_exact(8).map(|c| c.iter().fold(0, |v, bit| v << 1 | bit)).collect()
 }
 
 #[test]
 fn roofs_and_dots_stand_where_counters_are() {
-    let page = page(&fixture(&[
-        "h200/llama4.sqlite.gz",
-        "ncu/llama4_light_raw_base.csv.gz",
-    ]));
+    let page = page(&fixture(&["h200/llama4.sqlite.gz", "ncu/llama4_light_raw_base.csv.gz"]));
     assert!(page.matches("<circle ").count() > 10);
     assert!(page.contains("DRAM 4.81 TB/s"));
     // Names of roofs stand above the dots, and the source of a compute roof says nothing about caches.
@@ -90,10 +85,7 @@ fn what_is_missing_is_said() {
     assert!(shown.contains("No timeline: a summary table holds totals"));
     assert!(shown.contains("No stages: "));
     let case = made(PLAIN);
-    let without = html::page(Bundle {
-        trace: None,
-        ..case.bundle()
-    });
+    let without = html::page(Bundle { trace: None, ..case.bundle() });
     assert!(without.contains("No timeline: the capture was not kept"));
     let counters = page(&fixture(&["ncu/llama2_roofline_raw.csv.gz"]));
     assert!(counters.contains("Measured by ncu: 40 launches") && counters.contains("<circle "));

@@ -20,23 +20,14 @@ fn two_ranks() -> Case {
         busy_ns: Some(4_000_000),
         communication_ns: 1_500_000,
         exposed_ns: 1_000_000,
-        idle: Some(Idle {
-            launch_ns: 7_000,
-            sync_ns: 6_000,
-            copy_ns: 5_000,
-            other_ns: 4_000,
-        }),
+        idle: Some(Idle { launch_ns: 7_000, sync_ns: 6_000, copy_ns: 5_000, other_ns: 4_000 }),
         clock_offset_ns: Some(-2_500 * i64::from(rank)),
         clock_error_ns: Some(800),
         clock_reference: Some(0),
         waited_ns: Some(300_000),
         last_count: Some(12),
         waited_for_ns: Some(200_000),
-        utilisation: vec![StageUtilisation {
-            stage: "decode".into(),
-            mfu_pct: Some(1.5),
-            mbu_pct: None,
-        }],
+        utilisation: vec![StageUtilisation { stage: "decode".into(), mfu_pct: Some(1.5), mbu_pct: None }],
         activity: Some(RankActivity {
             begin_ns: 1_000 * i64::from(rank),
             part_ns: 100_000,
@@ -98,11 +89,7 @@ fn two_ranks() -> Case {
             receiver_waited_ns: Some(500_000),
             sender_waited_ns: None,
         }],
-        utilisation: vec![StageUtilisation {
-            stage: "decode".into(),
-            mfu_pct: Some(1.25),
-            mbu_pct: None,
-        }],
+        utilisation: vec![StageUtilisation { stage: "decode".into(), mfu_pct: Some(1.25), mbu_pct: None }],
         other_processes: vec![OtherProcess {
             pid: 4711,
             name: "python3".into(),
@@ -122,11 +109,8 @@ fn text_has_ranks_collectives_and_stragglers() {
     let text = text::render(&two_ranks().analysis, text::TextOptions::default());
     assert!(text.contains("rank: 0 of 3 ranks; 2 given"), "{text}");
     let cells = |start: &str| {
-        let begins = |line: &&str| {
-            start
-                .split(' ')
-                .eq(line.split_whitespace().take(start.split(' ').count()))
-        };
+        let begins =
+            |line: &&str| start.split(' ').eq(line.split_whitespace().take(start.split(' ').count()));
         let line = text.lines().find(begins).expect(start);
         let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
         cells.map(str::to_owned).collect::<Vec<_>>()
@@ -169,33 +153,12 @@ fn text_has_ranks_collectives_and_stragglers() {
     );
     assert_eq!(
         cells("1 decode 0.200"),
-        [
-            "1",
-            "decode",
-            "0.200",
-            "12 of 40",
-            "flash_fwd_kernel",
-            "0.190",
-            "-0.003"
-        ]
+        ["1", "decode", "0.200", "12 of 40", "flash_fwd_kernel", "0.190", "-0.003"]
     );
-    assert_eq!(
-        cells("0 1"),
-        ["0", "1", "–", "7", "sequence", "7.0 kB", "0.600", "0.500", "–"]
-    );
+    assert_eq!(cells("0 1"), ["0", "1", "–", "7", "sequence", "7.0 kB", "0.600", "0.500", "–"]);
     assert_eq!(
         cells("decode 60"),
-        [
-            "decode",
-            "60",
-            "2",
-            "0.900",
-            "0.600",
-            "1.50",
-            "rank 1, 55 times",
-            "0.280",
-            "0.250"
-        ]
+        ["decode", "60", "2", "0.900", "0.600", "1.50", "rank 1, 55 times", "0.280", "0.250"]
     );
     assert_eq!(cells("all"), ["all", "decode", "1.25", "–"]);
     assert_eq!(cells("1 decode 1.50"), ["1", "decode", "1.50", "–"]);
@@ -217,14 +180,7 @@ fn markdown_and_the_page_have_the_tables() {
         assert!(report.contains(title), "{title}");
     }
     let page = html::page(case.bundle());
-    for id in [
-        "ranks",
-        "collectives",
-        "stragglers",
-        "experts",
-        "transfers",
-        "utilisation",
-    ] {
+    for id in ["ranks", "collectives", "stragglers", "experts", "transfers", "utilisation"] {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
     assert!(page.contains("<svg class=\"rank-map\"") && page.contains("<g data-rank=\"1\">"));

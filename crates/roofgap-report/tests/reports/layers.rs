@@ -21,14 +21,9 @@ fn with_layers() -> Case {
             longest: "model.layers.7.mlp".into(),
         }),
     };
-    case.analysis.layers = vec![
-        row(Some("model.layers.*.mlp"), 56_000, 80.0),
-        row(None, 14_000, 20.0),
-    ];
+    case.analysis.layers = vec![row(Some("model.layers.*.mlp"), 56_000, 80.0), row(None, 14_000, 20.0)];
     let why = "kernels of CUDA graphs without a layer, because the capture of the graph was not recorded: 56";
-    case.analysis
-        .reasons
-        .push(Reason::new(About::Other("layers".into()), why));
+    case.analysis.reasons.push(Reason::new(About::Other("layers".into()), why));
     case
 }
 
@@ -37,34 +32,15 @@ fn layers_are_in_every_report() {
     let case = with_layers();
     let text = text::render(&case.analysis, text::TextOptions::default());
     let line = text.lines().find(|line| line.contains("layers.*.mlp")).unwrap();
-    let cells: Vec<&str> = line
-        .split("  ")
-        .map(str::trim)
-        .filter(|cell| !cell.is_empty())
-        .collect();
-    assert_eq!(
-        cells,
-        [
-            "decode",
-            "model.layers.*.mlp",
-            "28",
-            "0.056",
-            "80.0",
-            "56",
-            "28",
-            "0.001 to 0.003"
-        ]
-    );
+    let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells, ["decode", "model.layers.*.mlp", "28", "0.056", "80.0", "56", "28", "0.001 to 0.003"]);
     let report = markdown::report(case.bundle());
     let page = html::page(case.bundle());
     for (name, document) in [("text", &text), ("markdown", &report), ("html", &page)] {
         assert!(document.contains("(no module)"), "{name}");
     }
     for (name, document) in [("text", &text), ("markdown", &report)] {
-        assert!(
-            document.contains("the capture of the graph was not recorded: 56"),
-            "{name}"
-        );
+        assert!(document.contains("the capture of the graph was not recorded: 56"), "{name}");
     }
     assert!(page.contains("id=\"layers\"") && page.contains("model.layers.7.mlp"));
 }
@@ -83,24 +59,12 @@ fn layers_of_each_stage_are_cut_to_the_first() {
     let mut case = with_layers();
     let rows = case.analysis.layers.clone();
     for stage in ["prefill", "mixed"] {
-        case.analysis.layers.extend(rows.iter().map(|row| LayerRow {
-            stage: stage.into(),
-            ..row.clone()
-        }));
+        case.analysis.layers.extend(rows.iter().map(|row| LayerRow { stage: stage.into(), ..row.clone() }));
     }
-    let options = text::TextOptions {
-        kernels: 1,
-        ..text::TextOptions::default()
-    };
+    let options = text::TextOptions { kernels: 1, ..text::TextOptions::default() };
     let text = text::render(&case.analysis, options);
-    assert_eq!(
-        text.lines().filter(|line| line.contains("layers.*.mlp")).count(),
-        3
-    );
-    assert!(
-        !text.contains("(no module)") && text.contains("and 3 more"),
-        "{text}"
-    );
+    assert_eq!(text.lines().filter(|line| line.contains("layers.*.mlp")).count(), 3);
+    assert!(!text.contains("(no module)") && text.contains("and 3 more"), "{text}");
 }
 
 #[test]
@@ -108,9 +72,6 @@ fn layers_keep_to_the_schema() {
     let schema: serde_json::Value = serde_json::from_str(json::SCHEMA).unwrap();
     let document = serde_json::from_str(&json::pretty(&with_layers().analysis)).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator
-        .iter_errors(&document)
-        .map(|error| error.to_string())
-        .collect();
+    let errors: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:?}");
 }

@@ -19,11 +19,7 @@ fn every_report_judges_the_kernels_that_ncu_measured() {
         assert!(!report.contains("no GPU work"), "{report}");
         let device = report.contains("NVIDIA H200") || report.starts_with("# Kernels");
         assert!(device, "{report}");
-        for words in [
-            "compute-bound: compute 64.0 %",
-            "latency-bound",
-            "6 launches of 2 kernels",
-        ] {
+        for words in ["compute-bound: compute 64.0 %", "latency-bound", "6 launches of 2 kernels"] {
             assert!(report.contains(words), "no {words:?} in {report}");
         }
     }
@@ -37,10 +33,7 @@ fn savings_are_of_the_measured_launches() {
     let case = fixture(&["ncu/llama4_light_raw_base.csv.gz"]);
     let text = text::render(&case.analysis, text::TextOptions::default());
     assert!(text.contains("% of the measured launches)"), "{text}");
-    assert!(
-        text.contains("\nCounters\n"),
-        "several shapes of a kernel have rows: {text}"
-    );
+    assert!(text.contains("\nCounters\n"), "several shapes of a kernel have rows: {text}");
 }
 
 /// The first lines say how fast decode is, what limits it, what could be gained and what to do.
@@ -62,28 +55,16 @@ fn every_report_begins_with_what_a_manager_asks() {
         first[2].starts_with("Per run: prefill 82.0 ms, decode 239 ms, time to first token 1"),
         "{first:#?}"
     );
-    assert!(
-        first[3].starts_with("Environment: NVIDIA H200; model "),
-        "{first:#?}"
-    );
-    assert!(
-        first[4].starts_with("Confidence: medium: decode was measured once, with 8 steps"),
-        "{first:#?}"
-    );
+    assert!(first[3].starts_with("Environment: NVIDIA H200; model "), "{first:#?}");
+    assert!(first[4].starts_with("Confidence: medium: decode was measured once, with 8 steps"), "{first:#?}");
     let next = markdown::stakeholder_summary(case.bundle());
-    let (problem, step) = (
-        next.find("**Fix first: decode"),
-        next.find("\n- Next step: Launch less often"),
-    );
+    let (problem, step) = (next.find("**Fix first: decode"), next.find("\n- Next step: Launch less often"));
     assert!(step.is_some() && problem < step, "{next}");
     let report = markdown::report(case.bundle());
     let text = text::render(&case.analysis, text::TextOptions::default());
     let page = html::page(case.bundle());
     for report in [&report, &text, &page] {
-        assert!(
-            report.contains("Decode takes 29.9 ms per token (33.4 tokens/s)"),
-            "{report}"
-        );
+        assert!(report.contains("Decode takes 29.9 ms per token (33.4 tokens/s)"), "{report}");
         assert!(report.contains("time to first token"), "{report}");
         assert!(report.replace('\\', "").contains("deepseek_ocr2"), "{report}");
     }
@@ -94,9 +75,6 @@ fn every_report_begins_with_what_a_manager_asks() {
 fn without_tokens_the_first_line_is_about_steps() {
     let case = fixture(&["h200/dsocr2.sqlite.gz"]);
     let summary = markdown::stakeholder_summary(case.bundle());
-    assert!(
-        summary.contains("A step of decode takes 29.9 ms on average (33.5 steps/s)"),
-        "{summary}"
-    );
+    assert!(summary.contains("A step of decode takes 29.9 ms on average (33.5 steps/s)"), "{summary}");
     assert!(!summary.contains("tokens/s)"), "{summary}");
 }

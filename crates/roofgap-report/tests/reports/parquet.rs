@@ -10,10 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn partition(run: &str, rank: u32) -> Partition {
-    Partition {
-        run: run.into(),
-        rank,
-    }
+    Partition { run: run.into(), rank }
 }
 
 fn rows(path: &Path) -> Vec<Row> {
@@ -45,10 +42,7 @@ fn tables_agree_with_the_analysis() {
     let dir = tempfile::tempdir().unwrap();
     let case = fixture(&["h200/llama4.sqlite.gz", "ncu/llama4_light_raw_base.csv.gz"]);
     let files = save(case.bundle(), dir.path(), &partition("20250101-000000", 0)).unwrap();
-    let names: Vec<_> = files
-        .iter()
-        .map(|f| f.strip_prefix(dir.path()).unwrap().to_str().unwrap())
-        .collect();
+    let names: Vec<_> = files.iter().map(|f| f.strip_prefix(dir.path()).unwrap().to_str().unwrap()).collect();
     assert_eq!(names[0], "run=20250101-000000/rank=0/kernels.parquet");
     let kernels = rows(&files[0]);
     assert_eq!(kernels.len() as u64, case.analysis.totals.kernel_count);
@@ -67,10 +61,7 @@ fn tables_agree_with_the_analysis() {
     assert_eq!(rows(&files[3]).len(), case.trace.ranges.rows.len());
     let counters = rows(&files[4]);
     assert_eq!(counters.len(), case.analysis.counters.len());
-    assert_eq!(
-        text(&counters[0], "kernel"),
-        Some(case.analysis.counters[0].kernel.as_str())
-    );
+    assert_eq!(text(&counters[0], "kernel"), Some(case.analysis.counters[0].kernel.as_str()));
 }
 
 #[test]
@@ -85,14 +76,8 @@ fn what_was_not_recorded_is_null_and_names_are_kept() {
     assert_eq!(field(&kernels[0], "graph_node"), &Field::Null);
     assert_eq!(field(&kernels[0], "grid_x"), &Field::Int(8));
     let copy = &rows(&files[1])[0];
-    assert_eq!(
-        (long(copy, "bytes"), text(copy, "source_memory")),
-        (4096, Some("pageable"))
-    );
-    assert!(
-        rows(&files[4]).is_empty(),
-        "a table without rows reads all the same"
-    );
+    assert_eq!((long(copy, "bytes"), text(copy, "source_memory")), (4096, Some("pageable")));
+    assert!(rows(&files[4]).is_empty(), "a table without rows reads all the same");
 }
 
 #[test]
@@ -124,16 +109,9 @@ fn others_read_the_tables() {
         2 * real.analysis.totals.kernel_ns + 15_000,
         2 * real.trace.calls.len() + 6
     );
-    let output = Command::new(python)
-        .args(["tests/read_parquet.py".as_ref(), dir.path()])
-        .output()
-        .unwrap();
+    let output = Command::new(python).args(["tests/read_parquet.py".as_ref(), dir.path()]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines.len() >= 2, "{said}");
     for line in lines {

@@ -30,10 +30,8 @@ fn every_fixture_keeps_to_the_schema() {
     ];
     for names in cases {
         let document = document(&fixture(names));
-        let errors: Vec<String> = validator
-            .iter_errors(&document)
-            .map(|e| format!("{}: {e}", e.instance_path()))
-            .collect();
+        let errors: Vec<String> =
+            validator.iter_errors(&document).map(|e| format!("{}: {e}", e.instance_path())).collect();
         assert!(errors.is_empty(), "{names:?}: {}", errors.join("\n"));
     }
 }

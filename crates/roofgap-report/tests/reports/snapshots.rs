@@ -7,10 +7,7 @@ use roofgap_report::{files, html, json, markdown, text};
 #[test]
 fn text_and_markdown_of_a_timeline_with_counters() {
     let case = fixture(&["h200/llama4.sqlite.gz", "ncu/llama4_light_raw_base.csv.gz"]);
-    insta::assert_snapshot!(
-        "llama4_text",
-        text::render(&case.analysis, text::TextOptions::default())
-    );
+    insta::assert_snapshot!("llama4_text", text::render(&case.analysis, text::TextOptions::default()));
     insta::assert_snapshot!("llama4_kernels", markdown::kernels(case.bundle()));
     insta::assert_snapshot!("llama4_operators", markdown::operators(case.bundle()));
     insta::assert_snapshot!("llama4_report", markdown::report(case.bundle()));
@@ -25,10 +22,7 @@ fn summary_of_a_model_that_is_launch_bound() {
     assert!(first.contains("decode is launch-bound"), "{first}");
     let (top, _) = summary.split_once("\n## ").unwrap();
     assert!(top.lines().filter(|l| l.starts_with("- ")).count() <= 10, "{top}");
-    assert!(
-        !summary.contains("_ns"),
-        "numbers without a unit are for programs"
-    );
+    assert!(!summary.contains("_ns"), "numbers without a unit are for programs");
     for table in summary.lines().filter(|l| l.starts_with("| stage ")) {
         assert!(table.len() < 170, "{table}");
     }
@@ -40,12 +34,7 @@ fn summary_of_a_model_that_is_launch_bound() {
 fn terms_of_a_model_are_shown_whole() {
     let mut case = made(PLAIN);
     let how = "2 x 256 tokens x ".repeat(12) + "the end";
-    let term = Term {
-        name: "attention".into(),
-        flops: 2e9,
-        bytes: 3e6,
-        how: how.clone(),
-    };
+    let term = Term { name: "attention".into(), flops: 2e9, bytes: 3e6, how: how.clone() };
     case.analysis.stages[0].mfu = Some(Mfu {
         flops: 2e9,
         peak_flops_per_s: 989.4e12,
@@ -104,20 +93,13 @@ fn the_same_input_gives_the_same_bytes() {
 fn stage_1_figures_stand_beside_the_profiled_run() {
     use roofgap_trace::account::{Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time, Statistic};
     let mut case = made(PLAIN);
-    let time = |name: &str, mean_ns, std_ns| Stage1Time {
-        name: name.into(),
-        mean_ns,
-        std_ns,
-    };
+    let time = |name: &str, mean_ns, std_ns| Stage1Time { name: name.into(), mean_ns, std_ns };
     case.analysis.stage1 = Some(Stage1Figures {
         path: "/out/<b>".into(),
         times: vec![time("decode", 44_000_000, 1_000_000), time("sam", 2_000_000, 0)],
         tokens: Some(Statistic { mean: 64.0, std: 0.5 }),
         tokens_per_s: Some(Statistic { mean: 42.7, std: 0.9 }),
-        mfu: vec![Stage1Mfu {
-            name: "model".into(),
-            pct: 10.0,
-        }],
+        mfu: vec![Stage1Mfu { name: "model".into(), pct: 10.0 }],
         peak_tflops: Some(989.0),
         operators: vec![Stage1Operator {
             name: "aten::mm".into(),
@@ -140,8 +122,5 @@ fn stage_1_figures_stand_beside_the_profiled_run() {
     // Without a timeline nothing stands beside them.
     case.analysis.stages.clear();
     let summary = markdown::stakeholder_summary(case.bundle());
-    assert!(
-        summary.contains("| Stage 1 mean ms |") && !summary.contains("profiled wall"),
-        "{summary}"
-    );
+    assert!(summary.contains("| Stage 1 mean ms |") && !summary.contains("profiled wall"), "{summary}");
 }

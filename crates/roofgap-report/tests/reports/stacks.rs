@@ -31,16 +31,12 @@ fn stacks_are_the_ranges_around_a_launch() {
 
 #[test]
 fn every_operation_counts_once() {
-    for name in [
-        "h200/llama4.sqlite.gz",
-        "h200/llama4.kineto.json.gz",
-        "vllm/vllm_dense_graph.kineto.json.gz",
-    ] {
+    for name in
+        ["h200/llama4.sqlite.gz", "h200/llama4.kineto.json.gz", "vllm/vllm_dense_graph.kineto.json.gz"]
+    {
         let case = fixture(&[name]);
-        let sum: i64 = folded(&case)
-            .lines()
-            .map(|line| line.rsplit_once(' ').unwrap().1.parse::<i64>().unwrap())
-            .sum();
+        let sum: i64 =
+            folded(&case).lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<i64>().unwrap()).sum();
         assert_eq!(sum, operations_ns(&case), "{name}");
         let profile = profile(&case);
         assert_eq!(profile["profiles"][0]["endValue"], sum, "{name}");
@@ -49,13 +45,9 @@ fn every_operation_counts_once() {
 
 /// Returns the frames of the first stack with a frame.
 fn stack_with(text: &str, frame: &str) -> Vec<String> {
-    let stacks = text
-        .lines()
-        .map(|line| line.rsplit_once(' ').unwrap().0.split(';'));
+    let stacks = text.lines().map(|line| line.rsplit_once(' ').unwrap().0.split(';'));
     let mut stacks = stacks.map(|frames| frames.map(str::to_owned).collect::<Vec<_>>());
-    stacks
-        .find(|frames| frames.iter().any(|name| name == frame))
-        .unwrap()
+    stacks.find(|frames| frames.iter().any(|name| name == frame)).unwrap()
 }
 
 #[test]
@@ -75,11 +67,7 @@ fn samples_name_frames_and_have_a_weight_each() {
     let samples = one["samples"].as_array().unwrap();
     assert_eq!(samples.len(), one["weights"].as_array().unwrap().len());
     let known = |frame: &Value| (frame.as_u64().unwrap() as usize) < frames.len();
-    assert!(
-        samples
-            .iter()
-            .all(|sample| sample.as_array().unwrap().iter().all(known))
-    );
+    assert!(samples.iter().all(|sample| sample.as_array().unwrap().iter().all(known)));
 }
 
 #[test]

@@ -57,10 +57,7 @@ fn the_parts_of_a_stage_add_up_to_its_time() {
             ];
             let sum: f64 = parts.iter().filter_map(|part| number(&table, row, part)).sum();
             let time = time.unwrap();
-            assert!(
-                (sum - time).abs() <= time / 100.0,
-                "{name}: {sum} of {time}\n{shown}"
-            );
+            assert!((sum - time).abs() <= time / 100.0, "{name}: {sum} of {time}\n{shown}");
         }
     }
 }
@@ -71,23 +68,15 @@ fn stages_of_an_engine_have_the_time_of_their_steps() {
     let shown = render(&case);
     let table = table(&shown);
     let decode = table.iter().position(|row| row[0] == "decode").unwrap();
-    let (time, wall) = (
-        number(&table, decode, "time ms").unwrap(),
-        number(&table, decode, "CPU wall ms").unwrap(),
-    );
-    assert!(
-        (time - 81.7).abs() < 0.1 && (wall - 40.992).abs() < 1e-9,
-        "{shown}"
-    );
+    let (time, wall) =
+        (number(&table, decode, "time ms").unwrap(), number(&table, decode, "CPU wall ms").unwrap());
+    assert!((time - 81.7).abs() < 0.1 && (wall - 40.992).abs() < 1e-9, "{shown}");
     let busy = number(&table, decode, "GPU busy ms").unwrap() / time;
     let stated = number(&table, decode, "busy %").unwrap();
     assert!((100.0 * busy - stated).abs() < 0.1, "{shown}");
     // 81.7 ms of the 161.1 ms of all steps.
     let summary = markdown::stakeholder_summary(case.bundle());
-    assert!(
-        summary.contains("- prefill takes 17.2 ms (10.7 % of the stages)"),
-        "{summary}"
-    );
+    assert!(summary.contains("- prefill takes 17.2 ms (10.7 % of the stages)"), "{summary}");
     assert!(
         summary.contains("- decode takes 3.55 ms on average of 23 instances (50.7 % of the stages)"),
         "{summary}"
@@ -96,9 +85,7 @@ fn stages_of_an_engine_have_the_time_of_their_steps() {
     let (_, card) = page.split_once("<h3>decode</h3>").unwrap();
     let (card, _) = card.split_once("</article>").unwrap();
     assert!(card.contains("<dt>Time</dt><dd>81.7 ms"), "{card}");
-    let (_, bar) = page
-        .split_once("<span class=\"bar-name\">decode <b>81.7 ms</b></span>")
-        .unwrap();
+    let (_, bar) = page.split_once("<span class=\"bar-name\">decode <b>81.7 ms</b></span>").unwrap();
     assert!(bar[..120].contains("width:100.000%"), "{}", &bar[..120]);
 }
 
@@ -106,10 +93,7 @@ fn stages_of_an_engine_have_the_time_of_their_steps() {
 fn ranges_that_hold_their_work_have_one_time() {
     let shown = render(&made(PLAIN));
     assert!(shown.contains("  wall ms  GPU busy ms"), "{shown}");
-    assert!(
-        !shown.contains("time ms") && !shown.contains("Time is"),
-        "{shown}"
-    );
+    assert!(!shown.contains("time ms") && !shown.contains("Time is"), "{shown}");
 }
 
 /// Makes a case whose first stage ran on two GPUs.
@@ -136,11 +120,7 @@ fn on_two_devices() -> Case {
 fn times_on_several_gpus_mean_the_same_everywhere() {
     let case = on_two_devices();
     let meaning = "GPU busy, idle and outside are averages over the GPUs of a stage";
-    for report in [
-        render(&case),
-        markdown::report(case.bundle()),
-        html::page(case.bundle()),
-    ] {
+    for report in [render(&case), markdown::report(case.bundle()), html::page(case.bundle())] {
         assert!(report.contains("7.000") && !report.contains("14.000"), "{report}");
         assert!(report.contains(meaning), "{report}");
     }
@@ -151,10 +131,7 @@ fn times_on_several_gpus_mean_the_same_everywhere() {
 fn rows_of_several_gpus_name_theirs() {
     let case = on_two_devices();
     let shown = render(&case);
-    assert!(
-        shown.contains("host to device on GPU 0 2.00 ms; host to device on GPU 1 2.00 ms"),
-        "{shown}"
-    );
+    assert!(shown.contains("host to device on GPU 0 2.00 ms; host to device on GPU 1 2.00 ms"), "{shown}");
     let page = html::page(case.bundle());
     assert!(page.contains("data-key=\"device\">GPU</th>"), "{page}");
     assert!(page.contains("\"devices\":true"), "{page}");
@@ -192,10 +169,7 @@ fn a_trace_without_stages_says_the_whole_trace_and_why_mfu_is_missing() {
 #[test]
 fn a_thread_is_named_once() {
     let shown = render(&fixture(&["vllm/vllm_dense_graph.kineto.json.gz"]));
-    assert!(
-        shown.contains("launched by thread 2183 (VLLM::EngineCor)"),
-        "{shown}"
-    );
+    assert!(shown.contains("launched by thread 2183 (VLLM::EngineCor)"), "{shown}");
 }
 
 #[test]
@@ -203,10 +177,7 @@ fn operators_outside_the_stages_are_announced() {
     let case = fixture(&["h200/llama4.sqlite.gz"]);
     let summary = markdown::stakeholder_summary(case.bundle());
     let (_, operators) = summary.split_once("## Top Operators\n\n").unwrap();
-    assert!(
-        operators.contains("all recorded calls count, also those outside the stages"),
-        "{operators}"
-    );
+    assert!(operators.contains("all recorded calls count, also those outside the stages"), "{operators}");
 }
 
 #[test]
@@ -218,10 +189,7 @@ fn a_page_without_stages_has_no_section_for_them() {
 #[test]
 fn a_small_share_reads_the_same_in_text_and_page() {
     let mut case = made(PLAIN);
-    case.analysis.stages[1].mfu = Some(Mfu {
-        by_wall_pct: 0.0071,
-        ..Mfu::default()
-    });
+    case.analysis.stages[1].mfu = Some(Mfu { by_wall_pct: 0.0071, ..Mfu::default() });
     assert!(render(&case).contains("0.0071"));
     assert!(html::page(case.bundle()).contains("<dd>0.0071 %</dd>"));
 }

@@ -16,21 +16,14 @@ fn prometheus_has_the_numbers_of_the_analysis() {
 /// Each series has one value, and each line is a name, labels and a number.
 #[test]
 fn series_are_distinct_and_values_are_numbers() {
-    for name in [
-        "h200/llama4.sqlite.gz",
-        "vllm/vllm_dense_graph.kineto.json.gz",
-        "native/stand-in.rgcap",
-    ] {
+    for name in ["h200/llama4.sqlite.gz", "vllm/vllm_dense_graph.kineto.json.gz", "native/stand-in.rgcap"] {
         let case = fixture(&[name]);
         let text = prometheus::render(case.bundle());
         let mut series = BTreeSet::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (labels, value) = line.rsplit_once(' ').unwrap();
             assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
-            assert!(
-                labels.ends_with('}') && series.insert(labels.to_owned()),
-                "{line}"
-            );
+            assert!(labels.ends_with('}') && series.insert(labels.to_owned()), "{line}");
         }
         assert!(!series.is_empty(), "{name}");
     }
@@ -41,19 +34,13 @@ fn series_are_distinct_and_values_are_numbers() {
 fn counts_that_were_not_measured_have_no_points() {
     let mut case = made(PLAIN);
     let text = prometheus::render(case.bundle());
-    assert!(
-        text.contains("stage_launches") && text.contains("roofgap_kernels"),
-        "{text}"
-    );
+    assert!(text.contains("stage_launches") && text.contains("roofgap_kernels"), "{text}");
     case.analysis.totals = Totals::default();
     for stage in &mut case.analysis.stages {
         (stage.busy_ns, stage.launch_count) = (None, 0);
     }
     let text = prometheus::render(case.bundle());
-    assert!(
-        !text.contains("stage_launches") && !text.contains("roofgap_kernel"),
-        "{text}"
-    );
+    assert!(!text.contains("stage_launches") && !text.contains("roofgap_kernel"), "{text}");
     assert!(text.contains("roofgap_stage_time"), "{text}");
 }
 
@@ -72,18 +59,13 @@ fn opentelemetry_has_the_same_series() {
     let document: Value = serde_json::from_str(&otlp::render(case.bundle(), at)).unwrap();
     let resource = &document["resourceMetrics"][0];
     let metrics = resource["scopeMetrics"][0]["metrics"].as_array().unwrap();
-    let points: Vec<&Value> = metrics
-        .iter()
-        .flat_map(|metric| metric["gauge"]["dataPoints"].as_array().unwrap())
-        .collect();
+    let points: Vec<&Value> =
+        metrics.iter().flat_map(|metric| metric["gauge"]["dataPoints"].as_array().unwrap()).collect();
     let text = prometheus::render(case.bundle());
     let series = text.lines().filter(|line| !line.starts_with('#')).count();
     assert_eq!(points.len(), series);
     assert!(points.iter().all(|point| point["timeUnixNano"] == "7000000000"));
-    let decode = metrics
-        .iter()
-        .find(|metric| metric["name"] == "roofgap.stage.time")
-        .unwrap();
+    let decode = metrics.iter().find(|metric| metric["name"] == "roofgap.stage.time").unwrap();
     assert_eq!(decode["unit"], "s");
     let stages: Vec<&str> = decode["gauge"]["dataPoints"]
         .as_array()

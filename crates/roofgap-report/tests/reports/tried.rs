@@ -18,10 +18,7 @@ fn knob(id: &str, changes: Vec<KnobChange>) -> Knob {
 }
 
 fn graphs() -> Knob {
-    let setting = KnobChange::Setting {
-        key: "workload.cuda_graphs".into(),
-        value: "true".into(),
-    };
+    let setting = KnobChange::Setting { key: "workload.cuda_graphs".into(), value: "true".into() };
     knob("hf.cuda_graphs", vec![setting])
 }
 
@@ -30,22 +27,10 @@ fn with_knobs() -> Case {
     let mut case = made(PLAIN);
     case.context.title = "20261115-120000".into();
     let changes = vec![
-        KnobChange::AddFlag {
-            flag: "--max-num-seqs".into(),
-            value: Some("64".into()),
-        },
-        KnobChange::AddFlag {
-            flag: "--async-scheduling".into(),
-            value: None,
-        },
-        KnobChange::RemoveFlag {
-            flag: "--enforce-eager".into(),
-            takes_value: false,
-        },
-        KnobChange::Environment {
-            name: "MODE".into(),
-            value: "fast".into(),
-        },
+        KnobChange::AddFlag { flag: "--max-num-seqs".into(), value: Some("64".into()) },
+        KnobChange::AddFlag { flag: "--async-scheduling".into(), value: None },
+        KnobChange::RemoveFlag { flag: "--enforce-eager".into(), takes_value: false },
+        KnobChange::Environment { name: "MODE".into(), value: "fast".into() },
     ];
     case.analysis.findings[0].knobs = vec![graphs(), knob("vllm.all", changes)];
     case
@@ -70,10 +55,7 @@ fn row(knob: Knob, verdict: TrialVerdict, ratio: f64) -> TrialRow {
         reason: None,
         log_tail: None,
         runs: 5,
-        times: vec![
-            time(MeasuredTime::Run),
-            time(MeasuredTime::Stage("decode".into())),
-        ],
+        times: vec![time(MeasuredTime::Run), time(MeasuredTime::Stage("decode".into()))],
         output: OutputCheck::Identical,
         device_memory_bytes: Some(1_500_000_000),
         command: "roofgap profile workload.cuda_graphs=true".into(),
@@ -153,14 +135,7 @@ fn reports_show_what_was_tried() {
     let page = html::page(case.bundle());
     let (_, section) = page.split_once("<section id=\"tried\">").unwrap();
     let (section, _) = section.split_once("</section>").unwrap();
-    for part in [
-        "8.10",
-        "12.4",
-        "hf.cuda_graphs",
-        "hf.&lt;b&gt;",
-        "refused",
-        "1.5 GB",
-    ] {
+    for part in ["8.10", "12.4", "hf.cuda_graphs", "hf.&lt;b&gt;", "refused", "1.5 GB"] {
         assert!(section.contains(part), "no {part} in {section}");
     }
     assert!(!section.contains("<script>"));

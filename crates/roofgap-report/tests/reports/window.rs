@@ -9,10 +9,7 @@ use serde_json::Value;
 /// Sums the items of the lanes of a group.
 fn items(lanes: &Value, group: &str) -> u64 {
     let lanes = lanes.as_array().unwrap().iter();
-    lanes
-        .filter(|lane| lane["group"] == group)
-        .map(|lane| lane["count"].as_u64().unwrap())
-        .sum()
+    lanes.filter(|lane| lane["group"] == group).map(|lane| lane["count"].as_u64().unwrap()).sum()
 }
 
 fn labels(lanes: &Value) -> Vec<&str> {
@@ -36,10 +33,8 @@ fn a_window_has_the_lanes_of_the_page_and_the_items_around_it() {
     assert_eq!(whole["lanes"], page["lanes"]);
     assert_eq!(whole["names"], page["names"]);
 
-    let (from, to) = (
-        whole["span_ns"].as_i64().unwrap() / 2,
-        whole["span_ns"].as_i64().unwrap() / 2 + 2_000_000,
-    );
+    let (from, to) =
+        (whole["span_ns"].as_i64().unwrap() / 2, whole["span_ns"].as_i64().unwrap() / 2 + 2_000_000);
     let part = timeline_window(case.bundle(), from, to, 100_000).unwrap();
     assert!(!part.merged);
     let part = serde_json::to_value(&part).unwrap();
@@ -47,9 +42,8 @@ fn a_window_has_the_lanes_of_the_page_and_the_items_around_it() {
     let (first, _) = case.trace.span().unwrap();
     let reaches = |start: i64, end: i64| start - first <= to && end - first >= from;
     let ops = &case.trace.ops;
-    let inside: Vec<usize> = (0..ops.start.len())
-        .filter(|&row| reaches(ops.start[row], ops.end[row]))
-        .collect();
+    let inside: Vec<usize> =
+        (0..ops.start.len()).filter(|&row| reaches(ops.start[row], ops.end[row])).collect();
     let calls = &case.stages.launches().call_of_op;
     let launched_inside = (0..ops.start.len()).filter(|&row| {
         let call = calls[row] as usize;
@@ -58,16 +52,10 @@ fn a_window_has_the_lanes_of_the_page_and_the_items_around_it() {
             && reaches(case.trace.calls.start[call], case.trace.calls.end[call])
     });
     assert!(!inside.is_empty());
-    assert_eq!(
-        items(&part["lanes"], "streams"),
-        (inside.len() + launched_inside.count()) as u64
-    );
+    assert_eq!(items(&part["lanes"], "streams"), (inside.len() + launched_inside.count()) as u64);
     assert!(items(&part["lanes"], "streams") < items(&page["lanes"], "streams"));
     assert!(items(&part["lanes"], "calls") < items(&page["lanes"], "calls"));
-    assert!(
-        items(&part["lanes"], "ranges") > 0,
-        "the ranges around the window"
-    );
+    assert!(items(&part["lanes"], "ranges") > 0, "the ranges around the window");
 }
 
 #[test]
@@ -112,19 +100,10 @@ fn a_window_keeps_to_its_limit() {
 #[test]
 fn inputs_without_a_timeline_have_no_window() {
     let totals = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz"]);
-    assert!(matches!(
-        timeline_window(totals.bundle(), 0, 1, 10),
-        Err(NoTimeline::TotalsOnly)
-    ));
+    assert!(matches!(timeline_window(totals.bundle(), 0, 1, 10), Err(NoTimeline::TotalsOnly)));
     let case = made(PLAIN);
-    let without = Bundle {
-        trace: None,
-        ..case.bundle()
-    };
-    assert!(matches!(
-        timeline_window(without, 0, 1, 10),
-        Err(NoTimeline::NoCapture)
-    ));
+    let without = Bundle { trace: None, ..case.bundle() };
+    assert!(matches!(timeline_window(without, 0, 1, 10), Err(NoTimeline::NoCapture)));
 }
 
 #[test]
@@ -133,9 +112,7 @@ fn only_a_page_with_this_script_is_told_where_its_timeline_is() {
     assert!(!page.contains("<meta name=\"roofgap-timeline\""));
     let given = served(&page, "/profile/20260101-000000/timeline").unwrap();
     assert!(
-        given
-            .page
-            .contains("<meta name=\"roofgap-timeline\" content=\"/profile/20260101-000000/timeline\">")
+        given.page.contains("<meta name=\"roofgap-timeline\" content=\"/profile/20260101-000000/timeline\">")
     );
     assert!(given.policy.contains("connect-src 'self'") && given.policy.contains("frame-ancestors 'none'"));
     assert!(

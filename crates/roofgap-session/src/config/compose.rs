@@ -69,17 +69,10 @@ pub struct Explained {
 pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
     let presets = Presets::open(props.config_dir.as_deref())?;
     let (base, mut defaults) = presets.base()?;
-    let overrides = props
-        .overrides
-        .iter()
-        .map(|text| Override::parse(text))
-        .collect::<Result<Vec<_>, _>>()?;
+    let overrides =
+        props.overrides.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
 
-    let mut file = props
-        .config
-        .as_deref()
-        .map(|path| UserFile::read(path, &base))
-        .transpose()?;
+    let mut file = props.config.as_deref().map(|path| UserFile::read(path, &base)).transpose()?;
     if let Some(file) = &mut file {
         layer::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
     }
@@ -115,9 +108,8 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
             why: format!("expected {}", MODES.join(" or ")),
         });
     }
-    let mode_in_file = file
-        .as_ref()
-        .and_then(|file| file.tree.at(&["run", "mode"])?.as_text().map(str::to_owned));
+    let mode_in_file =
+        file.as_ref().and_then(|file| file.tree.at(&["run", "mode"])?.as_text().map(str::to_owned));
     let mut tree = base.clone();
     let mut choices = Vec::new();
     for (group, node) in defaults {
@@ -137,9 +129,7 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
             // A choice on the command line replaces the values of that group in the file.
             file.tree.remove(&path);
         }
-        let in_file = file
-            .as_ref()
-            .is_some_and(|file| file.resolved && file.tree.at(&path).is_some());
+        let in_file = file.as_ref().is_some_and(|file| file.resolved && file.tree.at(&path).is_some());
         if !in_file {
             let preset = presets.option(&group, &option, &origin)?;
             layer::check_at(&preset, &base, &path)?;
@@ -148,12 +138,7 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
                 tree.set(&path, group);
             }
         }
-        choices.push(Choice {
-            group,
-            option,
-            follows_mode,
-            origin,
-        });
+        choices.push(Choice { group, option, follows_mode, origin });
     }
     if let Some(file) = file {
         tree.lay_over(file.tree);
@@ -162,24 +147,14 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
         apply(change, &mut tree, &base)?;
     }
     if !props.program.is_empty() {
-        let items = props
-            .program
-            .iter()
-            .map(|arg| Node::new(Value::Text(arg.clone()), Origin::Program));
-        tree.set(
-            &["workload", "program"],
-            Node::new(Value::List(items.collect()), Origin::Program),
-        );
+        let items = props.program.iter().map(|arg| Node::new(Value::Text(arg.clone()), Origin::Program));
+        tree.set(&["workload", "program"], Node::new(Value::List(items.collect()), Origin::Program));
     }
     let config = typed(&tree)?;
     if let Some((key, why)) = config.contradiction() {
         return Err(value_error(&tree, key, why));
     }
-    Ok(Composed {
-        config,
-        choices,
-        tree,
-    })
+    Ok(Composed { config, choices, tree })
 }
 
 impl Composed {
@@ -205,31 +180,16 @@ impl Composed {
 
     fn whole(&self) -> Node {
         let resolved = |value: &str| {
-            Node::new(
-                Value::Text(value.to_owned()),
-                Origin::Builtin {
-                    file: "config.yaml".to_owned(),
-                },
-            )
+            Node::new(Value::Text(value.to_owned()), Origin::Builtin { file: "config.yaml".to_owned() })
         };
         let mut map = Map::default();
         map.insert("schema", resolved(SCHEMA));
         let mut defaults = Map::default();
         for choice in &self.choices {
-            let option = if choice.follows_mode {
-                FOLLOWS_MODE
-            } else {
-                &choice.option
-            };
-            defaults.insert(
-                &choice.group,
-                Node::new(Value::Text(option.to_owned()), choice.origin.clone()),
-            );
+            let option = if choice.follows_mode { FOLLOWS_MODE } else { &choice.option };
+            defaults.insert(&choice.group, Node::new(Value::Text(option.to_owned()), choice.origin.clone()));
         }
-        map.insert(
-            "defaults",
-            Node::new(Value::Map(defaults), self.tree.origin.clone()),
-        );
+        map.insert("defaults", Node::new(Value::Map(defaults), self.tree.origin.clone()));
         for (key, node) in self.tree.as_map().into_iter().flat_map(Map::iter) {
             map.insert(key, node.clone());
         }
@@ -261,11 +221,7 @@ impl UserFile {
         };
         let defaults = layer::take_defaults(&mut tree)?;
         layer::check(&tree, base)?;
-        Ok(Self {
-            tree,
-            defaults,
-            resolved,
-        })
+        Ok(Self { tree, defaults, resolved })
     }
 }
 
@@ -294,9 +250,8 @@ fn named_model(
     if let Some(change) = key {
         return Some(change.text.clone());
     }
-    let option = defaults
-        .iter()
-        .find_map(|(group, node)| (group == "model").then(|| node.as_text()).flatten());
+    let option =
+        defaults.iter().find_map(|(group, node)| (group == "model").then(|| node.as_text()).flatten());
     if let Some(option) = option.filter(|option| *option != NO_MODEL) {
         return Some(format!("model={option}"));
     }
@@ -330,17 +285,12 @@ fn choice_of(choice: &Override, folder: &str) -> Result<Node, ConfigError> {
 
 /// Finds the mode of the run, which other choices follow.
 fn mode_of(overrides: &[Override], file: Option<&UserFile>, base: &Node) -> (String, Origin) {
-    let written = overrides
-        .iter()
-        .rev()
-        .filter(|o| o.key == "run.mode")
-        .find_map(|o| match &o.action {
-            Action::Set { plain, .. } | Action::Add { plain, .. } => Some((plain.clone(), o.origin())),
-            Action::Remove => None,
-        });
+    let written = overrides.iter().rev().filter(|o| o.key == "run.mode").find_map(|o| match &o.action {
+        Action::Set { plain, .. } | Action::Add { plain, .. } => Some((plain.clone(), o.origin())),
+        Action::Remove => None,
+    });
     let of = |tree: &Node| {
-        tree.at(&["run", "mode"])
-            .and_then(|node| Some((node.as_text()?.to_owned(), node.origin.clone())))
+        tree.at(&["run", "mode"]).and_then(|node| Some((node.as_text()?.to_owned(), node.origin.clone())))
     };
     written
         .or_else(|| file.and_then(|file| of(&file.tree)))
@@ -350,10 +300,7 @@ fn mode_of(overrides: &[Override], file: Option<&UserFile>, base: &Node) -> (Str
 
 fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigError> {
     let key = change.key.as_str();
-    let wrong = |why: String| ConfigError::Override {
-        text: change.text.clone(),
-        why,
-    };
+    let wrong = |why: String| ConfigError::Override { text: change.text.clone(), why };
     if let Some(group) = GROUPS.iter().find(|group| group.replace('/', ".") == key)
         && matches!(&change.action, Action::Set { value, .. } | Action::Add { value, .. } if value.as_map().is_none())
     {
@@ -365,20 +312,12 @@ fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigEr
     let known = exists || base.at(&path).is_some();
     match &change.action {
         Action::Set { value, .. } | Action::Add { value, .. } if known => {
-            layer::check_at(value, base, &path).or_else(|error| {
-                if exists && layer::is_free(key) {
-                    Ok(())
-                } else {
-                    Err(error)
-                }
-            })?;
+            layer::check_at(value, base, &path)
+                .or_else(|error| if exists && layer::is_free(key) { Ok(()) } else { Err(error) })?;
             tree.set(&path, value.clone());
         }
         Action::Set { .. } if layer::is_free(key) => {
-            return Err(wrong(format!(
-                "there is no key {key}; add it with +{}",
-                change.text
-            )));
+            return Err(wrong(format!("there is no key {key}; add it with +{}", change.text)));
         }
         Action::Add { value, .. } if layer::is_free(key) => tree.set(&path, value.clone()),
         Action::Remove if exists => {
@@ -415,18 +354,11 @@ fn readable(why: &str) -> String {
 /// Builds the error for a value, with the origin of the nearest existing node.
 fn value_error(tree: &Node, key: &str, why: String) -> ConfigError {
     let path: Vec<&str> = key.split(['.', '[']).filter(|part| *part != "?").collect();
-    let found = (0..=path.len())
-        .rev()
-        .find_map(|n| path.get(..n).and_then(|part| tree.at(part)));
+    let found = (0..=path.len()).rev().find_map(|n| path.get(..n).and_then(|part| tree.at(part)));
     let node = found.unwrap_or(tree);
     let value = match &node.value {
         Value::Map(_) => "this map".to_owned(),
         _ => yaml::inline(node),
     };
-    ConfigError::Value {
-        key: key.to_owned(),
-        value,
-        origin: node.origin.to_string(),
-        why,
-    }
+    ConfigError::Value { key: key.to_owned(), value, origin: node.origin.to_string(), why }
 }

@@ -19,18 +19,10 @@ pub enum ConfigError {
     NoFolder { folder: PathBuf },
     /// A file of the configuration folder belongs to no group.
     #[error("{} belongs to no group{}; groups are {}", file.display(), did_you_mean(nearest), known.join(", "))]
-    UnknownGroup {
-        file: PathBuf,
-        nearest: Option<String>,
-        known: Vec<String>,
-    },
+    UnknownGroup { file: PathBuf, nearest: Option<String>, known: Vec<String> },
     /// The key is unknown.
     #[error("there is no key {key}{} ({origin})", did_you_mean(nearest))]
-    UnknownKey {
-        key: String,
-        nearest: Option<String>,
-        origin: Box<Origin>,
-    },
+    UnknownKey { key: String, nearest: Option<String>, origin: Box<Origin> },
     /// The option is unknown.
     #[error("the group {group} has no option {option}{} ({origin}); it has {}", did_you_mean(nearest), known.join(", "))]
     UnknownOption {
@@ -45,20 +37,12 @@ pub enum ConfigError {
     Override { text: String, why: String },
     /// A value does not suit its key.
     #[error("{key} cannot be {value} ({origin}): {why}")]
-    Value {
-        key: String,
-        value: String,
-        origin: String,
-        why: String,
-    },
+    Value { key: String, value: String, origin: String, why: String },
     /// A built-in preset is broken; a bug.
     #[error("the built-in preset {file} is broken: {why}")]
     Builtin { file: String, why: String },
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {
-    nearest
-        .as_ref()
-        .map(|name| format!(", did you mean {name}?"))
-        .unwrap_or_default()
+    nearest.as_ref().map(|name| format!(", did you mean {name}?")).unwrap_or_default()
 }

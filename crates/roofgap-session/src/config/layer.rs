@@ -4,23 +4,15 @@ use super::error::ConfigError;
 use super::tree::{Node, Origin, Value};
 
 /// Groups in display order.
-pub(crate) const GROUPS: &[&str] = &[
-    "workload",
-    "model",
-    "runner",
-    "profiling/nsys",
-    "profiling/ncu",
-    "profiling/torch",
-    "hardware",
-];
+pub(crate) const GROUPS: &[&str] =
+    &["workload", "model", "runner", "profiling/nsys", "profiling/ncu", "profiling/torch", "hardware"];
 
 /// Maps with keys chosen by the user.
 const FREE: &[&str] = &["stages", "workload.env", "model.set"];
 
 /// Returns true where any key is allowed below this one.
 pub(crate) fn is_free(key: &str) -> bool {
-    FREE.iter()
-        .any(|free| key == *free || key.strip_prefix(free).is_some_and(|rest| rest.starts_with('.')))
+    FREE.iter().any(|free| key == *free || key.strip_prefix(free).is_some_and(|rest| rest.starts_with('.')))
 }
 
 /// Checks that every key of a layer exists in the base.
@@ -43,11 +35,7 @@ fn check_below(layer: &Node, known: &Node, base: &Node, key: &str) -> Result<(),
     match (layer.as_map(), known.as_map()) {
         (Some(upper), Some(lower)) => {
             for (name, node) in upper.iter() {
-                let full = if key.is_empty() {
-                    name.to_owned()
-                } else {
-                    format!("{key}.{name}")
-                };
+                let full = if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
                 match lower.get(name) {
                     Some(next) => check_below(node, next, base, &full)?,
                     None => return Err(unknown_key(&full, base, &node.origin)),
@@ -68,10 +56,7 @@ fn check_below(layer: &Node, known: &Node, base: &Node, key: &str) -> Result<(),
 /// Builds the error for an unknown key.
 pub(crate) fn unknown_key(key: &str, base: &Node, origin: &Origin) -> ConfigError {
     let leaves = base.leaves();
-    let names = leaves
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .chain(GROUPS.iter().copied());
+    let names = leaves.iter().map(|(name, _)| name.as_str()).chain(GROUPS.iter().copied());
     ConfigError::UnknownKey {
         key: key.to_owned(),
         nearest: nearest(key, names),
@@ -112,17 +97,11 @@ pub(crate) fn take_defaults(layer: &mut Node) -> Result<Vec<(String, Node)>, Con
     };
     let maps = match &defaults.value {
         Value::Map(map) => vec![map],
-        Value::List(items) => items
-            .iter()
-            .map(Node::as_map)
-            .collect::<Option<Vec<_>>>()
-            .ok_or_else(wrong)?,
+        Value::List(items) => items.iter().map(Node::as_map).collect::<Option<Vec<_>>>().ok_or_else(wrong)?,
         _ => return Err(wrong()),
     };
     let pairs = maps.into_iter().flat_map(|map| map.iter());
-    Ok(pairs
-        .map(|(group, node)| (group.to_owned(), node.clone()))
-        .collect())
+    Ok(pairs.map(|(group, node)| (group.to_owned(), node.clone())).collect())
 }
 
 /// Finds the candidate most similar to a written name, if one is similar enough.
@@ -150,17 +129,9 @@ mod tests {
 
     #[test]
     fn the_most_similar_name_is_found() {
-        let keys = [
-            "run.mode",
-            "run.top_n_kernels",
-            "workload.tokens",
-            "workload.prompt_tokens",
-        ];
+        let keys = ["run.mode", "run.top_n_kernels", "workload.tokens", "workload.prompt_tokens"];
         assert_eq!(nearest("run.mod", keys).as_deref(), Some("run.mode"));
-        assert_eq!(
-            nearest("run.top_n_kernel", keys).as_deref(),
-            Some("run.top_n_kernels")
-        );
+        assert_eq!(nearest("run.top_n_kernel", keys).as_deref(), Some("run.top_n_kernels"));
         assert_eq!(nearest("tokens", keys).as_deref(), Some("workload.tokens"));
         assert_eq!(nearest("mode", keys).as_deref(), Some("run.mode"));
         assert_eq!(nearest("zzz", keys), None);

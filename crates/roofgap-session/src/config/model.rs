@@ -50,10 +50,7 @@ pub(crate) fn config_json(config: &Config) -> Result<Option<&'static str>, Model
     };
     match (preset_config(name), &model.target) {
         (Ok(text), _) => Ok(Some(text)),
-        (Err(source), Some(target)) => Err(ModelError::Target {
-            target: target.clone(),
-            source,
-        }),
+        (Err(source), Some(target)) => Err(ModelError::Target { target: target.clone(), source }),
         (Err(error), None) => Err(error.into()),
     }
 }
@@ -66,10 +63,7 @@ pub(crate) fn architecture(config: &Config) -> Result<Option<Architecture>, Mode
         return Ok(None);
     }
     let in_folder = weights(model).map(|folder| folder.join("config.json"));
-    let file = model
-        .config
-        .clone()
-        .or_else(|| in_folder.filter(|file| file.is_file()));
+    let file = model.config.clone().or_else(|| in_folder.filter(|file| file.is_file()));
     match (file, preset_name(model)) {
         (Some(file), _) => read(&file).map(Some),
         // Changed keys make another model than the preset; the account has their configuration.
@@ -79,10 +73,7 @@ pub(crate) fn architecture(config: &Config) -> Result<Option<Architecture>, Mode
 }
 
 fn read(path: &Path) -> Result<Architecture, ModelError> {
-    let bytes = read_document(path).map_err(|source| ModelError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
+    let bytes = read_document(path).map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
     let malformed = |error: &dyn std::error::Error| ModelError::Malformed {
         path: path.to_owned(),
         why: error.to_string(),
@@ -99,15 +90,9 @@ mod tests {
     #[test]
     fn a_target_is_a_folder_of_weights_or_the_name_of_a_preset() {
         let composed = |target: &str| {
-            let overrides = [
-                "workload=hf".to_owned(),
-                "model=llama3_8b".to_owned(),
-                format!("model.target='{target}'"),
-            ];
-            let props = ConfigProps {
-                overrides: overrides.to_vec(),
-                ..Default::default()
-            };
+            let overrides =
+                ["workload=hf".to_owned(), "model=llama3_8b".to_owned(), format!("model.target='{target}'")];
+            let props = ConfigProps { overrides: overrides.to_vec(), ..Default::default() };
             compose(&props).unwrap().config
         };
         let folder = tempfile::tempdir().unwrap();

@@ -28,29 +28,18 @@ pub(crate) enum Action {
 impl Override {
     /// Returns the origin of its value.
     pub(crate) fn origin(&self) -> Origin {
-        Origin::Override {
-            text: self.text.clone(),
-        }
+        Origin::Override { text: self.text.clone() }
     }
 
     /// Parses one override.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
-        let wrong = |why: &str| ConfigError::Override {
-            text: text.to_owned(),
-            why: why.to_owned(),
-        };
-        let origin = Origin::Override {
-            text: text.to_owned(),
-        };
+        let wrong = |why: &str| ConfigError::Override { text: text.to_owned(), why: why.to_owned() };
+        let origin = Origin::Override { text: text.to_owned() };
         if let Some(key) = text.strip_prefix('~') {
             // Hydra also accepts `~key=value`; the value is ignored.
             let key = key.split_once('=').map_or(key, |(key, _)| key);
             check_key(key).map_err(|error| wrong(&error.0))?;
-            return Ok(Self {
-                action: Action::Remove,
-                key: key.to_owned(),
-                text: text.to_owned(),
-            });
+            return Ok(Self { action: Action::Remove, key: key.to_owned(), text: text.to_owned() });
         }
         let (key, value_text) = text.split_once('=').ok_or_else(|| {
             wrong("write group=option, key=value, +key=value or ~key (a program goes after --)")
@@ -60,23 +49,12 @@ impl Override {
             None => (false, key),
         };
         check_key(key).map_err(|error| wrong(&error.0))?;
-        let value = ValueParser {
-            rest: value_text.trim(),
-            origin: &origin,
-        }
-        .whole()
-        .map_err(|error| wrong(&error.0))?;
+        let value = ValueParser { rest: value_text.trim(), origin: &origin }
+            .whole()
+            .map_err(|error| wrong(&error.0))?;
         let plain = value_text.trim().to_owned();
-        let action = if adds {
-            Action::Add { value, plain }
-        } else {
-            Action::Set { value, plain }
-        };
-        Ok(Self {
-            action,
-            key: key.to_owned(),
-            text: text.to_owned(),
-        })
+        let action = if adds { Action::Add { value, plain } } else { Action::Set { value, plain } };
+        Ok(Self { action, key: key.to_owned(), text: text.to_owned() })
     }
 }
 
@@ -195,10 +173,7 @@ impl ValueParser<'_> {
         while let Some((at, c)) = chars.next() {
             match c {
                 // As in Hydra, only the quote and the backslash can be escaped.
-                '\\' if chars
-                    .peek()
-                    .is_some_and(|(_, next)| *next == quote || *next == '\\') =>
-                {
+                '\\' if chars.peek().is_some_and(|(_, next)| *next == quote || *next == '\\') => {
                     text.extend(chars.next().map(|(_, next)| next));
                 }
                 c if c == quote => {
@@ -272,9 +247,9 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_an_override() {
-        for text in [
-            "", "a", "=1", "a..b=1", "a b=1", "a=[1", "a=[1]x", "a={b}", "a='x", "a={b:}", "~", "a=[1,,2]",
-        ] {
+        for text in
+            ["", "a", "=1", "a..b=1", "a b=1", "a=[1", "a=[1]x", "a={b}", "a='x", "a={b:}", "~", "a=[1,,2]"]
+        {
             let error = Override::parse(text).expect_err(text);
             assert!(matches!(error, ConfigError::Override { .. }), "{text}: {error}");
         }

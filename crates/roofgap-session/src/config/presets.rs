@@ -49,14 +49,8 @@ pub fn list(config_dir: Option<&Path>) -> Result<Vec<Group>, ConfigError> {
     GROUPS
         .iter()
         .map(|group| {
-            let about = builtin(&format!("{group}/_base.yaml"))
-                .map(about)
-                .unwrap_or_default();
-            Ok(Group {
-                name: (*group).to_owned(),
-                about,
-                options: presets.options(group)?,
-            })
+            let about = builtin(&format!("{group}/_base.yaml")).map(about).unwrap_or_default();
+            Ok(Group { name: (*group).to_owned(), about, options: presets.options(group)? })
         })
         .collect()
 }
@@ -68,17 +62,12 @@ impl Presets {
             return Ok(Self::default());
         };
         if !folder.is_dir() {
-            return Err(ConfigError::NoFolder {
-                folder: folder.to_owned(),
-            });
+            return Err(ConfigError::NoFolder { folder: folder.to_owned() });
         }
         let mut files = Vec::new();
         yaml_files(folder, Path::new(""), 0, &mut files)?;
         for file in files {
-            let group = file
-                .parent()
-                .map(|p| p.to_string_lossy().replace('\\', "/"))
-                .unwrap_or_default();
+            let group = file.parent().map(|p| p.to_string_lossy().replace('\\', "/")).unwrap_or_default();
             let known = GROUPS.iter().any(|known| Path::new(&group).starts_with(known));
             if file != Path::new("config.yaml") && !known {
                 return Err(ConfigError::UnknownGroup {
@@ -88,9 +77,7 @@ impl Presets {
                 });
             }
         }
-        Ok(Self {
-            folder: Some(folder.to_owned()),
-        })
+        Ok(Self { folder: Some(folder.to_owned()) })
     }
 
     /// Builds the base: every key with its default value, and the default option of each group.
@@ -113,14 +100,8 @@ impl Presets {
     pub(crate) fn option(&self, group: &str, option: &str, origin: &Origin) -> Result<Node, ConfigError> {
         let file = format!("{group}/{option}.yaml");
         let hidden = option.contains('\\')
-            || option
-                .split('/')
-                .any(|part| part.is_empty() || part.starts_with(['_', '.']));
-        let lower = if !hidden && builtin(&file).is_some() {
-            Some(read_builtin(&file)?)
-        } else {
-            None
-        };
+            || option.split('/').any(|part| part.is_empty() || part.starts_with(['_', '.']));
+        let lower = if !hidden && builtin(&file).is_some() { Some(read_builtin(&file)?) } else { None };
         let upper = if hidden { None } else { self.read_user(&file)? };
         match (lower, upper) {
             (Some(mut lower), Some(upper)) => {
@@ -170,14 +151,9 @@ impl Presets {
         let mut options: Vec<PresetOption> = FILES
             .iter()
             .filter_map(|(file, text)| {
-                let name = file
-                    .strip_prefix(group)?
-                    .strip_prefix('/')?
-                    .strip_suffix(".yaml")?;
-                (!name.starts_with('_') && !name.contains('/')).then(|| PresetOption {
-                    name: name.to_owned(),
-                    about: about(text),
-                })
+                let name = file.strip_prefix(group)?.strip_prefix('/')?.strip_suffix(".yaml")?;
+                (!name.starts_with('_') && !name.contains('/'))
+                    .then(|| PresetOption { name: name.to_owned(), about: about(text) })
             })
             .collect();
         if let Some(folder) = &self.folder {
@@ -192,10 +168,7 @@ impl Presets {
                 let name = below.with_extension("").to_string_lossy().replace('\\', "/");
                 let text = read_file(&path)?;
                 if !options.iter().any(|option| option.name == name) {
-                    options.push(PresetOption {
-                        name,
-                        about: about(&text),
-                    });
+                    options.push(PresetOption { name, about: about(&text) });
                 }
             }
         }
@@ -214,40 +187,23 @@ impl Presets {
 /// Reads a user file as a map.
 pub(crate) fn read_user_file(path: &Path) -> Result<Node, ConfigError> {
     let text = read_file(path)?;
-    let node = yaml::read(&text, path, &|line| Origin::File {
-        path: path.to_owned(),
-        line,
-    })?;
-    as_map(node).ok_or_else(|| ConfigError::Yaml {
-        file: path.to_owned(),
-        why: NOT_A_MAP.to_owned(),
-    })
+    let node = yaml::read(&text, path, &|line| Origin::File { path: path.to_owned(), line })?;
+    as_map(node).ok_or_else(|| ConfigError::Yaml { file: path.to_owned(), why: NOT_A_MAP.to_owned() })
 }
 
 fn read_file(path: &Path) -> Result<String, ConfigError> {
-    read_text(path).map_err(|source| ConfigError::Read {
-        file: path.to_owned(),
-        source,
-    })
+    read_text(path).map_err(|source| ConfigError::Read { file: path.to_owned(), source })
 }
 
 fn builtin(file: &str) -> Option<&'static str> {
-    FILES
-        .iter()
-        .find(|(name, _)| *name == file)
-        .map(|(_, text)| *text)
+    FILES.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
 }
 
 fn read_builtin(file: &str) -> Result<Node, ConfigError> {
-    let broken = |why: String| ConfigError::Builtin {
-        file: file.to_owned(),
-        why,
-    };
+    let broken = |why: String| ConfigError::Builtin { file: file.to_owned(), why };
     let text = builtin(file).ok_or_else(|| broken("missing".to_owned()))?;
-    let node = yaml::read(text, Path::new(file), &|_| Origin::Builtin {
-        file: file.to_owned(),
-    })
-    .map_err(|error| broken(error.to_string()))?;
+    let node = yaml::read(text, Path::new(file), &|_| Origin::Builtin { file: file.to_owned() })
+        .map_err(|error| broken(error.to_string()))?;
     as_map(node).ok_or_else(|| broken(NOT_A_MAP.to_owned()))
 }
 
@@ -276,10 +232,7 @@ fn yaml_files(
     found: &mut Vec<PathBuf>,
 ) -> Result<(), ConfigError> {
     let here = folder.join(below);
-    let failed = |source| ConfigError::Read {
-        file: here.clone(),
-        source,
-    };
+    let failed = |source| ConfigError::Read { file: here.clone(), source };
     for entry in std::fs::read_dir(&here).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();

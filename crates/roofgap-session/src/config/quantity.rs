@@ -25,10 +25,7 @@ pub struct QuantityError {
 
 impl QuantityError {
     fn new(expected: &'static str, found: &str) -> Self {
-        QuantityError {
-            expected,
-            found: found.to_owned(),
-        }
+        QuantityError { expected, found: found.to_owned() }
     }
 }
 
@@ -44,10 +41,9 @@ impl FromStr for Span {
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let duration = match text.trim().parse::<f64>() {
             Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-            Err(_) => text
-                .parse::<SignedDuration>()
-                .ok()
-                .and_then(|duration| Duration::try_from(duration).ok()),
+            Err(_) => {
+                text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok())
+            }
         };
         duration
             .filter(|duration| *duration <= LONGEST)
@@ -74,9 +70,8 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wrong = || QuantityError::new(SIZE, text);
         let text_trimmed = text.trim();
-        let digits = text_trimmed
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(text_trimmed.len());
+        let digits =
+            text_trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text_trimmed.len());
         let (number, unit) = text_trimmed.split_at(digits);
         let number: f64 = number.parse().map_err(|_| wrong())?;
         let factor = match unit.trim().to_ascii_lowercase().as_str() {
@@ -93,11 +88,7 @@ impl FromStr for Size {
         };
         let bytes = number * factor;
         // The largest integer that a float represents exactly.
-        if bytes <= 9_007_199_254_740_992.0 {
-            Ok(Size(bytes as u64))
-        } else {
-            Err(wrong())
-        }
+        if bytes <= 9_007_199_254_740_992.0 { Ok(Size(bytes as u64)) } else { Err(wrong()) }
     }
 }
 
@@ -154,27 +145,12 @@ mod tests {
 
     #[test]
     fn reads_times() {
-        for (text, seconds) in [
-            ("90", 90.0),
-            ("90s", 90.0),
-            ("5m", 300.0),
-            ("1h30m", 5400.0),
-            ("0.5", 0.5),
-            ("250ms", 0.25),
-        ] {
+        for (text, seconds) in
+            [("90", 90.0), ("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("0.5", 0.5), ("250ms", 0.25)]
+        {
             assert_eq!(text.parse::<Span>().unwrap().0.as_secs_f64(), seconds, "{text}");
         }
-        for text in [
-            "",
-            "m",
-            "5x",
-            "-1",
-            "1e400",
-            "1e19",
-            "100000000h",
-            "5 parsecs",
-            "1.2.3",
-        ] {
+        for text in ["", "m", "5x", "-1", "1e400", "1e19", "100000000h", "5 parsecs", "1.2.3"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
         assert_eq!("90s".parse::<Span>().unwrap().to_string(), "90s");
@@ -183,12 +159,7 @@ mod tests {
 
     #[test]
     fn reads_sizes() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("2GB", 2_000_000_000),
-            ("1.5 MiB", 1_572_864),
-            ("10k", 10_000),
-        ] {
+        for (text, bytes) in [("0", 0), ("2GB", 2_000_000_000), ("1.5 MiB", 1_572_864), ("10k", 10_000)] {
             assert_eq!(text.parse::<Size>().unwrap().0, bytes, "{text}");
         }
         for text in ["", "GB", "1XB", "-1", "99999999TB"] {

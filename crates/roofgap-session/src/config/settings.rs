@@ -560,10 +560,9 @@ impl Config {
             }
         }
         if matches!(workload.kind, WorkloadKind::Embedded | WorkloadKind::Hf) {
-            for (key, value) in [
-                ("workload.tokens", workload.tokens),
-                ("workload.prompt_tokens", workload.prompt_tokens),
-            ] {
+            for (key, value) in
+                [("workload.tokens", workload.tokens), ("workload.prompt_tokens", workload.prompt_tokens)]
+            {
                 if value.is_none() {
                     return wrong(key, "expected a number");
                 }
@@ -610,12 +609,7 @@ impl Config {
             WorkloadKind::Server if self.load.concurrency == 0 => {
                 wrong("load.concurrency", "expected at least 1")
             }
-            WorkloadKind::Server
-                if self
-                    .load
-                    .rate
-                    .is_some_and(|rate| !rate.is_finite() || rate <= 0.0) =>
-            {
+            WorkloadKind::Server if self.load.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) => {
                 wrong("load.rate", "expected a number above 0, or null")
             }
             WorkloadKind::Embedded | WorkloadKind::Hf | WorkloadKind::Hydra
@@ -640,8 +634,7 @@ fn lengths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Erro
         Lengths::Number(number) => number.to_string(),
         Lengths::Text(text) => text,
     };
-    text.parse::<roofgap_load::Lengths>()
-        .map_err(serde::de::Error::custom)?;
+    text.parse::<roofgap_load::Lengths>().map_err(serde::de::Error::custom)?;
     Ok(text)
 }
 
@@ -664,22 +657,16 @@ fn job_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, 
 /// Reads a list of words, or one text with commas.
 fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(
-        untagged,
-        expecting = "expected a list of words, or words separated by commas"
-    )]
+    #[serde(untagged, expecting = "expected a list of words, or words separated by commas")]
     enum Words {
         List(Vec<String>),
         Text(String),
     }
     Ok(match Words::deserialize(deserializer)? {
         Words::List(list) => list,
-        Words::Text(text) => text
-            .split(',')
-            .map(str::trim)
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect(),
+        Words::Text(text) => {
+            text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        }
     })
 }
 
@@ -703,8 +690,5 @@ fn stage_patterns<'de, D: Deserializer<'de>>(
     #[derive(Deserialize)]
     struct Patterns(#[serde(deserialize_with = "words")] Vec<String>);
     let map = BTreeMap::<String, Patterns>::deserialize(deserializer)?;
-    Ok(map
-        .into_iter()
-        .map(|(name, Patterns(patterns))| (name, patterns))
-        .collect())
+    Ok(map.into_iter().map(|(name, Patterns(patterns))| (name, patterns)).collect())
 }

@@ -86,10 +86,7 @@ impl Map {
 
     /// The value of a key, to change it.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
-        self.entries
-            .iter_mut()
-            .find(|(k, _)| k == key)
-            .map(|(_, node)| node)
+        self.entries.iter_mut().find(|(k, _)| k == key).map(|(_, node)| node)
     }
 
     /// Sets a key; an existing key keeps its position.
@@ -184,11 +181,7 @@ impl Node {
         let Value::Map(map) = &mut self.value else {
             return None;
         };
-        if rest.is_empty() {
-            map.remove(first)
-        } else {
-            map.get_mut(first)?.remove(rest)
-        }
+        if rest.is_empty() { map.remove(first) } else { map.get_mut(first)?.remove(rest) }
     }
 
     /// Merges another tree over this one: maps merge key by key, other values are replaced.
@@ -217,11 +210,7 @@ impl Node {
         match self.as_map() {
             Some(map) if !map.is_empty() || key.is_empty() => {
                 for (name, node) in map.iter() {
-                    let full = if key.is_empty() {
-                        name.to_owned()
-                    } else {
-                        format!("{key}.{name}")
-                    };
+                    let full = if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
                     node.collect_leaves(full, found);
                 }
             }

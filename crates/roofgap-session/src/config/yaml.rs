@@ -9,10 +9,8 @@ use super::tree::{Map, Node, Origin, Value};
 
 /// Reads one YAML document. `origin` maps the line of a value to its origin.
 pub fn read(text: &str, file: &Path, origin: &dyn Fn(usize) -> Origin) -> Result<Node, ConfigError> {
-    let documents = MarkedYaml::load_from_str(text).map_err(|error| ConfigError::Yaml {
-        file: file.to_owned(),
-        why: error.to_string(),
-    })?;
+    let documents = MarkedYaml::load_from_str(text)
+        .map_err(|error| ConfigError::Yaml { file: file.to_owned(), why: error.to_string() })?;
     let mut documents = documents.into_iter();
     let Some(first) = documents.next() else {
         return Ok(Node::new(Value::Map(Map::default()), origin(1)));
@@ -32,10 +30,7 @@ fn convert(
     origin: &dyn Fn(usize) -> Origin,
 ) -> Result<Node, ConfigError> {
     let line = yaml.span.start.line();
-    let bad = |why: &str| ConfigError::Yaml {
-        file: file.to_owned(),
-        why: format!("line {line}: {why}"),
-    };
+    let bad = |why: &str| ConfigError::Yaml { file: file.to_owned(), why: format!("line {line}: {why}") };
     let value = match &yaml.data {
         YamlData::Value(scalar) => match scalar {
             Scalar::Null => Value::Null,
@@ -44,12 +39,9 @@ fn convert(
             Scalar::FloatingPoint(value) => Value::Float(value.into_inner()),
             Scalar::String(value) => Value::Text(value.to_string()),
         },
-        YamlData::Sequence(items) => Value::List(
-            items
-                .iter()
-                .map(|item| convert(item, file, origin))
-                .collect::<Result<_, _>>()?,
-        ),
+        YamlData::Sequence(items) => {
+            Value::List(items.iter().map(|item| convert(item, file, origin)).collect::<Result<_, _>>()?)
+        }
         YamlData::Mapping(pairs) => {
             let mut map = Map::default();
             for (key, value) in pairs {
@@ -116,10 +108,8 @@ pub(crate) fn inline(node: &Node) -> String {
         Value::Text(value) => scalar_text(value),
         Value::List(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
         Value::Map(map) => {
-            let pairs: Vec<String> = map
-                .iter()
-                .map(|(key, node)| format!("{}: {}", scalar_text(key), inline(node)))
-                .collect();
+            let pairs: Vec<String> =
+                map.iter().map(|(key, node)| format!("{}: {}", scalar_text(key), inline(node))).collect();
             format!("{{{}}}", pairs.join(", "))
         }
     }
@@ -130,11 +120,7 @@ fn float_text(value: f64) -> String {
     if value.is_nan() {
         ".nan".to_owned()
     } else if value.is_infinite() {
-        if value > 0.0 {
-            ".inf".to_owned()
-        } else {
-            "-.inf".to_owned()
-        }
+        if value > 0.0 { ".inf".to_owned() } else { "-.inf".to_owned() }
     } else {
         format!("{value:?}")
     }
@@ -181,10 +167,7 @@ mod tests {
     use super::*;
 
     fn origin(line: usize) -> Origin {
-        Origin::File {
-            path: "x.yaml".into(),
-            line,
-        }
+        Origin::File { path: "x.yaml".into(), line }
     }
 
     fn parse(text: &str) -> Node {
@@ -202,25 +185,13 @@ mod tests {
     #[test]
     fn an_empty_file_is_an_empty_map() {
         let node = parse("# only a comment\n");
-        assert!(
-            matches!(&node.value, Value::Map(map) if map.is_empty()),
-            "{node:?}"
-        );
+        assert!(matches!(&node.value, Value::Map(map) if map.is_empty()), "{node:?}");
     }
 
     #[test]
     fn refuses_what_it_cannot_hold() {
-        for text in [
-            "a: [1",
-            "--- 1\n--- 2\n",
-            "? [a]\n: 1\n",
-            "a: !mine x\n",
-            "a: 1\na: 2\n",
-        ] {
-            assert!(
-                read(text, Path::new("x.yaml"), &origin).is_err(),
-                "{text:?} was read"
-            );
+        for text in ["a: [1", "--- 1\n--- 2\n", "? [a]\n: 1\n", "a: !mine x\n", "a: 1\na: 2\n"] {
+            assert!(read(text, Path::new("x.yaml"), &origin).is_err(), "{text:?} was read");
         }
     }
 
@@ -245,12 +216,7 @@ mod tests {
         ] {
             let node = Node::new(Value::Text(text.to_owned()), origin(1));
             let back = parse(&format!("k: {}\n", inline(&node)));
-            assert_eq!(
-                back.at(&["k"]).unwrap().as_text(),
-                Some(text),
-                "{}",
-                inline(&node)
-            );
+            assert_eq!(back.at(&["k"]).unwrap().as_text(), Some(text), "{}", inline(&node));
         }
     }
 

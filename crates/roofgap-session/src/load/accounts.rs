@@ -17,23 +17,15 @@ pub(crate) fn account_at(path: PathBuf) -> Option<Account> {
 
 /// Reads the first account of a run, the one of the baseline before those under a profiler.
 pub(super) fn program_account(layout: &Layout) -> Option<Account> {
-    [
-        layout.baseline_account(),
-        layout.nsys_account(),
-        layout.native_account(),
-        layout.torch_account(),
-    ]
-    .into_iter()
-    .find_map(account_at)
+    [layout.baseline_account(), layout.nsys_account(), layout.native_account(), layout.torch_account()]
+        .into_iter()
+        .find_map(account_at)
 }
 
 /// Reads the operators recorded by torch.profiler, else those of the program's own account.
 pub(super) fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
     let torch = account_at(layout.torch_account());
-    let account = torch
-        .as_ref()
-        .or(own)
-        .filter(|account| !account.operators.is_empty())?;
+    let account = torch.as_ref().or(own).filter(|account| !account.operators.is_empty())?;
     Some(roofgap_analyze::account_operators(account))
 }
 
@@ -81,17 +73,13 @@ fn of_runs(layout: &Layout) -> Vec<Overhead> {
     let mut found = Vec::new();
     for (tool, path) in profiled {
         if let Some(account) = account_at(path) {
-            found.extend(
-                ratios(&base, &account)
-                    .into_iter()
-                    .map(|(stage, ratio)| Overhead {
-                        tool,
-                        stage,
-                        ratio,
-                        interval: None,
-                        pairs: None,
-                    }),
-            );
+            found.extend(ratios(&base, &account).into_iter().map(|(stage, ratio)| Overhead {
+                tool,
+                stage,
+                ratio,
+                interval: None,
+                pairs: None,
+            }));
         }
     }
     found
@@ -132,25 +120,14 @@ mod tests {
     fn account(times: &[(bool, &str, i64)]) -> Account {
         let repeat = |(warmup, name, wall_ns): &(bool, &str, i64)| Repeat {
             warmup: *warmup,
-            stages: vec![StageTime {
-                name: (*name).to_owned(),
-                wall_ns: *wall_ns,
-                ..StageTime::default()
-            }],
+            stages: vec![StageTime { name: (*name).to_owned(), wall_ns: *wall_ns, ..StageTime::default() }],
         };
-        Account {
-            repeats: times.iter().map(repeat).collect(),
-            ..Account::default()
-        }
+        Account { repeats: times.iter().map(repeat).collect(), ..Account::default() }
     }
 
     #[test]
     fn overhead_is_of_the_fastest_measured_repeats() {
-        let base = account(&[
-            (true, "decode", 1),
-            (false, "decode", 120),
-            (false, "decode", 100),
-        ]);
+        let base = account(&[(true, "decode", 1), (false, "decode", 120), (false, "decode", 100)]);
         let profiled = account(&[(false, "decode", 150), (false, "decode", 170), (false, "new", 5)]);
         assert_eq!(ratios(&base, &profiled), [("decode".to_owned(), 1.5)]);
         assert_eq!(ratios(&account(&[(false, "decode", 0)]), &profiled), []);

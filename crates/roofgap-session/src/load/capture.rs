@@ -24,11 +24,7 @@ pub(super) fn load(
         return ranks::load(&division, overrides, exporter);
     }
     let input = read(&files, exporter)?;
-    let options = Options {
-        counters: input.counters,
-        account: input.account,
-        ..overrides.options()?
-    };
+    let options = Options { counters: input.counters, account: input.account, ..overrides.options()? };
     if let Some(divided) = ranks::load_divided(&input.trace, &options, overrides.rank) {
         return divided;
     }
@@ -45,10 +41,7 @@ pub(super) fn load(
         analysis: analyzed.analysis,
         stages: analyzed.stages,
         trace: input.trace,
-        context: Context {
-            title: title.join(", "),
-            ..Context::default()
-        },
+        context: Context { title: title.join(", "), ..Context::default() },
         unreadable: Vec::new(),
     })
 }

@@ -47,11 +47,7 @@ pub enum LoadError {
         path.display(),
         first.display()
     )]
-    NotRanks {
-        path: PathBuf,
-        first: PathBuf,
-        why: String,
-    },
+    NotRanks { path: PathBuf, first: PathBuf, why: String },
     /// The rank to show is not among the inputs.
     #[error("--rank {rank}: not among the ranks given ({})", listed(given))]
     NoRank { rank: u32, given: Vec<u32> },
@@ -61,23 +57,14 @@ pub enum LoadError {
          export it elsewhere with `nsys export --type=sqlite` and give the .sqlite",
         path.display()
     )]
-    NoNsys {
-        path: PathBuf,
-        made_by: String,
-        why: String,
-    },
+    NoNsys { path: PathBuf, made_by: String, why: String },
     /// nsys failed to export a report.
     #[error(
         "{}: a report of nsys {made_by} that {} failed to export: {why}; an older nsys cannot read the report of a newer one",
         path.display(),
         nsys.display()
     )]
-    Export {
-        path: PathBuf,
-        made_by: String,
-        nsys: PathBuf,
-        why: String,
-    },
+    Export { path: PathBuf, made_by: String, nsys: PathBuf, why: String },
     /// The user interrupted an export.
     #[error("interrupted while nsys exported {}", path.display())]
     Interrupted { path: PathBuf },

@@ -9,10 +9,7 @@ use super::nsys_report::{Export, Exporter};
 
 /// Reads captures; nsys reports are exported first.
 pub(super) fn read(paths: &[PathBuf], exporter: &Exporter) -> Result<Input, LoadError> {
-    let exports = paths
-        .iter()
-        .map(|path| Export::of(path, exporter))
-        .collect::<Result<Vec<_>, _>>()?;
+    let exports = paths.iter().map(|path| Export::of(path, exporter)).collect::<Result<Vec<_>, _>>()?;
     let files: Vec<PathBuf> = paths
         .iter()
         .zip(&exports)

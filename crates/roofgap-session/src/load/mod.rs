@@ -42,10 +42,7 @@ pub fn load(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) -> Re
         return capture::load(paths, overrides, exporter);
     };
     match paths.iter().find(|path| *path != run) {
-        Some(other) => Err(LoadError::NotAlone {
-            path: run.clone(),
-            other: other.clone(),
-        }),
+        Some(other) => Err(LoadError::NotAlone { path: run.clone(), other: other.clone() }),
         None => Ok(run::Run::open(run)?.load(overrides)),
     }
 }

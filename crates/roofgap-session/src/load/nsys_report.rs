@@ -67,14 +67,8 @@ impl Export {
                 },
             });
         };
-        let temporary = |source| LoadError::Temporary {
-            path: path.to_owned(),
-            source,
-        };
-        let folder = tempfile::Builder::new()
-            .prefix("roofgap-")
-            .tempdir()
-            .map_err(temporary)?;
+        let temporary = |source| LoadError::Temporary { path: path.to_owned(), source };
+        let folder = tempfile::Builder::new().prefix("roofgap-").tempdir().map_err(temporary)?;
         let report = if head.packed {
             unpacked(path, folder.path()).map_err(temporary)?
         } else {
@@ -95,9 +89,7 @@ impl Export {
         job.cancel = exporter.cancel.clone();
         let outcome = run(job, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
         if exporter.cancel.is_requested() {
-            return Err(LoadError::Interrupted {
-                path: path.to_owned(),
-            });
+            return Err(LoadError::Interrupted { path: path.to_owned() });
         }
         // Status 0 without a file is a failure, and so is a file without status 0.
         let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
@@ -105,11 +97,7 @@ impl Export {
             let last = last_line(outcome.output_tail());
             return Err(failed(format!("it {}, last output: {last}", outcome.describe())));
         }
-        Ok(Some(Export {
-            report: path.to_owned(),
-            sqlite,
-            _folder: folder,
-        }))
+        Ok(Some(Export { report: path.to_owned(), sqlite, _folder: folder }))
     }
 
     /// Replaces the path of the export by the path the user named.
@@ -139,14 +127,8 @@ fn report_head(path: &Path) -> Option<ReportHead> {
     }
     let bytes = first_bytes(&mut File::open(path).ok()?)?;
     let packed = bytes.starts_with(&[0x1f, 0x8b]);
-    let bytes = if packed {
-        first_bytes(&mut Unpacked::open(path).ok()?)?
-    } else {
-        bytes
-    };
-    bytes
-        .starts_with(REPORT_MAGIC)
-        .then_some(ReportHead { bytes, packed })
+    let bytes = if packed { first_bytes(&mut Unpacked::open(path).ok()?)? } else { bytes };
+    bytes.starts_with(REPORT_MAGIC).then_some(ReportHead { bytes, packed })
 }
 
 /// Parses the nsys version of a report: `2023@4@4@54-234433681190v0.` follows the first bytes.
@@ -179,14 +161,7 @@ mod tests {
     use std::io::Write;
 
     fn no_nsys() -> Exporter {
-        Exporter {
-            search: Search {
-                named: None,
-                path: Vec::new(),
-                root: None,
-            },
-            cancel: Cancel::new(),
-        }
+        Exporter { search: Search { named: None, path: Vec::new(), root: None }, cancel: Cancel::new() }
     }
 
     fn report(packed: bool) -> (TempDir, PathBuf) {
@@ -251,10 +226,7 @@ mod tests {
 
     #[test]
     fn a_malformed_stage_is_an_error_before_anything_is_read() {
-        let overrides = Overrides {
-            stages: vec!["decode".to_owned()],
-            ..Overrides::default()
-        };
+        let overrides = Overrides { stages: vec!["decode".to_owned()], ..Overrides::default() };
         let error = load(&[PathBuf::from("absent")], &overrides, &no_nsys()).unwrap_err();
         assert!(matches!(error, LoadError::Stage(_)), "{error}");
     }

@@ -58,11 +58,7 @@ pub(super) struct Division {
 pub(super) fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
-        let inside = if path.is_dir() {
-            captures_in(path)
-        } else {
-            Vec::new()
-        };
+        let inside = if path.is_dir() { captures_in(path) } else { Vec::new() };
         if inside.is_empty() {
             files.push(path.clone());
         } else {
@@ -75,11 +71,7 @@ pub(super) fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
 /// Names the format of a capture that is found in a folder; `None` for other files.
 pub fn capture_format(path: &Path) -> Option<&'static str> {
     let format = found_format(path)?;
-    Some(if is_report(path) {
-        "nsys-rep"
-    } else {
-        format.as_str()
-    })
+    Some(if is_report(path) { "nsys-rep" } else { format.as_str() })
 }
 
 /// Returns the format of a file in a folder, as its export has it; `None` where the name or the content is not that of a capture.
@@ -130,21 +122,14 @@ pub(super) fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
     let mut timelines = Vec::new();
     let mut others = Vec::new();
     for path in paths {
-        let format = if is_report(path) {
-            SourceFormat::NsysSqlite
-        } else {
-            detect(path)?
-        };
+        let format = if is_report(path) { SourceFormat::NsysSqlite } else { detect(path)? };
         match format {
             SourceFormat::KernelSummary => return Ok(None),
             format if format.is_timeline() => timelines.push((path, format)),
             _ => others.push(path.clone()),
         }
     }
-    let native = timelines
-        .iter()
-        .filter(|(_, format)| *format == SourceFormat::Native)
-        .count();
+    let native = timelines.iter().filter(|(_, format)| *format == SourceFormat::Native).count();
     if timelines.len() < 2 || (native > 0 && native < timelines.len()) {
         return Ok(None);
     }
@@ -173,17 +158,9 @@ pub(super) fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
                 continue;
             }
         }
-        ranks.push(RankFiles {
-            paths: vec![path.clone()],
-            named,
-            host,
-        });
+        ranks.push(RankFiles { paths: vec![path.clone()], named, host });
     }
-    Ok((ranks.len() > 1).then_some(Division {
-        ranks,
-        without_rank,
-        others,
-    }))
+    Ok((ranks.len() > 1).then_some(Division { ranks, without_rank, others }))
 }
 
 /// Finds a rank in the name of a file: the number after the last `rank`, else after the only `TP`, as SGLang writes it.
@@ -203,10 +180,7 @@ fn rank_in_name(path: &Path) -> Option<u32> {
 /// Lists the numbers that follow a word, directly or after one sign. The word begins the name or follows a sign.
 fn numbers_after(name: &str, word: &str) -> Vec<u32> {
     let number = |(at, _): (usize, &str)| {
-        let begins = name[..at]
-            .chars()
-            .next_back()
-            .is_none_or(|c| !c.is_ascii_alphanumeric());
+        let begins = name[..at].chars().next_back().is_none_or(|c| !c.is_ascii_alphanumeric());
         let rest = &name[at + word.len()..];
         let rest = rest.strip_prefix(['-', '_', '.', '=']).unwrap_or(rest);
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -236,11 +210,7 @@ pub(super) fn load(
     exporter: &Exporter,
 ) -> Result<Loaded, LoadError> {
     let others = read(&division.others, exporter)?;
-    let options = Options {
-        counters: others.counters,
-        account: others.account,
-        ..overrides.options()?
-    };
+    let options = Options { counters: others.counters, account: others.account, ..overrides.options()? };
     load_with(division, &options, overrides.rank, |paths| read(paths, exporter))
 }
 
@@ -267,12 +237,7 @@ pub(super) fn load_with(
                 let mut shown = lock(&shown);
                 let better = |shown: &Shown| (rank, at) < (shown.rank, shown.at);
                 if wanted && shown.as_ref().is_none_or(better) {
-                    *shown = Some(Shown {
-                        rank,
-                        at,
-                        trace: input.trace,
-                        analyzed,
-                    });
+                    *shown = Some(Shown { rank, at, trace: input.trace, analyzed });
                 }
                 Some(record)
             });
@@ -308,19 +273,12 @@ pub(super) fn load_divided(
         return None;
     }
     let files = |rank: &u32| RankFiles {
-        paths: trace
-            .sources
-            .iter()
-            .map(|source| PathBuf::from(&source.path))
-            .collect(),
+        paths: trace.sources.iter().map(|source| PathBuf::from(&source.path)).collect(),
         named: Some(*rank),
         host: None,
     };
-    let division = Division {
-        ranks: ranks.iter().map(files).collect(),
-        without_rank: Vec::new(),
-        others: Vec::new(),
-    };
+    let division =
+        Division { ranks: ranks.iter().map(files).collect(), without_rank: Vec::new(), others: Vec::new() };
     let next = AtomicUsize::new(0);
     // All are of the same files, so each call takes any rank that is left.
     let read = |_: &[PathBuf]| {
@@ -340,10 +298,7 @@ pub(super) fn load_divided(
 /// Names a process that did GPU work and tells no rank.
 fn add_other_process(analysis: &mut Analysis, path: &Path, trace: &Trace) {
     let ops = &trace.ops;
-    let process = ops
-        .process
-        .first()
-        .and_then(|process| trace.processes.get(process.index()));
+    let process = ops.process.first().and_then(|process| trace.processes.get(process.index()));
     let (Some(process), Some(job)) = (process, &mut analysis.job) else {
         return;
     };
@@ -360,9 +315,7 @@ fn add_other_process(analysis: &mut Analysis, path: &Path, trace: &Trace) {
         other.pid, other.name, other.kernel_count
     );
     job.other_processes.push(other);
-    analysis
-        .reasons
-        .push(Reason::new(About::Other("ranks".to_owned()), why));
+    analysis.reasons.push(Reason::new(About::Other("ranks".to_owned()), why));
 }
 
 /// Joins the ranks that were read. Files that are not readable or tell no rank cost only themselves.
@@ -423,16 +376,10 @@ fn join(
         });
     }
     let Some(shown) = shown else {
-        return Err(LoadError::NoRank {
-            rank: wanted.unwrap_or(0),
-            given: ranks,
-        });
+        return Err(LoadError::NoRank { rank: wanted.unwrap_or(0), given: ranks });
     };
-    let mut twice: Vec<u32> = ranks
-        .windows(2)
-        .filter(|pair| pair[0] == pair[1])
-        .map(|pair| pair[0])
-        .collect();
+    let mut twice: Vec<u32> =
+        ranks.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
     twice.dedup();
     unreadable.extend(
         twice
@@ -442,11 +389,8 @@ fn join(
     let mut analysis = shown.analyzed.analysis;
     analysis.reasons.extend(reasons);
     join_ranks(&mut analysis, shown.rank, records);
-    let title: Vec<String> = division.ranks[shown.at]
-        .paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let title: Vec<String> =
+        division.ranks[shown.at].paths.iter().map(|path| path.display().to_string()).collect();
     Ok(Loaded {
         analysis,
         stages: shown.analyzed.stages,
@@ -461,11 +405,7 @@ fn join(
 
 /// Finds a capture of another job than the first by the number of ranks.
 fn other_job(records: &[RankRecord]) -> Option<LoadError> {
-    let known = || {
-        records
-            .iter()
-            .filter_map(|record| Some((record, record.world_size()?)))
-    };
+    let known = || records.iter().filter_map(|record| Some((record, record.world_size()?)));
     let (first, size) = known().next()?;
     let (other, other_size) = known().find(|(_, other)| *other != size)?;
     let path = |record: &RankRecord| record.sources().first().map(PathBuf::from).unwrap_or_default();
@@ -482,9 +422,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn into_inner<T>(mutex: Mutex<T>) -> T {
-    mutex
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

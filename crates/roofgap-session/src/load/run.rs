@@ -47,11 +47,7 @@ impl Run {
             overrides: overrides.to_vec(),
             ..ConfigProps::default()
         })?;
-        Ok(Run {
-            layout,
-            record,
-            config: composed.config,
-        })
+        Ok(Run { layout, record, config: composed.config })
     }
 
     /// Reads and analyses the files of the run.
@@ -88,9 +84,7 @@ pub(crate) fn load(
         whole
     });
     let account = program_account(layout);
-    let tool = record
-        .phase(PhaseName::Timeline)
-        .and_then(|phase| phase.tool.as_deref());
+    let tool = record.phase(PhaseName::Timeline).and_then(|phase| phase.tool.as_deref());
     let mut stages = stages(config).unwrap_or_else(|error| {
         unreadable.push(format!("stages: {error}"));
         StageSet::default()
@@ -204,11 +198,7 @@ fn recordings(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<Stri
         };
         unreadable.push(format!("the recorded timeline is missing{remedy}"));
     }
-    files.extend(
-        [layout.ncu_raw(), layout.ncu_details()]
-            .into_iter()
-            .filter_map(stored),
-    );
+    files.extend([layout.ncu_raw(), layout.ncu_details()].into_iter().filter_map(stored));
     files
 }
 
@@ -244,14 +234,8 @@ fn add_reasons(
     analysis.reasons.retain(|reason| !replaced(reason));
     analysis.reasons.extend(known);
     let heavy = overhead_warnings(analysis, config.runner.overhead_limit_pct);
-    analysis
-        .reasons
-        .extend(heavy.into_iter().map(|why| Reason::new(About::Overhead, why)));
-    analysis.reasons.extend(
-        unreadable
-            .iter()
-            .map(|why| Reason::new(About::Sources, why.clone())),
-    );
+    analysis.reasons.extend(heavy.into_iter().map(|why| Reason::new(About::Overhead, why)));
+    analysis.reasons.extend(unreadable.iter().map(|why| Reason::new(About::Sources, why.clone())));
 }
 
 /// Describes why a phase has no result.

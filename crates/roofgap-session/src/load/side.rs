@@ -26,13 +26,7 @@ pub struct LoadedSide {
 
 impl LoadedSide {
     fn new(analysis: Analysis, title: &str) -> Self {
-        LoadedSide {
-            analysis,
-            facts: SideFacts {
-                title: title.to_owned(),
-                ..SideFacts::default()
-            },
-        }
+        LoadedSide { analysis, facts: SideFacts { title: title.to_owned(), ..SideFacts::default() } }
     }
 }
 
@@ -57,10 +51,9 @@ pub fn load_side(
         return Ok(LoadedSide::new(analysis, wanted));
     }
     let run = locate::resolve(base, wanted).map_err(|source| match source {
-        LocateError::Unknown { .. } | LocateError::Empty { .. } if wanted != "latest" => LoadError::Neither {
-            wanted: wanted.to_owned(),
-            source,
-        },
+        LocateError::Unknown { .. } | LocateError::Empty { .. } if wanted != "latest" => {
+            LoadError::Neither { wanted: wanted.to_owned(), source }
+        }
         source => source.into(),
     })?;
     load_run(&run)
@@ -70,9 +63,7 @@ pub fn load_side(
 fn load_run(run: &RunRef) -> Result<LoadedSide, LoadError> {
     let layout = Layout::of(&run.path);
     if !layout.metrics().is_file() {
-        return Err(LoadError::NoMetrics {
-            path: run.path.clone(),
-        });
+        return Err(LoadError::NoMetrics { path: run.path.clone() });
     }
     let mut side = LoadedSide::new(read_analysis(&layout.metrics())?, &run.id);
     if let Ok(record) = SessionRecord::read(&run.path) {
@@ -97,14 +88,9 @@ fn baseline_times(layout: &Layout) -> BTreeMap<String, Vec<i64>> {
 
 /// Reads an analysis as it was written.
 fn read_analysis(path: &Path) -> Result<Analysis, LoadError> {
-    let bytes = read_document(path).map_err(|source| LoadError::Analysis {
-        path: path.to_owned(),
-        source,
-    })?;
-    let malformed = |why: String| LoadError::Malformed {
-        path: path.to_owned(),
-        why,
-    };
+    let bytes =
+        read_document(path).map_err(|source| LoadError::Analysis { path: path.to_owned(), source })?;
+    let malformed = |why: String| LoadError::Malformed { path: path.to_owned(), why };
     let analysis: Analysis = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
     if analysis.schema != roofgap_analyze::SCHEMA {
         return Err(malformed(format!(

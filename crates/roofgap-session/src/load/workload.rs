@@ -37,10 +37,7 @@ mod tests {
 
     fn facts_of(overrides: &[&str]) -> Option<WorkloadFacts> {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
-        let props = ConfigProps {
-            overrides,
-            ..ConfigProps::default()
-        };
+        let props = ConfigProps { overrides, ..ConfigProps::default() };
         facts(&compose(&props).unwrap().config)
     }
 
@@ -48,10 +45,7 @@ mod tests {
     fn the_settings_of_each_kind_of_workload() {
         assert_eq!(
             facts_of(&["workload.kv_cache=false"]),
-            Some(WorkloadFacts::Embedded {
-                kv_cache: false,
-                context_limit: None
-            })
+            Some(WorkloadFacts::Embedded { kv_cache: false, context_limit: None })
         );
         assert_eq!(
             facts_of(&["model=qwen3_0_6b", "workload.batch=4", "model.experts=grouped_mm"]),
@@ -62,10 +56,7 @@ mod tests {
                 ..HfFacts::default()
             }))
         );
-        let server = facts_of(&[
-            "workload=server",
-            "workload.program=[vllm, serve, m, --enforce-eager]",
-        ]);
+        let server = facts_of(&["workload=server", "workload.program=[vllm, serve, m, --enforce-eager]"]);
         let Some(WorkloadFacts::Program(program)) = server else {
             panic!("{server:?}");
         };

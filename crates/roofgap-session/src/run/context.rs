@@ -61,15 +61,7 @@ impl PhaseCommand {
         log: &'static str,
         limit: Duration,
     ) -> Self {
-        PhaseCommand {
-            phase,
-            line,
-            folder,
-            log,
-            limit,
-            is_profiler: false,
-            stdout: None,
-        }
+        PhaseCommand { phase, line, folder, log, limit, is_profiler: false, stdout: None }
     }
 
     /// Marks the command as a profiler.
@@ -105,16 +97,10 @@ impl PhaseContext<'_> {
     ) -> Result<Outcome, ChildError> {
         let phase = command.phase;
         self.record.command_begins(phase, &command.line);
-        (self.events)(Event::CommandBegins {
-            phase,
-            line: &command.line,
-        });
+        (self.events)(Event::CommandBegins { phase, line: &command.line });
         let log = |stream: &str| command.folder.join(format!("{}.{stream}.log", command.log));
         let stdout = match &command.stdout {
-            Some(path) => OutputTarget::File {
-                path: path.clone(),
-                max_bytes: CSV_CAP,
-            },
+            Some(path) => OutputTarget::File { path: path.clone(), max_bytes: CSV_CAP },
             None => OutputTarget::file(log("out")),
         };
         let mut job = Job::new(&command.line, stdout, OutputTarget::file(log("err")));
@@ -131,18 +117,11 @@ impl PhaseContext<'_> {
         job.watch = watcher;
         let events = &mut *self.events;
         let outcome = child::run(job, &mut |tick| {
-            events(Event::Tick {
-                phase,
-                elapsed: tick.elapsed,
-                stopping: tick.stopping,
-            });
+            events(Event::Tick { phase, elapsed: tick.elapsed, stopping: tick.stopping });
         });
         self.record.command_ends(phase, outcome.as_ref());
         for left in outcome.iter().flat_map(|outcome| &outcome.leftovers) {
-            let note = format!(
-                "stopped {} (process {}), which was left behind",
-                left.name, left.pid
-            );
+            let note = format!("stopped {} (process {}), which was left behind", left.name, left.pid);
             self.record.note(phase, note);
         }
         outcome
@@ -156,10 +135,7 @@ impl PhaseContext<'_> {
 
     /// Ends a phase.
     pub(crate) fn end(&mut self, phase: PhaseName, status: PhaseStatus) {
-        (self.events)(Event::PhaseEnds {
-            phase,
-            status: &status,
-        });
+        (self.events)(Event::PhaseEnds { phase, status: &status });
         self.record.phase_ends(phase, status);
     }
 
@@ -184,11 +160,7 @@ impl PhaseContext<'_> {
         let why = format!("under {tool} the program {}", outcome.describe());
         if outcome.ended == EndReason::Exited {
             let why = format!("{why}; the measurement may end there");
-            (self.events)(Event::ProgramFailed {
-                phase,
-                why: &why,
-                log_tail: outcome.output_tail(),
-            });
+            (self.events)(Event::ProgramFailed { phase, why: &why, log_tail: outcome.output_tail() });
             self.program_failures.push(format!("{phase}: {why}"));
         }
         self.record.note(phase, why);
@@ -221,9 +193,5 @@ impl PhaseContext<'_> {
 
 /// Chooses the grace periods of a stop: all within the configured one, and time for a profiler to write its report.
 fn stop_plan(is_profiler: bool, grace: Duration) -> StopPlan {
-    if is_profiler {
-        StopPlan::for_profiler().within(grace)
-    } else {
-        StopPlan::default().within(grace)
-    }
+    if is_profiler { StopPlan::for_profiler().within(grace) } else { StopPlan::default().within(grace) }
 }

@@ -39,9 +39,7 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, SessionError> {
     let gpus = GpuFacts::query(config, &props.search_path);
     let mut dry_run = DryRun::default();
     let no_gpu = gpus.usable.as_ref().err();
-    dry_run
-        .remarks
-        .extend(no_gpu.map(|error| (PhaseName::Preflight, error.to_string())));
+    dry_run.remarks.extend(no_gpu.map(|error| (PhaseName::Preflight, error.to_string())));
     if config.workload.kind == WorkloadKind::Hydra {
         let note = "the module is asked for its configuration when the session runs; overrides that turn off its own measurements are added then";
         dry_run.remarks.push((PhaseName::Preflight, note.to_owned()));
@@ -55,22 +53,16 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, SessionError> {
         for (phase, described) in [
             (
                 PhaseName::Timeline,
-                requested
-                    .timeline
-                    .then(|| timeline::describe(config, &layout, &tools, &program)),
+                requested.timeline.then(|| timeline::describe(config, &layout, &tools, &program)),
             ),
             (
                 PhaseName::Counters,
-                requested
-                    .counters
-                    .then(|| counters::describe(config, &layout, &tools, &program)),
+                requested.counters.then(|| counters::describe(config, &layout, &tools, &program)),
             ),
         ] {
             if let Some(described) = described.transpose()? {
                 commands.extend(described.commands);
-                dry_run
-                    .remarks
-                    .extend(described.notes.into_iter().map(|note| (phase, note)));
+                dry_run.remarks.extend(described.notes.into_iter().map(|note| (phase, note)));
             }
         }
     }
@@ -78,8 +70,6 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, SessionError> {
         commands.push(operators::command(config, &layout, &program)?);
     }
     commands.sort_by_key(|command| command.phase);
-    dry_run
-        .commands
-        .extend(commands.into_iter().map(|command| (command.phase, command.line)));
+    dry_run.commands.extend(commands.into_iter().map(|command| (command.phase, command.line)));
     Ok(dry_run)
 }

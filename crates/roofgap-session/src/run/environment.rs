@@ -67,11 +67,7 @@ impl Environment {
         python: Option<&PythonResult>,
     ) -> Self {
         let config = &props.composed.config;
-        let folder = config
-            .workload
-            .cwd
-            .clone()
-            .or_else(|| std::env::current_dir().ok());
+        let folder = config.workload.cwd.clone().or_else(|| std::env::current_dir().ok());
         Environment {
             schema: SCHEMA,
             roofgap_version: props.version.clone(),
@@ -90,10 +86,7 @@ impl Environment {
 fn tool_facts(tools: &Tools) -> BTreeMap<&'static str, ToolFacts> {
     fn facts<T, E: ToString>(tool: &Result<T, E>, present: impl FnOnce(&T) -> ToolFacts) -> ToolFacts {
         tool.as_ref().map_or_else(
-            |error| ToolFacts {
-                unusable_because: Some(error.to_string()),
-                ..ToolFacts::default()
-            },
+            |error| ToolFacts { unusable_because: Some(error.to_string()), ..ToolFacts::default() },
             present,
         )
     }
@@ -105,16 +98,9 @@ fn tool_facts(tools: &Tools) -> BTreeMap<&'static str, ToolFacts> {
     BTreeMap::from([
         (
             "nsys",
-            facts(&tools.nsys, |nsys| {
-                installed(&nsys.path, nsys.version.as_ref().map(ToString::to_string))
-            }),
+            facts(&tools.nsys, |nsys| installed(&nsys.path, nsys.version.as_ref().map(ToString::to_string))),
         ),
-        (
-            "ncu",
-            facts(&tools.ncu, |ncu| {
-                installed(&ncu.path, ncu.version.as_ref().map(ToString::to_string))
-            }),
-        ),
+        ("ncu", facts(&tools.ncu, |ncu| installed(&ncu.path, ncu.version.as_ref().map(ToString::to_string)))),
         (
             "native",
             facts(&tools.native, |library| ToolFacts {

@@ -69,11 +69,7 @@ pub enum ProgramError {
         "{} lacks {}; install with `{} -m pip install {}`, or set workload.python{alternative}",
         python.display(), packages.join(" and "), python.display(), packages.join(" ")
     )]
-    Packages {
-        python: PathBuf,
-        packages: Vec<&'static str>,
-        alternative: &'static str,
-    },
+    Packages { python: PathBuf, packages: Vec<&'static str>, alternative: &'static str },
     /// A Hugging Face model needs a GPU.
     #[error(
         "workload=hf runs the model on a GPU, and there is none ({why}); run it on the CPU with workload.device=cpu{EMBEDDED_INSTEAD}"
@@ -102,13 +98,7 @@ pub enum ProgramError {
         "{} has {items} items, but workload.repeats={repeats} with workload.batch={batch} uses {}; set workload.repeats={needed}",
         path.display(), repeats.saturating_mul(*batch)
     )]
-    ManifestTooLong {
-        path: PathBuf,
-        items: usize,
-        repeats: usize,
-        batch: usize,
-        needed: usize,
-    },
+    ManifestTooLong { path: PathBuf, items: usize, repeats: usize, batch: usize, needed: usize },
     /// The manifest is malformed.
     #[error("inputs.manifest: {}: {why}", path.display())]
     Manifest { path: PathBuf, why: String },
@@ -147,18 +137,12 @@ pub(crate) struct AttemptError {
 impl AttemptError {
     /// Creates a failure without a log.
     pub(crate) fn new(why: impl Into<String>) -> Self {
-        AttemptError {
-            why: why.into(),
-            log_tail: None,
-        }
+        AttemptError { why: why.into(), log_tail: None }
     }
 
     /// Creates a failure with the log of a command.
     pub(crate) fn after(why: impl Into<String>, outcome: &Outcome) -> Self {
-        AttemptError {
-            why: why.into(),
-            log_tail: Some(outcome.output_tail().to_owned()),
-        }
+        AttemptError { why: why.into(), log_tail: Some(outcome.output_tail().to_owned()) }
     }
 
     /// Converts the failure to the status of the phase.

@@ -28,9 +28,7 @@ impl Job {
         let id = config.run.id.as_ref()?;
         let base = &config.artifacts.stage2_dir;
         let base = std::path::absolute(base).unwrap_or_else(|_| base.clone());
-        Some(Job {
-            folder: base.join(id),
-        })
+        Some(Job { folder: base.join(id) })
     }
 
     /// Returns the folder of the sessions.
@@ -54,10 +52,7 @@ impl Job {
 
     /// Writes the run of the job, unless other sessions of it have not ended. This session has.
     pub(super) fn end(&self) -> JobOutcome {
-        let mut outcome = JobOutcome {
-            path: self.folder.clone(),
-            ..JobOutcome::default()
-        };
+        let mut outcome = JobOutcome { path: self.folder.clone(), ..JobOutcome::default() };
         if let Err(error) = self.write(&mut outcome) {
             outcome.problems.push(error.to_string());
         }

@@ -24,10 +24,7 @@ pub(crate) struct ManifestItem {
 impl Manifest {
     /// Reads a manifest: a list, or a map with the list under `inputs` or `items`. Paths are relative to the file.
     pub(crate) fn read(path: &Path) -> Result<Self, ProgramError> {
-        let wrong = |why: String| ProgramError::Manifest {
-            path: path.to_owned(),
-            why,
-        };
+        let wrong = |why: String| ProgramError::Manifest { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let tree = read_yaml(&text, path, &|_| Origin::Program).map_err(|error| wrong(error.to_string()))?;
         let list = match &tree.value {
@@ -65,10 +62,7 @@ impl ManifestItem {
         let (image, prompt) = match &entry.value {
             Value::Text(text) if folder.join(text).is_file() => (Some(text.clone()), None),
             Value::Text(text) => (None, Some(text.clone())),
-            Value::Map(map) => (
-                first_text(map, ["image", "path"]),
-                first_text(map, ["prompt", "text"]),
-            ),
+            Value::Map(map) => (first_text(map, ["image", "path"]), first_text(map, ["prompt", "text"])),
             _ => (None, None),
         };
         let image = image.map(|image| folder.join(image));
@@ -106,19 +100,11 @@ mod tests {
         let found =
             read("- page.png\n- What is this?\n- {image: page.png, prompt: Read it.}\n- text: Hello\n")
                 .unwrap();
-        let items: Vec<(bool, Option<&str>)> = found
-            .items
-            .iter()
-            .map(|item| (item.image.is_some(), item.prompt.as_deref()))
-            .collect();
+        let items: Vec<(bool, Option<&str>)> =
+            found.items.iter().map(|item| (item.image.is_some(), item.prompt.as_deref())).collect();
         assert_eq!(
             items,
-            [
-                (true, None),
-                (false, Some("What is this?")),
-                (true, Some("Read it.")),
-                (false, Some("Hello"))
-            ]
+            [(true, None), (false, Some("What is this?")), (true, Some("Read it.")), (false, Some("Hello"))]
         );
         assert_eq!(found.images_only(), None);
         let found = read("inputs:\n  - page.png\n  - {path: page.png}\n").unwrap();

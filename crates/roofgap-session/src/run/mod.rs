@@ -68,10 +68,7 @@ pub fn profile(
     let layout = Layout::of(run_dir.path());
     // A session whose configuration cannot be kept is not worth running.
     run_dir.write("config.yaml", props.composed.to_yaml().as_bytes())?;
-    events(Event::Started {
-        run_id: run_dir.id().as_str(),
-        path: run_dir.path(),
-    });
+    events(Event::Started { run_id: run_dir.id().as_str(), path: run_dir.path() });
     let record = RecordWriter::begin(&run_dir, new_record(props, &run_dir, &layout));
     let mut context = PhaseContext {
         config,
@@ -97,11 +94,7 @@ pub fn profile(
     let is_whole = job.as_ref().is_none_or(|job| job.problems.is_empty());
     Ok(Outcome {
         run_dir: path,
-        exit: if is_whole || exit != Exit::Done {
-            exit
-        } else {
-            Exit::Partial
-        },
+        exit: if is_whole || exit != Exit::Done { exit } else { Exit::Partial },
         record,
         job,
     })
@@ -110,10 +103,7 @@ pub fn profile(
 /// Warns about a run over `retention.max_run_bytes`, with what `runs prune` would do about it.
 fn warn_about_size(context: &mut PhaseContext<'_>) {
     let cap = context.config.retention.max_run_bytes.0;
-    let run = RunRef {
-        id: context.run_dir.id().to_string(),
-        path: context.run_dir.path().to_owned(),
-    };
+    let run = RunRef { id: context.run_dir.id().to_string(), path: context.run_dir.path().to_owned() };
     // A run whose files cannot be listed has told so in its phases.
     let Ok(plan) = prune::plan::of_run(&run, false, cap) else {
         return;
@@ -156,15 +146,7 @@ fn run_phases(
     check_cancelled(context)?;
     let plan = select::run(context, timeline.as_ref(), stages, baseline.as_ref(), requested);
     check_cancelled(context)?;
-    counters::run(
-        context,
-        &tools,
-        &program,
-        timeline.as_ref(),
-        plan,
-        stages,
-        requested,
-    );
+    counters::run(context, &tools, &program, timeline.as_ref(), plan, stages, requested);
     check_cancelled(context)?;
     Ok(timeline.and_then(|timeline| timeline.degraded))
 }
@@ -192,11 +174,7 @@ fn conclude(context: &PhaseContext<'_>, end: Result<Option<String>, Stop>) -> (E
         Err(Stop::Failed(exit)) => exit,
         Ok(degraded) => {
             missing.extend(degraded.map(|why| format!("{}: {why}", PhaseName::Timeline)));
-            if missing.is_empty() {
-                Exit::Done
-            } else {
-                Exit::Partial
-            }
+            if missing.is_empty() { Exit::Done } else { Exit::Partial }
         }
     };
     (exit, missing)
@@ -223,9 +201,7 @@ fn new_record(props: &ProfileProps, run_dir: &RunDir, layout: &Layout) -> Sessio
 
 /// Builds the command that repeats the run from the same folder, because paths may be relative to it.
 fn repeat_command(props: &ProfileProps, config: &Path) -> String {
-    let line = CommandLine::new(&props.executable)
-        .args(["profile", "--config"])
-        .arg(config);
+    let line = CommandLine::new(&props.executable).args(["profile", "--config"]).arg(config);
     match std::env::current_dir() {
         Ok(folder) => line.cwd(folder).to_string(),
         Err(_) => line.to_string(),

@@ -24,14 +24,9 @@ pub struct NativeUnavailable {
 /// Returns the embedded library.
 pub fn library() -> Result<NativeLibrary, NativeUnavailable> {
     if BYTES.is_empty() {
-        return Err(NativeUnavailable {
-            why: format!("this binary was built without it: {WHY}"),
-        });
+        return Err(NativeUnavailable { why: format!("this binary was built without it: {WHY}") });
     }
-    Ok(NativeLibrary {
-        bytes: BYTES,
-        sha256: SHA256,
-    })
+    Ok(NativeLibrary { bytes: BYTES, sha256: SHA256 })
 }
 
 #[cfg(test)]
@@ -44,10 +39,7 @@ mod tests {
     fn the_library_is_embedded_and_has_its_hash() {
         let library = library().unwrap();
         assert!(library.bytes.starts_with(b"\x7fELF"));
-        let hash: String = Sha256::digest(library.bytes)
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
+        let hash: String = Sha256::digest(library.bytes).iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hash, library.sha256);
     }
 }

@@ -61,10 +61,7 @@ impl ProgramFiles {
     pub(crate) fn planned(config: &Config, layout: &Layout) -> Result<Self, ProgramError> {
         let folder = layout.scripts();
         Ok(ProgramFiles {
-            scripts: Some(Scripts {
-                driver: folder.join("hf_driver.py"),
-                annotate: folder.join("annotate"),
-            }),
+            scripts: Some(Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") }),
             model_config: model::config_json(config)?.map(|_| layout.model_config()),
         })
     }
@@ -84,10 +81,9 @@ impl Program {
             Some(Annotation::from_env(&scripts.annotate, workload.annotate_sync))
         };
         let kind = match workload.kind {
-            WorkloadKind::Embedded => Kind::Embedded {
-                executable: executable.to_owned(),
-                workload: Box::new(workload.clone()),
-            },
+            WorkloadKind::Embedded => {
+                Kind::Embedded { executable: executable.to_owned(), workload: Box::new(workload.clone()) }
+            }
             WorkloadKind::Hf => Kind::Hf {
                 driver: Box::new(hf_driver(config, files)?),
                 operators: OperatorOutputs {
@@ -110,10 +106,9 @@ impl Program {
                 outputs: layout.program_outputs(),
                 annotation: annotation(),
             },
-            WorkloadKind::Command => Kind::Command(UserCommand {
-                words: workload.words(),
-                annotation: annotation(),
-            }),
+            WorkloadKind::Command => {
+                Kind::Command(UserCommand { words: workload.words(), annotation: annotation() })
+            }
             WorkloadKind::Server => Kind::Server {
                 executable: executable.to_owned(),
                 config: Box::new(config.clone()),
@@ -124,11 +119,7 @@ impl Program {
             kind,
             run_dir: layout.root().to_owned(),
             cwd: workload.cwd.clone(),
-            env: workload
-                .env
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect(),
+            env: workload.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         })
     }
 
@@ -136,11 +127,9 @@ impl Program {
     pub(crate) fn command(&self, phase: Phase, account: &Path) -> Result<CommandLine, ProgramError> {
         let setting = self.setting(phase, account);
         match &self.kind {
-            Kind::Embedded { executable, workload } => Ok(embedded_command(
-                executable,
-                &embedded_args(workload, phase),
-                &setting,
-            )),
+            Kind::Embedded { executable, workload } => {
+                Ok(embedded_command(executable, &embedded_args(workload, phase), &setting))
+            }
             Kind::Hf { driver, operators } => {
                 let mut driver = driver.as_ref().clone();
                 if phase == Phase::Operators {
@@ -153,32 +142,22 @@ impl Program {
                 }
                 Ok(driver.command(&setting))
             }
-            Kind::Hydra {
-                module,
-                outputs,
-                annotation,
-            } => {
+            Kind::Hydra { module, outputs, annotation } => {
                 let line = module.command(&outputs.join(phase.as_str()), &setting);
                 Ok(match annotation {
                     Some(annotation) => annotation.apply(line),
                     None => line,
                 })
             }
-            Kind::Command(command) => command
-                .command(&setting)
-                .ok_or(ProgramError::Unset("no program was given")),
-            Kind::Server {
-                executable,
-                config,
-                annotation,
-            } => {
+            Kind::Command(command) => {
+                command.command(&setting).ok_or(ProgramError::Unset("no program was given"))
+            }
+            Kind::Server { executable, config, annotation } => {
                 let command = UserCommand {
                     words: load_words(executable, config, phase),
                     annotation: annotation.clone(),
                 };
-                command
-                    .command(&setting)
-                    .ok_or(ProgramError::Unset("no server was given"))
+                command.command(&setting).ok_or(ProgramError::Unset("no server was given"))
             }
         }
     }
@@ -225,11 +204,7 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
     };
     // A server starts and answers more slowly under ncu, and requests at a rate would pile up.
     let slower = |span: Span| {
-        if counters {
-            Span(span.0 * COUNTER_PATIENCE)
-        } else {
-            span
-        }
+        if counters { Span(span.0 * COUNTER_PATIENCE) } else { span }
     };
     let unless_counters = |span: Option<Span>| span.filter(|_| !counters);
     let seconds = |span: Span| format!("{}s", span.0.as_secs_f64());
@@ -240,10 +215,7 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
         ("--grace", Some(seconds(config.run.grace))),
         ("--model", load.model.clone()),
         ("--concurrency", Some(load.concurrency.to_string())),
-        (
-            "--rate",
-            load.rate.filter(|_| !counters).map(|rate| rate.to_string()),
-        ),
+        ("--rate", load.rate.filter(|_| !counters).map(|rate| rate.to_string())),
         ("--requests", Some(requests.to_string())),
         ("--warmup", Some(warmup.to_string())),
         ("--duration", unless_counters(load.duration).map(seconds)),
@@ -280,10 +252,7 @@ fn pair_options(pairs: Option<u32>) -> impl Iterator<Item = String> {
     let options = match pairs {
         Some(0) => None,
         Some(pairs) => Some([format!("--overhead-pairs={}", pairs.max(3)), String::new()]),
-        None => Some([
-            format!("--overhead-pairs={PAIRS}"),
-            format!("--overhead-after={PAIRS_AFTER}"),
-        ]),
+        None => Some([format!("--overhead-pairs={PAIRS}"), format!("--overhead-after={PAIRS_AFTER}")]),
     };
     options.into_iter().flatten().filter(|option| !option.is_empty())
 }
@@ -325,29 +294,24 @@ fn embedded_args(workload: &Workload, phase: Phase) -> Vec<String> {
     }
     if !workload.kv_cache {
         args.push("--no-kv-cache".to_owned());
-        args.extend(
-            workload
-                .context_limit
-                .map(|limit| format!("--context-limit={limit}")),
-        );
+        args.extend(workload.context_limit.map(|limit| format!("--context-limit={limit}")));
     }
     args
 }
 
 fn hf_driver(config: &Config, files: &ProgramFiles) -> Result<HfDriver, ProgramError> {
     let (workload, model) = (&config.workload, &config.model);
-    let scripts = files.scripts.as_ref().ok_or(ProgramError::Unset(
-        "the driver for Hugging Face models was not written",
-    ))?;
+    let scripts = files
+        .scripts
+        .as_ref()
+        .ok_or(ProgramError::Unset("the driver for Hugging Face models was not written"))?;
     let config_json = model.config.as_ref().or(files.model_config.as_ref());
     let source = match (model::weights(&config.model), config_json, &model.model_type) {
         (Some(folder), ..) => HfModel::Folder(absolute(folder)),
         (None, Some(file), _) => HfModel::ConfigJson(absolute(file.clone())),
         (None, None, Some(kind)) => HfModel::ModelType(kind.clone()),
         (None, None, None) => {
-            return Err(ProgramError::Unset(
-                "no model: choose model=NAME, model.target or model.config",
-            ));
+            return Err(ProgramError::Unset("no model: choose model=NAME, model.target or model.config"));
         }
     };
     let mut extra = vec![format!(
@@ -362,11 +326,7 @@ fn hf_driver(config: &Config, files: &ProgramFiles) -> Result<HfDriver, ProgramE
     extra.extend(model.trust_remote_code.then(|| "--trust-remote-code".to_owned()));
     let plain = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     Ok(HfDriver {
-        set: model
-            .set
-            .iter()
-            .map(|(key, value)| (key.clone(), plain(value)))
-            .collect(),
+        set: model.set.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
         name: model.name.clone(),
         revision: model.revision.clone(),
         dtype: Some(workload.dtype.clone().unwrap_or_else(|| model.dtype.clone())),
@@ -394,26 +354,12 @@ mod tests {
 
     fn program(overrides: &[&str]) -> Program {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
-        let config = compose(&ConfigProps {
-            overrides,
-            ..ConfigProps::default()
-        })
-        .unwrap()
-        .config;
+        let config = compose(&ConfigProps { overrides, ..ConfigProps::default() }).unwrap().config;
         let files = ProgramFiles {
-            scripts: Some(Scripts {
-                driver: "/s/hf_driver.py".into(),
-                annotate: "/s/annotate".into(),
-            }),
+            scripts: Some(Scripts { driver: "/s/hf_driver.py".into(), annotate: "/s/annotate".into() }),
             model_config: None,
         };
-        Program::of(
-            &config,
-            Path::new("/bin/roofgap"),
-            &Layout::of(Path::new("/r")),
-            &files,
-        )
-        .unwrap()
+        Program::of(&config, Path::new("/bin/roofgap"), &Layout::of(Path::new("/r")), &files).unwrap()
     }
 
     fn words(program: &Program, phase: Phase) -> Vec<String> {
@@ -436,37 +382,22 @@ mod tests {
             "--task=image_text",
             "--repeats=3",
         ] {
-            assert!(
-                argv.iter().any(|found| found == word),
-                "{word} is not in {argv:?}"
-            );
+            assert!(argv.iter().any(|found| found == word), "{word} is not in {argv:?}");
         }
         assert!(!argv.iter().any(|word| word.starts_with("--profile-operators")));
         let argv = words(&program, Phase::Operators);
-        assert!(
-            argv.contains(&"--profile-operators=/r/torch/operators.json".to_owned()),
-            "{argv:?}"
-        );
+        assert!(argv.contains(&"--profile-operators=/r/torch/operators.json".to_owned()), "{argv:?}");
         let argv = words(&program, Phase::Counters);
         for word in ["--repeats=1", "--warmup=0", "--new-tokens=8"] {
-            assert!(
-                argv.iter().any(|found| found == word),
-                "{word} is not in {argv:?}"
-            );
+            assert!(argv.iter().any(|found| found == word), "{word} is not in {argv:?}");
         }
     }
 
     #[test]
     fn the_embedded_model_is_this_binary() {
-        let argv = words(
-            &program(&["workload.size=small", "workload.threads=2"]),
-            Phase::Baseline,
-        );
+        let argv = words(&program(&["workload.size=small", "workload.threads=2"]), Phase::Baseline);
         assert_eq!(argv[..2], ["/bin/roofgap", "workload"]);
-        assert!(
-            argv.windows(2).any(|pair| pair == ["--preset", "small"]),
-            "{argv:?}"
-        );
+        assert!(argv.windows(2).any(|pair| pair == ["--preset", "small"]), "{argv:?}");
         assert!(argv.windows(2).any(|pair| pair == ["--threads", "2"]), "{argv:?}");
     }
 
@@ -493,19 +424,12 @@ mod tests {
         }
         assert!(argv.ends_with(&["--", "vllm", "serve", "m"].map(str::to_owned)));
         let counters = words(&program, Phase::Counters);
-        for word in [
-            "--requests=8",
-            "--warmup=0",
-            "--output-tokens=8",
-            "--ready-timeout=1800s",
-            "--timeout=900s",
-        ] {
+        for word in
+            ["--requests=8", "--warmup=0", "--output-tokens=8", "--ready-timeout=1800s", "--timeout=900s"]
+        {
             assert!(counters.contains(&word.to_owned()), "{word} in {counters:?}");
         }
-        assert!(
-            !counters.iter().any(|word| word.starts_with("--rate")),
-            "{counters:?}"
-        );
+        assert!(!counters.iter().any(|word| word.starts_with("--rate")), "{counters:?}");
     }
 
     #[test]
@@ -518,15 +442,9 @@ mod tests {
         };
         let pairs = "profiling.native.overhead_pairs";
         let unset = format!("{pairs}=null");
-        assert_eq!(
-            options(&unset, Phase::Timeline),
-            ["--overhead-pairs=8", "--overhead-after=5s"]
-        );
+        assert_eq!(options(&unset, Phase::Timeline), ["--overhead-pairs=8", "--overhead-after=5s"]);
         assert!(options(&unset, Phase::Baseline).is_empty());
-        assert_eq!(
-            options(&format!("{pairs}=20"), Phase::Timeline),
-            ["--overhead-pairs=20"]
-        );
+        assert_eq!(options(&format!("{pairs}=20"), Phase::Timeline), ["--overhead-pairs=20"]);
         assert!(options(&format!("{pairs}=0"), Phase::Timeline).is_empty());
     }
 }

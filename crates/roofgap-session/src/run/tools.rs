@@ -24,10 +24,7 @@ pub(crate) enum ToolUnavailable {
     #[error("not searched: no phase needs it")]
     NotNeeded,
     #[error("{tool} was not found; install {product}, or set profiling.{tool}.path")]
-    NotFound {
-        tool: &'static str,
-        product: &'static str,
-    },
+    NotFound { tool: &'static str, product: &'static str },
     #[error("{} is not executable; fix profiling.{tool}.path", path.display())]
     NotExecutable { tool: &'static str, path: PathBuf },
     #[error("no usable {tool}: {tried}")]
@@ -79,23 +76,16 @@ impl Tools {
 
 fn find_nsys(search: &Search) -> Result<Nsys, ToolUnavailable> {
     let found = Nsys::find(search);
-    let nsys = found
-        .tool
-        .ok_or_else(|| missing("nsys", "Nsight Systems", search, &found.rejected))?;
+    let nsys = found.tool.ok_or_else(|| missing("nsys", "Nsight Systems", search, &found.rejected))?;
     match nsys.importer.remedy() {
-        Some(remedy) => Err(ToolUnavailable::Import {
-            path: nsys.path,
-            remedy,
-        }),
+        Some(remedy) => Err(ToolUnavailable::Import { path: nsys.path, remedy }),
         None => Ok(nsys),
     }
 }
 
 fn find_ncu(search: &Search) -> Result<Ncu, ToolUnavailable> {
     let found = Ncu::find(search);
-    found
-        .tool
-        .ok_or_else(|| missing("ncu", "Nsight Compute", search, &found.rejected))
+    found.tool.ok_or_else(|| missing("ncu", "Nsight Compute", search, &found.rejected))
 }
 
 fn missing(
@@ -104,20 +94,12 @@ fn missing(
     search: &Search,
     rejected: &[RejectedCandidate],
 ) -> ToolUnavailable {
-    let tried: Vec<String> = rejected
-        .iter()
-        .map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why))
-        .collect();
+    let tried: Vec<String> =
+        rejected.iter().map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why)).collect();
     match (tried.is_empty(), &search.named) {
-        (true, Some(path)) => ToolUnavailable::NotExecutable {
-            tool,
-            path: path.clone(),
-        },
+        (true, Some(path)) => ToolUnavailable::NotExecutable { tool, path: path.clone() },
         (true, None) => ToolUnavailable::NotFound { tool, product },
-        (false, _) => ToolUnavailable::Unusable {
-            tool,
-            tried: tried.join("; "),
-        },
+        (false, _) => ToolUnavailable::Unusable { tool, tried: tried.join("; ") },
     }
 }
 
@@ -140,16 +122,10 @@ impl GpuFacts {
             Err(error) => Err(error.clone()),
             Ok(found) if found.gpus.is_empty() => Err(GpuUnavailable::NoneListed),
             Ok(found) if visible_gpus(&found.gpus, value.as_deref()).is_empty() && found.mig.is_empty() => {
-                Err(GpuUnavailable::Hidden {
-                    value: value.unwrap_or_default(),
-                    count: found.gpus.len(),
-                })
+                Err(GpuUnavailable::Hidden { value: value.unwrap_or_default(), count: found.gpus.len() })
             }
             Ok(_) => Ok(()),
         };
-        GpuFacts {
-            gpus: gpus.ok(),
-            usable,
-        }
+        GpuFacts { gpus: gpus.ok(), usable }
     }
 }

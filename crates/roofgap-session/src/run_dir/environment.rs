@@ -27,10 +27,7 @@ impl Environment {
 
     /// Returns the names of the GPUs.
     pub fn gpu_names(&self) -> Vec<String> {
-        self.gpus()
-            .iter()
-            .filter_map(|gpu| text(gpu.get("name")?))
-            .collect()
+        self.gpus().iter().filter_map(|gpu| text(gpu.get("name")?)).collect()
     }
 
     /// Returns the version of the GPU driver.
@@ -65,23 +62,14 @@ impl Environment {
             self.gpus().iter().for_each(|gpu| add("GPU", describe_gpu(gpu)));
             add("driver", self.text("/gpus/driver"));
         }
-        for (name, tool) in self
-            .0
-            .get("tools")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-        {
+        for (name, tool) in self.0.get("tools").and_then(Value::as_object).into_iter().flatten() {
             let keys = ["version", "unusable_because", "sha256"];
             add(name, keys.iter().find_map(|key| text(tool.get(key)?)));
         }
         add("CPU", self.text("/machine/cpu"));
         add("cores", self.text("/machine/cores"));
         let memory = self.0.pointer("/machine/memory_bytes").and_then(Value::as_f64);
-        add(
-            "memory",
-            memory.map(|bytes| format!("{:.1} GiB", bytes / f64::from(1 << 30))),
-        );
+        add("memory", memory.map(|bytes| format!("{:.1} GiB", bytes / f64::from(1 << 30))));
         add("system", self.text("/machine/os"));
         add("Python", self.text("/python/version"));
         for package in ["torch", "transformers", "vllm"] {
@@ -90,10 +78,7 @@ impl Environment {
         let modified = self.0.pointer("/workload_revision/modified") == Some(&Value::Bool(true));
         let commit = self.text("/workload_revision/commit");
         let suffix = if modified { ", modified" } else { "" };
-        add(
-            "workload revision",
-            commit.map(|commit| format!("{commit}{suffix}")),
-        );
+        add("workload revision", commit.map(|commit| format!("{commit}{suffix}")));
         lines
     }
 }
@@ -113,9 +98,5 @@ fn describe_gpu(gpu: &Value) -> Option<String> {
     more.extend(number("sm_clock_max_mhz").map(|clock| format!("at most {clock} MHz")));
     more.extend(gpu.get("uuid").and_then(text));
     let name = text(gpu.get("name")?)?;
-    Some(if more.is_empty() {
-        name
-    } else {
-        format!("{name} ({})", more.join(", "))
-    })
+    Some(if more.is_empty() { name } else { format!("{name} ({})", more.join(", ")) })
 }

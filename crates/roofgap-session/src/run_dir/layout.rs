@@ -84,9 +84,7 @@ files! {
 impl Layout {
     /// Creates the layout of a run directory.
     pub fn of(root: &Path) -> Self {
-        Layout {
-            root: root.to_owned(),
-        }
+        Layout { root: root.to_owned() }
     }
 
     /// Returns the run directory.
@@ -178,11 +176,7 @@ pub fn stored(path: PathBuf) -> Option<PathBuf> {
 /// Replaces the characters of a stage name that do not suit a file name.
 fn file_name(stage: &str) -> String {
     let replace = |c: char| {
-        if c.is_ascii_alphanumeric() || "-_".contains(c) {
-            c
-        } else {
-            '_'
-        }
+        if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }
     };
     stage.chars().map(replace).collect()
 }
@@ -225,9 +219,6 @@ mod tests {
     fn a_stage_name_cannot_leave_the_folder() {
         let layout = Layout::of(Path::new("r"));
         assert_eq!(layout.ncu_stage_raw("../x/y"), Path::new("r/ncu/___x_y_raw.csv"));
-        assert_eq!(
-            layout.ncu_stage_report("decode"),
-            Path::new("r/ncu/decode.ncu-rep")
-        );
+        assert_eq!(layout.ncu_stage_report("decode"), Path::new("r/ncu/decode.ncu-rep"));
     }
 }

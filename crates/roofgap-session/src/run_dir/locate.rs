@@ -18,21 +18,13 @@ pub enum LocateError {
     Empty { base: PathBuf },
     /// No run matches.
     #[error("no run {wanted:?} in {}; the latest are {latest}", base.display())]
-    Unknown {
-        wanted: String,
-        base: PathBuf,
-        latest: String,
-    },
+    Unknown { wanted: String, base: PathBuf, latest: String },
     /// A folder is not the directory of a run.
     #[error("{} is a folder but not a run: it has no session.json", path.display())]
     NotRun { path: PathBuf },
     /// Several runs match.
     #[error("{wanted:?} matches {count} runs: {some}; write more of the id")]
-    Ambiguous {
-        wanted: String,
-        count: usize,
-        some: String,
-    },
+    Ambiguous { wanted: String, count: usize, some: String },
 }
 
 /// Reference to a run: id and folder.
@@ -48,14 +40,10 @@ impl RunRef {
     /// Refers to the run in a folder.
     pub fn at(path: &Path) -> Self {
         let full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let id = full.file_name().map_or_else(
-            || full.display().to_string(),
-            |name| name.to_string_lossy().into_owned(),
-        );
-        RunRef {
-            id,
-            path: path.to_owned(),
-        }
+        let id = full
+            .file_name()
+            .map_or_else(|| full.display().to_string(), |name| name.to_string_lossy().into_owned());
+        RunRef { id, path: path.to_owned() }
     }
 }
 
@@ -63,17 +51,11 @@ impl RunRef {
 pub fn all(base: &Path) -> Result<Vec<RunRef>, LocateError> {
     match rundir::list_runs(base) {
         Ok(runs) => {
-            let reference = |(id, path): (RunId, PathBuf)| RunRef {
-                id: id.as_str().to_owned(),
-                path,
-            };
+            let reference = |(id, path): (RunId, PathBuf)| RunRef { id: id.as_str().to_owned(), path };
             Ok(runs.into_iter().map(reference).collect())
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(source) => Err(LocateError::List {
-            base: base.to_owned(),
-            source,
-        }),
+        Err(source) => Err(LocateError::List { base: base.to_owned(), source }),
     }
 }
 
@@ -94,9 +76,7 @@ pub fn resolve(base: &Path, wanted: &str) -> Result<RunRef, LocateError> {
         return Ok(exact.clone());
     }
     if wanted == "latest" {
-        return runs.last().cloned().ok_or_else(|| LocateError::Empty {
-            base: base.to_owned(),
-        });
+        return runs.last().cloned().ok_or_else(|| LocateError::Empty { base: base.to_owned() });
     }
     let path = Path::new(wanted);
     if is_run(path) || is_job(path) {
@@ -106,18 +86,12 @@ pub fn resolve(base: &Path, wanted: &str) -> Result<RunRef, LocateError> {
     if !wanted.is_empty() && is_job(&job) {
         return Ok(RunRef::at(&job));
     }
-    let like: Vec<&RunRef> = runs
-        .iter()
-        .filter(|run| !wanted.is_empty() && run.id.starts_with(wanted))
-        .collect();
+    let like: Vec<&RunRef> =
+        runs.iter().filter(|run| !wanted.is_empty() && run.id.starts_with(wanted)).collect();
     match like.as_slice() {
         [one] => Ok((*one).clone()),
-        [] if path.is_dir() => Err(LocateError::NotRun {
-            path: path.to_owned(),
-        }),
-        [] if runs.is_empty() => Err(LocateError::Empty {
-            base: base.to_owned(),
-        }),
+        [] if path.is_dir() => Err(LocateError::NotRun { path: path.to_owned() }),
+        [] if runs.is_empty() => Err(LocateError::Empty { base: base.to_owned() }),
         [] => Err(LocateError::Unknown {
             wanted: wanted.to_owned(),
             base: base.to_owned(),
@@ -142,12 +116,7 @@ mod tests {
 
     fn base() -> tempfile::TempDir {
         let base = tempfile::tempdir().unwrap();
-        for id in [
-            "20260101-000000",
-            "20260101-000000-2",
-            "20260203-101112",
-            "not-a-run",
-        ] {
+        for id in ["20260101-000000", "20260101-000000-2", "20260203-101112", "not-a-run"] {
             std::fs::create_dir(base.path().join(id)).unwrap();
             std::fs::write(base.path().join(id).join("session.json"), "{}").unwrap();
         }
@@ -165,15 +134,9 @@ mod tests {
         assert_eq!(found("20260101-000000"), "20260101-000000");
         let path = base.path().join("not-a-run");
         assert_eq!(found(path.to_str().unwrap()), "not-a-run");
-        assert!(matches!(
-            resolve(base.path(), "not-a-run"),
-            Err(LocateError::Unknown { .. })
-        ));
+        assert!(matches!(resolve(base.path(), "not-a-run"), Err(LocateError::Unknown { .. })));
         std::fs::remove_file(path.join("session.json")).unwrap();
-        assert!(matches!(
-            resolve(base.path(), path.to_str().unwrap()),
-            Err(LocateError::NotRun { .. })
-        ));
+        assert!(matches!(resolve(base.path(), path.to_str().unwrap()), Err(LocateError::NotRun { .. })));
         std::fs::create_dir_all(base.path().join("job-7/nodes")).unwrap();
         assert_eq!(found("job-7"), "job-7");
     }

@@ -160,14 +160,8 @@ impl PhaseStatus {
 
     /// Creates a failed status.
     pub fn failed(why: impl Into<String>, log_tail: Option<&str>) -> Self {
-        let log_tail = log_tail
-            .map(str::trim_end)
-            .filter(|tail| !tail.is_empty())
-            .map(str::to_owned);
-        PhaseStatus::Failed {
-            why: why.into(),
-            log_tail,
-        }
+        let log_tail = log_tail.map(str::trim_end).filter(|tail| !tail.is_empty()).map(str::to_owned);
+        PhaseStatus::Failed { why: why.into(), log_tail }
     }
 
     /// Returns the reason for a skipped or failed phase.
@@ -258,11 +252,7 @@ impl CommandRecord {
         let text = |value: &std::ffi::OsString| word_text(value);
         CommandRecord {
             argv: line.argv(),
-            env: line
-                .env
-                .iter()
-                .map(|(name, value)| (name.clone(), value.as_ref().map(text)))
-                .collect(),
+            env: line.env.iter().map(|(name, value)| (name.clone(), value.as_ref().map(text))).collect(),
             cwd: line.cwd.as_ref().map(|folder| folder.display().to_string()),
             shell: line.to_string(),
             outcome: None,
@@ -289,14 +279,9 @@ pub struct OutputFile {
 impl OutputFile {
     /// Describes the file at `path`; `None` where it is missing or empty.
     pub fn of(run_dir: &Path, path: &Path) -> Option<Self> {
-        let facts = std::fs::metadata(path)
-            .ok()
-            .filter(|facts| facts.is_file() && facts.len() > 0)?;
+        let facts = std::fs::metadata(path).ok().filter(|facts| facts.is_file() && facts.len() > 0)?;
         let below = path.strip_prefix(run_dir).unwrap_or(path);
-        Some(OutputFile {
-            path: below.display().to_string(),
-            bytes: facts.len(),
-        })
+        Some(OutputFile { path: below.display().to_string(), bytes: facts.len() })
     }
 }
 
@@ -309,10 +294,8 @@ impl SessionRecord {
     /// Reads the record of a run.
     pub fn read(run_dir: &Path) -> Result<Self, RecordError> {
         let path = run_dir.join("session.json");
-        let bytes = read_document(&path).map_err(|source| RecordError::Read {
-            path: path.clone(),
-            source,
-        })?;
+        let bytes =
+            read_document(&path).map_err(|source| RecordError::Read { path: path.clone(), source })?;
         serde_json::from_slice(&bytes).map_err(|source| RecordError::Malformed { path, source })
     }
 }
@@ -323,16 +306,10 @@ impl SessionRecord {
 pub enum RecordError {
     /// The file is not readable.
     #[error("cannot read {}: {source}; not a run directory?", path.display())]
-    Read {
-        path: std::path::PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: std::path::PathBuf, source: std::io::Error },
     /// The file does not follow the schema.
     #[error("cannot parse {}: {source}", path.display())]
-    Malformed {
-        path: std::path::PathBuf,
-        source: serde_json::Error,
-    },
+    Malformed { path: std::path::PathBuf, source: serde_json::Error },
 }
 
 #[cfg(test)]
@@ -359,12 +336,6 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         assert_eq!(OutputFile::of(folder.path(), &path), None);
         std::fs::write(&path, "1").unwrap();
-        assert_eq!(
-            OutputFile::of(folder.path(), &path),
-            Some(OutputFile {
-                path: "x".to_owned(),
-                bytes: 1
-            })
-        );
+        assert_eq!(OutputFile::of(folder.path(), &path), Some(OutputFile { path: "x".to_owned(), bytes: 1 }));
     }
 }

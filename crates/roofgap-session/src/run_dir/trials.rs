@@ -17,10 +17,7 @@ pub enum TrialsError {
     Read { path: PathBuf, source: std::io::Error },
     /// The file does not follow the schema.
     #[error("cannot parse {}: {source}", path.display())]
-    Malformed {
-        path: PathBuf,
-        source: serde_json::Error,
-    },
+    Malformed { path: PathBuf, source: serde_json::Error },
     /// The file has another schema.
     #[error("{} has schema {found:?}, expected {TRY_SCHEMA:?}", path.display())]
     Schema { path: PathBuf, found: String },
@@ -39,10 +36,7 @@ pub fn read(layout: &Layout) -> Result<Option<Trials>, TrialsError> {
     };
     match serde_json::from_slice::<Trials>(&bytes) {
         Ok(trials) if trials.schema == TRY_SCHEMA => Ok(Some(trials)),
-        Ok(trials) => Err(TrialsError::Schema {
-            path,
-            found: trials.schema,
-        }),
+        Ok(trials) => Err(TrialsError::Schema { path, found: trials.schema }),
         Err(source) => Err(TrialsError::Malformed { path, source }),
     }
 }

@@ -26,12 +26,7 @@ impl<'a> RecordWriter<'a> {
     /// Writes the first version of the record.
     pub fn begin(run_dir: &'a RunDir, mut record: SessionRecord) -> Self {
         record.phases = PhaseName::ALL.map(PhaseRecord::pending).to_vec();
-        let mut writer = RecordWriter {
-            record,
-            run_dir,
-            phase_began: None,
-            write_error: None,
-        };
+        let mut writer = RecordWriter { record, run_dir, phase_began: None, write_error: None };
         writer.write();
         writer
     }

@@ -60,11 +60,7 @@ pub fn artifacts(run: &RunRef) -> Result<ArtifactList, RunsError> {
         path: run.path.clone(),
         state: status(&run.path, SessionRecord::read(&run.path).ok().as_ref()),
         bytes,
-        artifacts: found
-            .into_iter()
-            .filter(|file| !is_temporary(&file.path))
-            .map(artifact)
-            .collect(),
+        artifacts: found.into_iter().filter(|file| !is_temporary(&file.path)).map(artifact).collect(),
     })
 }
 

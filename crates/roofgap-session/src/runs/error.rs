@@ -12,11 +12,7 @@ use crate::run_dir::LocateError;
 pub enum RunsError {
     /// A file or folder operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// No run was found.
     #[error(transparent)]
     Locate(#[from] LocateError),

@@ -42,9 +42,7 @@ impl ChildTest {
     pub(super) fn kill_in_the_middle(&self, folder: &Path) -> bool {
         let is_unfinished = || {
             let found = files(folder).unwrap_or_default();
-            found
-                .iter()
-                .any(|file| super::artifacts::is_temporary(&file.path))
+            found.iter().any(|file| super::artifacts::is_temporary(&file.path))
         };
         let mut child = self.start(folder);
         while !is_unfinished() && child.try_wait().unwrap().is_none() {

@@ -40,11 +40,7 @@ pub struct MergeOutcome {
 impl MergeOutcome {
     /// Returns the exit status.
     pub fn exit(&self) -> Exit {
-        if self.problems.is_empty() {
-            Exit::Done
-        } else {
-            Exit::Partial
-        }
+        if self.problems.is_empty() { Exit::Done } else { Exit::Partial }
     }
 }
 
@@ -107,10 +103,7 @@ enum Captures {
 }
 
 fn assemble(runs: &[RunRef], out: &Path, captures_are: Captures) -> Result<MergeOutcome, RunsError> {
-    let mut outcome = MergeOutcome {
-        run: out.to_owned(),
-        ..MergeOutcome::default()
-    };
+    let mut outcome = MergeOutcome { run: out.to_owned(), ..MergeOutcome::default() };
     let mut found: Vec<(&RunRef, Vec<Found>)> = Vec::new();
     for run in runs {
         let captures = Layout::of(&run.path).native_captures();
@@ -128,9 +121,7 @@ fn assemble(runs: &[RunRef], out: &Path, captures_are: Captures) -> Result<Merge
         found.push((run, captures.collect()));
     }
     let lowest = |captures: &[Found]| {
-        let ranks = captures
-            .iter()
-            .filter_map(|found| Some(found.rank.as_ref()?.rank));
+        let ranks = captures.iter().filter_map(|found| Some(found.rank.as_ref()?.rank));
         ranks.min().unwrap_or(u32::MAX)
     };
     // The order of the arguments must not matter.
@@ -147,14 +138,9 @@ fn assemble(runs: &[RunRef], out: &Path, captures_are: Captures) -> Result<Merge
         for Found { path, rank } in captures {
             let mut is_again = false;
             if let Some(CaptureRank { rank, host }) = rank {
-                let this = Recorded {
-                    run: run.id.clone(),
-                    host: host.clone(),
-                };
+                let this = Recorded { run: run.id.clone(), host: host.clone() };
                 let known = recorded.entry(*rank).or_default();
-                is_again = known
-                    .iter()
-                    .any(|other| other.host == this.host && other.run != this.run);
+                is_again = known.iter().any(|other| other.host == this.host && other.run != this.run);
                 if !known.contains(&this) {
                     known.push(this);
                 }
@@ -194,15 +180,9 @@ fn recorded_twice(rank: u32, recorded: &[Recorded]) -> Option<String> {
     if others.iter().all(|other| other.host == first.host) {
         let runs: Vec<&str> = recorded.iter().map(|known| known.run.as_str()).collect();
         let runs = runs.join(" and ");
-        return Some(format!(
-            "rank {rank} was recorded by {runs}; {} counts",
-            first.run
-        ));
+        return Some(format!("rank {rank} was recorded by {runs}; {} counts", first.run));
     }
-    let hosts: Vec<&str> = recorded
-        .iter()
-        .map(|known| known.host.as_deref().unwrap_or(&known.run))
-        .collect();
+    let hosts: Vec<&str> = recorded.iter().map(|known| known.host.as_deref().unwrap_or(&known.run)).collect();
     Some(format!("rank {rank} was recorded on {}", hosts.join(" and on ")))
 }
 
@@ -210,9 +190,8 @@ fn recorded_twice(rank: u32, recorded: &[Recorded]) -> Option<String> {
 fn copy_base(base: &RunRef, out: &Path) -> Result<(), RunsError> {
     for file in files(&base.path)? {
         let name = file.name();
-        let hidden = Path::new(&name)
-            .components()
-            .any(|part| part.as_os_str().to_string_lossy().starts_with('.'));
+        let hidden =
+            Path::new(&name).components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'));
         if hidden || native::is_capture(&name) || ["session.json", "try.json"].contains(&name.as_ref()) {
             continue;
         }
@@ -228,15 +207,9 @@ fn add_capture(path: &Path, folder: &Path, names: &mut BTreeMap<String, String>)
     if names.values().any(|known| *known == hash) {
         return Ok(());
     }
-    let own = path
-        .file_name()
-        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let own = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let short = hash.get(..8).unwrap_or_default();
-    let name = if names.contains_key(&own) {
-        format!("{short}-{own}")
-    } else {
-        own
-    };
+    let name = if names.contains_key(&own) { format!("{short}-{own}") } else { own };
     copy(path, &folder.join(&name))?;
     if let Some(older) = native::find_older(path) {
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
@@ -282,14 +255,11 @@ fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(),
             phase.notes.push(note.clone());
         }
     }
-    for (name, bytes) in [
-        (MARK, serde_json::to_vec_pretty(outcome)),
-        ("session.json", serde_json::to_vec_pretty(&record)),
-    ] {
+    for (name, bytes) in
+        [(MARK, serde_json::to_vec_pretty(outcome)), ("session.json", serde_json::to_vec_pretty(&record))]
+    {
         let path = out.join(name);
-        let written = bytes
-            .map_err(std::io::Error::other)
-            .and_then(|bytes| write_atomic(&path, &bytes));
+        let written = bytes.map_err(std::io::Error::other).and_then(|bytes| write_atomic(&path, &bytes));
         written.map_err(RunsError::io("write", &path))?;
     }
     Ok(())
@@ -301,11 +271,9 @@ mod tests {
 
     #[test]
     fn the_older_segment_goes_with_its_capture() {
-        for (capture, older) in [
-            ("1.rgcap", "1.rgcap.old"),
-            ("1.rgcap.gz", "1.rgcap.old.gz"),
-            ("1.rgcap.gz", "1.rgcap.old"),
-        ] {
+        for (capture, older) in
+            [("1.rgcap", "1.rgcap.old"), ("1.rgcap.gz", "1.rgcap.old.gz"), ("1.rgcap.gz", "1.rgcap.old")]
+        {
             let base = tempfile::tempdir().unwrap();
             fs::write(base.path().join(capture), "newer").unwrap();
             fs::write(base.path().join(older), "older").unwrap();

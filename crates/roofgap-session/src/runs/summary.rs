@@ -115,20 +115,11 @@ pub fn show(run: &RunRef) -> Result<RunDetails, RunsError> {
     };
     Ok(RunDetails {
         summary,
-        phases: record
-            .iter()
-            .flat_map(|record| &record.phases)
-            .map(phase)
-            .collect(),
+        phases: record.iter().flat_map(|record| &record.phases).map(phase).collect(),
         roofgap_version: record.as_ref().map(|record| record.roofgap_version.clone()),
         repeat_command: record.as_ref().map(|record| record.repeat_command.clone()),
         missing: record.map(|record| record.missing).unwrap_or_default(),
-        findings: metrics
-            .findings
-            .into_iter()
-            .take(5)
-            .map(|finding| finding.title)
-            .collect(),
+        findings: metrics.findings.into_iter().take(5).map(|finding| finding.title).collect(),
         files,
     })
 }
@@ -159,10 +150,7 @@ fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, 
         finished: record.as_ref().and_then(|record| record.finished.clone()),
         mode: record.as_ref().map(|record| record.mode.clone()),
         workload: record.as_ref().map(|record| record.workload.clone()),
-        model: metrics
-            .workload
-            .as_ref()
-            .and_then(|workload| workload.model.clone()),
+        model: metrics.workload.as_ref().and_then(|workload| workload.model.clone()),
         devices: devices(&layout, &metrics),
         stages: metrics.stages.iter().map(stage).collect(),
         bytes: files.iter().map(|file| file.own_bytes).sum(),
@@ -189,19 +177,11 @@ pub(super) fn status(folder: &Path, record: Option<&SessionRecord>) -> &'static 
 
 /// Names the GPUs of the trace, else the device of the program, else the GPUs of the machine.
 fn devices(layout: &Layout, metrics: &Metrics) -> Vec<String> {
-    let traced: Vec<String> = metrics
-        .devices
-        .iter()
-        .filter_map(|device| device.name.clone())
-        .collect();
+    let traced: Vec<String> = metrics.devices.iter().filter_map(|device| device.name.clone()).collect();
     if !traced.is_empty() {
         return traced;
     }
-    if let Some(device) = metrics
-        .workload
-        .as_ref()
-        .and_then(|workload| workload.device.clone())
-    {
+    if let Some(device) = metrics.workload.as_ref().and_then(|workload| workload.device.clone()) {
         return vec![device];
     }
     Environment::read(layout).gpu_names()

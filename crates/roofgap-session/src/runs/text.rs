@@ -22,11 +22,7 @@ fn or_none(text: Option<&String>) -> String {
 fn stages(stages: &[StageLine]) -> String {
     let line = |stage: &StageLine| format!("{} {}", stage.name, time(stage.wall_ns));
     let text: Vec<String> = stages.iter().map(line).collect();
-    if text.is_empty() {
-        NONE.to_owned()
-    } else {
-        text.join(", ")
-    }
+    if text.is_empty() { NONE.to_owned() } else { text.join(", ") }
 }
 
 /// Renders the result of a merge.
@@ -37,11 +33,7 @@ pub fn merged(outcome: &MergeOutcome) -> String {
         outcome.run.display(),
         counted(outcome.captures as u64, "capture"),
         counted(outcome.from.len() as u64, "run"),
-        if ranks.is_empty() {
-            NONE.to_owned()
-        } else {
-            ranks.join(", ")
-        }
+        if ranks.is_empty() { NONE.to_owned() } else { ranks.join(", ") }
     );
     for problem in &outcome.problems {
         let _ = writeln!(out, "  {problem}");
@@ -52,10 +44,7 @@ pub fn merged(outcome: &MergeOutcome) -> String {
 /// Renders a list of the runs in a folder, newest last.
 pub fn list(runs: &[RunSummary], base: &Path, screen: Screen) -> String {
     if runs.is_empty() && !base.is_dir() {
-        return format!(
-            "no runs: there is no folder {}; `roofgap profile` creates runs\n",
-            base.display()
-        );
+        return format!("no runs: there is no folder {}; `roofgap profile` creates runs\n", base.display());
     }
     if runs.is_empty() {
         return format!("no runs in {}; `roofgap profile` creates runs\n", base.display());
@@ -66,21 +55,13 @@ pub fn list(runs: &[RunSummary], base: &Path, screen: Screen) -> String {
             run.run_id.clone(),
             run.status.clone(),
             or_none(run.model.as_ref()),
-            if run.devices.is_empty() {
-                NONE.to_owned()
-            } else {
-                run.devices.join(", ")
-            },
+            if run.devices.is_empty() { NONE.to_owned() } else { run.devices.join(", ") },
             or_none(run.mode.as_ref()),
             stages(&run.stages),
             format!("{}{compressed}", size(run.bytes)),
         ]
     };
-    columns(
-        ["run", "status", "model", "device", "mode", "stages", "size>"],
-        runs.iter().map(row),
-        screen,
-    )
+    columns(["run", "status", "model", "device", "mode", "stages", "size>"], runs.iter().map(row), screen)
 }
 
 /// The most files that a warning names.
@@ -88,26 +69,17 @@ const NAMED_FILES: usize = 3;
 
 /// Says that a run is over the cap, and what `command` would do to prune it.
 pub(crate) fn over_cap(plan: &RunPlan, cap: u64, command: &str) -> String {
-    let mut line = format!(
-        "the run has {}, more than retention.max_run_bytes ({})",
-        size(plan.bytes),
-        size(cap)
-    );
+    let mut line =
+        format!("the run has {}, more than retention.max_run_bytes ({})", size(plan.bytes), size(cap));
     if plan.steps.is_empty() {
-        let _ = write!(
-            line,
-            "; `{command}` would free nothing, because its files cannot be regenerated"
-        );
+        let _ = write!(line, "; `{command}` would free nothing, because its files cannot be regenerated");
         return line;
     }
     let mut files: Vec<String> = Vec::new();
     for (action, verb) in [(Action::Compress, "compress"), (Action::Delete, "delete")] {
         let steps = plan.steps.iter().filter(|step| step.action == action);
         let names: Vec<String> = steps.map(|step| step.path.display().to_string()).collect();
-        if let Some(shown) = names
-            .get(..names.len().min(NAMED_FILES))
-            .filter(|shown| !shown.is_empty())
-        {
+        if let Some(shown) = names.get(..names.len().min(NAMED_FILES)).filter(|shown| !shown.is_empty()) {
             let more = match names.len() - shown.len() {
                 0 => String::new(),
                 more => format!(" and {more} more"),
@@ -115,18 +87,10 @@ pub(crate) fn over_cap(plan: &RunPlan, cap: u64, command: &str) -> String {
             files.push(format!("{verb} {}{more}", shown.join(", ")));
         }
     }
-    let _ = write!(
-        line,
-        "; `{command}` would {} and free about {}",
-        files.join(", "),
-        size(plan.saves_bytes)
-    );
+    let _ =
+        write!(line, "; `{command}` would {} and free about {}", files.join(", "), size(plan.saves_bytes));
     if plan.over_cap_bytes > 0 {
-        let _ = write!(
-            line,
-            "; {} over the limit would remain",
-            size(plan.over_cap_bytes)
-        );
+        let _ = write!(line, "; {} over the limit would remain", size(plan.over_cap_bytes));
     }
     line
 }
@@ -143,10 +107,7 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
     let exit = summary.exit_status.map(|code| format!(" (exit status {code})"));
     fact("run", Some(summary.run_id.clone()));
     fact("folder", Some(summary.path.display().to_string()));
-    fact(
-        "status",
-        Some(format!("{}{}", summary.status, exit.unwrap_or_default())),
-    );
+    fact("status", Some(format!("{}{}", summary.status, exit.unwrap_or_default())));
     fact("problem", summary.problem.clone());
     fact("started", summary.started.clone());
     fact("finished", summary.finished.clone());
@@ -154,14 +115,7 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
     fact("workload", summary.workload.clone());
     fact("model", summary.model.clone());
     fact("device", Some(summary.devices.join(", ")));
-    fact(
-        "size",
-        Some(format!(
-            "{} in {}",
-            size(summary.bytes),
-            counted(run.files as u64, "file")
-        )),
-    );
+    fact("size", Some(format!("{} in {}", size(summary.bytes), counted(run.files as u64, "file"))));
     fact("roofgap", run.roofgap_version.clone());
     fact("repeat", run.repeat_command.clone());
     let mut out = String::new();
@@ -178,16 +132,11 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
             let busy = stage.busy_ns.map_or(NONE.to_owned(), time);
             [stage.name.clone(), time(stage.wall_ns), busy]
         });
-        section(
-            "Stages, one instance",
-            columns(["stage", "wall>", "GPU busy>"], rows, screen),
-        );
+        section("Stages, one instance", columns(["stage", "wall>", "GPU busy>"], rows, screen));
     }
     if !run.phases.is_empty() {
         let rows = run.phases.iter().map(|phase| {
-            let took = phase
-                .wall_ns
-                .map(|ns| time(i64::try_from(ns).unwrap_or(i64::MAX)));
+            let took = phase.wall_ns.map(|ns| time(i64::try_from(ns).unwrap_or(i64::MAX)));
             [
                 phase.name.to_owned(),
                 phase.status.to_owned(),
@@ -196,10 +145,7 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
                 phase.why.clone().unwrap_or_default(),
             ]
         });
-        section(
-            "Phases",
-            columns(["phase", "status", "took>", "by", "why"], rows, screen),
-        );
+        section("Phases", columns(["phase", "status", "took>", "by", "why"], rows, screen));
     }
     let line = |line: &String| format!("{}\n", screen.wrapped(&format!("- {line}"), 2));
     let lines = |lines: &[String]| lines.iter().map(line).collect::<String>();
@@ -211,20 +157,10 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
 /// Renders the files of a run.
 pub fn artifacts(list: &ArtifactList, screen: Screen) -> String {
     let rows = list.artifacts.iter().map(|file| {
-        [
-            file.path.clone(),
-            size(file.bytes),
-            or_none(file.sha256.as_ref()),
-            file.kind.to_owned(),
-        ]
+        [file.path.clone(), size(file.bytes), or_none(file.sha256.as_ref()), file.kind.to_owned()]
     });
     let mut out = columns(["file", "size>", "sha256", "purpose"], rows, screen);
-    let _ = writeln!(
-        out,
-        "{}, {}",
-        counted(list.artifacts.len() as u64, "file"),
-        size(list.bytes)
-    );
+    let _ = writeln!(out, "{}, {}", counted(list.artifacts.len() as u64, "file"), size(list.bytes));
     out
 }
 
@@ -233,13 +169,7 @@ pub fn plan(plan: &PrunePlan, screen: Screen) -> String {
     let mut rows = Vec::new();
     for run in &plan.runs {
         if let Some(why) = &run.left_alone {
-            rows.push([
-                run.run_id.clone(),
-                "keep".into(),
-                size(run.bytes),
-                String::new(),
-                why.clone(),
-            ]);
+            rows.push([run.run_id.clone(), "keep".into(), size(run.bytes), String::new(), why.clone()]);
         }
         for step in &run.steps {
             rows.push([
@@ -252,13 +182,7 @@ pub fn plan(plan: &PrunePlan, screen: Screen) -> String {
         }
         if run.over_cap_bytes > 0 {
             let why = "over the limit; no file left can be regenerated".to_owned();
-            rows.push([
-                run.run_id.clone(),
-                "note".into(),
-                size(run.over_cap_bytes),
-                String::new(),
-                why,
-            ]);
+            rows.push([run.run_id.clone(), "note".into(), size(run.over_cap_bytes), String::new(), why]);
         }
     }
     let mut out = columns(["file", "action", "size>", "saves about>", "why"], rows, screen);

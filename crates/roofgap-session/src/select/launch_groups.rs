@@ -33,17 +33,8 @@ pub fn launch_groups(trace: &Trace, analyzed: &Analyzed) -> Vec<LaunchGroup> {
     let stages = &analyzed.analysis.stages;
     let mut sums: HashMap<(usize, NameId, ShapeId), (i64, u64)> = HashMap::new();
     let ops = &trace.ops;
-    for (op, _) in ops
-        .kind
-        .iter()
-        .enumerate()
-        .filter(|(_, kind)| **kind == OpKind::Kernel)
-    {
-        let stage = if stages.is_empty() {
-            Some(0)
-        } else {
-            analyzed.stages.stage_of_op(op)
-        };
+    for (op, _) in ops.kind.iter().enumerate().filter(|(_, kind)| **kind == OpKind::Kernel) {
+        let stage = if stages.is_empty() { Some(0) } else { analyzed.stages.stage_of_op(op) };
         let (Some(stage), Some(name), Some(shape)) = (stage, ops.name.get(op), ops.shape.get(op)) else {
             continue;
         };
@@ -55,9 +46,7 @@ pub fn launch_groups(trace: &Trace, analyzed: &Analyzed) -> Vec<LaunchGroup> {
     let mut merged: HashMap<Key<'_>, (i64, u64)> = HashMap::new();
     for ((stage, name, shape), (total_ns, count)) in sums {
         let launch = ops.shapes.get(shape.index()).copied().unwrap_or_default();
-        let sum = merged
-            .entry((stage, trace.names.get(name), launch.grid, launch.block))
-            .or_default();
+        let sum = merged.entry((stage, trace.names.get(name), launch.grid, launch.block)).or_default();
         sum.0 += total_ns;
         sum.1 += count;
     }

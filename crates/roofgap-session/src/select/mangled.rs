@@ -23,10 +23,7 @@ pub fn from_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, ReadErro
             pairs.insert((readable, mangled));
         }
     })?;
-    let wanted: HashSet<i64> = pairs
-        .iter()
-        .flat_map(|(readable, mangled)| [*readable, *mangled])
-        .collect();
+    let wanted: HashSet<i64> = pairs.iter().flat_map(|(readable, mangled)| [*readable, *mangled]).collect();
     let mut strings: HashMap<i64, String> = HashMap::new();
     database.each("StringIds", &["id", "value"], |row| {
         if let [id, value] = row
@@ -37,10 +34,7 @@ pub fn from_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, ReadErro
     })?;
     for (readable, mangled) in pairs {
         if let (Some(readable), Some(mangled)) = (strings.get(&readable), strings.get(&mangled)) {
-            names
-                .entry(readable.clone())
-                .or_insert_with(Vec::new)
-                .push(mangled.clone());
+            names.entry(readable.clone()).or_insert_with(Vec::new).push(mangled.clone());
         }
     }
     names.values_mut().for_each(|list| list.sort());

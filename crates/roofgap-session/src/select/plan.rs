@@ -156,11 +156,7 @@ pub fn choose(groups: &[LaunchGroup], ranges: &[String], limits: &Limits, polici
     let mut order: Vec<(usize, &LaunchGroup)> = Vec::new();
     for stage in &stages {
         order.extend(
-            wanted
-                .iter()
-                .filter(|s| s.stage == stage.name)
-                .enumerate()
-                .map(|(rank, s)| (rank.min(1), *s)),
+            wanted.iter().filter(|s| s.stage == stage.name).enumerate().map(|(rank, s)| (rank.min(1), *s)),
         );
     }
     order.sort_by_key(|(rank, s)| (*rank, std::cmp::Reverse(s.total_ns)));
@@ -183,9 +179,7 @@ pub fn choose(groups: &[LaunchGroup], ranges: &[String], limits: &Limits, polici
     }
     for first in distinct(&over_budget) {
         let cost = cost_of(first);
-        let same = over_budget
-            .iter()
-            .filter(|s| s.stage == first.stage && s.kernel == first.kernel);
+        let same = over_budget.iter().filter(|s| s.stage == first.stage && s.kernel == first.kernel);
         left_out.push(LeftOut {
             stage: first.stage.clone(),
             kernel: first.kernel.clone(),
@@ -201,10 +195,7 @@ pub fn choose(groups: &[LaunchGroup], ranges: &[String], limits: &Limits, polici
         .filter(|s| selected.contains(&s.kernel.as_str()))
         .map(|s| planned_of(s, &stages, limits))
         .collect();
-    let covers = stages
-        .iter()
-        .map(|stage| cover_of(groups, stage, &selected))
-        .collect();
+    let covers = stages.iter().map(|stage| cover_of(groups, stage, &selected)).collect();
     let timeline_launches: u64 = groups.iter().map(|s| s.launches).sum();
     Plan {
         schema: SCHEMA.to_owned(),
@@ -237,16 +228,9 @@ impl Plan {
                 .filter(|(m, _)| same_kernel(&m.kernel, &planned.kernel))
                 .collect();
             let here = |m: &Measured| m.stage.as_ref().is_none_or(|stage| *stage == planned.stage);
-            let hits: u64 = alike
-                .iter()
-                .filter(|(m, _)| here(m))
-                .map(|(_, count)| count)
-                .sum();
+            let hits: u64 = alike.iter().filter(|(m, _)| here(m)).map(|(_, count)| count).sum();
             planned.measured_launches = Some(hits);
-            planned.measured_in = alike
-                .first()
-                .filter(|_| hits == 0)
-                .and_then(|(m, _)| m.stage.clone());
+            planned.measured_in = alike.first().filter(|_| hits == 0).and_then(|(m, _)| m.stage.clone());
         }
     }
 
@@ -306,11 +290,7 @@ fn stages(groups: &[LaunchGroup]) -> Vec<StageSum> {
                 sum.kernel_ns += group.total_ns;
                 sum.groups += 1;
             }
-            None => sums.push(StageSum {
-                name: group.stage.clone(),
-                kernel_ns: group.total_ns,
-                groups: 1,
-            }),
+            None => sums.push(StageSum { name: group.stage.clone(), kernel_ns: group.total_ns, groups: 1 }),
         }
     }
     sums
@@ -322,10 +302,7 @@ fn shapes(groups: &[LaunchGroup]) -> Vec<(&str, u64)> {
     for s in groups {
         *by_shape.entry((&s.kernel, s.grid, s.block)).or_default() += s.launches;
     }
-    by_shape
-        .into_iter()
-        .map(|((name, _, _), launches)| (name, launches))
-        .collect()
+    by_shape.into_iter().map(|((name, _, _), launches)| (name, launches)).collect()
 }
 
 /// Lists the launch groups of a stage that are worth measuring, most time first.
@@ -335,10 +312,8 @@ fn wanted_of<'a>(
     limits: &Limits,
     left_out: &mut Vec<LeftOut>,
 ) -> Vec<&'a LaunchGroup> {
-    let mut own: Vec<&LaunchGroup> = groups
-        .iter()
-        .filter(|s| s.stage == stage.name && s.total_ns > 0)
-        .collect();
+    let mut own: Vec<&LaunchGroup> =
+        groups.iter().filter(|s| s.stage == stage.name && s.total_ns > 0).collect();
     own.sort_by(|a, b| {
         (b.total_ns, &a.kernel, a.grid, a.block).cmp(&(a.total_ns, &b.kernel, b.grid, b.block))
     });
@@ -368,10 +343,7 @@ fn wanted_of<'a>(
 fn distinct<'a>(groups: &[&'a LaunchGroup]) -> Vec<&'a LaunchGroup> {
     let mut firsts: Vec<&LaunchGroup> = Vec::new();
     for group in groups {
-        if !firsts
-            .iter()
-            .any(|first| first.stage == group.stage && first.kernel == group.kernel)
-        {
+        if !firsts.iter().any(|first| first.stage == group.stage && first.kernel == group.kernel) {
             firsts.push(group);
         }
     }
@@ -379,10 +351,7 @@ fn distinct<'a>(groups: &[&'a LaunchGroup]) -> Vec<&'a LaunchGroup> {
 }
 
 fn planned_of(group: &LaunchGroup, stages: &[StageSum], limits: &Limits) -> PlannedGroup {
-    let stage_ns = stages
-        .iter()
-        .find(|sum| sum.name == group.stage)
-        .map_or(0, |sum| sum.kernel_ns);
+    let stage_ns = stages.iter().find(|sum| sum.name == group.stage).map_or(0, |sum| sum.kernel_ns);
     let expected_launches = group.launches.min(u64::from(limits.launch_count.max(1)));
     PlannedGroup {
         stage: group.stage.clone(),
@@ -401,9 +370,7 @@ fn planned_of(group: &LaunchGroup, stages: &[StageSum], limits: &Limits) -> Plan
 }
 
 fn cover_of(groups: &[LaunchGroup], stage: &StageSum, selected: &[&str]) -> StageCover {
-    let own = groups
-        .iter()
-        .filter(|s| s.stage == stage.name && selected.contains(&s.kernel.as_str()));
+    let own = groups.iter().filter(|s| s.stage == stage.name && selected.contains(&s.kernel.as_str()));
     let covered_ns = own.map(|s| s.total_ns).sum();
     StageCover {
         name: stage.name.clone(),
@@ -417,11 +384,7 @@ fn cover_of(groups: &[LaunchGroup], stage: &StageSum, selected: &[&str]) -> Stag
 fn affordable_launches(limits: &Limits) -> u64 {
     let left = limits.budget.saturating_sub(limits.startup).as_secs_f64();
     let per_launch = limits.per_launch.as_secs_f64();
-    if per_launch > 0.0 {
-        (left / per_launch) as u64
-    } else {
-        u64::MAX
-    }
+    if per_launch > 0.0 { (left / per_launch) as u64 } else { u64::MAX }
 }
 
 fn seconds(launches: u64, limits: &Limits) -> f64 {
@@ -476,15 +439,9 @@ mod tests {
         ];
         let plan = plan(&groups, &limits());
         assert_eq!(plan.kernels, ["gemm", "gemv", "attn"]);
-        let covered: Vec<(String, f64)> = plan
-            .stages
-            .iter()
-            .map(|s| (s.name.clone(), s.covered_pct))
-            .collect();
-        assert_eq!(
-            covered,
-            [("prefill".to_owned(), 90.0), ("decode".to_owned(), 95.0)]
-        );
+        let covered: Vec<(String, f64)> =
+            plan.stages.iter().map(|s| (s.name.clone(), s.covered_pct)).collect();
+        assert_eq!(covered, [("prefill".to_owned(), 90.0), ("decode".to_owned(), 95.0)]);
         assert_eq!(plan.expected_launches, 3);
         assert_eq!(plan.expected_passes, 51);
         assert_eq!(plan.expected_seconds, 61.5);
@@ -493,15 +450,10 @@ mod tests {
 
     #[test]
     fn stops_at_top_n() {
-        let groups: Vec<LaunchGroup> = (0..50)
-            .map(|i| group("decode", &format!("k{i:02}"), 1, 100, 1))
-            .collect();
+        let groups: Vec<LaunchGroup> =
+            (0..50).map(|i| group("decode", &format!("k{i:02}"), 1, 100, 1)).collect();
         let plan = plan(&groups, &Limits { top_n: 3, ..limits() });
-        assert_eq!(
-            plan.kernels,
-            ["k00", "k01", "k02"],
-            "equal times go by name, so that plans repeat"
-        );
+        assert_eq!(plan.kernels, ["k00", "k01", "k02"], "equal times go by name, so that plans repeat");
     }
 
     #[test]
@@ -514,9 +466,7 @@ mod tests {
         assert_eq!(plan.left_out.len(), 1);
         assert_eq!(plan.left_out[0].total_ns, 190, "of the selected groups");
         assert!(
-            plan.left_out[0]
-                .why
-                .contains("600 launch shapes would take 300 s"),
+            plan.left_out[0].why.contains("600 launch shapes would take 300 s"),
             "{}",
             plan.left_out[0].why
         );
@@ -538,10 +488,7 @@ mod tests {
             group("decode", "b", 1, 900, 1),
             group("decode", "c", 1, 800, 1),
         ];
-        let tight = Limits {
-            budget: Duration::from_secs(61),
-            ..limits()
-        };
+        let tight = Limits { budget: Duration::from_secs(61), ..limits() };
         assert_eq!(plan(&groups, &tight).kernels, ["a", "small"]);
     }
 
@@ -549,13 +496,7 @@ mod tests {
     fn communication_is_left_out() {
         let groups = [
             group("decode", "ncclDevKernel_AllReduce", 1, 500, 10),
-            group(
-                "decode",
-                "void deep_ep::internode::dispatch<false, 8>(int4*)",
-                1,
-                500,
-                10,
-            ),
+            group("decode", "void deep_ep::internode::dispatch<false, 8>(int4*)", 1, 500, 10),
             group("decode", "gemv", 1, 500, 10),
         ];
         let plan = plan(&groups, &limits());

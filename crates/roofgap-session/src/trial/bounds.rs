@@ -43,9 +43,7 @@ pub(super) fn bound_ratio(
 }
 
 fn analysed(stages: &[StageShare]) -> impl Iterator<Item = (&str, f64)> {
-    stages
-        .iter()
-        .map(|stage| (stage.name.as_str(), stage.elapsed_ns as f64))
+    stages.iter().map(|stage| (stage.name.as_str(), stage.elapsed_ns as f64))
 }
 
 /// Returns the largest share of all stages that can be saved, 0 to 1; `None` where no finding speaks of any of them.
@@ -104,10 +102,7 @@ mod tests {
 
     #[test]
     fn findings_of_a_stage_add_up_to_its_time_at_most() {
-        let a = candidate(&[
-            ("launch-bound", "decode", 50.0),
-            ("small-kernels", "decode", 25.0),
-        ]);
+        let a = candidate(&[("launch-bound", "decode", 50.0), ("small-kernels", "decode", 25.0)]);
         let b = candidate(&[("launch-bound", "decode", 50.0)]);
         let of = |of: &MeasuredTime, changes: &[&Candidate]| bound_ratio(of, changes, &[], &[], false);
         assert_eq!(of(&stage("decode"), &[&a]), Some(4.0));
@@ -122,11 +117,7 @@ mod tests {
 
     #[test]
     fn a_whole_run_has_the_bounds_of_its_stages_and_none_of_the_others() {
-        let before = [
-            (MeasuredTime::Run, 400.0),
-            (stage("prefill"), 100.0),
-            (stage("decode"), 300.0),
-        ];
+        let before = [(MeasuredTime::Run, 400.0), (stage("prefill"), 100.0), (stage("decode"), 300.0)];
         let of = |change: &Candidate| bound_ratio(&MeasuredTime::Run, &[change], &[], &before, false);
         let decode = ("a", "decode", 50.0);
         // Prefill may become free, so that 150 of 400 are left.
@@ -141,10 +132,8 @@ mod tests {
         let mut change = candidate(&[("small-kernels", "decode", 50.0)]);
         let of = |change: &Candidate| bound_ratio(&stage("decode"), &[change], &[], &[], false);
         assert_eq!(of(&change), Some(2.0));
-        change.knob.changes = vec![KnobChange::Setting {
-            key: "workload.batch".to_owned(),
-            value: "4".to_owned(),
-        }];
+        change.knob.changes =
+            vec![KnobChange::Setting { key: "workload.batch".to_owned(), value: "4".to_owned() }];
         assert_eq!(of(&change), None);
         let mut format = candidate(&[("memory-at-roof", "decode", 50.0)]);
         format.knob.output = OutputEffect::Rounding;
@@ -155,10 +144,7 @@ mod tests {
 
     #[test]
     fn the_tokens_of_an_engine_are_bounded_by_its_steps() {
-        let share = |name: &str, elapsed_ns| StageShare {
-            name: name.to_owned(),
-            elapsed_ns,
-        };
+        let share = |name: &str, elapsed_ns| StageShare { name: name.to_owned(), elapsed_ns };
         let stages = [share("decode", 300), share("mixed", 100)];
         let change = candidate(&[("a", "decode", 50.0), ("b", "mixed", 50.0)]);
         let calls = [(stage("generate"), 1_000.0)];

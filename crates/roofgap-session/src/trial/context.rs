@@ -71,10 +71,7 @@ impl<'a> TrialContext<'a> {
         let scratch = tempfile::Builder::new()
             .prefix(SCRATCH)
             .tempdir_in(folder)
-            .map_err(|source| TrialError::Write {
-                path: folder.clone(),
-                source,
-            })?;
+            .map_err(|source| TrialError::Write { path: folder.clone(), source })?;
         Ok(TrialContext {
             props,
             plan,
@@ -137,11 +134,7 @@ impl<'a> TrialContext<'a> {
             config.min(left),
             self.cancel,
             &mut |elapsed| {
-                events(TrialEvent::Tick {
-                    label: &label,
-                    pair,
-                    elapsed,
-                });
+                events(TrialEvent::Tick { label: &label, pair, elapsed });
             },
         );
         match attempt {
@@ -149,10 +142,7 @@ impl<'a> TrialContext<'a> {
             // The budget ended it, not the program.
             Attempt::Failed(_) if self.left().is_zero() => Err(Stop::Budget),
             Attempt::Failed(failure) => {
-                (self.events)(TrialEvent::RunFails {
-                    label: &label,
-                    why: &failure.why,
-                });
+                (self.events)(TrialEvent::RunFails { label: &label, why: &failure.why });
                 Ok(Err(failure))
             }
             Attempt::Measured(sample) => {

@@ -64,10 +64,7 @@ pub fn history(base: &Path) -> Result<History, TrialError> {
             Err(error) => unreadable.push(error.to_string()),
         }
     }
-    Ok(History {
-        unreadable,
-        ..collect(&all)
-    })
+    Ok(History { unreadable, ..collect(&all) })
 }
 
 /// Lists the gains that have a predicted bound. Whole runs and tokens follow from the stages, so that only stages count, or what
@@ -82,12 +79,9 @@ fn collect(all: &[Trials]) -> History {
                 let by_stage = row.times.iter().any(|change| is_stage(&change.of));
                 let before = rows.len();
                 for change in &row.times {
-                    if let (Some(bound_ratio), Some(ratio), Some(interval), Some(within_bound)) = (
-                        change.bound_ratio,
-                        change.ratio,
-                        change.interval,
-                        change.within_bound,
-                    ) && is_stage(&change.of) == by_stage
+                    if let (Some(bound_ratio), Some(ratio), Some(interval), Some(within_bound)) =
+                        (change.bound_ratio, change.ratio, change.interval, change.within_bound)
+                        && is_stage(&change.of) == by_stage
                     {
                         rows.push(HistoryRow {
                             run_id: trials.run_id.clone(),

@@ -23,10 +23,7 @@ impl Journal {
     /// Locks the run for a trial and reads its earlier trials.
     pub(super) fn open(run: &RunRef, trial: &Trial) -> Result<Self, TrialError> {
         let folder = &run.path;
-        let write_error = |source| TrialError::Write {
-            path: folder.clone(),
-            source,
-        };
+        let write_error = |source| TrialError::Write { path: folder.clone(), source };
         let lock = File::open(folder).map_err(write_error)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -42,11 +39,7 @@ impl Journal {
             trials: Vec::new(),
         });
         trials.trials.push(trial.clone());
-        let journal = Journal {
-            path: layout.trials(),
-            trials,
-            _lock: lock,
-        };
+        let journal = Journal { path: layout.trials(), trials, _lock: lock };
         journal.save()?;
         Ok(journal)
     }
@@ -65,10 +58,7 @@ impl Journal {
     }
 
     fn save(&self) -> Result<(), TrialError> {
-        let error = |source| TrialError::Write {
-            path: self.path.clone(),
-            source,
-        };
+        let error = |source| TrialError::Write { path: self.path.clone(), source };
         let mut bytes = serde_json::to_vec_pretty(&self.trials).map_err(|source| error(source.into()))?;
         bytes.push(b'\n');
         write_atomic(&self.path, &bytes).map_err(error)
@@ -115,17 +105,12 @@ mod tests {
     fn a_damaged_record_is_not_overwritten() {
         let (folder, run) = run();
         let path = folder.path().join("try.json");
-        for (text, schema) in [
-            ("{", false),
-            (r#"{"schema": "roofgap.try/9", "run_id": "", "trials": []}"#, true),
-        ] {
+        for (text, schema) in
+            [("{", false), (r#"{"schema": "roofgap.try/9", "run_id": "", "trials": []}"#, true)]
+        {
             std::fs::write(&path, text).unwrap();
             let error = Journal::open(&run, &Trial::default()).unwrap_err();
-            assert_eq!(
-                matches!(error, TrialError::Trials(TrialsError::Schema { .. })),
-                schema,
-                "{error}"
-            );
+            assert_eq!(matches!(error, TrialError::Trials(TrialsError::Schema { .. })), schema, "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

@@ -20,10 +20,8 @@ pub(super) fn compare_times(pairs: &[(&Sample, &Sample)]) -> Vec<TimeChange> {
         return Vec::new();
     };
     let change = |of: &MeasuredTime| {
-        let values: Option<Vec<(f64, f64)>> = pairs
-            .iter()
-            .map(|(before, after)| Some((before.time(of)?, after.time(of)?)))
-            .collect();
+        let values: Option<Vec<(f64, f64)>> =
+            pairs.iter().map(|(before, after)| Some((before.time(of)?, after.time(of)?))).collect();
         let values = values?;
         let found = PairedRatio::of(&values);
         Some(TimeChange {
@@ -46,9 +44,7 @@ pub(super) fn compare_times(pairs: &[(&Sample, &Sample)]) -> Vec<TimeChange> {
 /// Adds the predicted bound of a time. An interval that is above it entirely is an error of the prediction.
 pub(super) fn set_bound(change: &mut TimeChange, bound_ratio: Option<f64>) {
     change.bound_ratio = bound_ratio;
-    change.within_bound = bound_ratio
-        .zip(change.interval)
-        .map(|(bound, (low, _))| low <= bound);
+    change.within_bound = bound_ratio.zip(change.interval).map(|(bound, (low, _))| low <= bound);
 }
 
 /// Tells whether more pairs would not tell more: the interval is narrow, or far from 1 for its width.
@@ -93,9 +89,7 @@ pub(super) fn verdict(row: &TrialRow, effect: OutputEffect, repeats: u32) -> Tri
     if row.output == OutputCheck::Different && effect == OutputEffect::None {
         return TrialVerdict::Refused;
     }
-    let decided = row
-        .deciding()
-        .filter(|change| change.after_ns.len() as u64 >= u64::from(repeats));
+    let decided = row.deciding().filter(|change| change.after_ns.len() as u64 >= u64::from(repeats));
     match decided.and_then(TimeChange::direction) {
         None => TrialVerdict::Unfinished,
         Some(Direction::Faster) => TrialVerdict::Faster,
@@ -111,9 +105,9 @@ pub(super) fn hindrance(row: &TrialRow, effect: OutputEffect, accept_changed_out
         _ if accept_changed_output && effect != OutputEffect::None => None,
         (OutputCheck::Identical, _) | (OutputCheck::NotKnown { .. }, OutputEffect::None) => None,
         (OutputCheck::Different, _) => Some(format!("its tokens differ; {accepted}")),
-        (OutputCheck::NotKnown { why }, _) => Some(format!(
-            "it may change the output, which was not compared: {why}; {accepted}"
-        )),
+        (OutputCheck::NotKnown { why }, _) => {
+            Some(format!("it may change the output, which was not compared: {why}; {accepted}"))
+        }
     }
 }
 
@@ -124,10 +118,7 @@ pub(super) fn base_runs(samples: &[Sample]) -> BaseRuns {
     };
     let mean = |of: &MeasuredTime| {
         let values: Vec<f64> = samples.iter().filter_map(|sample| sample.time(of)).collect();
-        MeanTime {
-            of: of.clone(),
-            mean_ns: rounded(values.iter().sum::<f64>() / values.len().max(1) as f64),
-        }
+        MeanTime { of: of.clone(), mean_ns: rounded(values.iter().sum::<f64>() / values.len().max(1) as f64) }
     };
     let same = samples.iter().all(|sample| sample.token_hash == first.token_hash);
     let whole_process = matches!(first.times.as_slice(), [(MeasuredTime::Process, _)]);
@@ -135,10 +126,7 @@ pub(super) fn base_runs(samples: &[Sample]) -> BaseRuns {
         runs: samples.len() as u64,
         token_hash: first.token_hash.clone().filter(|_| same),
         deterministic: (samples.len() > 1 && first.token_hash.is_some()).then_some(same),
-        device_memory_bytes: samples
-            .iter()
-            .filter_map(|sample| sample.device_memory_bytes)
-            .max(),
+        device_memory_bytes: samples.iter().filter_map(|sample| sample.device_memory_bytes).max(),
         times: first.times.iter().map(|(of, _)| mean(of)).collect(),
         times_reason: whole_process.then(|| {
             "the program reports no times of its stages, so the whole process is compared, start-up included"
@@ -175,10 +163,7 @@ mod tests {
             log_tail: None,
             runs: after.len() as u64,
             times: compare_times(&pairs),
-            output: compare_output(
-                &before.iter().collect::<Vec<_>>(),
-                &after.iter().collect::<Vec<_>>(),
-            ),
+            output: compare_output(&before.iter().collect::<Vec<_>>(), &after.iter().collect::<Vec<_>>()),
             device_memory_bytes: None,
             command: String::new(),
         }

@@ -129,10 +129,10 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, TrialError> {
     }
     let first_runs = u64::from(props.repeats) * (candidates.len() as u64 + 1);
     let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
-    let stages = analysis.stages.iter().map(|stage| StageShare {
-        name: stage.name.clone(),
-        elapsed_ns: stage.elapsed_ns(),
-    });
+    let stages = analysis
+        .stages
+        .iter()
+        .map(|stage| StageShare { name: stage.name.clone(), elapsed_ns: stage.elapsed_ns() });
     Ok(TrialPlan {
         schema: SCHEMA,
         run_id: props.run.id.clone(),
@@ -166,11 +166,7 @@ fn wall_ns(record: &SessionRecord, phases: &[PhaseName]) -> Option<u64> {
 fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>, TrialError> {
     let with_knobs = || {
         let mut ids: Vec<String> = Vec::new();
-        for finding in analysis
-            .findings
-            .iter()
-            .filter(|finding| !finding.knobs.is_empty())
-        {
+        for finding in analysis.findings.iter().filter(|finding| !finding.knobs.is_empty()) {
             if !ids.contains(&finding.id) {
                 ids.push(finding.id.clone());
             }
@@ -184,16 +180,10 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
     for wanted in props.findings.iter().filter(|wanted| !is_knob(wanted)) {
         let mut named = analysis.findings.iter().filter(|finding| finding.id == *wanted);
         let Some(first) = named.next() else {
-            return Err(TrialError::NoFinding {
-                finding: wanted.clone(),
-                findings: with_knobs(),
-            });
+            return Err(TrialError::NoFinding { finding: wanted.clone(), findings: with_knobs() });
         };
         if first.knobs.is_empty() && named.all(|finding| finding.knobs.is_empty()) {
-            return Err(TrialError::NoKnob {
-                finding: wanted.clone(),
-                findings: with_knobs(),
-            });
+            return Err(TrialError::NoKnob { finding: wanted.clone(), findings: with_knobs() });
         }
     }
     let chosen: Vec<String> = if props.all {
@@ -209,21 +199,14 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
         let is_chosen = |knob: &&Knob| of_finding || chosen.contains(&knob.id);
         for knob in finding.knobs.iter().filter(is_chosen) {
             if !candidates.iter().any(|known| known.knob.changes == knob.changes) {
-                candidates.push(Candidate {
-                    knob: knob.clone(),
-                    findings: Vec::new(),
-                });
+                candidates.push(Candidate { knob: knob.clone(), findings: Vec::new() });
             }
         }
     }
     // A change counts for every finding whose action it is, chosen or not: its gain is bounded by all of them together.
     for candidate in &mut candidates {
-        let carries_out = |finding: &&Finding| {
-            finding
-                .knobs
-                .iter()
-                .any(|knob| knob.changes == candidate.knob.changes)
-        };
+        let carries_out =
+            |finding: &&Finding| finding.knobs.iter().any(|knob| knob.changes == candidate.knob.changes);
         candidate.findings = analysis
             .findings
             .iter()
@@ -245,10 +228,7 @@ fn variable(name: &str, value: &str) -> Candidate {
         knob: Knob {
             id: format!("env.{name}"),
             title: format!("set {name}={value}"),
-            changes: vec![KnobChange::Environment {
-                name: name.to_owned(),
-                value: value.to_owned(),
-            }],
+            changes: vec![KnobChange::Environment { name: name.to_owned(), value: value.to_owned() }],
             output: OutputEffect::None,
             applies: "given by the user".to_owned(),
         },

@@ -36,14 +36,7 @@ pub(super) struct Contender {
 impl Contender {
     /// Starts without runs.
     pub(super) fn new(variant: Variant, effect: OutputEffect, row: usize) -> Self {
-        Contender {
-            variant,
-            effect,
-            row,
-            samples: Vec::new(),
-            took: None,
-            open: true,
-        }
+        Contender { variant, effect, row, samples: Vec::new(), took: None, open: true }
     }
 }
 
@@ -93,9 +86,8 @@ fn run_block(
     block: usize,
 ) -> Result<(), Stop> {
     let pair = block + 1;
-    let mut order: Vec<Option<usize>> = std::iter::once(None)
-        .chain((0..contenders.len()).map(Some))
-        .collect();
+    let mut order: Vec<Option<usize>> =
+        std::iter::once(None).chain((0..contenders.len()).map(Some)).collect();
     if block % 2 == 1 {
         order.reverse();
     }
@@ -157,13 +149,8 @@ fn update(
     let mut times = compare_times(&pairs);
     if reference.knobs.is_empty() {
         let changes: Vec<&Candidate> = candidates(context, &contender.variant);
-        let means: Vec<(MeasuredTime, f64)> = context
-            .trial
-            .base
-            .times
-            .iter()
-            .map(|mean| (mean.of.clone(), mean.mean_ns as f64))
-            .collect();
+        let means: Vec<(MeasuredTime, f64)> =
+            context.trial.base.times.iter().map(|mean| (mean.of.clone(), mean.mean_ns as f64)).collect();
         let config = context.config();
         let closed_loop = config.workload.kind == WorkloadKind::Server && config.load.rate.is_none();
         for change in &mut times {
@@ -171,10 +158,7 @@ fn update(
             set_bound(change, bound);
         }
     }
-    let decides = known
-        .first()
-        .and_then(|sample| sample.times.first())
-        .map(|(of, _)| of);
+    let decides = known.first().and_then(|sample| sample.times.first()).map(|(of, _)| of);
     let comparable = pairs.is_empty() || times.first().map(|change| &change.of) == decides;
     let output = compare_output(&known, &own);
     let refused = output == OutputCheck::Different && contender.effect == OutputEffect::None;
@@ -208,11 +192,8 @@ fn candidates<'a>(context: &TrialContext<'a>, variant: &Variant) -> Vec<&'a Cand
 /// first half of the budget: the second is for combinations and the winner.
 fn is_decided(context: &TrialContext<'_>, contender: &Contender) -> bool {
     let props = context.props;
-    let Some((row, change)) = context
-        .trial
-        .rows
-        .get(contender.row)
-        .and_then(|row| Some((row, row.deciding()?)))
+    let Some((row, change)) =
+        context.trial.rows.get(contender.row).and_then(|row| Some((row, row.deciding()?)))
     else {
         return false;
     };
@@ -246,10 +227,7 @@ fn close(context: &mut TrialContext<'_>, contender: &mut Contender, stop: Option
             Some(Stop::Failed { .. }) => "the workload without the change failed",
             Some(Stop::Record(_)) | None => "the trial ended",
         };
-        row.reason = Some(format!(
-            "{why} after {pairs} of at least {} pairs of runs",
-            context.props.repeats
-        ));
+        row.reason = Some(format!("{why} after {pairs} of at least {} pairs of runs", context.props.repeats));
     }
     (context.events)(TrialEvent::RowEnds(row));
 }

@@ -54,17 +54,10 @@ pub fn run(
     let exit = conclude(&mut context, end)?;
     // The reports show the trial.
     if let Err(error) = write_reports(&props.run.path) {
-        context
-            .trial
-            .notes
-            .push(format!("the reports do not show it: {error}"));
+        context.trial.notes.push(format!("the reports do not show it: {error}"));
         context.save()?;
     }
-    Ok(TrialOutcome {
-        path: context.journal.path().to_owned(),
-        trial: context.trial,
-        exit,
-    })
+    Ok(TrialOutcome { path: context.journal.path().to_owned(), trial: context.trial, exit })
 }
 
 fn ns(time: Duration) -> i64 {
@@ -85,12 +78,7 @@ fn steps(context: &mut TrialContext<'_>) -> Result<(), Stop> {
 /// Measures each change alone and keeps the best. Returns the others that are worth trying on top of it.
 fn alone(context: &mut TrialContext<'_>, kept: &mut Variant) -> Result<Vec<Knob>, Stop> {
     let base = Variant::default();
-    let knobs: Vec<Knob> = context
-        .plan
-        .candidates
-        .iter()
-        .map(|candidate| candidate.knob.clone())
-        .collect();
+    let knobs: Vec<Knob> = context.plan.candidates.iter().map(|candidate| candidate.knob.clone()).collect();
     let mut contenders: Vec<Contender> = knobs.iter().map(|knob| contender(context, &base, knob)).collect();
     let mut end = Ok(());
     for some in contenders.chunks_mut(context.plan.at_once()) {
@@ -136,15 +124,9 @@ fn alone(context: &mut TrialContext<'_>, kept: &mut Variant) -> Result<Vec<Knob>
 fn on_top(context: &mut TrialContext<'_>, kept: &mut Variant, knob: &Knob) -> Result<(), Stop> {
     let alone = alone_row(context, knob);
     let reason = if let Some(same) = kept.knobs.iter().find(|other| conflict(other, knob)) {
-        Some(format!(
-            "it changes the same setting as {}, which is kept",
-            same.id
-        ))
+        Some(format!("it changes the same setting as {}, which is kept", same.id))
     } else if !has_room(context) {
-        Some(format!(
-            "the budget left no time to try it on top of {}",
-            kept.label()
-        ))
+        Some(format!("the budget left no time to try it on top of {}", kept.label()))
     } else {
         None
     };
@@ -188,10 +170,7 @@ fn together(context: &mut TrialContext<'_>, kept: &mut Variant) -> Result<(), St
             }
         }
     }
-    let effect = kept
-        .knobs
-        .iter()
-        .fold(OutputEffect::None, |most, knob| larger(most, knob.output));
+    let effect = kept.knobs.iter().fold(OutputEffect::None, |most, knob| larger(most, knob.output));
     let row = push_row(context, None, &Variant::default(), kept, findings);
     let mut contender = Contender::new(kept.clone(), effect, row);
     let end = measure(context, &Variant::default(), std::slice::from_mut(&mut contender));
@@ -243,27 +222,16 @@ fn watch(context: &mut TrialContext<'_>, kept: &Variant) -> Result<(), Stop> {
     if kept.knobs.is_empty() {
         return Ok(());
     }
-    let expected = context
-        .plan
-        .watched_ns
-        .map(Duration::from_nanos)
-        .unwrap_or_default();
+    let expected = context.plan.watched_ns.map(Duration::from_nanos).unwrap_or_default();
     let (left, props) = (context.left(), context.props);
     let run = &props.run.path;
     let result = if left.is_zero() || expected > left {
-        Err(format!(
-            "the budget left {} for it, and the run took {}",
-            time(ns(left)),
-            time(ns(expected))
-        ))
+        Err(format!("the budget left {} for it, and the run took {}", time(ns(left)), time(ns(expected))))
     } else {
         let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.clone());
         let folder = runs_around(&folder).to_string_lossy().into_owned();
         let mut overrides = kept.overrides(context.config());
-        overrides.extend([
-            NO_JOB.to_owned(),
-            format!("artifacts.stage2_dir={}", quoted(&folder)),
-        ]);
+        overrides.extend([NO_JOB.to_owned(), format!("artifacts.stage2_dir={}", quoted(&folder))]);
         let composed = compose(&ConfigProps {
             config: Some(Layout::of(run).config()),
             overrides,
@@ -271,14 +239,9 @@ fn watch(context: &mut TrialContext<'_>, kept: &Variant) -> Result<(), Stop> {
         });
         let events = &mut *context.events;
         composed.map_err(|error| error.to_string()).and_then(|composed| {
-            let session = ProfileProps {
-                composed,
-                ..props.session.clone()
-            };
-            profile(&session, context.cancel, &mut |event| {
-                events(TrialEvent::Watched(event))
-            })
-            .map_err(|error| error.to_string())
+            let session = ProfileProps { composed, ..props.session.clone() };
+            profile(&session, context.cancel, &mut |event| events(TrialEvent::Watched(event)))
+                .map_err(|error| error.to_string())
         })
     };
     let Some(winner) = &mut context.trial.winner else {
@@ -312,11 +275,7 @@ fn runs_around(run: &Path) -> &Path {
 
 /// Adds the row of a change on top of others.
 fn contender(context: &mut TrialContext<'_>, reference: &Variant, knob: &Knob) -> Contender {
-    let candidate = context
-        .plan
-        .candidates
-        .iter()
-        .find(|candidate| candidate.knob == *knob);
+    let candidate = context.plan.candidates.iter().find(|candidate| candidate.knob == *knob);
     let findings = candidate.map(Candidate::finding_ids).unwrap_or_default();
     let variant = reference.with(knob);
     let row = push_row(context, Some(knob), reference, &variant, findings);
@@ -342,9 +301,7 @@ fn push_row(
         log_tail: None,
         runs: 0,
         times: Vec::new(),
-        output: OutputCheck::NotKnown {
-            why: "it did not run to its end".to_owned(),
-        },
+        output: OutputCheck::NotKnown { why: "it did not run to its end".to_owned() },
         device_memory_bytes: None,
         command,
     });

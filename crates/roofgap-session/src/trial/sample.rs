@@ -39,10 +39,7 @@ pub(super) struct Failure {
 
 impl Failure {
     fn new(why: impl Into<String>) -> Self {
-        Failure {
-            why: why.into(),
-            log_tail: None,
-        }
+        Failure { why: why.into(), log_tail: None }
     }
 }
 
@@ -72,19 +69,13 @@ pub(super) fn attempt(
         format!("artifacts.stage2_dir={}", quoted(&scratch.to_string_lossy())),
         format!("run.timeout={:.3}s", limit.as_secs_f64().max(SHORTEST)),
     ]);
-    let composed = compose(&ConfigProps {
-        config: Some(config.to_owned()),
-        overrides,
-        ..ConfigProps::default()
-    });
+    let composed =
+        compose(&ConfigProps { config: Some(config.to_owned()), overrides, ..ConfigProps::default() });
     let composed = match composed {
         Ok(composed) => composed,
         Err(error) => return Attempt::Failed(Failure::new(error.to_string())),
     };
-    let props = ProfileProps {
-        composed,
-        ..session.clone()
-    };
+    let props = ProfileProps { composed, ..session.clone() };
     let mut pass_ticks = |event: Event<'_>| {
         if let Event::Tick { elapsed, .. } = event {
             tick(elapsed);
@@ -106,16 +97,12 @@ fn result(outcome: &Outcome, config: &Config) -> Attempt {
     if outcome.exit == Exit::Interrupted {
         return Attempt::Cancelled;
     }
-    let failed = outcome
-        .record
-        .phases
-        .iter()
-        .find_map(|phase| match &phase.status {
-            PhaseStatus::Failed { why, log_tail } if phase.name <= PhaseName::Baseline => {
-                Some((why.clone(), log_tail.clone()))
-            }
-            _ => None,
-        });
+    let failed = outcome.record.phases.iter().find_map(|phase| match &phase.status {
+        PhaseStatus::Failed { why, log_tail } if phase.name <= PhaseName::Baseline => {
+            Some((why.clone(), log_tail.clone()))
+        }
+        _ => None,
+    });
     if let Some((why, log_tail)) = failed {
         return Attempt::Failed(explain(why, log_tail));
     }
@@ -164,10 +151,7 @@ fn times(
     open_loop: bool,
 ) -> Result<Vec<(MeasuredTime, f64)>, Failure> {
     let mut times = match account {
-        Some(Account {
-            requests: Some(requests),
-            ..
-        }) => of_requests(requests, open_loop)?,
+        Some(Account { requests: Some(requests), .. }) => of_requests(requests, open_loop)?,
         Some(account) => of_stages(account),
         None => Vec::new(),
     };
@@ -226,13 +210,8 @@ fn of_stages(account: &Account) -> Vec<(MeasuredTime, f64)> {
         .filter(|tokens| *tokens > 0)
         .zip(decode)
         .map(|(tokens, (_, ns))| (MeasuredTime::Token, ns / tokens as f64));
-    let each = stages
-        .iter()
-        .map(|(name, ns)| (MeasuredTime::Stage((*name).to_owned()), *ns));
-    std::iter::once((MeasuredTime::Run, whole))
-        .chain(each)
-        .chain(token)
-        .collect()
+    let each = stages.iter().map(|(name, ns)| (MeasuredTime::Stage((*name).to_owned()), *ns));
+    std::iter::once((MeasuredTime::Run, whole)).chain(each).chain(token).collect()
 }
 
 /// Stage that generates tokens.
@@ -244,15 +223,9 @@ mod tests {
     use roofgap_trace::account::{Percentiles, Repeat, RequestFailure, StageTime, TokenCounts};
 
     fn repeat(warmup: bool, prefill: i64, decode: i64) -> Repeat {
-        let stage = |name: &str, wall_ns| StageTime {
-            name: name.to_owned(),
-            wall_ns,
-            ..StageTime::default()
-        };
-        Repeat {
-            warmup,
-            stages: vec![stage("prefill", prefill), stage("decode", decode)],
-        }
+        let stage =
+            |name: &str, wall_ns| StageTime { name: name.to_owned(), wall_ns, ..StageTime::default() };
+        Repeat { warmup, stages: vec![stage("prefill", prefill), stage("decode", decode)] }
     }
 
     const WALL: Duration = Duration::from_nanos(9_000);
@@ -260,16 +233,8 @@ mod tests {
     #[test]
     fn stages_count_per_sequence_without_warm_ups() {
         let account = Account {
-            tokens: Some(TokenCounts {
-                generated: Some(10),
-                batch: Some(2),
-                ..TokenCounts::default()
-            }),
-            repeats: vec![
-                repeat(true, 5_000, 5_000),
-                repeat(false, 100, 400),
-                repeat(false, 300, 800),
-            ],
+            tokens: Some(TokenCounts { generated: Some(10), batch: Some(2), ..TokenCounts::default() }),
+            repeats: vec![repeat(true, 5_000, 5_000), repeat(false, 100, 400), repeat(false, 300, 800)],
             ..Account::default()
         };
         let times = times(Some(&account), WALL, false).unwrap();
@@ -288,25 +253,14 @@ mod tests {
 
     #[test]
     fn a_program_without_an_account_has_the_time_of_its_process() {
-        assert_eq!(
-            times(None, WALL, false).unwrap(),
-            [(MeasuredTime::Process, 9_000.0)]
-        );
+        assert_eq!(times(None, WALL, false).unwrap(), [(MeasuredTime::Process, 9_000.0)]);
         let empty = Account::default();
-        assert_eq!(
-            times(Some(&empty), WALL, false).unwrap(),
-            [(MeasuredTime::Process, 9_000.0)]
-        );
+        assert_eq!(times(Some(&empty), WALL, false).unwrap(), [(MeasuredTime::Process, 9_000.0)]);
     }
 
     #[test]
     fn throughput_decides_in_a_closed_loop_and_latency_in_an_open_one() {
-        let list = |mean| {
-            Some(Percentiles {
-                mean,
-                ..Percentiles::default()
-            })
-        };
+        let list = |mean| Some(Percentiles { mean, ..Percentiles::default() });
         let mut account = Account {
             requests: Some(RequestStats {
                 sent: 4,
@@ -324,10 +278,7 @@ mod tests {
         assert_eq!(first(&account, true), (MeasuredTime::Request, 7.0));
         let requests = account.requests.as_mut().unwrap();
         requests.failed = 1;
-        requests.failures = vec![RequestFailure {
-            why: "status 500".to_owned(),
-            count: 1,
-        }];
+        requests.failures = vec![RequestFailure { why: "status 500".to_owned(), count: 1 }];
         let failure = times(Some(&account), WALL, false).unwrap_err();
         assert_eq!(failure.why, "1 of 4 requests failed: status 500");
     }

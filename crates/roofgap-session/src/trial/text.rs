@@ -34,11 +34,7 @@ pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
         [
             candidate.knob.id.clone(),
             candidate.knob.title.clone(),
-            if findings.is_empty() {
-                NONE.to_owned()
-            } else {
-                findings.join(", ")
-            },
+            if findings.is_empty() { NONE.to_owned() } else { findings.join(", ") },
             candidate.knob.output.as_str().to_owned(),
         ]
     };
@@ -64,10 +60,7 @@ pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
             (true, 1) => "; the first change is tried before the others".to_owned(),
             (true, some) => format!("; the first {some} changes are tried before the others"),
         };
-        let _ = writeln!(
-            out,
-            "the budget is too short for all of them{order}; raise it with --budget"
-        );
+        let _ = writeln!(out, "the budget is too short for all of them{order}; raise it with --budget");
     }
     out
 }
@@ -94,10 +87,8 @@ pub fn result(trial: &Trial, screen: Screen) -> String {
         let _ = writeln!(out, "\n{reason}");
     }
     if trial.base.deterministic == Some(false) {
-        let _ = writeln!(
-            out,
-            "\nthe tokens differ from run to run without any change, so they are not compared"
-        );
+        let _ =
+            writeln!(out, "\nthe tokens differ from run to run without any change, so they are not compared");
     }
     let mut reasons = String::new();
     for row in &trial.rows {
@@ -180,18 +171,10 @@ fn ending(trial: &Trial) -> String {
         let _ = writeln!(out, "nothing is kept");
         return out;
     };
-    let gain = trial
-        .winner_row()
-        .and_then(TrialRow::deciding)
-        .and_then(|change| {
-            let (measured, range) = (change.ratio?, change.interval?);
-            Some(format!(
-                ": {} {} (interval {})",
-                change.of.name(),
-                ratio(measured),
-                interval(range)
-            ))
-        });
+    let gain = trial.winner_row().and_then(TrialRow::deciding).and_then(|change| {
+        let (measured, range) = (change.ratio?, change.interval?);
+        Some(format!(": {} {} (interval {})", change.of.name(), ratio(measured), interval(range)))
+    });
     let _ = writeln!(
         out,
         "kept: {}{}",
@@ -220,16 +203,7 @@ pub fn history(history: &History, screen: Screen) -> String {
         "no trial has a predicted bound; `roofgap try RUN` makes one\n".to_owned()
     } else {
         columns(
-            [
-                "run",
-                "change",
-                "finding",
-                "time",
-                "at most>",
-                "measured>",
-                "95 % interval>",
-                "within",
-            ],
+            ["run", "change", "finding", "time", "at most>", "measured>", "95 % interval>", "within"],
             history.rows.iter().map(|row| {
                 [
                     row.run_id.clone(),
@@ -255,11 +229,7 @@ pub fn history(history: &History, screen: Screen) -> String {
         );
     }
     if history.without_bound > 0 {
-        let _ = writeln!(
-            out,
-            "measured without a predicted bound: {}",
-            count(history.without_bound)
-        );
+        let _ = writeln!(out, "measured without a predicted bound: {}", count(history.without_bound));
     }
     for problem in &history.unreadable {
         let _ = writeln!(out, "not read: {problem}");

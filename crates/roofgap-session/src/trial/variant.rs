@@ -33,11 +33,7 @@ impl Variant {
 
     /// Returns the name in messages.
     pub(super) fn label(&self) -> String {
-        if self.knobs.is_empty() {
-            "base".to_owned()
-        } else {
-            self.ids().join(" + ")
-        }
+        if self.knobs.is_empty() { "base".to_owned() } else { self.ids().join(" + ") }
     }
 
     fn changes(&self) -> impl Iterator<Item = &KnobChange> {
@@ -94,9 +90,7 @@ impl Variant {
     /// environment change.
     pub(super) fn command(&self, run: &Path, config: &Config) -> String {
         let own = matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server)
-            && !self
-                .changes()
-                .any(|change| matches!(change, KnobChange::Setting { .. }));
+            && !self.changes().any(|change| matches!(change, KnobChange::Setting { .. }));
         let mut words = self.program(config).into_iter().map(|word| word_of_text(&word));
         let Some(program) = words.next().filter(|_| own) else {
             return self.profile_command(run, config);
@@ -176,32 +170,20 @@ mod tests {
     }
 
     fn flag(flag: &str, value: Option<&str>) -> KnobChange {
-        KnobChange::AddFlag {
-            flag: flag.to_owned(),
-            value: value.map(str::to_owned),
-        }
+        KnobChange::AddFlag { flag: flag.to_owned(), value: value.map(str::to_owned) }
     }
 
     fn variable(name: &str, value: &str) -> KnobChange {
-        KnobChange::Environment {
-            name: name.to_owned(),
-            value: value.to_owned(),
-        }
+        KnobChange::Environment { name: name.to_owned(), value: value.to_owned() }
     }
 
     fn without(flag: &str, takes_value: bool) -> KnobChange {
-        KnobChange::RemoveFlag {
-            flag: flag.to_owned(),
-            takes_value,
-        }
+        KnobChange::RemoveFlag { flag: flag.to_owned(), takes_value }
     }
 
     fn config(overrides: &[&str]) -> Config {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
-        let props = ConfigProps {
-            overrides,
-            ..ConfigProps::default()
-        };
+        let props = ConfigProps { overrides, ..ConfigProps::default() };
         compose(&props).unwrap().config
     }
 
@@ -223,10 +205,7 @@ mod tests {
         let variant = Variant::default().with(&knob);
         let expected = ["python", "run.py", "-x", "--max-num-seqs", "64", "--fast"];
         assert_eq!(variant.program(&config), expected);
-        assert_eq!(
-            variant.command(Path::new("r"), &config),
-            "python run.py -x --max-num-seqs 64 --fast"
-        );
+        assert_eq!(variant.command(Path::new("r"), &config), "python run.py -x --max-num-seqs 64 --fast");
         assert!(Variant::default().overrides(&config).is_empty());
     }
 
@@ -236,10 +215,7 @@ mod tests {
         let list = words.map(quoted).join(", ");
         let program = format!("workload.program=[{list}]");
         let base = ["workload=command", program.as_str()];
-        let knob = knob(
-            "k",
-            vec![without("--eager", false), variable("MODE", "it's \\ 1, 2")],
-        );
+        let knob = knob("k", vec![without("--eager", false), variable("MODE", "it's \\ 1, 2")]);
         let overrides = Variant::default().with(&knob).overrides(&config(&base));
         let mut all: Vec<&str> = base.to_vec();
         all.extend(overrides.iter().map(String::as_str));
@@ -250,10 +226,8 @@ mod tests {
 
     #[test]
     fn a_setting_is_kept_by_a_command_of_roofgap() {
-        let setting = KnobChange::Setting {
-            key: "workload.cuda_graphs".to_owned(),
-            value: "true".to_owned(),
-        };
+        let setting =
+            KnobChange::Setting { key: "workload.cuda_graphs".to_owned(), value: "true".to_owned() };
         let variant = Variant::default().with(&knob("hf.cuda_graphs", vec![setting]));
         assert_eq!(
             variant.command(Path::new("/runs/1"), &config(&[])),

@@ -33,13 +33,8 @@ pub(crate) const NVIDIA_SMI: &str = "#!/bin/sh\necho '0, GPU-0, NVIDIA H200, 580
 
 /// A tool of `tests/stand-in`: it plays back a recording of an H200, or fails as the real one does.
 pub(crate) fn stand_in(tool: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/stand-in")
-        .join(tool);
-    format!(
-        "profiling.{tool}.path='{}'",
-        path.canonicalize().unwrap().display()
-    )
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in").join(tool);
+    format!("profiling.{tool}.path='{}'", path.canonicalize().unwrap().display())
 }
 
 pub(crate) struct Bench {
@@ -48,9 +43,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Bench {
-            folder: tempfile::tempdir().unwrap(),
-        }
+        Bench { folder: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -97,15 +90,8 @@ impl Bench {
             command_line: vec!["roofgap".to_owned(), "profile".to_owned()],
             executable: self.script("model", MODEL),
             version: "0.0.0-test".to_owned(),
-            search_path: vec![
-                self.path("bin"),
-                "/usr/local/bin".into(),
-                "/usr/bin".into(),
-                "/bin".into(),
-            ],
-            native: Err(NativeUnavailable {
-                why: "not part of this build".to_owned(),
-            }),
+            search_path: vec![self.path("bin"), "/usr/local/bin".into(), "/usr/bin".into(), "/bin".into()],
+            native: Err(NativeUnavailable { why: "not part of this build".to_owned() }),
         }
     }
 
@@ -145,13 +131,10 @@ pub(crate) fn is_whole(outcome: &Outcome) {
     let on_disk = SessionRecord::read(&outcome.run_dir).unwrap();
     assert_eq!(on_disk, outcome.record);
     assert_eq!(on_disk.exit_status, Some(outcome.exit.code()));
-    let leftover = std::fs::read_dir(&outcome.run_dir)
-        .unwrap()
-        .flatten()
-        .find(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            name.ends_with(".tmp") || name == ".running.json"
-        });
+    let leftover = std::fs::read_dir(&outcome.run_dir).unwrap().flatten().find(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.ends_with(".tmp") || name == ".running.json"
+    });
     assert!(leftover.is_none(), "{leftover:?}");
 }
 

@@ -16,11 +16,7 @@ pub(super) fn all() -> Vec<&'static str> {
     list.extend(REGISTERED);
     list.extend(THREADS);
     for kind in names::kinds() {
-        list.extend([
-            kind.demangled.as_str(),
-            kind.short.as_str(),
-            kind.mangled.as_str(),
-        ]);
+        list.extend([kind.demangled.as_str(), kind.short.as_str(), kind.mangled.as_str()]);
     }
     list
 }

@@ -28,10 +28,7 @@ pub fn write(program: &Program, path: &Path) -> Result<(), WriteError> {
     if path.exists() {
         return Err(WriteError::Exists(path.display().to_string()));
     }
-    fill(program, path).map_err(|source| WriteError::Sqlite {
-        path: path.display().to_string(),
-        source,
-    })
+    fill(program, path).map_err(|source| WriteError::Sqlite { path: path.display().to_string(), source })
 }
 
 fn fill(program: &Program, path: &Path) -> rusqlite::Result<()> {
@@ -73,10 +70,7 @@ fn target(program: &Program, db: &Connection) -> rusqlite::Result<()> {
     }
     let spec = &program.spec;
     let last = program.events.kernels.iter().map(|k| k.end).max().unwrap_or(0);
-    db.execute(
-        "INSERT INTO ANALYSIS_DETAILS VALUES (?, ?, 0, ?)",
-        params![1i64 << 48, last, last],
-    )?;
+    db.execute("INSERT INTO ANALYSIS_DETAILS VALUES (?, ?, 0, ?)", params![1i64 << 48, last, last])?;
     db.execute(
         "INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1763164800000000000, '2025-11-15 00:00:00', '2025-11-15 00:00:00')",
         [],
@@ -140,18 +134,8 @@ fn calls(program: &Program, db: &Connection) -> rusqlite::Result<()> {
     let mut row = db.prepare(
         "INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (?, ?, 0, 1, NULL, 7, ?, ?, NULL, 3, 4294967295, 4294967295)",
     )?;
-    for call in program
-        .events
-        .calls
-        .iter()
-        .filter(|c| c.kind == CallKind::Synchronize)
-    {
-        row.execute(params![
-            call.start + 200,
-            call.end - 200,
-            call.correlation,
-            global_pid(call.process)
-        ])?;
+    for call in program.events.calls.iter().filter(|c| c.kind == CallKind::Synchronize) {
+        row.execute(params![call.start + 200, call.end - 200, call.correlation, global_pid(call.process)])?;
     }
     Ok(())
 }
@@ -257,40 +241,14 @@ fn ranges(program: &Program, db: &Connection) -> rusqlite::Result<()> {
     )?;
     for process in 0..program.spec.processes.max(1) as u16 {
         let tid = global_tid(process, 0);
-        row.execute(params![
-            16_000_000_000i64,
-            None::<i64>,
-            75,
-            None::<i64>,
-            "LLM",
-            tid,
-            None::<i64>,
-            LLM
-        ])?;
+        row.execute(params![16_000_000_000i64, None::<i64>, 75, None::<i64>, "LLM", tid, None::<i64>, LLM])?;
     }
     for range in &program.events.ranges {
-        let &Range {
-            start,
-            end,
-            llm,
-            name,
-            process,
-            thread,
-            ..
-        } = range;
+        let &Range { start, end, llm, name, process, thread, .. } = range;
         let id = if llm { strings::range(name) } else { None };
         let text = id.is_none().then_some(name);
         let tid = global_tid(process, thread);
-        row.execute(params![
-            start,
-            end,
-            59,
-            id.map(|_| 255),
-            text,
-            tid,
-            id,
-            if llm { LLM } else { 0 }
-        ])?;
+        row.execute(params![start, end, 59, id.map(|_| 255), text, tid, id, if llm { LLM } else { 0 }])?;
     }
     Ok(())
 }

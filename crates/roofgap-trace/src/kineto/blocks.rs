@@ -17,11 +17,7 @@ pub(super) struct Block {
 
 impl Block {
     pub(super) fn new(size: usize) -> Self {
-        Self {
-            room: vec![0; size.max(1)],
-            length: 0,
-            rows: Rows::default(),
-        }
+        Self { room: vec![0; size.max(1)], length: 0, rows: Rows::default() }
     }
 
     /// Returns the text.
@@ -71,11 +67,7 @@ impl Blocks {
         } else {
             Input::Plain(file)
         };
-        Ok(Self {
-            input,
-            carry: Vec::new(),
-            ended: false,
-        })
+        Ok(Self { input, carry: Vec::new(), ended: false })
     }
 
     /// Fills a block with the text that follows; `false` when there is none left.
@@ -140,9 +132,7 @@ fn last_cut(text: &[u8]) -> Option<usize> {
         let before = text.get(..at)?.trim_ascii_end();
         let after = text.get(at + 1..)?.trim_ascii_start();
         if after.first() == Some(&b'"')
-            && before
-                .strip_suffix(b",")
-                .is_some_and(|b| b.trim_ascii_end().ends_with(b"}"))
+            && before.strip_suffix(b",").is_some_and(|b| b.trim_ascii_end().ends_with(b"}"))
         {
             return Some(at);
         }

@@ -86,10 +86,7 @@ impl<'a> CollectiveText<'a> {
             input_bytes: bytes(self.input_elements),
             output_bytes: bytes(self.output_elements),
             sequence: self.sequence.and_then(unsigned),
-            peer: self
-                .peer
-                .and_then(unsigned)
-                .and_then(|rank| u32::try_from(rank).ok()),
+            peer: self.peer.and_then(unsigned).and_then(|rank| u32::try_from(rank).ok()),
         };
         let op = filler.rows.ops.len();
         filler.rows.collectives.push((op, row));

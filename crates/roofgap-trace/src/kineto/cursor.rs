@@ -115,10 +115,7 @@ impl<'a> Cursor<'a> {
     /// Passes over `text` if exactly that stands here.
     #[inline(always)]
     pub(super) fn take_exactly(&mut self, text: &[u8]) -> bool {
-        let is_there = self
-            .text
-            .get(self.at..)
-            .is_some_and(|rest| rest.starts_with(text));
+        let is_there = self.text.get(self.at..).is_some_and(|rest| rest.starts_with(text));
         if is_there {
             self.at += text.len();
         }
@@ -182,13 +179,7 @@ impl<'a> Cursor<'a> {
         let from = self.at;
         if first.is_ascii_digit() || first == b'-' {
             let is_part = |b: &&u8| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
-            self.at += self
-                .text
-                .get(from..)
-                .unwrap_or_default()
-                .iter()
-                .take_while(is_part)
-                .count();
+            self.at += self.text.get(from..).unwrap_or_default().iter().take_while(is_part).count();
             let after = *self.text.get(self.at).ok_or(Stop::Incomplete)?;
             if !after.is_ascii_alphabetic() && self.since(from).last().is_some_and(u8::is_ascii_digit) {
                 return Ok(());
@@ -202,10 +193,7 @@ impl<'a> Cursor<'a> {
     #[cold]
     fn literal(&mut self) -> Result<(), Stop> {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let length = rest
-            .iter()
-            .take_while(|b| b.is_ascii_alphabetic() || **b == b'-')
-            .count();
+        let length = rest.iter().take_while(|b| b.is_ascii_alphabetic() || **b == b'-').count();
         if length == rest.len() && length <= "-Infinity".len() {
             return Err(Stop::Incomplete);
         }
@@ -292,10 +280,7 @@ struct Open {
 impl Open {
     #[inline(always)]
     fn push(&mut self, object: bool) -> Result<(), Stop> {
-        let word = self
-            .bits
-            .get_mut(self.depth / 64)
-            .ok_or(Stop::Invalid(Expected::Shallow))?;
+        let word = self.bits.get_mut(self.depth / 64).ok_or(Stop::Invalid(Expected::Shallow))?;
         let bit = 1 << (self.depth % 64);
         *word = if object { *word | bit } else { *word & !bit };
         self.depth += 1;
@@ -325,13 +310,9 @@ mod tests {
 
     #[test]
     fn a_whole_value_is_passed_over() {
-        for value in [
-            r#"{"a":[1,{"b":"}]\""},[]],"c":{}}"#,
-            r#""x\\""#,
-            "[]",
-            "[ -1.5e3 , null ]",
-            "[NaN,-inf]",
-        ] {
+        for value in
+            [r#"{"a":[1,{"b":"}]\""},[]],"c":{}}"#, r#""x\\""#, "[]", "[ -1.5e3 , null ]", "[NaN,-inf]"]
+        {
             assert_eq!(skipped(&format!("{value},")), Ok(value.len()), "{value}");
         }
     }
@@ -346,33 +327,16 @@ mod tests {
 
     #[test]
     fn broken_grammar_is_invalid() {
-        for value in [
-            "[1 2]",
-            "[1,]",
-            "{1:2}",
-            r#"{"a" 1}"#,
-            r#"{"a":1]"#,
-            "[1}",
-            "tru ",
-            "- ",
-            "1.e,",
-            "]",
-            "\u{1}",
-        ] {
+        for value in
+            ["[1 2]", "[1,]", "{1:2}", r#"{"a" 1}"#, r#"{"a":1]"#, "[1}", "tru ", "- ", "1.e,", "]", "\u{1}"]
+        {
             assert!(matches!(skipped(value), Err(Stop::Invalid(_))), "{value}");
         }
     }
 
     #[test]
     fn the_first_quote_or_backslash_is_found() {
-        for bytes in [
-            *b"abcdefgh",
-            [0; 8],
-            [0xff; 8],
-            [b'"' + 1; 8],
-            [b'"' - 1; 8],
-            [b'\\' ^ 0x80; 8],
-        ] {
+        for bytes in [*b"abcdefgh", [0; 8], [0xff; 8], [b'"' + 1; 8], [b'"' - 1; 8], [b'\\' ^ 0x80; 8]] {
             assert_eq!(first_special(bytes), None);
             for first in 0..8 {
                 for special in [b'"', b'\\'] {
@@ -390,10 +354,7 @@ mod tests {
     fn nesting_has_a_limit() {
         let deep = |n: usize| "[".repeat(n) + "1" + &"]".repeat(n);
         assert_eq!(skipped(&deep(MAX_DEPTH)), Ok(2 * MAX_DEPTH + 1));
-        assert_eq!(
-            skipped(&deep(MAX_DEPTH + 1)),
-            Err(Stop::Invalid(Expected::Shallow))
-        );
+        assert_eq!(skipped(&deep(MAX_DEPTH + 1)), Err(Stop::Invalid(Expected::Shallow)));
         assert_eq!(skipped(&deep(200_000)), Err(Stop::Invalid(Expected::Shallow)));
     }
 }

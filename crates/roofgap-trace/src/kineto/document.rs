@@ -97,11 +97,7 @@ pub(super) struct Document {
 
 impl Document {
     pub(super) fn new() -> Self {
-        Self {
-            state: State::Start,
-            header: Header::default(),
-            has_events: false,
-        }
+        Self { state: State::Start, header: Header::default(), has_events: false }
     }
 
     /// Reads on until the text ends (which is [`Stop::Incomplete`], with the cursor where reading goes on) or is wrong.
@@ -121,10 +117,7 @@ impl Document {
                     b'{' => self.state = State::Member { first: true },
                     b'[' => {
                         self.has_events = true;
-                        self.state = State::Events {
-                            place: Place::First,
-                            outermost: true,
-                        };
+                        self.state = State::Events { place: Place::First, outermost: true };
                     }
                     _ => return Err(Stop::Invalid(Expected::Value)),
                 }
@@ -154,11 +147,7 @@ impl Document {
             State::Events { place, outermost } => {
                 events(cursor, place, filler)?;
                 cursor.at += 1;
-                self.state = if *outermost {
-                    State::End
-                } else {
-                    State::AfterMember
-                };
+                self.state = if *outermost { State::End } else { State::AfterMember };
             }
             State::End => {
                 cursor.peek().map_err(|stop| match stop {
@@ -180,10 +169,7 @@ impl Document {
             }
             cursor.take(b'[', Expected::List)?;
             self.has_events = true;
-            self.state = State::Events {
-                place: Place::First,
-                outermost: false,
-            };
+            self.state = State::Events { place: Place::First, outermost: false };
             return Ok(());
         }
         cursor.peek()?;

@@ -226,13 +226,8 @@ impl<'a> Event<'a> {
         };
         let correlation = self.arguments.correlation.and_then(unsigned);
         let correlation = correlation.and_then(|c| u32::try_from(c).ok()).unwrap_or(0);
-        let row = ThreadRow {
-            start,
-            end,
-            name: filler.name(name),
-            thread: filler.thread(pid, tid),
-            correlation,
-        };
+        let row =
+            ThreadRow { start, end, name: filler.name(name), thread: filler.thread(pid, tid), correlation };
         match category {
             Category::Call => filler.rows.calls.push(row),
             Category::CpuOp => {
@@ -351,20 +346,12 @@ fn raw<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
 /// Parses a list of three integers; zeros for anything else.
 fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
     let text = raw(cursor)?;
-    let inner = text
-        .strip_prefix(b"[")
-        .and_then(|t| t.strip_suffix(b"]"))
-        .unwrap_or_default();
+    let inner = text.strip_prefix(b"[").and_then(|t| t.strip_suffix(b"]")).unwrap_or_default();
     let mut numbers = inner.split(|&b| b == b',').map(|n| {
         let value = unsigned(n.trim_ascii())?;
         u32::try_from(value).ok()
     });
-    match (
-        numbers.next().flatten(),
-        numbers.next().flatten(),
-        numbers.next().flatten(),
-        numbers.next(),
-    ) {
+    match (numbers.next().flatten(), numbers.next().flatten(), numbers.next().flatten(), numbers.next()) {
         (Some(x), Some(y), Some(z), None) => Ok([x, y, z]),
         _ => Ok([0; 3]),
     }
@@ -433,9 +420,6 @@ impl Category {
     /// Returns true if arguments of such an event are read.
     #[inline]
     pub(super) fn has_arguments(self) -> bool {
-        matches!(
-            self,
-            Self::CpuOp | Self::Call | Self::Kernel | Self::Copy | Self::Set
-        )
+        matches!(self, Self::CpuOp | Self::Call | Self::Kernel | Self::Copy | Self::Set)
     }
 }

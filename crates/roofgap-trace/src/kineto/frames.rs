@@ -32,60 +32,20 @@ pub struct Frame {
 }
 
 const fn frame(engine: &'static str, role: FrameRole, file: &'static str, function: &'static str) -> Frame {
-    Frame {
-        engine,
-        role,
-        file,
-        function,
-    }
+    Frame { engine, role, file, function }
 }
 
 const GENERATE: &str = "transformers/generation/utils.py";
 
 /// Every frame that is kept.
 pub const FRAMES: &[Frame] = &[
-    frame(
-        "vLLM",
-        FrameRole::Step,
-        "vllm/v1/worker/gpu_worker.py",
-        "execute_model",
-    ),
-    frame(
-        "vLLM",
-        FrameRole::Step,
-        "vllm/v1/worker/gpu_model_runner.py",
-        "execute_model",
-    ),
-    frame(
-        "vLLM",
-        FrameRole::Step,
-        "vllm/v1/worker/gpu/model_runner.py",
-        "execute_model",
-    ),
-    frame(
-        "vLLM",
-        FrameRole::Step,
-        "vllm/worker/worker_base.py",
-        "execute_model",
-    ),
-    frame(
-        "vLLM",
-        FrameRole::Step,
-        "vllm/worker/model_runner.py",
-        "execute_model",
-    ),
-    frame(
-        "SGLang",
-        FrameRole::Step,
-        "sglang/srt/managers/scheduler.py",
-        "run_batch",
-    ),
-    frame(
-        "SGLang",
-        FrameRole::Step,
-        "sglang/srt/managers/scheduler.py",
-        "_run_batch_inner",
-    ),
+    frame("vLLM", FrameRole::Step, "vllm/v1/worker/gpu_worker.py", "execute_model"),
+    frame("vLLM", FrameRole::Step, "vllm/v1/worker/gpu_model_runner.py", "execute_model"),
+    frame("vLLM", FrameRole::Step, "vllm/v1/worker/gpu/model_runner.py", "execute_model"),
+    frame("vLLM", FrameRole::Step, "vllm/worker/worker_base.py", "execute_model"),
+    frame("vLLM", FrameRole::Step, "vllm/worker/model_runner.py", "execute_model"),
+    frame("SGLang", FrameRole::Step, "sglang/srt/managers/scheduler.py", "run_batch"),
+    frame("SGLang", FrameRole::Step, "sglang/srt/managers/scheduler.py", "_run_batch_inner"),
     frame("transformers", FrameRole::Generation, GENERATE, "generate"),
     frame("transformers", FrameRole::Generation, GENERATE, "_sample"),
     frame("transformers", FrameRole::Generation, GENERATE, "sample"),
@@ -93,12 +53,7 @@ pub const FRAMES: &[Frame] = &[
     frame("transformers", FrameRole::Generation, GENERATE, "greedy_search"),
     frame("transformers", FrameRole::Prefill, GENERATE, "_prefill"),
     frame("transformers", FrameRole::ModelCall, "", "ForCausalLM"),
-    frame(
-        "transformers",
-        FrameRole::ModelCall,
-        "",
-        "ForConditionalGeneration",
-    ),
+    frame("transformers", FrameRole::ModelCall, "", "ForConditionalGeneration"),
     frame("transformers", FrameRole::ModelCall, "", "LMHeadModel"),
 ];
 
@@ -125,8 +80,7 @@ impl Frame {
 
 /// Returns true for the frame of a module's call, `nn.Module: CLASS_NUMBER`.
 pub(super) fn is_module(raw: &[u8]) -> bool {
-    raw.strip_prefix(MODULE.as_bytes())
-        .is_some_and(|module| class_of(module).is_some())
+    raw.strip_prefix(MODULE.as_bytes()).is_some_and(|module| class_of(module).is_some())
 }
 
 /// Returns the class of `CLASS_NUMBER`.
@@ -142,27 +96,18 @@ pub(super) fn kept(raw: &[u8]) -> Option<String> {
     if let Some(module) = raw.strip_prefix(MODULE.as_bytes()) {
         let class = class_of(module)?;
         let model = |frame: &Frame| frame.file.is_empty() && class.ends_with(frame.function.as_bytes());
-        return FRAMES
-            .iter()
-            .any(model)
-            .then(|| format!("{MODULE}{}", String::from_utf8_lossy(class)));
+        return FRAMES.iter().any(model).then(|| format!("{MODULE}{}", String::from_utf8_lossy(class)));
     }
-    let found = FRAMES
-        .iter()
-        .find(|frame| !frame.file.is_empty() && is(raw, frame))?;
+    let found = FRAMES.iter().find(|frame| !frame.file.is_empty() && is(raw, frame))?;
     Some(format!("{}: {}", found.file, found.function))
 }
 
 /// Returns true if a name is `[FOLDER/]FILE(LINE): FUNCTION`.
 fn is(raw: &[u8], frame: &Frame) -> bool {
-    let path = raw
-        .strip_suffix(frame.function.as_bytes())
-        .and_then(|rest| rest.strip_suffix(b"): "));
+    let path = raw.strip_suffix(frame.function.as_bytes()).and_then(|rest| rest.strip_suffix(b"): "));
     let Some(path) = path else { return false };
     let digits = path.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    let path = path
-        .get(..path.len() - digits)
-        .and_then(|rest| rest.strip_suffix(b"("));
+    let path = path.get(..path.len() - digits).and_then(|rest| rest.strip_suffix(b"("));
     let folder = path.and_then(|path| path.strip_suffix(frame.file.as_bytes()));
     digits > 0 && folder.is_some_and(|folder| folder.is_empty() || folder.ends_with(b"/"))
 }

@@ -88,14 +88,10 @@ impl<'t> Merge<'t> {
         self.events += rows.events;
         self.trace.losses.merge(&rows.losses);
         for (pid, name) in &rows.process_names {
-            self.process_names
-                .entry(pid.clone())
-                .or_insert_with(|| name.clone());
+            self.process_names.entry(pid.clone()).or_insert_with(|| name.clone());
         }
         for (key, name) in &rows.thread_names {
-            self.thread_names
-                .entry(key.clone())
-                .or_insert_with(|| name.clone());
+            self.thread_names.entry(key.clone()).or_insert_with(|| name.clone());
         }
         let threads: Vec<(ThreadId, ProcessId)> = rows.threads.iter().map(|key| self.thread(key)).collect();
         let mut names = BlockNames::of(rows);
@@ -104,8 +100,7 @@ impl<'t> Merge<'t> {
         self.sequences.add(&rows.sequences, self.trace.cpu_ops.len());
         let trace = &mut *self.trace;
         let first = trace.cpu_ops.len();
-        self.shapes
-            .add(&rows.shapes, first, |name| names.get(name, trace));
+        self.shapes.add(&rows.shapes, first, |name| names.get(name, trace));
         for row in &rows.cpu_ops {
             let (thread, _) = at(&threads, row.thread);
             let name = names.get(row.name, self.trace);
@@ -272,10 +267,7 @@ impl<'t> Merge<'t> {
         let mut ids = Vec::new();
         for &number in &self.devices {
             described.push(header.devices.iter().any(|device| device.number == number));
-            ids.push(self.trace.add_device(Device {
-                number,
-                ..Device::default()
-            }));
+            ids.push(self.trace.add_device(Device { number, ..Device::default() }));
         }
         let mut undescribed = 0;
         for device in self.trace.ops.device.iter_mut().skip(self.first_op) {
@@ -307,10 +299,7 @@ impl<'t> Merge<'t> {
                     .map(|((&correlation, &start), &process)| (correlation, start, process))
                     .collect();
                 index.sort_unstable();
-                Launching::Many {
-                    index,
-                    otherwise: first,
-                }
+                Launching::Many { index, otherwise: first }
             }
             // Without calls: the process that ran operators, or one that nothing is known of.
             None if !self.processes.is_empty() => {
@@ -322,12 +311,7 @@ impl<'t> Merge<'t> {
             }
         };
         let ops = &mut self.trace.ops;
-        let rows = ops
-            .process
-            .iter_mut()
-            .zip(&ops.correlation)
-            .zip(&ops.start)
-            .skip(self.first_op);
+        let rows = ops.process.iter_mut().zip(&ops.correlation).zip(&ops.start).skip(self.first_op);
         for ((process, &correlation), &start) in rows {
             *process = launching.of(correlation, start);
         }
@@ -340,10 +324,7 @@ impl<'t> Merge<'t> {
             // A process that is no number goes by its text.
             let name = named.map_or(if number.is_none() { pid } else { "" }, |name| name);
             let name = self.trace.names.intern(name);
-            self.trace.processes.push(Process {
-                pid: number.unwrap_or(0) as u32,
-                name,
-            });
+            self.trace.processes.push(Process { pid: number.unwrap_or(0) as u32, name });
         }
         for (key, process) in &self.threads {
             let named = self.thread_names.get(key);
@@ -352,11 +333,7 @@ impl<'t> Merge<'t> {
             let small = number.and_then(|n| u32::try_from(n).ok());
             let name = named.map_or(if small.is_none() { &key.tid } else { "" }, |name| name);
             let name = self.trace.names.intern(name);
-            self.trace.threads.push(Thread {
-                process: *process,
-                tid: number.unwrap_or(0) as u32,
-                name,
-            });
+            self.trace.threads.push(Thread { process: *process, tid: number.unwrap_or(0) as u32, name });
         }
     }
 
@@ -388,10 +365,7 @@ impl<'t> Merge<'t> {
 /// Method of finding the process that launched an operation.
 enum Launching {
     One(ProcessId),
-    Many {
-        index: Vec<(u32, Ns, ProcessId)>,
-        otherwise: ProcessId,
-    },
+    Many { index: Vec<(u32, Ns, ProcessId)>, otherwise: ProcessId },
 }
 
 impl Launching {
@@ -402,13 +376,9 @@ impl Launching {
                 // Of several with the same id, the last that began before the operation.
                 let begin = index.partition_point(|&(c, _, _)| c < correlation);
                 let end = index.partition_point(|&(c, s, _)| (c, s) <= (correlation, start));
-                let found = index
-                    .get(begin..end.max(begin))
-                    .and_then(|same| same.last())
-                    .or(index.get(begin));
-                found
-                    .filter(|(c, _, _)| *c == correlation)
-                    .map_or(*otherwise, |&(_, _, process)| process)
+                let found =
+                    index.get(begin..end.max(begin)).and_then(|same| same.last()).or(index.get(begin));
+                found.filter(|(c, _, _)| *c == correlation).map_or(*otherwise, |&(_, _, process)| process)
             }
         }
     }
@@ -441,10 +411,8 @@ fn memory_kinds(name: &str) -> (MemoryKind, MemoryKind) {
         "Managed" => MemoryKind::Managed,
         _ => MemoryKind::Unknown,
     };
-    let inner = name
-        .split_once('(')
-        .and_then(|(_, rest)| rest.split_once(')'))
-        .map_or("", |(inner, _)| inner);
+    let inner =
+        name.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map_or("", |(inner, _)| inner);
     match inner.split_once("->") {
         Some((from, to)) => (kind(from), kind(to)),
         None => (MemoryKind::Unknown, kind(inner)),
@@ -458,15 +426,7 @@ mod tests {
     #[test]
     fn domains_come_from_identifiers_only() {
         assert_eq!(domain_and_name("LLM@prefill"), ("LLM", "prefill"));
-        for name in [
-            "prefill",
-            "a b@c",
-            "a@b@c",
-            "@x",
-            "x@",
-            "9a@b",
-            "user@host.com: x@",
-        ] {
+        for name in ["prefill", "a b@c", "a@b@c", "@x", "x@", "9a@b", "user@host.com: x@"] {
             assert_eq!(domain_and_name(name), ("", name));
         }
     }
@@ -474,10 +434,7 @@ mod tests {
     #[test]
     fn memory_is_told_by_the_name() {
         use MemoryKind::*;
-        assert_eq!(
-            memory_kinds("Memcpy HtoD (Pageable -> Device)"),
-            (Pageable, Device)
-        );
+        assert_eq!(memory_kinds("Memcpy HtoD (Pageable -> Device)"), (Pageable, Device));
         assert_eq!(memory_kinds("Memcpy DtoH (Device -> Pinned)"), (Device, Pinned));
         assert_eq!(memory_kinds("Memset (Device)"), (Unknown, Device));
         assert_eq!(memory_kinds("Memset (Unknown)"), (Unknown, Unknown));
@@ -487,10 +444,7 @@ mod tests {
     #[test]
     fn colliding_correlations_go_to_the_latest_call_before() {
         let (a, b) = (ProcessId(3), ProcessId(4));
-        let launching = Launching::Many {
-            index: vec![(7, 10, a), (7, 20, b), (9, 30, b)],
-            otherwise: a,
-        };
+        let launching = Launching::Many { index: vec![(7, 10, a), (7, 20, b), (9, 30, b)], otherwise: a };
         assert_eq!(launching.of(7, 15), a);
         assert_eq!(launching.of(7, 25), b);
         assert_eq!(launching.of(7, 5), a);

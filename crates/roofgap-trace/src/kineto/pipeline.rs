@@ -30,10 +30,7 @@ impl Default for Division {
     /// Blocks that stay in a core's own cache from reading to parsing, and a thread for each core.
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            block: 1 << 20,
-            threads: cores.clamp(1, 8),
-        }
+        Self { block: 1 << 20, threads: cores.clamp(1, 8) }
     }
 }
 
@@ -71,12 +68,7 @@ struct Feed {
 pub(super) fn run(blocks: Blocks, division: Division, merge: &mut Merge<'_>) -> Result<Header, Fault> {
     let (give_free, free) = channel();
     let (give_parsed, parsed) = channel();
-    let feed = Mutex::new(Feed {
-        blocks,
-        free,
-        next: 0,
-        failed: false,
-    });
+    let feed = Mutex::new(Feed { blocks, free, next: 0, failed: false });
     for _ in 0..2 * division.threads + 2 {
         // The receiver is alive; were it not, the threads would find no room and end.
         let _ = give_free.send(Block::new(division.block));
@@ -129,16 +121,7 @@ fn work(feed: &Mutex<Feed>, give_parsed: &Sender<Result<Parsed, Failure>>) {
             }
             read = cursor.at;
         }
-        if give_parsed
-            .send(Ok(Parsed {
-                index,
-                block,
-                read,
-                place,
-                wrong,
-            }))
-            .is_err()
-        {
+        if give_parsed.send(Ok(Parsed { index, block, read, place, wrong })).is_err() {
             return;
         }
     }
@@ -187,13 +170,7 @@ struct Assembly {
 
 impl Assembly {
     fn new() -> Self {
-        Self {
-            document: Document::new(),
-            pending: Vec::new(),
-            enough: 0,
-            offset: 0,
-            rows: Rows::default(),
-        }
+        Self { document: Document::new(), pending: Vec::new(), enough: 0, offset: 0, rows: Rows::default() }
     }
 
     fn add(&mut self, parsed: &Parsed, merge: &mut Merge<'_>) -> Result<(), Fault> {
@@ -240,9 +217,7 @@ impl Assembly {
     /// Reads on in the pending text.
     fn look(&mut self, merge: &mut Merge<'_>) -> Result<(), Fault> {
         let mut cursor = Cursor::new(&self.pending, 0);
-        let stop = self
-            .document
-            .advance(&mut cursor, &mut Filler::new(&mut self.rows));
+        let stop = self.document.advance(&mut cursor, &mut Filler::new(&mut self.rows));
         let read = cursor.at;
         merge.add(&self.rows);
         if let Stop::Invalid(expected) = stop {
@@ -262,17 +237,10 @@ impl Assembly {
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
-        let place = format!(
-            "at byte {}: expected {}, found `{found}`",
-            self.offset + at as u64,
-            expected.as_str()
-        );
+        let place =
+            format!("at byte {}: expected {}, found `{found}`", self.offset + at as u64, expected.as_str());
         match self.document.state {
-            State::Start
-            | State::Events {
-                place: Place::First,
-                outermost: true,
-            } => Fault::Foreign(place),
+            State::Start | State::Events { place: Place::First, outermost: true } => Fault::Foreign(place),
             _ => Fault::Broken(place),
         }
     }
@@ -301,9 +269,9 @@ impl Assembly {
                 "a trace of XLA (JAX or TensorFlow), which is not read; record the program with nsys instead"
                     .into(),
             )),
-            (0, n) => Err(Fault::Foreign(format!(
-                "{n} trace events, none of a category of the PyTorch profiler"
-            ))),
+            (0, n) => {
+                Err(Fault::Foreign(format!("{n} trace events, none of a category of the PyTorch profiler")))
+            }
             _ => Ok(self.document.header),
         }
     }

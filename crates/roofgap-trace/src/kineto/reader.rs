@@ -16,10 +16,7 @@ pub(crate) const READER: Reader = Reader {
 
 /// Returns true if unpacked text that begins with `head` looks like a PyTorch profiler trace.
 pub(super) fn looks_like(head: &[u8]) -> bool {
-    let text = head
-        .strip_prefix(b"\xef\xbb\xbf")
-        .unwrap_or(head)
-        .trim_ascii_start();
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
     match text.first() {
         Some(b'{') => has("\"traceEvents\"") || (has("\"schemaVersion\"") && has("\"deviceProperties\"")),
@@ -53,11 +50,9 @@ fn explain(path: &Path, fault: Fault) -> ReadError {
     const NAME: &str = "PyTorch profiler trace";
     match fault {
         Fault::Source(Failure::Io(error)) => ReadError::io(path, error),
-        Fault::Source(Failure::Gzip(error)) => ReadError::damaged(
-            path,
-            NAME,
-            format!("the compressed data is truncated or damaged ({error})"),
-        ),
+        Fault::Source(Failure::Gzip(error)) => {
+            ReadError::damaged(path, NAME, format!("the compressed data is truncated or damaged ({error})"))
+        }
         Fault::Source(Failure::Growth(error)) => ReadError::damaged(path, NAME, error),
         Fault::Foreign(found) => ReadError::Unrecognised {
             path: path.to_path_buf(),

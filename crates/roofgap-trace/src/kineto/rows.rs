@@ -139,12 +139,7 @@ impl<'a, 'r> Filler<'a, 'r> {
     /// Starts a block; `rows` is emptied.
     pub(super) fn new(rows: &'r mut Rows) -> Self {
         rows.clear();
-        Self {
-            rows,
-            names: FxHashMap::default(),
-            threads: FxHashMap::default(),
-            last_thread: None,
-        }
+        Self { rows, names: FxHashMap::default(), threads: FxHashMap::default(), last_thread: None }
     }
 
     /// Returns the block's id of a raw name.
@@ -170,10 +165,9 @@ impl<'a, 'r> Filler<'a, 'r> {
         let next = self.rows.threads.len() as u32;
         let id = *self.threads.entry((pid, tid)).or_insert(next);
         if id == next {
-            self.rows.threads.push(ThreadKey {
-                pid: decode(pid).into_owned(),
-                tid: decode(tid).into_owned(),
-            });
+            self.rows
+                .threads
+                .push(ThreadKey { pid: decode(pid).into_owned(), tid: decode(tid).into_owned() });
         }
         self.last_thread = Some((pid, tid, id));
         id

@@ -33,12 +33,12 @@ impl Sequences {
         let mut forward: FxHashMap<u64, Option<usize>> = FxHashMap::default();
         for &(number, op) in &self.forward {
             let known = forward.entry(number).or_insert(Some(op));
-            *known = known
-                .filter(|known| ops.thread[*known] == ops.thread[op])
-                .map(|known| match ops.start[op] > ops.start[known] {
+            *known = known.filter(|known| ops.thread[*known] == ops.thread[op]).map(|known| {
+                match ops.start[op] > ops.start[known] {
                     true => op,
                     false => known,
-                });
+                }
+            });
         }
         let links = self.backward.iter().filter_map(|(number, op)| {
             let forward = (*forward.get(number)?)?;

@@ -39,10 +39,7 @@ pub(super) fn decode(raw: &[u8]) -> Cow<'_, str> {
 fn unicode(text: &str) -> Option<(char, usize)> {
     let unit = |text: &str| {
         let digits = text.strip_prefix('u')?.get(..4)?;
-        digits
-            .bytes()
-            .all(|b| b.is_ascii_hexdigit())
-            .then(|| u32::from_str_radix(digits, 16).ok())?
+        digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?
     };
     let first = unit(text)?;
     if !(0xD800..0xE000).contains(&first) {
@@ -65,10 +62,7 @@ mod tests {
 
     #[test]
     fn escapes() {
-        assert_eq!(
-            decode(br#"a\"b\\c\/\n\u00e9\ud83d\ude00"#),
-            "a\"b\\c/\n\u{e9}\u{1f600}"
-        );
+        assert_eq!(decode(br#"a\"b\\c\/\n\u00e9\ud83d\ude00"#), "a\"b\\c/\n\u{e9}\u{1f600}");
         assert_eq!(decode(br"C:\path\x"), "C:\\path\\x");
         assert_eq!(decode(br"\ud800x"), "\u{fffd}x");
         assert_eq!(decode(b"\xff"), "\u{fffd}");

@@ -80,9 +80,6 @@ impl Names {
 
     /// Iterates over ids and strings in the order of first occurrence.
     pub fn iter(&self) -> impl Iterator<Item = (NameId, &str)> {
-        self.strings
-            .iter()
-            .enumerate()
-            .map(|(i, s)| (NameId(i as u32), &**s))
+        self.strings.iter().enumerate().map(|(i, s)| (NameId(i as u32), &**s))
     }
 }

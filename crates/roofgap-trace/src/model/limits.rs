@@ -28,9 +28,7 @@ impl Trace {
             total(&self.ops.start, &self.ops.end),
             total(&self.calls.start, &self.calls.end),
             total(&self.cpu_ops.start, &self.cpu_ops.end),
-            ranges
-                .map(|(start, end)| i128::from(end) - i128::from(start))
-                .sum(),
+            ranges.map(|(start, end)| i128::from(end) - i128::from(start)).sum(),
         ];
         match columns.iter().all(|total| *total <= MOST_TOTAL) {
             true => Ok(()),
@@ -60,10 +58,8 @@ impl Trace {
             return;
         }
         let centre = (*starts.select_nth_unstable(middle).1).clamp(-MOST_SPAN, Ns::MAX / 2);
-        let limits = (
-            centre.saturating_sub(MOST_SPAN).max(-MOST_SPAN),
-            (centre + MOST_SPAN).min(Ns::MAX / 2),
-        );
+        let limits =
+            (centre.saturating_sub(MOST_SPAN).max(-MOST_SPAN), (centre + MOST_SPAN).min(Ns::MAX / 2));
         let before = self.events();
         let rows = kept(&self.ops.start, &self.ops.end, limits);
         self.ops.take(&rows);
@@ -75,17 +71,9 @@ impl Trace {
         let ranges = &mut self.ranges;
         ranges.marks.retain(|mark| is_kept(mark.at, mark.at));
         // A range that was never closed ends with the last event, which may be one that is left out.
-        ranges
-            .rows
-            .retain(|range| is_kept(range.start, if range.open { range.start } else { range.end }));
-        let closed = ranges
-            .rows
-            .iter()
-            .filter(|range| !range.open)
-            .map(|range| range.end);
-        let ends = [&self.ops.end, &self.calls.end, &self.cpu_ops.end]
-            .into_iter()
-            .flatten();
+        ranges.rows.retain(|range| is_kept(range.start, if range.open { range.start } else { range.end }));
+        let closed = ranges.rows.iter().filter(|range| !range.open).map(|range| range.end);
+        let ends = [&self.ops.end, &self.calls.end, &self.cpu_ops.end].into_iter().flatten();
         let last = ends.copied().chain(closed).max().unwrap_or(limits.0);
         for range in ranges.rows.iter_mut().filter(|range| range.open) {
             range.end = range.end.min(last).max(range.start);
@@ -106,9 +94,7 @@ fn is_between(start: Ns, end: Ns, (first, last): (Ns, Ns)) -> bool {
 
 fn total(start: &[Ns], end: &[Ns]) -> i128 {
     let times = start.iter().zip(end);
-    times
-        .map(|(start, end)| i128::from(*end) - i128::from(*start))
-        .sum()
+    times.map(|(start, end)| i128::from(*end) - i128::from(*start)).sum()
 }
 
 /// Returns the rows between the limits.
@@ -163,12 +149,7 @@ mod tests {
         let name = trace.names.intern("mark");
         for at in [i64::MIN, epoch] {
             let domain = name;
-            trace.ranges.marks.push(Mark {
-                at,
-                domain,
-                name,
-                thread,
-            });
+            trace.ranges.marks.push(Mark { at, domain, name, thread });
         }
         trace.limit_times().unwrap();
         assert_eq!(trace.ops.start, [epoch, epoch + HOUR, epoch + 9]);

@@ -151,24 +151,14 @@ impl GpuOps {
 
     /// Returns the launch shape of a row; zeros if it has none.
     pub fn shape_of(&self, row: usize) -> LaunchShape {
-        self.shape
-            .get(row)
-            .and_then(|id| self.shapes.get(id.index()))
-            .copied()
-            .unwrap_or_default()
+        self.shape.get(row).and_then(|id| self.shapes.get(id.index())).copied().unwrap_or_default()
     }
 
     /// Appends a row.
     pub fn push(&mut self, op: GpuOp) {
         if op.bytes != 0 || op.memory != Default::default() {
             let row = self.start.len() as u32;
-            self.transfers.insert(
-                row,
-                Transfer {
-                    bytes: op.bytes,
-                    memory: op.memory,
-                },
-            );
+            self.transfers.insert(row, Transfer { bytes: op.bytes, memory: op.memory });
         }
         self.start.push(op.start);
         self.end.push(op.end);
@@ -191,15 +181,7 @@ impl GpuOps {
     /// Puts the rows in the order of (start, end, device, stream, correlation), so that equal inputs in another row order give
     /// equal traces.
     pub fn sort(&mut self) {
-        let key = |i: usize| {
-            (
-                self.end[i],
-                self.device[i],
-                self.stream[i],
-                self.correlation[i],
-                self.name[i],
-            )
-        };
+        let key = |i: usize| (self.end[i], self.device[i], self.stream[i], self.correlation[i], self.name[i]);
         let Some(order) = by_start(&self.start, |a, b| key(a).cmp(&key(b))) else {
             return;
         };

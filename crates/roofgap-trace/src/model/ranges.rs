@@ -74,8 +74,7 @@ pub struct Ranges {
 impl Ranges {
     /// Puts ranges in the order of (start, longest first, thread) and marks in the order of time.
     pub fn sort(&mut self) {
-        self.rows
-            .sort_by_key(|r| (r.start, std::cmp::Reverse(r.end), r.thread));
+        self.rows.sort_by_key(|r| (r.start, std::cmp::Reverse(r.end), r.thread));
         self.marks.sort_by_key(|m| (m.at, m.thread));
     }
 }

@@ -6,11 +6,7 @@ use super::{ProcessId, Trace};
 impl Trace {
     /// Lists the ranks of a trace that holds several, in order; empty for any other.
     pub fn ranks(&self) -> Vec<u32> {
-        let mut ranks: Vec<u32> = self
-            .process_ranks
-            .iter()
-            .filter_map(|(_, job)| job.rank)
-            .collect();
+        let mut ranks: Vec<u32> = self.process_ranks.iter().filter_map(|(_, job)| job.rank).collect();
         ranks.sort_unstable();
         ranks.dedup();
         ranks
@@ -18,10 +14,7 @@ impl Trace {
 
     /// Copies a trace with the events of one of its ranks only. Processes, threads, names and losses stay.
     pub fn of_rank(&self, rank: u32) -> Self {
-        let of_rank = self
-            .process_ranks
-            .iter()
-            .filter(|(_, job)| job.rank == Some(rank));
+        let of_rank = self.process_ranks.iter().filter(|(_, job)| job.rank == Some(rank));
         let processes: Vec<ProcessId> = of_rank.clone().map(|(process, _)| *process).collect();
         let mut own = self.clone();
         own.distributed = of_rank.map(|(_, job)| job.clone()).next();
@@ -48,13 +41,8 @@ impl Trace {
             |thread: super::ThreadId| self.threads.get(thread.index()).map(|thread| thread.process);
         let ops = rows(&mut self.ops.process.iter().map(|process| keep(*process)));
         let calls = rows(&mut self.calls.process.iter().map(|process| keep(*process)));
-        let cpu_ops = rows(
-            &mut self
-                .cpu_ops
-                .thread
-                .iter()
-                .map(|thread| process_of(*thread).is_some_and(&keep)),
-        );
+        let cpu_ops =
+            rows(&mut self.cpu_ops.thread.iter().map(|thread| process_of(*thread).is_some_and(&keep)));
         let marks = |mark: &super::Mark| process_of(mark.thread).is_some_and(&keep);
         self.ranges.marks.retain(marks);
         self.ops.take(&ops);
@@ -69,15 +57,13 @@ impl Trace {
             kept += u32::from(keep);
         }
         ranges.rows.retain(|range| keep(range.process));
-        ranges
-            .collectives
-            .retain_mut(|collective| match new_row.get(collective.row as usize) {
-                Some(Some(row)) => {
-                    collective.row = *row;
-                    true
-                }
-                _ => false,
-            });
+        ranges.collectives.retain_mut(|collective| match new_row.get(collective.row as usize) {
+            Some(Some(row)) => {
+                collective.row = *row;
+                true
+            }
+            _ => false,
+        });
         self.recorded.retain(|recorded| keep(recorded.process));
     }
 }

@@ -225,25 +225,15 @@ impl Trace {
                 *used = true;
             }
         }
-        let mut devices: Vec<&Device> = self
-            .devices
-            .iter()
-            .zip(used)
-            .filter_map(|(device, used)| used.then_some(device))
-            .collect();
+        let mut devices: Vec<&Device> =
+            self.devices.iter().zip(used).filter_map(|(device, used)| used.then_some(device)).collect();
         devices.sort_by_key(|device| device.number);
         devices
     }
 
     /// Puts every column in its order. Readers call it once at the end.
     pub fn sort(&mut self) {
-        let Self {
-            ops,
-            calls,
-            ranges,
-            cpu_ops,
-            ..
-        } = self;
+        let Self { ops, calls, ranges, cpu_ops, .. } = self;
         std::thread::scope(|scope| {
             scope.spawn(|| ops.sort());
             calls.sort();

@@ -34,28 +34,18 @@ impl RecordedWindows {
         windows.sort_unstable();
         let first = edges.iter().map(|edge| edge.1).min().unwrap_or(last);
         let end = edges.iter().map(|edge| edge.1).max().unwrap_or(last);
-        Self {
-            process,
-            windows,
-            span: (first, end.max(last)),
-        }
+        Self { process, windows, span: (first, end.max(last)) }
     }
 
     /// Returns the position of the window that holds a time span as a whole.
     pub fn window_of(&self, start: Ns, end: Ns) -> Option<usize> {
-        let at = self
-            .windows
-            .partition_point(|window| window.0 <= start)
-            .checked_sub(1)?;
+        let at = self.windows.partition_point(|window| window.0 <= start).checked_sub(1)?;
         self.windows.get(at).filter(|window| end <= window.1).map(|_| at)
     }
 
     /// Returns the recorded time, ns.
     pub fn recorded_ns(&self) -> Ns {
-        let lengths = self
-            .windows
-            .iter()
-            .map(|window| window.1.saturating_sub(window.0));
+        let lengths = self.windows.iter().map(|window| window.1.saturating_sub(window.0));
         lengths.fold(0, Ns::saturating_add)
     }
 
@@ -86,17 +76,7 @@ mod tests {
 
     #[test]
     fn edges_become_windows() {
-        let found = windows(
-            &[
-                (false, 0),
-                (true, 10),
-                (true, 12),
-                (false, 20),
-                (false, 21),
-                (true, 30),
-            ],
-            50,
-        );
+        let found = windows(&[(false, 0), (true, 10), (true, 12), (false, 20), (false, 21), (true, 30)], 50);
         assert_eq!(found.windows, [(10, 20), (30, 50)]);
         assert_eq!((found.recorded_ns(), found.all_ns(), found.gaps()), (30, 50, 2));
         assert_eq!(found.window_of(10, 20), Some(0));

@@ -68,15 +68,7 @@ impl Annotations {
             RangeStyle::PushPop => self.stacks.entry((tid, domain)).or_default().push(at),
             RangeStyle::StartEnd => drop(self.started.insert(event.range, at)),
         }
-        self.rows.push(Row {
-            start: event.at,
-            end: None,
-            domain,
-            called,
-            tid,
-            end_tid: tid,
-            style,
-        });
+        self.rows.push(Row { start: event.at, end: None, domain, called, tid, end_tid: tid, style });
     }
 
     pub(super) fn pop(&mut self, pop: &NvtxPop) {
@@ -154,9 +146,7 @@ impl Annotations {
             let thread = who.thread(process, row.tid, trace);
             let end_thread = who.thread(process, row.end_tid, trace);
             trace.losses.add(LossKind::RangeOpen, u64::from(open));
-            trace
-                .losses
-                .add(LossKind::RangeCrossThread, u64::from(end_thread != thread));
+            trace.losses.add(LossKind::RangeCrossThread, u64::from(end_thread != thread));
             trace.ranges.rows.push(Range {
                 start,
                 end,
@@ -172,12 +162,7 @@ impl Annotations {
         for (at, domain, called, tid) in &self.marks {
             let (name, domain) = resolve(*called, *domain);
             let thread = who.thread(process, *tid, trace);
-            trace.ranges.marks.push(Mark {
-                at: *at as Ns,
-                domain,
-                name,
-                thread,
-            });
+            trace.ranges.marks.push(Mark { at: *at as Ns, domain, name, thread });
         }
         trace.losses.add(LossKind::RangeNoName, nameless);
         trace.losses.add(LossKind::RangeNoDomain, homeless);

@@ -38,10 +38,7 @@ pub(super) fn open(path: &Path) -> Result<Reader<Box<dyn Read>>, ReadError> {
 pub(super) fn content(path: &Path) -> Result<Box<dyn Read>, ReadError> {
     let io = |error| ReadError::io(path, error);
     Ok(if is_packed(path)? {
-        Box::new(BufReader::with_capacity(
-            1 << 18,
-            Unpacked::open(path).map_err(io)?,
-        ))
+        Box::new(BufReader::with_capacity(1 << 18, Unpacked::open(path).map_err(io)?))
     } else {
         Box::new(BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?))
     })

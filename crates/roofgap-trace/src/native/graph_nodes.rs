@@ -41,10 +41,7 @@ impl NodeRanges {
     /// Puts the nodes into the trace.
     pub(super) fn settle(self, process: ProcessId, annotations: &Annotations, trace: &mut Trace) {
         let names = |stack: &Vec<usize>| -> Vec<NameId> {
-            stack
-                .iter()
-                .filter_map(|range| annotations.name_of(*range))
-                .collect()
+            stack.iter().filter_map(|range| annotations.name_of(*range)).collect()
         };
         let stacks: Vec<Vec<NameId>> = self.stacks.iter().map(names).collect();
         for (node, stack) in self.of_node {

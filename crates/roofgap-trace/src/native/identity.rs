@@ -22,10 +22,7 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn see_thread(&mut self, thread: &wire::Thread) {
-        self.handles
-            .entry(thread.handle)
-            .or_default()
-            .push((thread.at, thread.tid));
+        self.handles.entry(thread.handle).or_default().push((thread.at, thread.tid));
     }
 
     /// Names a thread. A name from the program replaces the operating system's.
@@ -62,11 +59,7 @@ impl Identity {
     /// Returns the facts of the device that the program calls `number`.
     fn device(&self, number: u32) -> Option<Device> {
         let Some(told) = self.seen_by_program.get(&number) else {
-            return self
-                .of_machine
-                .iter()
-                .find(|device| device.number == number)
-                .cloned();
+            return self.of_machine.iter().find(|device| device.number == number).cloned();
         };
         let same = |device: &&Device| device.uuid.is_some() && device.uuid == told.uuid;
         let more = self.of_machine.iter().find(same).cloned().unwrap_or_default();
@@ -129,10 +122,7 @@ impl Identity {
                 let number = u32::from(number);
                 let facts = self.device(number);
                 let described = facts.is_some();
-                let bare = || Device {
-                    number,
-                    ..Device::default()
-                };
+                let bare = || Device { number, ..Device::default() };
                 (trace.add_device(facts.unwrap_or_else(bare)), described)
             });
             *device = id;

@@ -17,8 +17,7 @@ impl Place {
     pub(super) fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::LauncherVariable(variable) => {
-                self.variables
-                    .insert(variable.name.to_str().into_owned(), variable.value);
+                self.variables.insert(variable.name.to_str().into_owned(), variable.value);
             }
             Record::Host(host) => {
                 self.host = Some(host.name.to_str().into_owned()).filter(|name| !name.is_empty());

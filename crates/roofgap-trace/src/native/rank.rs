@@ -38,16 +38,10 @@ pub fn rank(path: &Path) -> Result<Option<CaptureRank>, ReadError> {
                 && let Some(mark) = GroupMark::parse(&text.to_str())
                 && mark.world_size > 1
             {
-                return Ok(Some(CaptureRank {
-                    rank: mark.rank,
-                    host: place.take_host(),
-                }));
+                return Ok(Some(CaptureRank { rank: mark.rank, host: place.take_host() }));
             }
         }
     }
     let launched = place.distributed().and_then(|job| job.rank);
-    Ok(launched.map(|rank| CaptureRank {
-        rank,
-        host: place.take_host(),
-    }))
+    Ok(launched.map(|rank| CaptureRank { rank, host: place.take_host() }))
 }

@@ -55,10 +55,7 @@ pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadE
         }
     }
     // `next_frame` has returned `None`, so the ending is known.
-    let ending = reader.ending().unwrap_or(Ending::Cut {
-        at: 0,
-        why: wire::CutReason::Torn,
-    });
+    let ending = reader.ending().unwrap_or(Ending::Cut { at: 0, why: wire::CutReason::Torn });
     let has_note = wire::note_path(&plain(path)).exists();
     Ok(capture.finish(header.pid, ending, has_note))
 }
@@ -74,10 +71,7 @@ pub fn kernel_names(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
         for record in records {
             if let Record::TextEntry(entry) = record {
                 let text = entry.text.to_str();
-                names.push((
-                    demangle(&text).unwrap_or_else(|| text.to_string()),
-                    text.into_owned(),
-                ));
+                names.push((demangle(&text).unwrap_or_else(|| text.to_string()), text.into_owned()));
             }
         }
     }
@@ -162,13 +156,7 @@ impl<'t> Capture<'t> {
         }
         let whole = matches!(
             older.ending(),
-            Some(
-                Ending::Complete { .. }
-                    | Ending::Cut {
-                        why: wire::CutReason::NoEnd,
-                        ..
-                    }
-            )
+            Some(Ending::Complete { .. } | Ending::Cut { why: wire::CutReason::NoEnd, .. })
         );
         self.trace.losses.add(LossKind::CaptureCut, u64::from(!whole));
     }
@@ -400,8 +388,7 @@ impl<'t> Capture<'t> {
         self.who.settle_threads(self.process, self.first.1, trace);
         self.who.settle_devices(self.first.0, trace);
         self.nodes.settle(self.process, &self.annotations, trace);
-        self.annotations
-            .settle(self.process, self.last, &mut self.who, trace);
+        self.annotations.settle(self.process, self.last, &mut self.who, trace);
         // Other processes of the same rank tell the same.
         if trace.distributed.is_none() {
             trace.distributed = self.place.distributed();
@@ -418,10 +405,9 @@ impl<'t> Capture<'t> {
         }
         match ending {
             Ending::Complete { .. } => {}
-            Ending::Cut {
-                why: wire::CutReason::NoEnd,
-                ..
-            } if !has_note => trace.losses.add(LossKind::EndMissing, 1),
+            Ending::Cut { why: wire::CutReason::NoEnd, .. } if !has_note => {
+                trace.losses.add(LossKind::EndMissing, 1)
+            }
             Ending::Cut { .. } => trace.losses.add(LossKind::CaptureCut, 1),
         }
         for (id, (count, _)) in &self.losses {
@@ -429,11 +415,8 @@ impl<'t> Capture<'t> {
                 trace.losses.add(kind, *count);
             }
         }
-        let mut losses: Vec<(String, u64, String)> = self
-            .losses
-            .into_iter()
-            .map(|(id, (count, detail))| (id, count, detail))
-            .collect();
+        let mut losses: Vec<(String, u64, String)> =
+            self.losses.into_iter().map(|(id, (count, detail))| (id, count, detail)).collect();
         losses.sort();
         CaptureFacts { pid, ending, losses }
     }

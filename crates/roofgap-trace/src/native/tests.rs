@@ -39,32 +39,15 @@ fn event(kind: EventKind, domain: u32, at: u64, range: u64, message: Message<'_>
 }
 
 fn launch(correlation: u32, handle: u32, at: u64) -> [Record<'static>; 2] {
-    let call = wire::Call {
-        api: 211,
-        thread: handle,
-        correlation,
-        result: 0,
-        start: at,
-        end: at + 5,
-    };
-    let kernel = wire::Kernel {
-        shape: 0,
-        stream_id: 0,
-        correlation,
-        graph: 0,
-        start: at + 10,
-        end: at + 30,
-        node: 0,
-    };
+    let call = wire::Call { api: 211, thread: handle, correlation, result: 0, start: at, end: at + 5 };
+    let kernel =
+        wire::Kernel { shape: 0, stream_id: 0, correlation, graph: 0, start: at + 10, end: at + 30, node: 0 };
     [Record::Call(call), Record::Kernel(kernel)]
 }
 
 fn basics() -> Vec<Record<'static>> {
     vec![
-        Record::TextEntry(wire::TextEntry {
-            id: 0,
-            text: Text(b"_Z3addPfS_i"),
-        }),
+        Record::TextEntry(wire::TextEntry { id: 0, text: Text(b"_Z3addPfS_i") }),
         Record::LaunchShape(wire::LaunchShape {
             id: 0,
             name: 0,
@@ -75,16 +58,8 @@ fn basics() -> Vec<Record<'static>> {
             dynamic_shared: 16,
             local: 0,
         }),
-        Record::StreamEntry(wire::StreamEntry {
-            id: 0,
-            device: 0,
-            context: 1,
-            stream: 7,
-        }),
-        Record::CallName(wire::CallName {
-            api: 211,
-            name: Text(b"cudaLaunchKernel_v7000"),
-        }),
+        Record::StreamEntry(wire::StreamEntry { id: 0, device: 0, context: 1, stream: 7 }),
+        Record::CallName(wire::CallName { api: 211, name: Text(b"cudaLaunchKernel_v7000") }),
     ]
 }
 
@@ -99,60 +74,25 @@ fn read_whole(records: &[Record<'_>]) -> (Trace, super::reader::CaptureFacts) {
 
 #[test]
 fn a_graph_node_has_the_ranges_of_its_creation_and_so_has_its_clone() {
-    let node = |node, original| {
-        Record::GraphNode(wire::GraphNode {
-            tid: 7,
-            node,
-            original,
-        })
-    };
+    let node = |node, original| Record::GraphNode(wire::GraphNode { tid: 7, node, original });
     let push = |text: &'static [u8]| event(EventKind::Push, 0, 100, 0, Message::Inline(Text(text)));
-    let pop = || {
-        Record::NvtxPop(NvtxPop {
-            tid: 7,
-            domain: 0,
-            at: 200,
-        })
-    };
+    let pop = || Record::NvtxPop(NvtxPop { tid: 7, domain: 0, at: 200 });
     let mut records = basics();
-    records.push(Record::Domain(wire::Domain {
-        id: 1,
-        name: Text(b"LLM"),
-    }));
-    records.push(Record::Registered(wire::Registered {
-        id: 5,
-        domain: 1,
-        text: Text(b"layer:b"),
-    }));
+    records.push(Record::Domain(wire::Domain { id: 1, name: Text(b"LLM") }));
+    records.push(Record::Registered(wire::Registered { id: 5, domain: 1, text: Text(b"layer:b") }));
     records.extend([push(b"layer:a"), node(101, 0)]);
     records.push(event(EventKind::Push, 1, 110, 0, Message::Registered(5)));
     records.extend([node(102, 0), node(103, 0)]);
-    records.push(Record::NvtxPop(NvtxPop {
-        tid: 7,
-        domain: 1,
-        at: 150,
-    }));
+    records.push(Record::NvtxPop(NvtxPop { tid: 7, domain: 1, at: 150 }));
     records.extend([pop(), node(104, 0)]);
     // Its own creation says nothing of a clone; the clone of a node that was never seen is unknown.
-    records.extend([
-        node(1, 0),
-        node(1, 101),
-        node(2, 102),
-        node(3, 900),
-        node(4, 0),
-        node(4, 901),
-    ]);
+    records.extend([node(1, 0), node(1, 101), node(2, 102), node(3, 900), node(4, 0), node(4, 901)]);
     let (trace, _) = read_whole(&records);
     let ranges = |node| {
         let process = trace.processes.len() as u32 - 1;
         let stack = trace.graph_nodes.stack_of(crate::ProcessId(process), node)?;
         let names = trace.graph_nodes.stacks()[stack].iter();
-        Some(
-            names
-                .map(|name| trace.names.get(*name))
-                .collect::<Vec<_>>()
-                .join("/"),
-        )
+        Some(names.map(|name| trace.names.get(*name)).collect::<Vec<_>>().join("/"))
     };
     let expected = [
         (101, Some("layer:a")),
@@ -173,37 +113,17 @@ fn a_graph_node_has_the_ranges_of_its_creation_and_so_has_its_clone() {
 #[test]
 fn a_range_encloses_the_launches_of_its_thread() {
     let mut records = basics();
-    records.push(Record::Thread(wire::Thread {
-        tid: 7,
-        handle: 900,
-        at: 50,
-    }));
-    records.push(Record::Domain(wire::Domain {
-        id: 1,
-        name: Text(b"LLM"),
-    }));
-    records.push(event(
-        EventKind::Push,
-        1,
-        100,
-        0,
-        Message::Inline(Text(b"prefill")),
-    ));
+    records.push(Record::Thread(wire::Thread { tid: 7, handle: 900, at: 50 }));
+    records.push(Record::Domain(wire::Domain { id: 1, name: Text(b"LLM") }));
+    records.push(event(EventKind::Push, 1, 100, 0, Message::Inline(Text(b"prefill"))));
     records.extend(launch(1, 900, 110));
-    records.push(Record::NvtxPop(NvtxPop {
-        tid: 7,
-        domain: 1,
-        at: 200,
-    }));
+    records.push(Record::NvtxPop(NvtxPop { tid: 7, domain: 1, at: 200 }));
     let (trace, account) = read_whole(&records);
     assert!(matches!(account.ending, Ending::Complete { .. }));
     let range = trace.ranges.rows[0];
     assert_eq!(trace.names.get(range.domain), "LLM");
     assert_eq!(trace.names.get(range.name), "prefill");
-    assert_eq!(
-        (range.start, range.end, range.style),
-        (100, 200, RangeStyle::PushPop)
-    );
+    assert_eq!((range.start, range.end, range.style), (100, 200, RangeStyle::PushPop));
     assert_eq!(trace.calls.thread[0], range.thread);
     assert_eq!(trace.threads[range.thread.index()].tid, 7);
     assert_eq!(trace.names.get(trace.ops.name[0]), "add(float *, float *, int)");
@@ -222,12 +142,7 @@ fn a_handle_means_the_thread_that_had_it_then() {
     }
     records.extend(launch(4, 901, 2_000));
     let (trace, _) = read_whole(&records);
-    let tids: Vec<u32> = trace
-        .calls
-        .thread
-        .iter()
-        .map(|id| trace.threads[id.index()].tid)
-        .collect();
+    let tids: Vec<u32> = trace.calls.thread.iter().map(|id| trace.threads[id.index()].tid).collect();
     assert_eq!(tids, [7, 7, 8, 901]);
 }
 
@@ -272,36 +187,19 @@ fn a_device_is_known_by_the_number_the_program_uses() {
     assert_eq!(trace.devices.len(), 1);
     assert_eq!(trace.devices[0].name.as_deref(), Some("used"));
     assert_eq!(trace.devices[0].bandwidth_bytes_per_s, Some(20));
-    assert_eq!(
-        trace.devices[0].uuid.as_deref(),
-        Some("02020202-0202-0202-0202-020202020202")
-    );
+    assert_eq!(trace.devices[0].uuid.as_deref(), Some("02020202-0202-0202-0202-020202020202"));
     assert_eq!(trace.losses.count(LossKind::OpNoDevice), 0);
 }
 
 #[test]
 fn names_may_come_after_what_they_name() {
     let mut records = vec![event(EventKind::Start, 3, 10, 77, Message::Registered(5))];
-    records.push(Record::NvtxEnd(wire::NvtxEnd {
-        tid: 9,
-        range: 77,
-        at: 30,
-    }));
-    records.push(Record::Registered(wire::Registered {
-        id: 5,
-        domain: 3,
-        text: Text(b"request"),
-    }));
-    records.push(Record::Domain(wire::Domain {
-        id: 3,
-        name: Text(b"server"),
-    }));
+    records.push(Record::NvtxEnd(wire::NvtxEnd { tid: 9, range: 77, at: 30 }));
+    records.push(Record::Registered(wire::Registered { id: 5, domain: 3, text: Text(b"request") }));
+    records.push(Record::Domain(wire::Domain { id: 3, name: Text(b"server") }));
     let (trace, _) = read_whole(&records);
     let range = trace.ranges.rows[0];
-    assert_eq!(
-        (trace.names.get(range.domain), trace.names.get(range.name)),
-        ("server", "request")
-    );
+    assert_eq!((trace.names.get(range.domain), trace.names.get(range.name)), ("server", "request"));
     assert_eq!(range.style, RangeStyle::StartEnd);
     assert_eq!(trace.losses.count(LossKind::RangeCrossThread), 1);
 }
@@ -331,12 +229,9 @@ fn ends(trace: &Trace) -> (u64, u64) {
 #[test]
 fn a_truncated_frame_differs_from_a_missing_end() {
     let folder = tempfile::tempdir().unwrap();
-    for (ended, dropped, expected) in [
-        (true, 0, (0, 0)),
-        (false, 0, (1, 0)),
-        (false, 1, (0, 1)),
-        (true, 1, (0, 1)),
-    ] {
+    for (ended, dropped, expected) in
+        [(true, 0, (0, 0)), (false, 0, (1, 0)), (false, 1, (0, 1)), (true, 1, (0, 1))]
+    {
         let path = write(folder.path(), &basics(), ended);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - dropped]).unwrap();
@@ -359,11 +254,7 @@ fn a_capture_that_the_program_closed_is_cut() {
 #[test]
 fn what_the_collector_lost_is_declared() {
     let loss = |id: &'static str, count| {
-        Record::Loss(wire::Loss {
-            count,
-            id: Text(id.as_bytes()),
-            detail: Text(b"why"),
-        })
+        Record::Loss(wire::Loss { count, id: Text(id.as_bytes()), detail: Text(b"why") })
     };
     let (trace, account) = read_whole(&[
         loss("cupti.dropped", 3),
@@ -374,23 +265,13 @@ fn what_the_collector_lost_is_declared() {
     assert_eq!(trace.losses.count(LossKind::ToolDropped), 5, "counts are totals");
     assert_eq!(trace.losses.count(LossKind::GpuNotRecorded), 1);
     assert_eq!(trace.losses.count(LossKind::ForkNotRecorded), 2);
-    assert!(
-        account
-            .losses
-            .contains(&("cupti.other_profiler".into(), 1, "why".into()))
-    );
+    assert!(account.losses.contains(&("cupti.other_profiler".into(), 1, "why".into())));
 }
 
 #[test]
 fn ranges_that_were_open_when_the_capture_began_are_counted() {
     let mut records = basics();
-    let pop = |at| {
-        Record::NvtxPop(NvtxPop {
-            tid: 7,
-            domain: 0,
-            at,
-        })
-    };
+    let pop = |at| Record::NvtxPop(NvtxPop { tid: 7, domain: 0, at });
     records.push(pop(50));
     records.push(event(EventKind::Push, 0, 100, 0, Message::Inline(Text(b"step"))));
     records.push(pop(200));
@@ -439,46 +320,25 @@ fn a_capture_is_told_by_its_content() {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
 #[test]
 fn a_file_the_collector_wrote_is_read() {
     let trace = crate::read(&[fixture("native/stand-in.rgcap")]).unwrap().trace;
     let kinds = |kind| trace.ops.kind.iter().filter(|k| **k == kind).count();
-    assert_eq!(
-        (kinds(OpKind::Kernel), kinds(OpKind::Copy), kinds(OpKind::Set)),
-        (10, 2, 1)
-    );
+    assert_eq!((kinds(OpKind::Kernel), kinds(OpKind::Copy), kinds(OpKind::Set)), (10, 2, 1));
     let named = |name: &str| {
         let full = |range: &&crate::Range| {
-            format!(
-                "{}@{}",
-                trace.names.get(range.domain),
-                trace.names.get(range.name)
-            ) == name
+            format!("{}@{}", trace.names.get(range.domain), trace.names.get(range.name)) == name
         };
         trace.ranges.rows.iter().filter(full).count()
     };
-    assert_eq!(
-        (named("LLM@prefill"), named("LLM@decode_step"), named("@sam")),
-        (1, 2, 1)
-    );
+    assert_eq!((named("LLM@prefill"), named("LLM@decode_step"), named("@sam")), (1, 2, 1));
     // Launches and ranges are of one thread, and the launches of the prefill lie within it.
     assert_eq!(trace.threads.len(), 1);
-    let prefill = trace
-        .ranges
-        .rows
-        .iter()
-        .find(|r| trace.names.get(r.name) == "prefill")
-        .unwrap();
-    let inside = trace
-        .calls
-        .start
-        .iter()
-        .filter(|start| (prefill.start..=prefill.end).contains(start));
+    let prefill = trace.ranges.rows.iter().find(|r| trace.names.get(r.name) == "prefill").unwrap();
+    let inside = trace.calls.start.iter().filter(|start| (prefill.start..=prefill.end).contains(start));
     assert_eq!(inside.count(), 5);
     assert_eq!(trace.devices[0].sms, Some(132));
     assert_eq!(trace.losses.iter().count(), 0, "{:?}", trace.losses);
@@ -508,22 +368,12 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
     for (id, text) in trace.names.iter() {
         let text = Text(text.as_bytes());
         records.push(Record::TextEntry(wire::TextEntry { id: id.0, text }));
-        records.push(Record::CallName(wire::CallName {
-            api: id.0,
-            name: text,
-        }));
-        records.push(Record::Domain(wire::Domain {
-            id: id.0 + 1,
-            name: text,
-        }));
+        records.push(Record::CallName(wire::CallName { api: id.0, name: text }));
+        records.push(Record::Domain(wire::Domain { id: id.0 + 1, name: text }));
     }
     let tid = |thread: crate::ThreadId| trace.threads[thread.index()].tid;
     for thread in &trace.threads {
-        records.push(Record::Thread(wire::Thread {
-            tid: thread.tid,
-            handle: thread.tid ^ 0x5555,
-            at: 1,
-        }));
+        records.push(Record::Thread(wire::Thread { tid: thread.tid, handle: thread.tid ^ 0x5555, at: 1 }));
     }
     for row in 0..trace.calls.len() {
         records.push(Record::Call(wire::Call {
@@ -546,10 +396,7 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
             context: 1,
             stream: ops.stream[row],
         }));
-        let (bytes, node) = (
-            ops.transfers.get(&stream_id).map_or(0, |t| t.bytes),
-            ops.graph_node[row],
-        );
+        let (bytes, node) = (ops.transfers.get(&stream_id).map_or(0, |t| t.bytes), ops.graph_node[row]);
         let work = match ops.kind[row] {
             OpKind::Kernel => {
                 records.push(Record::LaunchShape(wire::LaunchShape {
@@ -600,24 +447,16 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
                 bytes,
                 memory: 3,
             }),
-            OpKind::Graph => Record::GraphLaunch(wire::GraphLaunch {
-                stream_id,
-                correlation,
-                graph: 1,
-                start,
-                end,
-            }),
+            OpKind::Graph => {
+                Record::GraphLaunch(wire::GraphLaunch { stream_id, correlation, graph: 1, start, end })
+            }
         };
         records.push(work);
     }
     // Events in the order of time; of those at one time, ends of inner ranges first, then beginnings, outer first.
     let mut events: Vec<(i64, u8, i64, Record<'a>)> = Vec::new();
     for (number, range) in trace.ranges.rows.iter().enumerate() {
-        let domain = if trace.names.get(range.domain).is_empty() {
-            0
-        } else {
-            range.domain.0 + 1
-        };
+        let domain = if trace.names.get(range.domain).is_empty() { 0 } else { range.domain.0 + 1 };
         let kind = match range.style {
             RangeStyle::PushPop => EventKind::Push,
             RangeStyle::StartEnd => EventKind::Start,
@@ -636,16 +475,10 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
         events.push((range.start, 1, -range.end, begun));
         let at = range.end as u64;
         let ended = match range.style {
-            RangeStyle::PushPop => Record::NvtxPop(NvtxPop {
-                tid: tid(range.thread),
-                domain,
-                at,
-            }),
-            RangeStyle::StartEnd => Record::NvtxEnd(wire::NvtxEnd {
-                tid: tid(range.end_thread),
-                range: number as u64,
-                at,
-            }),
+            RangeStyle::PushPop => Record::NvtxPop(NvtxPop { tid: tid(range.thread), domain, at }),
+            RangeStyle::StartEnd => {
+                Record::NvtxEnd(wire::NvtxEnd { tid: tid(range.end_thread), range: number as u64, at })
+            }
         };
         events.push((range.end, 0, -range.start, ended));
     }
@@ -667,36 +500,22 @@ fn the_same_work_gives_the_same_trace_as_nsys() {
     assert_eq!(native.calls.start, nsys.calls.start);
     assert_eq!(native.calls.class, nsys.calls.class);
     assert_eq!(native.devices[0].sms, nsys.devices[0].sms);
-    assert_eq!(
-        native.devices[0].bandwidth_bytes_per_s,
-        nsys.devices[0].bandwidth_bytes_per_s
-    );
+    assert_eq!(native.devices[0].bandwidth_bytes_per_s, nsys.devices[0].bandwidth_bytes_per_s);
     for row in 0..nsys.ops.len() {
-        assert_eq!(
-            native.names.get(native.ops.name[row]),
-            nsys.names.get(nsys.ops.name[row])
-        );
+        assert_eq!(native.names.get(native.ops.name[row]), nsys.names.get(nsys.ops.name[row]));
         assert_eq!(native.ops.shape_of(row), nsys.ops.shape_of(row));
     }
     let told = |trace: &Trace| -> Vec<String> {
         let text = |range: &crate::Range| {
             let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
             let tid = trace.threads[range.thread.index()].tid;
-            format!(
-                "{domain}@{name} {tid} {} {} {:?}",
-                range.start, range.end, range.style
-            )
+            format!("{domain}@{name} {tid} {} {} {:?}", range.start, range.end, range.style)
         };
         trace.ranges.rows.iter().map(text).collect()
     };
     assert_eq!(told(&native), told(&nsys));
     let tids = |trace: &Trace| -> Vec<u32> {
-        trace
-            .calls
-            .thread
-            .iter()
-            .map(|id| trace.threads[id.index()].tid)
-            .collect()
+        trace.calls.thread.iter().map(|id| trace.threads[id.index()].tid).collect()
     };
     assert_eq!(tids(&native), tids(&nsys));
 }
@@ -705,17 +524,12 @@ fn the_same_work_gives_the_same_trace_as_nsys() {
 fn names_are_kept_as_the_compiler_made_them() {
     let folder = tempfile::tempdir().unwrap();
     let mut records = basics();
-    records.push(Record::TextEntry(wire::TextEntry {
-        id: 1,
-        text: Text(b"triton_poi_fused_add_0"),
-    }));
+    records.push(Record::TextEntry(wire::TextEntry { id: 1, text: Text(b"triton_poi_fused_add_0") }));
     let path = write(folder.path(), &records, false);
     let mut trace = Trace::default();
     read(&path, &mut trace).unwrap();
-    let wanted = [
-        ("add(float *, float *, int)", "_Z3addPfS_i"),
-        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
-    ];
+    let wanted =
+        [("add(float *, float *, int)", "_Z3addPfS_i"), ("triton_poi_fused_add_0", "triton_poi_fused_add_0")];
     assert_eq!(
         kernel_names(&path).unwrap(),
         wanted.map(|(readable, mangled)| (readable.to_owned(), mangled.to_owned()))
@@ -780,11 +594,7 @@ fn graph_kernels_at_the_edges_of_a_window_are_left_out() {
     let kept: Vec<u32> = trace.ops.correlation.clone();
     assert_eq!(kept, [1, 1, 2, 3, 5, 5]);
     assert_eq!(trace.losses.count(LossKind::WindowEdge), 3);
-    assert_eq!(
-        trace.recorded[0].windows[0],
-        (100, 179),
-        "the cut launch is not in the window"
-    );
+    assert_eq!(trace.recorded[0].windows[0], (100, 179), "the cut launch is not in the window");
 }
 
 #[test]
@@ -798,11 +608,7 @@ fn the_older_segment_is_read_first() {
     std::fs::rename(&path, &older).unwrap();
     let mut records = basics();
     records.extend(launch(2, 900, 200));
-    records.push(Record::NvtxPop(NvtxPop {
-        tid: 7,
-        domain: 0,
-        at: 250,
-    }));
+    records.push(Record::NvtxPop(NvtxPop { tid: 7, domain: 0, at: 250 }));
     write(folder.path(), &records, true);
     let read_pair = || {
         let mut trace = Trace::default();
@@ -841,10 +647,7 @@ fn records_of_a_newer_collector_are_skipped_with_a_loss() {
 
 /// Writes a variable of a launcher.
 fn variable(name: &'static str, value: u32) -> Record<'static> {
-    Record::LauncherVariable(wire::LauncherVariable {
-        value,
-        name: Text(name.as_bytes()),
-    })
+    Record::LauncherVariable(wire::LauncherVariable { value, name: Text(name.as_bytes()) })
 }
 
 #[test]
@@ -864,20 +667,11 @@ fn the_launcher_and_the_process_group_tell_the_rank() {
 
     // A worker that an engine started inherits the variables of the engine.
     let group = "roofgap.group rank=1 world=4 name=0 size=4 ranks=0-3 desc=default_pg";
-    records.push(event(
-        EventKind::Mark,
-        0,
-        100,
-        0,
-        Message::Inline(Text(group.as_bytes())),
-    ));
+    records.push(event(EventKind::Mark, 0, 100, 0, Message::Inline(Text(group.as_bytes()))));
     let path = write(folder.path(), &records, true);
     assert_eq!(super::rank(&path).unwrap().map(|told| told.rank), Some(1));
     let job = crate::read(&[path]).unwrap().trace.distributed.unwrap();
-    assert_eq!(
-        (job.rank, job.world_size, job.groups.len()),
-        (Some(1), Some(4), 1)
-    );
+    assert_eq!((job.rank, job.world_size, job.groups.len()), (Some(1), Some(4), 1));
 
     let alone = [variable("RANK", 0), variable("WORLD_SIZE", 1)];
     let path = write(folder.path(), &alone, true);
@@ -907,10 +701,8 @@ fn a_host_name_can_be_removed() {
 /// Compresses a file as `runs prune` does.
 fn compress(path: &Path) -> PathBuf {
     let packed = path.with_added_extension("gz");
-    let mut encoder = flate2::write::GzEncoder::new(
-        std::fs::File::create(&packed).unwrap(),
-        flate2::Compression::fast(),
-    );
+    let mut encoder =
+        flate2::write::GzEncoder::new(std::fs::File::create(&packed).unwrap(), flate2::Compression::fast());
     std::io::copy(&mut std::fs::File::open(path).unwrap(), &mut encoder).unwrap();
     encoder.finish().unwrap();
     std::fs::remove_file(path).unwrap();
@@ -938,11 +730,7 @@ fn a_compressed_capture_has_its_host_names_and_frames() {
     let plain = (frames(&path), without_host(&path), kernel_names(&path).unwrap());
     let packed = compress(&path);
     assert_eq!(super::host(&packed).unwrap().as_deref(), Some("node7"));
-    let unpacked = (
-        frames(&packed),
-        without_host(&packed),
-        kernel_names(&packed).unwrap(),
-    );
+    let unpacked = (frames(&packed), without_host(&packed), kernel_names(&packed).unwrap());
     assert_eq!(unpacked, plain);
 }
 
@@ -986,11 +774,7 @@ fn captures_and_their_older_segments_are_named_as_such() {
 
 #[test]
 fn losses_of_an_impossible_number_are_counted_up_to_the_largest() {
-    let loss = Record::Loss(wire::Loss {
-        count: u64::MAX,
-        id: Text(b"cupti.dropped"),
-        detail: Text(b""),
-    });
+    let loss = Record::Loss(wire::Loss { count: u64::MAX, id: Text(b"cupti.dropped"), detail: Text(b"") });
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), &[loss], true);
     let losses = crate::read(&[path.clone(), path]).unwrap().trace.losses;
@@ -999,19 +783,8 @@ fn losses_of_an_impossible_number_are_counted_up_to_the_largest() {
 
 #[test]
 fn windows_of_impossible_times_have_a_length() {
-    let edge = |on: u8, at: i64| {
-        Record::Window(wire::Window {
-            on,
-            cause: 0,
-            at: at as u64,
-        })
-    };
-    let edges = [
-        edge(1, i64::MIN),
-        edge(0, i64::MAX),
-        edge(1, i64::MIN),
-        edge(0, i64::MAX),
-    ];
+    let edge = |on: u8, at: i64| Record::Window(wire::Window { on, cause: 0, at: at as u64 });
+    let edges = [edge(1, i64::MIN), edge(0, i64::MAX), edge(1, i64::MIN), edge(0, i64::MAX)];
     let (trace, _) = read_whole(&edges);
     let recorded = &trace.recorded[0];
     assert_eq!((recorded.recorded_ns(), recorded.all_ns()), (i64::MAX, i64::MAX));

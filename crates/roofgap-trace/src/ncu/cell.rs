@@ -25,10 +25,7 @@ pub(super) fn parse(text: &str) -> Cell<'_> {
         return Cell::NotAvailable;
     }
     if let Some(value) = number(text) {
-        return Cell::Number {
-            value,
-            instances: Vec::new(),
-        };
+        return Cell::Number { value, instances: Vec::new() };
     }
     if let Some(cell) = with_instances(text) {
         return cell;
@@ -37,11 +34,7 @@ pub(super) fn parse(text: &str) -> Cell<'_> {
         && text
             .bytes()
             .all(|b| b.is_ascii_digit() || matches!(b, b',' | b'.' | b'-' | b'+' | b' ' | b';' | b'\''));
-    if looks_numeric {
-        Cell::Malformed
-    } else {
-        Cell::Text(text)
-    }
+    if looks_numeric { Cell::Malformed } else { Cell::Text(text) }
 }
 
 fn is_not_available(text: &str) -> bool {
@@ -60,11 +53,7 @@ pub(super) fn number(text: &str) -> Option<f64> {
         return None;
     }
     if !digits.contains(',') {
-        return digits
-            .parse::<f64>()
-            .ok()
-            .filter(|v| v.is_finite())
-            .map(|v| sign * v);
+        return digits.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| sign * v);
     }
     let (whole, fraction) = match digits.split_once('.') {
         Some((whole, fraction)) => (whole, Some(fraction)),
@@ -91,11 +80,7 @@ pub(super) fn number(text: &str) -> Option<f64> {
         plain.push('.');
         plain.push_str(fraction);
     }
-    plain
-        .parse::<f64>()
-        .ok()
-        .filter(|v| v.is_finite())
-        .map(|v| sign * v)
+    plain.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| sign * v)
 }
 
 /// Splits `total (a; b; c)` or `total (id: a; id: b)`; the total may be missing, as in `(burn)`.
@@ -104,10 +89,7 @@ fn with_instances(text: &str) -> Option<Cell<'_>> {
     let inner = text.get(open + 1..)?.strip_suffix(')')?;
     let head = text.get(..open)?.trim_end();
     if let Some(value) = number(head) {
-        let instances = inner
-            .split(';')
-            .filter_map(|part| number(last_of_pair(part)))
-            .collect();
+        let instances = inner.split(';').filter_map(|part| number(last_of_pair(part))).collect();
         return Some(Cell::Number { value, instances });
     }
     let listed = last_of_pair(inner.split(';').next()?);
@@ -115,10 +97,7 @@ fn with_instances(text: &str) -> Option<Cell<'_>> {
         // `all (all)`: the aggregate is the word.
         (false, one) if one == head => Some(Cell::Text(head)),
         (true, one) if !inner.contains(';') && !one.is_empty() => match number(one) {
-            Some(value) => Some(Cell::Number {
-                value,
-                instances: vec![value],
-            }),
+            Some(value) => Some(Cell::Number { value, instances: vec![value] }),
             None => Some(Cell::Text(one)),
         },
         _ => None,
@@ -134,10 +113,7 @@ mod tests {
     use super::*;
 
     fn plain(value: f64) -> Cell<'static> {
-        Cell::Number {
-            value,
-            instances: Vec::new(),
-        }
+        Cell::Number { value, instances: Vec::new() }
     }
 
     #[test]
@@ -167,26 +143,14 @@ mod tests {
 
     #[test]
     fn instances_follow_the_total() {
-        assert_eq!(
-            parse("4096 (4096)"),
-            Cell::Number {
-                value: 4096.0,
-                instances: vec![4096.0]
-            }
-        );
+        assert_eq!(parse("4096 (4096)"), Cell::Number { value: 4096.0, instances: vec![4096.0] });
         assert_eq!(
             parse("5,504 (64; 64; 48)"),
-            Cell::Number {
-                value: 5504.0,
-                instances: vec![64.0, 64.0, 48.0]
-            }
+            Cell::Number { value: 5504.0, instances: vec![64.0, 64.0, 48.0] }
         );
         assert_eq!(
             parse("176 (0: 64; 512: 112)"),
-            Cell::Number {
-                value: 176.0,
-                instances: vec![64.0, 112.0]
-            }
+            Cell::Number { value: 176.0, instances: vec![64.0, 112.0] }
         );
         assert_eq!(parse("all (0: all)"), Cell::Text("all"));
         assert_eq!(parse("(burn)"), Cell::Text("burn"));

@@ -165,8 +165,5 @@ fn speedup(scope: &str, percent: &str) -> Option<Speedup> {
         "local" => SpeedupScope::Local,
         _ => return None,
     };
-    Some(Speedup {
-        scope,
-        percent: cell::number(percent.trim())?,
-    })
+    Some(Speedup { scope, percent: cell::number(percent.trim())? })
 }

@@ -27,21 +27,12 @@ impl CounterSet {
         // Twice the memory clock times the width of the bus, as CUDA defines the clock.
         let bandwidth = || {
             let clock = hertz("max_mem_frequency_khz").or_else(|| hertz("memory_clock_rate"))?;
-            Some(
-                clock
-                    .saturating_mul(2)
-                    .saturating_mul(attribute("global_memory_bus_width")?)
-                    / 8,
-            )
+            Some(clock.saturating_mul(2).saturating_mul(attribute("global_memory_bus_width")?) / 8)
         };
         Device {
             number,
-            name: self
-                .text(launch, "device__attribute_display_name")
-                .map(str::to_owned),
-            compute_capability: launch
-                .compute_capability
-                .map(|(major, minor)| (major.into(), minor.into())),
+            name: self.text(launch, "device__attribute_display_name").map(str::to_owned),
+            compute_capability: launch.compute_capability.map(|(major, minor)| (major.into(), minor.into())),
             sms: attribute("multiprocessor_count").and_then(|count| u32::try_from(count).ok()),
             memory_bytes: attribute("total_memory"),
             bandwidth_bytes_per_s: bandwidth(),

@@ -87,11 +87,9 @@ fn fixed(name: &str) -> Option<Unit> {
                     Some(Unit::ONE)
                 }
                 "profiler" => Some(Unit::ONE),
-                "derived" if !name.contains('.') => Some(if name.ends_with("pct") {
-                    Unit::PERCENT
-                } else {
-                    Unit::ONE
-                }),
+                "derived" if !name.contains('.') => {
+                    Some(if name.ends_with("pct") { Unit::PERCENT } else { Unit::ONE })
+                }
                 _ => None,
             };
         }

@@ -177,22 +177,14 @@ impl CounterSet {
     #[must_use]
     pub fn quantity(&self, launch: &LaunchCounters, name: &str) -> Option<Quantity> {
         let id = self.id(name)?;
-        let at = launch
-            .metrics
-            .binary_search_by_key(&id, |metric| metric.id)
-            .ok()?;
-        launch.metrics.get(at).map(|metric| Quantity {
-            value: metric.value,
-            unit: metric.unit,
-        })
+        let at = launch.metrics.binary_search_by_key(&id, |metric| metric.id).ok()?;
+        launch.metrics.get(at).map(|metric| Quantity { value: metric.value, unit: metric.unit })
     }
 
     /// Returns a number of a launch; `None` if it has another unit.
     #[must_use]
     pub fn value(&self, launch: &LaunchCounters, name: &str, unit: Unit) -> Option<f64> {
-        self.quantity(launch, name)
-            .filter(|quantity| quantity.unit == unit)
-            .map(|quantity| quantity.value)
+        self.quantity(launch, name).filter(|quantity| quantity.unit == unit).map(|quantity| quantity.value)
     }
 
     /// Returns a text value of a launch.
@@ -222,10 +214,7 @@ impl CounterSet {
         let mut moved = Vec::with_capacity(other.launches.len());
         let mut merged = vec![false; self.launches.len()];
         for mut launch in other.launches {
-            launch
-                .metrics
-                .iter_mut()
-                .for_each(|metric| metric.id = renamed(metric.id));
+            launch.metrics.iter_mut().for_each(|metric| metric.id = renamed(metric.id));
             launch.texts.iter_mut().for_each(|(id, _)| *id = renamed(*id));
             launch.missing.iter_mut().for_each(|id| *id = renamed(*id));
             let own = known.get(&LaunchKey::of(&launch)).copied();
@@ -345,8 +334,7 @@ impl LaunchCounters {
         self.texts.extend(other.texts);
         self.missing.extend(other.missing);
         self.seal();
-        self.missing
-            .retain(|id| self.metrics.binary_search_by_key(id, |metric| metric.id).is_err());
+        self.missing.retain(|id| self.metrics.binary_search_by_key(id, |metric| metric.id).is_err());
         if self.nvtx.is_empty() {
             self.nvtx = other.nvtx;
         }

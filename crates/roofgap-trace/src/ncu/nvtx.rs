@@ -29,11 +29,7 @@ pub(super) fn ranges(cell: &str, kind: NvtxKind, out: &mut Vec<NvtxRange>) {
 
 /// Converts the name of a domain to that of the model.
 pub(super) fn domain(name: &str) -> Option<String> {
-    if name.is_empty() || name == DEFAULT_DOMAIN {
-        None
-    } else {
-        Some(name.to_owned())
-    }
+    if name.is_empty() || name == DEFAULT_DOMAIN { None } else { Some(name.to_owned()) }
 }
 
 /// Finds the end of a quoted range. Names may have quotes, so only a quote before a space or the end counts.
@@ -53,11 +49,7 @@ fn range(text: &str, kind: NvtxKind) -> Option<NvtxRange> {
     };
     let (domain_name, rest) = text.split_once(':')?;
     let name = name_of(rest)?;
-    Some(NvtxRange {
-        domain: domain(domain_name),
-        name: name.to_owned(),
-        kind,
-    })
+    Some(NvtxRange { domain: domain(domain_name), name: name.to_owned(), kind })
 }
 
 /// Extracts the name from `name:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg`; name and message may have colons.
@@ -75,10 +67,7 @@ fn name_of(text: &str) -> Option<&str> {
             return Some(name);
         }
     }
-    let end = colons
-        .len()
-        .checked_sub(ATTRIBUTES + 1)
-        .and_then(|index| colons.get(index));
+    let end = colons.len().checked_sub(ATTRIBUTES + 1).and_then(|index| colons.get(index));
     match end {
         Some(&end) => text.get(..end),
         None => Some(text),
@@ -101,31 +90,21 @@ mod tests {
         let llm = Some("LLM".to_owned());
         assert_eq!(
             read(cell, NvtxKind::PushPop),
-            [
-                (None, "warmup".into()),
-                (llm.clone(), "decode_all".into()),
-                (llm, "decode_step".into())
-            ]
+            [(None, "warmup".into()), (llm.clone(), "decode_all".into()), (llm, "decode_step".into())]
         );
     }
 
     #[test]
     fn names_with_colons_and_quotes() {
         let cell = r#"1  "D:layer:0:attn:none:none:RGB:0xff:ASCII:layer:0:attn"  "D:aten::mm:none:none:none:none:none:none"  "D:say "hi":none:none:none:none:ASCII:say "hi"" "#;
-        let names: Vec<String> = read(cell, NvtxKind::PushPop)
-            .into_iter()
-            .map(|(_, name)| name)
-            .collect();
+        let names: Vec<String> = read(cell, NvtxKind::PushPop).into_iter().map(|(_, name)| name).collect();
         assert_eq!(names, ["layer:0:attn", "aten::mm", "say \"hi\""]);
     }
 
     #[test]
     fn start_end_ranges_have_an_id() {
         let cell = r#""3:LLM:prefill:none:none:none:none:ASCII:prefill" "#;
-        assert_eq!(
-            read(cell, NvtxKind::StartEnd),
-            [(Some("LLM".to_owned()), "prefill".to_owned())]
-        );
+        assert_eq!(read(cell, NvtxKind::StartEnd), [(Some("LLM".to_owned()), "prefill".to_owned())]);
     }
 
     #[test]
@@ -133,9 +112,6 @@ mod tests {
         assert!(read("", NvtxKind::PushPop).is_empty());
         assert!(read("862", NvtxKind::PushPop).is_empty());
         assert!(read("862 \"unfinished", NvtxKind::PushPop).is_empty());
-        assert_eq!(
-            read("\"a:b\"", NvtxKind::PushPop),
-            [(Some("a".to_owned()), "b".to_owned())]
-        );
+        assert_eq!(read("\"a:b\"", NvtxKind::PushPop), [(Some("a".to_owned()), "b".to_owned())]);
     }
 }

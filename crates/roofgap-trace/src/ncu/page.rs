@@ -40,9 +40,7 @@ impl<R: Read> PageLines<R> {
         loop {
             self.line.clear();
             self.at = 0;
-            let read = (&mut self.input)
-                .take(LINE_LIMIT as u64)
-                .read_until(b'\n', &mut self.line)?;
+            let read = (&mut self.input).take(LINE_LIMIT as u64).read_until(b'\n', &mut self.line)?;
             if read == 0 {
                 return Ok(false);
             }
@@ -111,16 +109,9 @@ pub(super) struct Page<R: Read> {
 impl<R: Read> Page<R> {
     /// Opens a page and reads its header.
     pub(super) fn open(input: R) -> Result<(Self, StringRecord), NcuError> {
-        let rows = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .from_reader(PageLines::new(input));
-        let mut page = Self {
-            rows,
-            raw: csv::ByteRecord::new(),
-            least: 0,
-            last: 0,
-        };
+        let rows =
+            csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(PageLines::new(input));
+        let mut page = Self { rows, raw: csv::ByteRecord::new(), least: 0, last: 0 };
         let header = page.next()?.ok_or(NcuError::NoHeader)?;
         page.least = header.len();
         Ok((page, header))
@@ -151,10 +142,7 @@ fn page_error(error: csv::Error) -> NcuError {
         csv::ErrorKind::Io(source) if source.get_ref().is_some_and(|inner| inner.is::<LineTooLong>()) => {
             NcuError::LineTooLong { limit: LINE_LIMIT }
         }
-        csv::ErrorKind::Io(source) => NcuError::Io {
-            what: "an ncu CSV page",
-            source,
-        },
+        csv::ErrorKind::Io(source) => NcuError::Io { what: "an ncu CSV page", source },
         kind => NcuError::Csv(io::Error::other(format!("{kind:?}")).into()),
     }
 }
@@ -234,10 +222,7 @@ impl LaunchColumns {
     /// Returns the launch of a row.
     pub(super) fn launch(&self, row: &StringRecord) -> Option<LaunchCounters> {
         let get = |column: Option<usize>| {
-            column
-                .and_then(|at| row.get(at))
-                .map(str::trim)
-                .filter(|t| !t.is_empty())
+            column.and_then(|at| row.get(at)).map(str::trim).filter(|t| !t.is_empty())
         };
         let number = |column| get(column).and_then(|text| text.parse::<u32>().ok());
         let mut launch = LaunchCounters {
@@ -283,9 +268,7 @@ mod tests {
 
     fn kept(text: &str) -> String {
         let mut out = String::new();
-        PageLines::new(text.as_bytes())
-            .read_to_string(&mut out)
-            .expect("readable");
+        PageLines::new(text.as_bytes()).read_to_string(&mut out).expect("readable");
         out
     }
 

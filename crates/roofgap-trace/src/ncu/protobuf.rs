@@ -92,8 +92,7 @@ impl<'a> Wire<'a> {
     }
 
     pub(super) fn text(self) -> Option<String> {
-        self.bytes()
-            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        self.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 }
 
@@ -103,9 +102,8 @@ mod tests {
 
     #[test]
     fn the_four_shapes() {
-        let message = [
-            0x08, 0x96, 0x01, 0x12, 0x02, b'h', b'i', 0x1d, 1, 0, 0, 0, 0x21, 2, 0, 0, 0, 0, 0, 0, 0,
-        ];
+        let message =
+            [0x08, 0x96, 0x01, 0x12, 0x02, b'h', b'i', 0x1d, 1, 0, 0, 0, 0x21, 2, 0, 0, 0, 0, 0, 0, 0];
         let fields: Result<Vec<_>, _> = Fields::of(&message).collect();
         assert_eq!(
             fields,

@@ -23,11 +23,7 @@ fn metric_columns(header: &StringRecord, launch: &LaunchColumns, set: &mut Count
         .iter()
         .enumerate()
         .filter(|(index, name)| !launch.contains(*index) && !name.is_empty())
-        .map(|(index, name)| Column {
-            index,
-            id: set.intern(name),
-            unit: None,
-        })
+        .map(|(index, name)| Column { index, id: set.intern(name), unit: None })
         .collect()
 }
 
@@ -88,11 +84,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
                             (Unit::UNSTATED, value)
                         }
                     };
-                    launch.metrics.push(Metric {
-                        id: column.id,
-                        unit,
-                        value,
-                    });
+                    launch.metrics.push(Metric { id: column.id, unit, value });
                 }
             }
         }

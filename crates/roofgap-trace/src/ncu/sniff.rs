@@ -52,26 +52,16 @@ mod tests {
 
     #[test]
     fn tells_the_three() {
-        assert_eq!(
-            sniff(b"NVR\0\x02\0\0\0", true),
-            Detected::Yes(SourceFormat::NcuReport)
-        );
+        assert_eq!(sniff(b"NVR\0\x02\0\0\0", true), Detected::Yes(SourceFormat::NcuReport));
         assert_eq!(sniff(RAW, true), Detected::Yes(SourceFormat::NcuRawPage));
         assert_eq!(sniff(DETAILS, true), Detected::Yes(SourceFormat::NcuDetailsPage));
     }
 
     #[test]
     fn output_before_the_header() {
-        let page = [
-            b"tokens: 12\n==PROF== Connected to process 7\n".as_slice(),
-            DETAILS,
-        ]
-        .concat();
+        let page = [b"tokens: 12\n==PROF== Connected to process 7\n".as_slice(), DETAILS].concat();
         assert_eq!(sniff(&page, true), Detected::Yes(SourceFormat::NcuDetailsPage));
-        assert_eq!(
-            sniff(b"==PROF== Connected to process 7\n", false),
-            Detected::NeedMore
-        );
+        assert_eq!(sniff(b"==PROF== Connected to process 7\n", false), Detected::NeedMore);
         assert_eq!(sniff(b"==PROF== Connected to process 7\n", true), Detected::No);
     }
 

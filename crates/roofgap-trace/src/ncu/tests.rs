@@ -13,14 +13,10 @@ use crate::model::LossKind;
 use crate::reader::Detected;
 
 fn fixture(name: &str) -> Vec<u8> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/ncu")
-        .join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/ncu").join(name);
     let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(file)
-        .read_to_end(&mut bytes)
-        .expect("a gz file");
+    flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).expect("a gz file");
     bytes
 }
 
@@ -102,33 +98,12 @@ fn the_report_says_which_tool_made_it() {
     let native = report();
     assert_eq!(native.tool.version.as_deref(), Some("2025.3.1.0"));
     assert_eq!(native.tool.cuda_version.as_deref(), Some("13.0"));
-    assert!(
-        native
-            .tool
-            .command
-            .as_deref()
-            .is_some_and(|command| command.contains("--clock-control none"))
-    );
-    assert!(
-        native
-            .launches
-            .iter()
-            .all(|launch| launch.clocks_locked == Some(false))
-    );
+    assert!(native.tool.command.as_deref().is_some_and(|command| command.contains("--clock-control none")));
+    assert!(native.launches.iter().all(|launch| launch.clocks_locked == Some(false)));
     let last = native.launches.last().expect("six launches");
-    let ranges: Vec<_> = last
-        .nvtx
-        .iter()
-        .map(|range| (range.domain.as_deref(), range.name.as_str()))
-        .collect();
-    assert_eq!(
-        ranges,
-        [
-            (None, "warmup"),
-            (Some("LLM"), "decode_all"),
-            (Some("LLM"), "decode_step")
-        ]
-    );
+    let ranges: Vec<_> =
+        last.nvtx.iter().map(|range| (range.domain.as_deref(), range.name.as_str())).collect();
+    assert_eq!(ranges, [(None, "warmup"), (Some("LLM"), "decode_all"), (Some("LLM"), "decode_step")]);
     assert_eq!(last.mangled.as_deref(), Some("_Z4burnILi20EEvPfi"));
 }
 
@@ -155,11 +130,11 @@ fn the_report_carries_the_rules_of_the_details_page() {
             (own, other) => assert_eq!(own, other),
         }
     }
-    assert!(page.rules.iter().any(|rule| rule.speedup
-        == Some(Speedup {
-            scope: SpeedupScope::Global,
-            percent: 25.0
-        })));
+    assert!(
+        page.rules
+            .iter()
+            .any(|rule| rule.speedup == Some(Speedup { scope: SpeedupScope::Global, percent: 25.0 }))
+    );
 }
 
 fn same_counters(auto: &CounterSet, base: &CounterSet, step_of_auto: f64) -> usize {
@@ -173,9 +148,7 @@ fn same_counters(auto: &CounterSet, base: &CounterSet, step_of_auto: f64) -> usi
         assert_eq!(own.metrics.len(), other.metrics.len());
         for metric in &own.metrics {
             let name = auto.name(metric.id);
-            let twin = base
-                .quantity(other, name)
-                .unwrap_or_else(|| panic!("{name} in the base page"));
+            let twin = base.quantity(other, name).unwrap_or_else(|| panic!("{name} in the base page"));
             assert_eq!(metric.unit, twin.unit, "{name}");
             let near = (metric.value - twin.value).abs();
             // With automatic units small numbers of bytes and nanoseconds come without decimals.
@@ -196,17 +169,10 @@ fn same_counters(auto: &CounterSet, base: &CounterSet, step_of_auto: f64) -> usi
 
 #[test]
 fn automatic_units_give_the_same_counters_as_base_units() {
-    let compared = same_counters(
-        &raw_page("llama4_light_raw.csv.gz"),
-        &raw_page("llama4_light_raw_base.csv.gz"),
-        1e-4,
-    );
+    let compared =
+        same_counters(&raw_page("llama4_light_raw.csv.gz"), &raw_page("llama4_light_raw_base.csv.gz"), 1e-4);
     assert!(compared > 46 * 250, "{compared}");
-    same_counters(
-        &raw_page("mt_basic_raw.csv.gz"),
-        &raw_page("mt_basic_raw_base.csv.gz"),
-        1e-4,
-    );
+    same_counters(&raw_page("mt_basic_raw.csv.gz"), &raw_page("mt_basic_raw_base.csv.gz"), 1e-4);
 }
 
 #[test]
@@ -227,9 +193,8 @@ fn details_give_the_same_counters_as_the_raw_page() {
             );
             for metric in &own.metrics {
                 let name = details.name(metric.id);
-                let twin = raw
-                    .quantity(other, name)
-                    .unwrap_or_else(|| panic!("{name} is a column of the raw page"));
+                let twin =
+                    raw.quantity(other, name).unwrap_or_else(|| panic!("{name} is a column of the raw page"));
                 // Newer than ncu 2024, which prints it without its unit.
                 if name != "launch__occupancy_limit_barriers" {
                     assert_eq!(metric.unit, twin.unit, "{name}");
@@ -253,11 +218,7 @@ fn instances_do_not_change_the_aggregate() {
     let (native, page) = (report(), raw_page("mt_basic_raw_ncu2024_instances.csv.gz"));
     for (own, other) in native.launches.iter().zip(&page.launches) {
         assert_eq!(own.kernel, other.kernel);
-        for name in [
-            "launch__occupancy_per_register_count",
-            "launch__grid_size",
-            "gpu__time_duration.sum",
-        ] {
+        for name in ["launch__occupancy_per_register_count", "launch__grid_size", "gpu__time_duration.sum"] {
             let (left, right) = (native.quantity(own, name), page.quantity(other, name));
             assert!(left.is_some() && left == right, "{name}: {left:?} and {right:?}");
         }
@@ -267,11 +228,7 @@ fn instances_do_not_change_the_aggregate() {
 
 #[test]
 fn every_column_of_the_roofline_set_has_the_unit_its_name_says() {
-    for page in [
-        "llama2_roofline_raw.csv.gz",
-        "llama4_light_raw_base.csv.gz",
-        "mt_basic_raw_base.csv.gz",
-    ] {
+    for page in ["llama2_roofline_raw.csv.gz", "llama4_light_raw_base.csv.gz", "mt_basic_raw_base.csv.gz"] {
         let set = raw_page(page);
         for launch in &set.launches {
             for metric in &launch.metrics {
@@ -285,22 +242,12 @@ fn every_column_of_the_roofline_set_has_the_unit_its_name_says() {
 #[test]
 fn pages_of_one_report_become_one() {
     let mut set = report();
-    let before = set
-        .launches
-        .iter()
-        .map(|launch| launch.metrics.len())
-        .sum::<usize>();
+    let before = set.launches.iter().map(|launch| launch.metrics.len()).sum::<usize>();
     set.absorb(details_page("mt_basic_details.csv.gz"));
     set.absorb(raw_page("mt_basic_raw_base.csv.gz"));
     assert_eq!(set.launches.len(), 6);
     assert_eq!(set.rules.len(), 28);
-    assert_eq!(
-        set.launches
-            .iter()
-            .map(|launch| launch.metrics.len())
-            .sum::<usize>(),
-        before
-    );
+    assert_eq!(set.launches.iter().map(|launch| launch.metrics.len()).sum::<usize>(), before);
     set.absorb(raw_page("llama4_light_raw_base.csv.gz"));
     assert_eq!(set.launches.len(), 6 + 46);
 }
@@ -336,10 +283,7 @@ fn an_unknown_unit_is_declared_and_no_plain_number() {
     assert_eq!(set.losses.count(LossKind::UnitUnknown), 1);
     assert_eq!(set.losses.count(LossKind::CounterMalformed), 2);
     let (first, second) = (&set.launches[0], &set.launches[1]);
-    assert_eq!(
-        set.quantity(first, "a__b.sum").map(|q| q.unit),
-        Some(Unit::UNSTATED)
-    );
+    assert_eq!(set.quantity(first, "a__b.sum").map(|q| q.unit), Some(Unit::UNSTATED));
     assert_eq!(set.value(first, "a__b.sum", Unit::ONE), None);
     assert_eq!(first.missing, [set.id("c__d.sum").expect("a column")]);
     assert_eq!(set.value(second, "c__d.sum", Unit::BYTE), Some(2500.0));
@@ -356,10 +300,7 @@ fn what_is_not_there_is_said() {
         details::read(fixture("mt_basic_raw.csv.gz").as_slice()),
         Err(NcuError::OtherPage { .. })
     ));
-    assert!(matches!(
-        raw::read(&b"\"ID\",\"Process ID\",\"Kernel Name\"\n"[..]),
-        Err(NcuError::NoLaunches)
-    ));
+    assert!(matches!(raw::read(&b"\"ID\",\"Process ID\",\"Kernel Name\"\n"[..]), Err(NcuError::NoLaunches)));
     assert!(matches!(rep::read(&b"NVR\0"[..]), Err(NcuError::NoLaunches)));
     assert!(matches!(rep::read(&b"SQLite"[..]), Err(NcuError::NotAReport)));
     assert!(matches!(
@@ -377,11 +318,7 @@ fn fixtures_are_told_by_their_first_bytes() {
         ("mt_basic_details.csv.gz", SourceFormat::NcuDetailsPage),
     ] {
         let bytes = fixture(name);
-        assert_eq!(
-            sniff::sniff(&bytes[..4096], false),
-            Detected::Yes(format),
-            "{name}"
-        );
+        assert_eq!(sniff::sniff(&bytes[..4096], false), Detected::Yes(format), "{name}");
     }
 }
 
@@ -420,9 +357,7 @@ proptest! {
 fn the_device_describes_itself() {
     for set in [report(), raw_page("llama4_light_raw.csv.gz")] {
         let devices = set.devices();
-        let [device] = devices.as_slice() else {
-            panic!("one device: {devices:?}")
-        };
+        let [device] = devices.as_slice() else { panic!("one device: {devices:?}") };
         assert_eq!(device.name.as_deref(), Some("NVIDIA H200"));
         assert_eq!((device.compute_capability, device.sms), (Some((9, 0)), Some(132)));
         assert_eq!(device.memory_bytes, Some(150_109_880_320));
@@ -431,10 +366,7 @@ fn the_device_describes_itself() {
         assert_eq!(device.clock_hz, Some(1_980_000_000));
     }
     let page = details_page("mt_basic_details.csv.gz").devices();
-    assert_eq!(
-        (page[0].compute_capability, page[0].name.clone()),
-        (Some((9, 0)), None)
-    );
+    assert_eq!((page[0].compute_capability, page[0].name.clone()), (Some((9, 0)), None));
 }
 
 #[test]
@@ -449,11 +381,7 @@ fn a_value_that_no_counter_has_is_missing() {
         let set = raw::read(page.as_bytes()).unwrap();
         let found = set.value(&set.launches[0], name, Unit::PERCENT);
         assert_eq!(found, possible.then_some(42.5), "{value}");
-        assert_eq!(
-            set.losses.count(LossKind::CounterMalformed),
-            u64::from(!possible),
-            "{value}"
-        );
+        assert_eq!(set.losses.count(LossKind::CounterMalformed), u64::from(!possible), "{value}");
         assert_eq!(set.launches[0].missing.len(), usize::from(!possible));
     }
 }

@@ -96,11 +96,7 @@ impl Unit {
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.of.symbol())?;
-        if self.per == Base::One {
-            Ok(())
-        } else {
-            write!(f, "/{}", self.per.symbol())
-        }
+        if self.per == Base::One { Ok(()) } else { write!(f, "/{}", self.per.symbol()) }
     }
 }
 
@@ -171,14 +167,8 @@ impl Scaled {
         let (of, top_exponent) = word(top)?;
         let Some(bottom) = bottom else {
             return Some(match of {
-                Base::Second => Self {
-                    unit: Unit::NANOSECOND,
-                    exponent: top_exponent.checked_add(9)?,
-                },
-                of => Self {
-                    unit: Unit::of(of),
-                    exponent: top_exponent,
-                },
+                Base::Second => Self { unit: Unit::NANOSECOND, exponent: top_exponent.checked_add(9)? },
+                of => Self { unit: Unit::of(of), exponent: top_exponent },
             });
         };
         let (per, bottom_exponent) = word(bottom)?;

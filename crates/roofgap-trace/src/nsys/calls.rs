@@ -30,12 +30,9 @@ pub(super) fn calls(
 ) -> Result<(), ReadError> {
     let columns = ["start", "end", "globalTid", "nameId", "correlationId"];
     let unnamed = trace.names.intern("");
-    let parts = db.scan_sized(
-        "CUPTI_ACTIVITY_KIND_RUNTIME",
-        &columns,
-        Part::with_room,
-        |part, row| part.add(row, strings, unnamed),
-    )?;
+    let parts = db.scan_sized("CUPTI_ACTIVITY_KIND_RUNTIME", &columns, Part::with_room, |part, row| {
+        part.add(row, strings, unnamed)
+    })?;
     let mut classes = vec![None; trace.names.len()];
     for part in parts {
         part.append(&mut classes, who, trace);
@@ -86,17 +83,12 @@ impl Part {
             .map(|&thread| (who.process(thread, trace), who.thread(thread, trace)))
             .collect();
         let (calls, names) = (&mut trace.calls, &trace.names);
-        calls
-            .class
-            .extend(self.name.iter().map(|&name| match classes.get_mut(name.index()) {
-                Some(class) => *class.get_or_insert_with(|| CallClass::of(names.get(name))),
-                None => CallClass::Other,
-            }));
+        calls.class.extend(self.name.iter().map(|&name| match classes.get_mut(name.index()) {
+            Some(class) => *class.get_or_insert_with(|| CallClass::of(names.get(name))),
+            None => CallClass::Other,
+        }));
         let (processes, threads): (Vec<_>, Vec<_>) = threads.into_iter().unzip();
-        append(
-            &mut calls.process,
-            self.thread.iter().map(|&at| processes[at as usize]).collect(),
-        );
+        append(&mut calls.process, self.thread.iter().map(|&at| processes[at as usize]).collect());
         append(&mut calls.thread, replace(self.thread, &threads));
         append(&mut calls.start, self.start);
         append(&mut calls.end, self.end);

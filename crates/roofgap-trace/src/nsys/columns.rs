@@ -14,11 +14,7 @@ pub(super) struct Distinct<T> {
 
 impl<T> Default for Distinct<T> {
     fn default() -> Self {
-        Self {
-            values: Vec::new(),
-            numbers: FxHashMap::default(),
-            last: Vec::new(),
-        }
+        Self { values: Vec::new(), numbers: FxHashMap::default(), last: Vec::new() }
     }
 }
 
@@ -64,10 +60,7 @@ pub(super) fn append<T: Copy>(to: &mut Vec<T>, from: Vec<T>) {
 
 /// Replaces the numbers of a part by their values, in place where both have one size.
 pub(super) fn replace<T: Copy>(numbers: Vec<u32>, values: &[T]) -> Vec<T> {
-    numbers
-        .into_iter()
-        .map(|number| values[number as usize])
-        .collect()
+    numbers.into_iter().map(|number| values[number as usize]).collect()
 }
 
 #[cfg(test)]
@@ -78,10 +71,7 @@ mod tests {
     fn numbers_count_up_whatever_the_hint() {
         let mut list = Distinct::default();
         let numbers = [(7, 0), (7, 5), (9, 0), (7, 0), (9, 1 << 30), (8, 1 << 30), (9, 5)];
-        assert_eq!(
-            numbers.map(|(value, hint)| list.number(value, hint)),
-            [0, 0, 1, 0, 1, 2, 1]
-        );
+        assert_eq!(numbers.map(|(value, hint)| list.number(value, hint)), [0, 0, 1, 0, 1, 2, 1]);
         assert_eq!(list.values(), [7, 9, 8]);
     }
 }

@@ -40,13 +40,7 @@ pub(super) fn graph_nodes(
         return Ok(());
     }
     nodes.sort_by_key(|node| (node.thread, node.start));
-    let mut ranges: Vec<&Range> = trace
-        .ranges
-        .rows
-        .get(first_range..)
-        .unwrap_or_default()
-        .iter()
-        .collect();
+    let mut ranges: Vec<&Range> = trace.ranges.rows.get(first_range..).unwrap_or_default().iter().collect();
     ranges.retain(|range| range.style == RangeStyle::PushPop);
     ranges.sort_by_key(|range| (range.thread, range.start, Reverse(range.end)));
     // Nodes between two edges of ranges share a stack.
@@ -65,10 +59,8 @@ pub(super) fn graph_nodes(
         }
         stack_of.insert((node.process, node.id), stacks.len() - 1);
     }
-    let originals: FxHashMap<(ProcessId, u64), u64> = nodes
-        .iter()
-        .filter_map(|node| Some(((node.process, node.id), node.original?)))
-        .collect();
+    let originals: FxHashMap<(ProcessId, u64), u64> =
+        nodes.iter().filter_map(|node| Some(((node.process, node.id), node.original?))).collect();
     for node in &nodes {
         let stack = stack_of.get(&root(&originals, node.process, node.id));
         if let Some(names) = stack.and_then(|stack| stacks.get(*stack)) {
@@ -99,8 +91,7 @@ impl<'t> OpenRanges<'t> {
     /// Drops the ranges of other threads and those that ended before a moment.
     fn close(&mut self, thread: ThreadId, at: Ns) {
         let before = self.ranges.len();
-        self.ranges
-            .retain(|range| range.thread == thread && range.end >= at);
+        self.ranges.retain(|range| range.thread == thread && range.end >= at);
         self.changed |= self.ranges.len() < before;
     }
 }

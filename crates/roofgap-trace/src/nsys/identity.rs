@@ -27,18 +27,14 @@ impl Identity {
         let mut found = Self::default();
         db.each("PROCESSES", &["globalPid", "name"], |row| {
             if let (Some(pid), Some(name)) = (row[0].int(), row[1].text()) {
-                found
-                    .process_names
-                    .insert(pid as u64 & PROCESS_BITS, name.into_owned());
+                found.process_names.insert(pid as u64 & PROCESS_BITS, name.into_owned());
             }
         })?;
         db.each("ThreadNames", &["globalTid", "nameId"], |row| {
             if let (Some(tid), Some(id)) = (row[0].int(), row[1].int())
                 && let Some(name) = strings.get(id)
             {
-                found
-                    .thread_names
-                    .insert(tid as u64, trace.names.get(name).to_owned());
+                found.thread_names.insert(tid as u64, trace.names.get(name).to_owned());
             }
         })?;
         found.read_gpus(db)?;
@@ -146,10 +142,7 @@ impl Identity {
             return id;
         }
         let gpu = self.visible.get(&(pid, number)).copied().unwrap_or(number);
-        let device = self.gpus.get(&gpu).cloned().unwrap_or(Device {
-            number: gpu,
-            ..Device::default()
-        });
+        let device = self.gpus.get(&gpu).cloned().unwrap_or(Device { number: gpu, ..Device::default() });
         let id = trace.add_device(device);
         self.devices.insert((pid, number), id);
         id

@@ -25,9 +25,7 @@ pub(super) fn distributed(db: &Database) -> Result<Option<Distributed>, ReadErro
 /// Finds the rank and the number of ranks in variables that are separated by zeros.
 fn in_environment(variables: &str) -> Option<(u32, u32)> {
     launcher::rank(|name| {
-        let mut variables = variables
-            .split('\0')
-            .filter_map(|variable| variable.split_once('='));
+        let mut variables = variables.split('\0').filter_map(|variable| variable.split_once('='));
         let (_, value) = variables.find(|(known, _)| *known == name)?;
         value.parse().ok()
     })

@@ -59,9 +59,8 @@ pub(super) fn kernels(
         ])
         .collect();
     let unnamed = trace.names.intern("");
-    let parts = db.scan_sized(TABLE, &columns, Part::with_room, |part, row| {
-        part.add(row, strings, unnamed)
-    })?;
+    let parts =
+        db.scan_sized(TABLE, &columns, Part::with_room, |part, row| part.add(row, strings, unnamed))?;
     for part in parts {
         part.append(who, trace);
     }
@@ -127,18 +126,11 @@ impl Part {
             .map(|&(process, device)| (who.process(process, trace), who.device(process, device, trace)))
             .collect();
         let ops = &mut trace.ops;
-        let shapes: Vec<ShapeId> = self
-            .shapes
-            .values()
-            .iter()
-            .map(|&shape| ops.intern_shape(shape))
-            .collect();
+        let shapes: Vec<ShapeId> =
+            self.shapes.values().iter().map(|&shape| ops.intern_shape(shape)).collect();
         let (processes, devices): (Vec<_>, Vec<_>) = origins.into_iter().unzip();
         let rows = self.start.len();
-        append(
-            &mut ops.device,
-            self.origin.iter().map(|&at| devices[at as usize]).collect(),
-        );
+        append(&mut ops.device, self.origin.iter().map(|&at| devices[at as usize]).collect());
         append(&mut ops.process, replace(self.origin, &processes));
         append(&mut ops.shape, replace(self.shape, &shapes));
         append(&mut ops.start, self.start);

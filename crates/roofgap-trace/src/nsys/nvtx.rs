@@ -36,16 +36,7 @@ pub(super) fn ranges(
     who: &mut Identity,
     trace: &mut Trace,
 ) -> Result<(), ReadError> {
-    let columns = [
-        "start",
-        "end",
-        "eventType",
-        "text",
-        "textId",
-        "globalTid",
-        "endGlobalTid",
-        "domainId",
-    ];
+    let columns = ["start", "end", "eventType", "text", "textId", "globalTid", "endGlobalTid", "domainId"];
     let mut domains: FxHashMap<(u64, i64), (Ns, NameId)> = FxHashMap::default();
     let mut rows = Vec::new();
     db.each("NVTX_EVENTS", &columns, |row| {
@@ -58,9 +49,7 @@ pub(super) fn ranges(
         if kind == DOMAIN_CREATE {
             let text = row[3].text().map(|t| trace.names.intern(&t));
             if let Some(name) = text.or_else(|| row[4].int().and_then(|id| strings.get(id))) {
-                let at = domains
-                    .entry((thread & PROCESS_BITS, domain))
-                    .or_insert((start, name));
+                let at = domains.entry((thread & PROCESS_BITS, domain)).or_insert((start, name));
                 if start < at.0 {
                     *at = (start, name);
                 }
@@ -92,24 +81,15 @@ pub(super) fn ranges(
         let domain = match domains.get(&(row.thread & PROCESS_BITS, row.domain)) {
             Some(&(_, name)) => name,
             None => {
-                trace
-                    .losses
-                    .add(LossKind::RangeNoDomain, u64::from(row.domain != 0));
+                trace.losses.add(LossKind::RangeNoDomain, u64::from(row.domain != 0));
                 default
             }
         };
-        trace
-            .losses
-            .add(LossKind::RangeNoName, u64::from(row.name.is_none()));
+        trace.losses.add(LossKind::RangeNoName, u64::from(row.name.is_none()));
         let name = row.name.unwrap_or(default);
         let thread = who.thread(row.thread, trace);
         if row.kind == MARK {
-            trace.ranges.marks.push(Mark {
-                at: row.start,
-                domain,
-                name,
-                thread,
-            });
+            trace.ranges.marks.push(Mark { at: row.start, domain, name, thread });
             continue;
         }
         if row.end.is_some_and(|end| end < row.start) {
@@ -117,17 +97,9 @@ pub(super) fn ranges(
             continue;
         }
         let end_thread = row.end_thread.map_or(thread, |t| who.thread(t, trace));
-        trace
-            .losses
-            .add(LossKind::RangeOpen, u64::from(row.end.is_none()));
-        trace
-            .losses
-            .add(LossKind::RangeCrossThread, u64::from(end_thread != thread));
-        let style = if PUSH_POP.contains(&row.kind) {
-            RangeStyle::PushPop
-        } else {
-            RangeStyle::StartEnd
-        };
+        trace.losses.add(LossKind::RangeOpen, u64::from(row.end.is_none()));
+        trace.losses.add(LossKind::RangeCrossThread, u64::from(end_thread != thread));
+        let style = if PUSH_POP.contains(&row.kind) { RangeStyle::PushPop } else { RangeStyle::StartEnd };
         let process = who.process(row.thread, trace);
         trace.ranges.rows.push(Range {
             start: row.start,

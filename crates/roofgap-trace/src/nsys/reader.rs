@@ -9,12 +9,7 @@ use crate::{LossKind, Ns, ReadError, Source, SourceFormat, Trace};
 use std::path::Path;
 
 pub(crate) const READER: Reader = Reader {
-    detect: |head| {
-        Detected::when(
-            head.bytes.starts_with(b"SQLite format 3\0"),
-            SourceFormat::NsysSqlite,
-        )
-    },
+    detect: |head| Detected::when(head.bytes.starts_with(b"SQLite format 3\0"), SourceFormat::NsysSqlite),
     takes_gzip: false,
     read: |path, _, input| read(path, &mut input.trace),
 };
@@ -71,11 +66,7 @@ fn open(path: &Path) -> Result<Database, ReadError> {
             let names = Database::names(path).unwrap_or_default();
             let tables: Vec<&str> = names.iter().map(String::as_str).collect();
             let foreign = !tables.is_empty() && !looks_like(&tables);
-            Err(if foreign {
-                unrecognised(path, &tables)
-            } else {
-                error
-            })
+            Err(if foreign { unrecognised(path, &tables) } else { error })
         }
     }
 }
@@ -131,9 +122,7 @@ fn diagnostics(db: &Database, trace: &mut Trace) -> Result<(), ReadError> {
 fn is_about_graphics(text: &str) -> bool {
     const APIS: [&str; 7] = ["OpenGL", "Vulkan", "DX11", "DX12", "DX9", "OpenXR", "WDDM"];
     let text = text.trim();
-    let subject = ["No ", "Not all "]
-        .iter()
-        .find_map(|start| text.strip_prefix(start));
+    let subject = ["No ", "Not all "].iter().find_map(|start| text.strip_prefix(start));
     let subject = subject.unwrap_or(text);
     let after = APIS.iter().find_map(|api| subject.strip_prefix(api));
     after.is_some_and(|rest| rest.starts_with(" events") || rest.starts_with(" profiling"))
@@ -146,22 +135,15 @@ fn place_unnamed((ops, calls, _): (usize, usize, usize), who: &Identity, trace: 
         && launching.iter().all(|process| *process == first)
     {
         let work = trace.ops.process.iter_mut().skip(ops);
-        work.filter(|process| **process == unnamed)
-            .for_each(|process| *process = first);
+        work.filter(|process| **process == unnamed).for_each(|process| *process = first);
     }
 }
 
 /// Lets ranges that were never closed end with the last event of this export.
 fn close_open_ranges((ops, calls, ranges): (usize, usize, usize), trace: &mut Trace) {
     let last = |column: &[Ns], from: usize| column.get(from..).unwrap_or(&[]).iter().copied().max();
-    let closed = trace.ranges.rows[ranges..]
-        .iter()
-        .map(|r| if r.open { r.start } else { r.end })
-        .max();
-    let end = [last(&trace.ops.end, ops), last(&trace.calls.end, calls), closed]
-        .into_iter()
-        .flatten()
-        .max();
+    let closed = trace.ranges.rows[ranges..].iter().map(|r| if r.open { r.start } else { r.end }).max();
+    let end = [last(&trace.ops.end, ops), last(&trace.calls.end, calls), closed].into_iter().flatten().max();
     for range in trace.ranges.rows[ranges..].iter_mut().filter(|r| r.open) {
         range.end = end.unwrap_or(range.start).max(range.start);
     }
@@ -188,10 +170,7 @@ fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
     }
     // A report may be exported by a later version than the one that recorded it.
     if let Some(recorded) = recording_version(db)?
-        && !source
-            .tool_version
-            .as_deref()
-            .is_some_and(|exporter| exporter.starts_with(&recorded))
+        && !source.tool_version.as_deref().is_some_and(|exporter| exporter.starts_with(&recorded))
     {
         source.tool_version = Some(recorded);
     }
@@ -237,10 +216,7 @@ mod tests {
     fn the_folder_of_nsys_has_its_version() {
         let version = |text: &str| version_in_path(text);
         let found = Some("2023.4.4".to_owned());
-        assert_eq!(
-            version("/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64"),
-            found
-        );
+        assert_eq!(version("/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64"), found);
         assert_eq!(
             version(
                 "Loaded CUPTI library: /opt/nvidia/nsight-systems-cli/2023.4.4/target-linux-x64/libcupti.so.12.3"

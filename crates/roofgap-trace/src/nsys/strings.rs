@@ -41,21 +41,12 @@ mod tests {
     #[test]
     fn ids_may_be_any_number() {
         let mut strings = Strings::default();
-        for (name, id) in [0, 3, -5, i64::MAX, 1 << 40, 4100, 10_000, 9_000]
-            .into_iter()
-            .enumerate()
-        {
+        for (name, id) in [0, 3, -5, i64::MAX, 1 << 40, 4100, 10_000, 9_000].into_iter().enumerate() {
             strings.insert(id, NameId(name as u32));
         }
         let found = |id| strings.get(id).map(|n: NameId| n.0);
-        assert_eq!(
-            [0, 3, -5, i64::MAX].map(found),
-            [Some(0), Some(1), Some(2), Some(3)]
-        );
-        assert_eq!(
-            [1 << 40, 4100, 10_000, 9_000].map(found),
-            [Some(4), Some(5), Some(6), Some(7)]
-        );
+        assert_eq!([0, 3, -5, i64::MAX].map(found), [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!([1 << 40, 4100, 10_000, 9_000].map(found), [Some(4), Some(5), Some(6), Some(7)]);
         assert_eq!([1, 2, -1, 5000, i64::MIN].map(found), [None; 5]);
     }
 }

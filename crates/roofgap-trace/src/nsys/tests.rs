@@ -24,21 +24,9 @@ fn facts(trace: &Trace) -> Facts {
             .map(|i| (ops.start[i], ops.end[i], name(ops.name[i]), ops.correlation[i]))
             .collect(),
         calls: (0..calls.len())
-            .map(|i| {
-                (
-                    calls.start[i],
-                    calls.end[i],
-                    name(calls.name[i]),
-                    calls.correlation[i],
-                )
-            })
+            .map(|i| (calls.start[i], calls.end[i], name(calls.name[i]), calls.correlation[i]))
             .collect(),
-        ranges: trace
-            .ranges
-            .rows
-            .iter()
-            .map(|r| (r.start, r.end, name(r.domain), name(r.name)))
-            .collect(),
+        ranges: trace.ranges.rows.iter().map(|r| (r.start, r.end, name(r.domain), name(r.name))).collect(),
         copies: ops.kind.iter().filter(|kind| **kind == OpKind::Copy).count(),
         devices: trace.devices.iter().map(|d| d.name.clone()).collect(),
     }
@@ -172,12 +160,7 @@ fn a_gpu_as_older_exports_describe_it() {
     let old = device(table);
     assert_eq!(
         (old.name, old.sms, old.memory_bytes, old.compute_capability),
-        (
-            plain.name,
-            plain.sms,
-            plain.memory_bytes,
-            plain.compute_capability
-        )
+        (plain.name, plain.sms, plain.memory_bytes, plain.compute_capability)
     );
     let mib = device("UPDATE TARGET_INFO_GPU SET totalMemory = 32510");
     assert_eq!(mib.memory_bytes, Some(32510 << 20));
@@ -192,13 +175,7 @@ fn more_devices_than_can_be() {
          SELECT i, i, i, 0, 0, 0, 0, 0, 0 FROM n",
     );
     assert!(trace.devices.len() <= 4096);
-    assert!(
-        trace
-            .ops
-            .device
-            .iter()
-            .all(|device| device.index() < trace.devices.len())
-    );
+    assert!(trace.ops.device.iter().all(|device| device.index() < trace.devices.len()));
 }
 
 #[test]
@@ -229,10 +206,7 @@ fn long_names_are_whole() {
     let plain = after("");
     for i in 0..plain.ops.len() {
         if plain.ops.kind[i] == OpKind::Kernel {
-            let (long, short) = (
-                trace.names.get(trace.ops.name[i]),
-                plain.names.get(plain.ops.name[i]),
-            );
+            let (long, short) = (trace.names.get(trace.ops.name[i]), plain.names.get(plain.ops.name[i]));
             assert!(long.len() >= short.len() + 5000 && long.starts_with(short) && long.ends_with("xxx"));
         }
     }
@@ -269,9 +243,7 @@ fn databases_of_other_tools_are_named() {
         "CREATE TABLE t1 (x); CREATE TABLE t2 (x); CREATE TABLE t3 (x); CREATE TABLE t4 (x); CREATE TABLE t5 (x); CREATE TABLE t6 (x);",
     );
     assert!(many.contains("found tables t1, t2, t3, t4, t5, ..."), "{many}");
-    let rocpd = refused(&format!(
-        "CREATE TABLE rocpd_api (x); CREATE TABLE t (x); {views}"
-    ));
+    let rocpd = refused(&format!("CREATE TABLE rocpd_api (x); CREATE TABLE t (x); {views}"));
     assert!(rocpd.contains("AMD's ROCm"), "{rocpd}");
     let nsys = refused(&format!(
         "CREATE TABLE StringIds (x); CREATE TABLE NVTX_EVENTS (x); CREATE TABLE t (x); {views}"
@@ -288,11 +260,7 @@ fn the_version_is_that_of_the_recording() {
     let older = after(env);
     assert_eq!(older.sources[0].tool_version.as_deref(), Some("2024.5.1"));
     let same = after(&env.replace("2024.5.1", "2025.3.2"));
-    assert_eq!(
-        same.sources[0].tool_version.as_deref(),
-        Some("2025.3.2.0"),
-        "with more digits"
-    );
+    assert_eq!(same.sources[0].tool_version.as_deref(), Some("2025.3.2.0"), "with more digits");
 }
 
 #[test]
@@ -318,12 +286,7 @@ fn the_rank_is_in_the_recorded_environment() {
 #[test]
 fn an_old_export_without_events_is_read() {
     let tables = tables_of_the_export();
-    let kept = [
-        "StringIds",
-        "TARGET_INFO_SYSTEM_ENV",
-        "TARGET_INFO_GPU",
-        "PROCESSES",
-    ];
+    let kept = ["StringIds", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_GPU", "PROCESSES"];
     let drop: Vec<String> = tables
         .iter()
         .filter(|table| !kept.contains(&table.as_str()))

@@ -5,14 +5,7 @@ use crate::sqlite::{Database, Value};
 use crate::{GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace};
 
 /// Columns that every table of GPU work has.
-pub(super) const COMMON: [&str; 6] = [
-    "start",
-    "end",
-    "deviceId",
-    "streamId",
-    "correlationId",
-    "globalPid",
-];
+pub(super) const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
 
 /// A row of GPU work before its ids are resolved.
 #[derive(Clone, Copy)]
@@ -39,19 +32,11 @@ pub(super) fn transfers_and_graphs(
 fn transfers(db: &Database, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
     let columns: Vec<&str> = COMMON
         .into_iter()
-        .chain([
-            "bytes",
-            "graphNodeId",
-            "copyKind",
-            "srcKind",
-            "dstKind",
-            "memKind",
-        ])
+        .chain(["bytes", "graphNodeId", "copyKind", "srcKind", "dstKind", "memKind"])
         .collect();
-    for (table, kind) in [
-        ("CUPTI_ACTIVITY_KIND_MEMCPY", OpKind::Copy),
-        ("CUPTI_ACTIVITY_KIND_MEMSET", OpKind::Set),
-    ] {
+    for (table, kind) in
+        [("CUPTI_ACTIVITY_KIND_MEMCPY", OpKind::Copy), ("CUPTI_ACTIVITY_KIND_MEMSET", OpKind::Set)]
+    {
         db.each(table, &columns, |row| {
             let Some(mut op) = common(row) else {
                 trace.losses.add(LossKind::EventMalformed, 1);

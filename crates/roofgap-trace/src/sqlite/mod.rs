@@ -71,12 +71,7 @@ impl Database {
         let plain = plain::Plain::open(path)?;
         let tables = plain.schema()?;
         let pages = PageFile::open(path, header)?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            tables,
-            plain,
-            pages,
-        })
+        Ok(Self { path: path.to_path_buf(), tables, plain, pages })
     }
 
     /// Returns the names of the tables of a file, also of one whose views cannot be read.
@@ -102,9 +97,7 @@ impl Database {
 
     /// Returns true if the table exists and has the column.
     pub fn has_column(&self, table: &str, column: &str) -> bool {
-        self.tables
-            .get(table)
-            .is_some_and(|t| t.position(column).is_some())
+        self.tables.get(table).is_some_and(|t| t.position(column).is_some())
     }
 
     /// Iterates over the names of all tables.
@@ -143,8 +136,7 @@ impl Database {
             return pages::scan(pages, &plan, new, row);
         }
         let mut state = new(0);
-        self.plain
-            .scan(table, found, columns, &mut |values| row(&mut state, values))?;
+        self.plain.scan(table, found, columns, &mut |values| row(&mut state, values))?;
         Ok(vec![state])
     }
 

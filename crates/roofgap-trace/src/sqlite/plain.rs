@@ -50,10 +50,9 @@ impl Plain {
                 .map_err(|e| ReadError::io(path, e))?
                 .map_err(failed)?;
         // The schema of a file from elsewhere may call functions and modules; only the harmless ones run.
-        for (setting, on) in [
-            (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
-            (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
-        ] {
+        for (setting, on) in
+            [(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true), (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)]
+        {
             connection.set_db_config(setting, on).map_err(failed)?;
         }
         for (limit, most) in LIMITS {
@@ -65,13 +64,8 @@ impl Plain {
             left = left.saturating_sub(1);
             left == 0
         };
-        connection
-            .progress_handler(STEPS_AT_ONCE, Some(is_spent))
-            .map_err(failed)?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            connection: Mutex::new(connection),
-        })
+        connection.progress_handler(STEPS_AT_ONCE, Some(is_spent)).map_err(failed)?;
+        Ok(Self { path: path.to_path_buf(), connection: Mutex::new(connection) })
     }
 
     fn damaged(&self, error: rusqlite::Error) -> ReadError {
@@ -85,9 +79,7 @@ impl Plain {
     }
 
     fn connection(&self) -> std::sync::MutexGuard<'_, Connection> {
-        self.connection
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.connection.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn refused(&self, view: &str) -> ReadError {
@@ -132,11 +124,7 @@ impl Plain {
         let connection = self.connection();
         let views = self.views(&connection).map_err(|e| self.damaged(e))?;
         for (name, sql) in &views {
-            let nested = || {
-                views
-                    .keys()
-                    .any(|other| other != name && view::mentions(sql, other))
-            };
+            let nested = || views.keys().any(|other| other != name && view::mentions(sql, other));
             if views.len() > MOST_VIEWS || view::table_of(sql).is_none() && nested() {
                 return Err(self.refused(name));
             }
@@ -160,11 +148,7 @@ impl Plain {
             };
             // The rows of a virtual table come from a module, which steps through them uncounted.
             if is_virtual || views.get(&name).is_some_and(|sql| !is_simple(sql)) {
-                let table = Table {
-                    columns: Vec::new(),
-                    root: None,
-                    refused: true,
-                };
+                let table = Table { columns: Vec::new(), root: None, refused: true };
                 tables.insert(name, table);
                 continue;
             }
@@ -203,11 +187,7 @@ impl Plain {
         if keys > 1 {
             columns.iter_mut().for_each(|c| c.row_id = false);
         }
-        Ok(Table {
-            columns,
-            root,
-            refused: false,
-        })
+        Ok(Table { columns, root, refused: false })
     }
 
     /// Steps through all rows of a table in the order of their ids.
@@ -224,19 +204,9 @@ impl Plain {
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         let list: Vec<String> = columns
             .iter()
-            .map(|c| {
-                if table.position(c).is_some() {
-                    quoted(c)
-                } else {
-                    "NULL".into()
-                }
-            })
+            .map(|c| if table.position(c).is_some() { quoted(c) } else { "NULL".into() })
             .collect();
-        let list = if list.is_empty() {
-            "NULL".into()
-        } else {
-            list.join(", ")
-        };
+        let list = if list.is_empty() { "NULL".into() } else { list.join(", ") };
         let connection = self.connection();
         // An index that holds all the columns would be stepped through instead, in its own order.
         let sql = format!("SELECT {list} FROM {} NOT INDEXED", quoted(name));

@@ -48,15 +48,7 @@ mod tests {
         for real in ["REAL", "double precision", "Float", "REALLY"] {
             assert!(has_real_affinity(real), "{real}");
         }
-        for other in [
-            "FLOATING POINT",
-            "INTEGER",
-            "TEXT",
-            "",
-            "NUMERIC",
-            "DECIMAL(10,5)",
-            "REAL TEXT",
-        ] {
+        for other in ["FLOATING POINT", "INTEGER", "TEXT", "", "NUMERIC", "DECIMAL(10,5)", "REAL TEXT"] {
             assert!(!has_real_affinity(other), "{other}");
         }
     }

@@ -17,9 +17,8 @@ pub(super) fn table_of(sql: &str) -> Option<String> {
     let from = length.checked_sub(2)?;
     let clauses = ["from", "select", "union", "intersect", "except", "with", "values"];
     let is_clause = |at: usize| clauses.iter().any(|clause| word(at, clause));
-    let symbols_are_harmless = tokens[..length]
-        .iter()
-        .all(|token| !matches!(token, Token::Symbol('(' | ')' | ';')));
+    let symbols_are_harmless =
+        tokens[..length].iter().all(|token| !matches!(token, Token::Symbol('(' | ')' | ';')));
     if from < 6 || !word(from, "from") || (5..from).any(is_clause) || !symbols_are_harmless {
         return None;
     }
@@ -99,10 +98,7 @@ mod tests {
         for (sql, table) in [
             ("CREATE VIEW v AS SELECT * FROM t", "t"),
             ("CREATE VIEW v AS SELECT b, a * 10 AS c FROM t;", "t"),
-            (
-                "create view \"a view\" as select [b] from \"a \"\"table\"",
-                "a \"table",
-            ),
+            ("create view \"a view\" as select [b] from \"a \"\"table\"", "a \"table"),
             ("CREATE VIEW v AS SELECT 'from x' AS c FROM `t`", "t"),
         ] {
             assert_eq!(table_of(sql).as_deref(), Some(table), "{sql}");

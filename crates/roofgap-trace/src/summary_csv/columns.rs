@@ -26,11 +26,7 @@ pub(super) struct Columns {
 impl Columns {
     /// Parses a header line; `None` if it is not the header of a kernel summary.
     pub(super) fn of(line: &str) -> Option<Self> {
-        let titles: Vec<&str> = line
-            .trim()
-            .split(',')
-            .map(|title| title.trim().trim_matches('"'))
-            .collect();
+        let titles: Vec<&str> = line.trim().split(',').map(|title| title.trim().trim_matches('"')).collect();
         let parsed: Vec<(String, Option<TimeUnit>)> = titles.iter().map(|title| split_title(title)).collect();
         let find = |names: &[&str]| parsed.iter().position(|(name, _)| names.contains(&name.as_str()));
         if find(&["range", "style", "operation", "category"]).is_some() {
@@ -40,10 +36,7 @@ impl Columns {
         let unit = parsed.get(total)?.1?;
         // The oldest releases give the unit of the total only.
         let time = |names: &[&str]| {
-            find(names).map(|at| TimeColumn {
-                at,
-                unit: parsed.get(at).and_then(|c| c.1).unwrap_or(unit),
-            })
+            find(names).map(|at| TimeColumn { at, unit: parsed.get(at).and_then(|c| c.1).unwrap_or(unit) })
         };
         Some(Self {
             count: titles.len(),
@@ -61,10 +54,7 @@ impl Columns {
 /// Splits a title into its name in lower case and the unit of time in parentheses.
 fn split_title(title: &str) -> (String, Option<TimeUnit>) {
     let (name, rest) = title.split_once('(').unwrap_or((title, ""));
-    (
-        name.trim().to_lowercase(),
-        TimeUnit::parse(rest.trim().trim_end_matches(')')),
-    )
+    (name.trim().to_lowercase(), TimeUnit::parse(rest.trim().trim_end_matches(')')))
 }
 
 /// A unit of time.
@@ -142,11 +132,7 @@ mod tests {
             "\"Time(%)\",\"Total Time (ns)\",\"Instances\",\"Average\",\"Minimum\",\"Maximum\",\"Name\"",
         ] {
             let columns = Columns::of(header).expect(header);
-            assert_eq!(
-                (columns.share, columns.total.at, columns.instances),
-                (Some(0), 1, 2),
-                "{header}"
-            );
+            assert_eq!((columns.share, columns.total.at, columns.instances), (Some(0), 1, 2), "{header}");
             assert_eq!(columns.name, columns.count - 1);
             assert!(columns.min.is_some() && columns.max.is_some());
         }
@@ -173,10 +159,7 @@ mod tests {
         assert_eq!(TimeUnit::Nanoseconds.ns("1,373,559"), Some(1_373_559));
         assert_eq!(TimeUnit::Microseconds.ns("1373.559"), Some(1_373_559));
         assert_eq!(TimeUnit::Milliseconds.ns("1,373.5590"), Some(1_373_559_000));
-        assert_eq!(
-            TimeUnit::Seconds.ns("9007199.254740993"),
-            Some(9_007_199_254_740_993)
-        );
+        assert_eq!(TimeUnit::Seconds.ns("9007199.254740993"), Some(9_007_199_254_740_993));
         assert_eq!(TimeUnit::Seconds.ns("1e-9"), Some(1));
         assert_eq!(TimeUnit::Microseconds.tenths("10.6885"), Some(10_688.5));
         for text in ["", "x", "-1", "1,37", "1,3733,559", "1e30", "n/a"] {

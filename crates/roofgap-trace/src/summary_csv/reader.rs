@@ -55,18 +55,14 @@ pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
         },
     })?;
     let mut totals = Totals::default();
-    totals
-        .read(columns, table, trace)
-        .map_err(|what| ReadError::damaged(path, NAME, what))?;
+    totals.read(columns, table, trace).map_err(|what| ReadError::damaged(path, NAME, what))?;
     if totals.misses_rows() && !table.ends_with('\n') {
         let what = "the text ends within a row, and its shares show that rows are missing";
         return Err(ReadError::damaged(path, NAME, what));
     }
     trace.losses.add(LossKind::SummaryOnly, totals.rows.len() as u64);
     trace.losses.add(LossKind::TimeRounded, totals.rounded);
-    trace
-        .losses
-        .add(LossKind::CaptureCut, u64::from(totals.misses_rows()));
+    trace.losses.add(LossKind::CaptureCut, u64::from(totals.misses_rows()));
     trace.kernel_totals.extend(totals.rows);
     trace.sources.push(Source {
         path: path.display().to_string(),
@@ -81,16 +77,9 @@ pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
 fn load(path: &Path) -> Result<String, ReadError> {
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     let mut bytes = Vec::new();
-    (&mut file)
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| ReadError::io(path, e))?;
+    (&mut file).take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| ReadError::io(path, e))?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(ReadError::damaged(
-            path,
-            NAME,
-            format!("longer than {} MiB", MAX_BYTES >> 20),
-        ));
+        return Err(ReadError::damaged(path, NAME, format!("longer than {} MiB", MAX_BYTES >> 20)));
     }
     String::from_utf8(bytes).map_err(|_| ReadError::damaged(path, NAME, "the text is not UTF-8"))
 }
@@ -129,11 +118,7 @@ enum TableError {
     #[error("row {row}: {source}")]
     Csv { row: usize, source: csv::Error },
     #[error("row {row} has {found} fields, the header {expected}")]
-    Fields {
-        row: usize,
-        found: usize,
-        expected: usize,
-    },
+    Fields { row: usize, found: usize, expected: usize },
     #[error("row {row}: {source}")]
     Row { row: usize, source: RowError },
     #[error("the table has no rows")]
@@ -172,22 +157,15 @@ impl Totals {
         if table.bytes().filter(|&b| b == b'"').count() % 2 == 1 {
             return Err(TableError::OpenQuote);
         }
-        let mut reader = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .from_reader(table.as_bytes());
+        let mut reader =
+            csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table.as_bytes());
         for (row, record) in reader.records().enumerate() {
             let row = row + 1;
             let record = record.map_err(|source| TableError::Csv { row, source })?;
             if record.len() != columns.count {
-                return Err(TableError::Fields {
-                    row,
-                    found: record.len(),
-                    expected: columns.count,
-                });
+                return Err(TableError::Fields { row, found: record.len(), expected: columns.count });
             }
-            self.add(columns, &record, trace)
-                .map_err(|source| TableError::Row { row, source })?;
+            self.add(columns, &record, trace).map_err(|source| TableError::Row { row, source })?;
         }
         match self.rows.is_empty() {
             true => Err(TableError::Empty),
@@ -205,10 +183,7 @@ impl Totals {
         let total_text = cell(columns.total.at);
         let total = columns.total.unit.ns(total_text);
         let total_ns = total.ok_or_else(|| RowError::Time(total_text.to_owned()))?;
-        let calls = number(cell(columns.instances))
-            .parse::<u64>()
-            .ok()
-            .filter(|&calls| calls > 0);
+        let calls = number(cell(columns.instances)).parse::<u64>().ok().filter(|&calls| calls > 0);
         let calls = calls.ok_or_else(|| RowError::Launches(cell(columns.instances).to_owned()))?;
         self.total_ns = self.total_ns.saturating_add(total_ns);
         self.calls = self.calls.saturating_add(calls);
@@ -217,18 +192,12 @@ impl Totals {
         }
         let rounded = columns.total.unit.is_rounded(number(total_text).as_str());
         self.rounded += u64::from(rounded);
-        if let Some(share) = columns
-            .share
-            .and_then(|at| cell(at).trim().parse().ok())
-            .filter(|_| !rounded)
-        {
+        if let Some(share) = columns.share.and_then(|at| cell(at).trim().parse().ok()).filter(|_| !rounded) {
             self.shares.push((share, total_ns));
         }
         // A rounded zero means shorter than one digit.
         let known = |column: Option<TimeColumn>| {
-            column
-                .map(|c| (c.unit, cell(c.at)))
-                .filter(|(unit, text)| !rounded || unit.ns(text) != Some(0))
+            column.map(|c| (c.unit, cell(c.at))).filter(|(unit, text)| !rounded || unit.ns(text) != Some(0))
         };
         let kernel = KernelTotal {
             name: trace.names.intern(cell(columns.name).trim()),
@@ -249,9 +218,7 @@ impl Totals {
     /// Returns true if the shares show that kernels are missing from the table.
     fn misses_rows(&self) -> bool {
         let sum: f64 = self.shares.iter().map(|&(_, total)| total as f64).sum();
-        self.shares
-            .iter()
-            .any(|&(share, total)| (100.0 * total as f64 / sum - share).abs() > SHARE_TOLERANCE)
+        self.shares.iter().any(|&(share, total)| (100.0 * total as f64 / sum - share).abs() > SHARE_TOLERANCE)
     }
 }
 

@@ -139,14 +139,8 @@ impl RequestStats {
         let each = each.flat_map(|(name, p)| [p.mean, p.p50, p.p90, p.p99, p.max].map(|ns| (name, ns)));
         let requests = self.each.iter().flat_map(|times| {
             [
-                (
-                    "time to first token",
-                    times.first_ns.saturating_sub(times.start_ns),
-                ),
-                (
-                    "time after the first token",
-                    times.last_ns.saturating_sub(times.first_ns),
-                ),
+                ("time to first token", times.first_ns.saturating_sub(times.start_ns)),
+                ("time after the first token", times.last_ns.saturating_sub(times.first_ns)),
             ]
         });
         each.chain([("window", self.window_ns)]).chain(requests)
@@ -154,10 +148,7 @@ impl RequestStats {
 
     /// Iterates over all moments with a name.
     pub(super) fn moments(&self) -> impl Iterator<Item = (&str, i64)> {
-        let due = self
-            .each
-            .iter()
-            .map(|times| ("start of a request", times.start_ns));
+        let due = self.each.iter().map(|times| ("start of a request", times.start_ns));
         std::iter::once(("start of the window", self.start_unix_ns)).chain(due)
     }
 }

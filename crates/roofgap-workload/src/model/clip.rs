@@ -83,9 +83,8 @@ pub(crate) fn as_lines(
     separator: &Array2<f32>,
 ) -> Array2<f32> {
     let mut out = Array2::zeros((side * (side + 1) + 1, tokens.ncols()));
-    for (line, mut to) in tokens
-        .axis_chunks_iter(Axis(0), side)
-        .zip(out.axis_chunks_iter_mut(Axis(0), side + 1))
+    for (line, mut to) in
+        tokens.axis_chunks_iter(Axis(0), side).zip(out.axis_chunks_iter_mut(Axis(0), side + 1))
     {
         to.slice_mut(s![..side, ..]).assign(&line);
         to.slice_mut(s![side.., ..]).assign(newline);

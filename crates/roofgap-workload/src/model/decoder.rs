@@ -67,10 +67,7 @@ impl KvCache {
         let size = (shape.heads, capacity, shape.hidden / shape.heads);
         KvCache {
             layers: (0..shape.layers)
-                .map(|_| LayerCache {
-                    keys: Array3::zeros(size),
-                    values: Array3::zeros(size),
-                })
+                .map(|_| LayerCache { keys: Array3::zeros(size), values: Array3::zeros(size) })
                 .collect(),
             length: 0,
         }
@@ -194,10 +191,7 @@ fn attend(query: &Array2<f32>, cache: &LayerCache, past: usize) -> Array2<f32> {
 
 fn append(to: &mut Array3<f32>, rows: ArrayView2<'_, f32>, past: usize) {
     let (_, _, head_width) = to.dim();
-    for (mut head, rows) in to
-        .outer_iter_mut()
-        .zip(rows.axis_chunks_iter(Axis(1), head_width))
-    {
+    for (mut head, rows) in to.outer_iter_mut().zip(rows.axis_chunks_iter(Axis(1), head_width)) {
         head.slice_mut(s![past..past + rows.nrows(), ..]).assign(&rows);
     }
 }

@@ -30,9 +30,7 @@ impl Experts {
         let (hidden, inner) = (shape.hidden, shape.expert_intermediate);
         Experts {
             router: Linear::new(source, hidden, shape.routed_experts),
-            routed: (0..shape.routed_experts)
-                .map(|_| GatedMlp::new(source, hidden, inner))
-                .collect(),
+            routed: (0..shape.routed_experts).map(|_| GatedMlp::new(source, hidden, inner)).collect(),
             // Shared experts see every token, so they are one network of their joint width.
             shared: GatedMlp::new(source, hidden, shape.shared_experts * inner),
             picked: shape.experts_per_token,
@@ -61,12 +59,8 @@ impl Experts {
     }
 
     fn apply(&self, x: &Array2<f32>, sent: &[Vec<Sent>]) -> Array2<f32> {
-        let busy: Vec<(&GatedMlp, &Vec<Sent>)> = self
-            .routed
-            .iter()
-            .zip(sent)
-            .filter(|(_, sent)| !sent.is_empty())
-            .collect();
+        let busy: Vec<(&GatedMlp, &Vec<Sent>)> =
+            self.routed.iter().zip(sent).filter(|(_, sent)| !sent.is_empty()).collect();
         let results: Vec<Array2<f32>> = busy
             .par_iter()
             .map(|(expert, sent)| {
@@ -110,10 +104,8 @@ mod tests {
     fn a_token_goes_to_its_highest_scores_and_no_other() {
         let scores = array![[0.1, 0.4, 0.3, 0.2], [0.7, 0.1, 0.05, 0.15]];
         let sent = dispatch(&scores, 2);
-        let tokens: Vec<Vec<usize>> = sent
-            .iter()
-            .map(|sent| sent.iter().map(|sent| sent.token).collect())
-            .collect();
+        let tokens: Vec<Vec<usize>> =
+            sent.iter().map(|sent| sent.iter().map(|sent| sent.token).collect()).collect();
         assert_eq!(tokens, [vec![1], vec![0], vec![0], vec![1]]);
         assert_eq!(sent[1][0].weight, 0.4);
         assert_eq!(sent[3][0].weight, 0.15);

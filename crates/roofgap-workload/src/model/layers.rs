@@ -15,17 +15,11 @@ pub(crate) struct Linear {
 
 impl Linear {
     pub(crate) fn new(source: &mut Source, input: usize, output: usize) -> Linear {
-        Linear {
-            weight: source.matrix(output, input),
-            bias: None,
-        }
+        Linear { weight: source.matrix(output, input), bias: None }
     }
 
     pub(crate) fn with_bias(source: &mut Source, input: usize, output: usize) -> Linear {
-        Linear {
-            weight: source.matrix(output, input),
-            bias: Some(source.constant(output, 0.0)),
-        }
+        Linear { weight: source.matrix(output, input), bias: Some(source.constant(output, 0.0)) }
     }
 
     pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
@@ -48,10 +42,7 @@ pub(crate) struct LayerNorm {
 
 impl LayerNorm {
     pub(crate) fn new(source: &mut Source, width: usize) -> LayerNorm {
-        LayerNorm {
-            weight: source.constant(width, 1.0),
-            bias: source.constant(width, 0.0),
-        }
+        LayerNorm { weight: source.constant(width, 1.0), bias: source.constant(width, 0.0) }
     }
 
     pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
@@ -67,9 +58,7 @@ pub(crate) struct RmsNorm {
 
 impl RmsNorm {
     pub(crate) fn new(source: &mut Source, width: usize) -> RmsNorm {
-        RmsNorm {
-            weight: source.constant(width, 1.0),
-        }
+        RmsNorm { weight: source.constant(width, 1.0) }
     }
 
     pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {

@@ -126,10 +126,7 @@ impl Convolution {
     const SIDE: usize = 3;
 
     fn new(source: &mut Source, input: usize, output: usize, stride: usize) -> Convolution {
-        Convolution {
-            weight: source.matrix(output, input * Self::SIDE * Self::SIDE),
-            stride,
-        }
+        Convolution { weight: source.matrix(output, input * Self::SIDE * Self::SIDE), stride }
     }
 
     fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>, side: usize) -> Array2<f32> {
@@ -152,8 +149,7 @@ fn unfold(x: &Array2<f32>, side: usize, stride: usize) -> Array2<f32> {
             let (y, x_at) = (top + place / 3, left + place % 3);
             if (1..=side).contains(&y) && (1..=side).contains(&x_at) {
                 let from = place * channels;
-                row.slice_mut(s![from..from + channels])
-                    .assign(&x.row((y - 1) * side + x_at - 1));
+                row.slice_mut(s![from..from + channels]).assign(&x.row((y - 1) * side + x_at - 1));
             }
         }
     }

@@ -170,10 +170,7 @@ mod tests {
         let model = nano(0);
         let mut exec = Exec::new(&Silent);
         let seen = model.see(&mut exec, &Image::page(64, 0));
-        assert_eq!(
-            seen.dim(),
-            (model.shape.vision_tokens(), model.shape.decoder.hidden)
-        );
+        assert_eq!(seen.dim(), (model.shape.vision_tokens(), model.shape.decoder.hidden));
         assert!(seen.iter().all(|value| value.is_finite()));
         let notes: Vec<String> = exec.take_notes().into_iter().map(|n| n.name).collect();
         assert_eq!(notes, ["sam", "clip", "projector"]);

@@ -96,10 +96,7 @@ impl Shown {
     /// Returns the selection for the reports.
     pub(crate) fn props(&self) -> Result<Selection, Failure> {
         let regex = |pattern: &String| {
-            Regex::new(pattern).map_err(|why| Failure::Regex {
-                pattern: pattern.clone(),
-                why,
-            })
+            Regex::new(pattern).map_err(|why| Failure::Regex { pattern: pattern.clone(), why })
         };
         let kernel = self.kernel.as_ref().map(regex).transpose()?;
         let matches = |regex: Regex| -> NameFilter { Box::new(move |name| regex.is_match(name)) };

@@ -65,10 +65,7 @@ impl AnalysisOverrides {
                 vision: self.vision_tokens,
                 views: None,
             },
-            limits: UserLimits {
-                peak_tflops: self.peak_tflops,
-                bandwidth_gbs: self.bandwidth_gbs,
-            },
+            limits: UserLimits { peak_tflops: self.peak_tflops, bandwidth_gbs: self.bandwidth_gbs },
             rank: None,
         })
     }
@@ -85,10 +82,7 @@ fn model(name: &str) -> Result<Architecture, Failure> {
         path.push("config.json");
     }
     if !path.is_file() {
-        return Err(Failure::UnknownModel {
-            name: name.to_owned(),
-            preset: unknown,
-        });
+        return Err(Failure::UnknownModel { name: name.to_owned(), preset: unknown });
     }
     let read = || -> Result<Architecture, Box<dyn std::error::Error>> {
         let config: serde_json::Value =

@@ -149,13 +149,10 @@ impl Load {
     /// Returns the properties of the load.
     pub(crate) fn props(&self) -> Result<roofgap_load::LoadProps, Failure> {
         let arrivals = match self.rate {
-            None => roofgap_load::Arrivals::Closed {
-                concurrency: self.concurrency,
-            },
-            Some(rate) if rate > 0.0 && rate.is_finite() => roofgap_load::Arrivals::Open {
-                rate,
-                most_in_flight: self.concurrency,
-            },
+            None => roofgap_load::Arrivals::Closed { concurrency: self.concurrency },
+            Some(rate) if rate > 0.0 && rate.is_finite() => {
+                roofgap_load::Arrivals::Open { rate, most_in_flight: self.concurrency }
+            }
             Some(rate) => return Err(Failure::Rate { rate }),
         };
         Ok(roofgap_load::LoadProps {

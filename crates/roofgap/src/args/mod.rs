@@ -47,12 +47,7 @@ pub(crate) enum ColorWhen {
 
 /// Profile LLMs on NVIDIA GPUs: where the time goes, how far it is from the roofline, and what to do first.
 #[derive(Debug, Parser)]
-#[command(
-    name = "roofgap",
-    version,
-    propagate_version = true,
-    arg_required_else_help = true
-)]
+#[command(name = "roofgap", version, propagate_version = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// Print only the answer, warnings and errors
     #[arg(short, long, global = true, help_heading = GLOBAL)]

@@ -51,9 +51,7 @@ struct NotAVariable;
 fn variable(text: &str) -> Result<(String, String), NotAVariable> {
     let (name, value) = text.split_once('=').ok_or(NotAVariable)?;
     let mut letters = name.chars();
-    let starts = letters
-        .next()
-        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    let starts = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
     if starts && letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
         Ok((name.to_owned(), value.to_owned()))
     } else {

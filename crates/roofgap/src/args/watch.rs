@@ -43,10 +43,7 @@ impl Capture {
     pub(crate) fn length(&self) -> WindowLength {
         let time = self.time.map(|span| span.0);
         match self.steps {
-            Some(count) => WindowLength::Steps {
-                count,
-                limit: time.unwrap_or(STEPS_LIMIT),
-            },
+            Some(count) => WindowLength::Steps { count, limit: time.unwrap_or(STEPS_LIMIT) },
             None => WindowLength::Time(time.unwrap_or(DEFAULT_WINDOW)),
         }
     }

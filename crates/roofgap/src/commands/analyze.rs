@@ -22,15 +22,10 @@ use std::time::SystemTime;
 
 pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     let exporter = exporter(&args.inputs, args.nsys.clone())?;
-    let overrides = Overrides {
-        rank: args.rank,
-        ..args.overrides.props()?
-    };
+    let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let selection = args.shown.props()?;
     check_outputs(&args)?;
-    let loaded = with_bar(&args.inputs, printer, || {
-        load(&args.inputs, &overrides, &exporter)
-    })?;
+    let loaded = with_bar(&args.inputs, printer, || load(&args.inputs, &overrides, &exporter))?;
     check_stage(args.shown.only.as_deref(), &loaded)?;
     for why in &loaded.unreadable {
         printer.warning(why);
@@ -44,15 +39,10 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
         None => None,
     };
     let exported = export(&args, &loaded, &overrides, &exporter, printer);
-    let look = text::TextOptions {
-        stages_only: args.shown.only.is_some(),
-        ..printer.text_options(args.shown.top)
-    };
+    let look =
+        text::TextOptions { stages_only: args.shown.only.is_some(), ..printer.text_options(args.shown.top) };
     let analysis = selection.of(&loaded.analysis);
-    let part = Bundle {
-        analysis: &analysis,
-        ..bundle(&loaded)
-    };
+    let part = Bundle { analysis: &analysis, ..bundle(&loaded) };
     match args.format {
         AnalysisFormat::Text => {
             printer.text(&text::render(&analysis, look))?;
@@ -70,22 +60,12 @@ pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
         AnalysisFormat::Markdown => printer.document(&markdown::report(part))?,
     }
     exported?;
-    Ok(if loaded.unreadable.is_empty() && missing.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Partial
-    })
+    Ok(if loaded.unreadable.is_empty() && missing.is_empty() { Exit::Done } else { Exit::Partial })
 }
 
 /// Checks that the folder of every output can hold it, before the inputs are read.
 fn check_outputs(args: &Analyze) -> Result<(), Failure> {
-    let files = [
-        &args.perfetto,
-        &args.speedscope,
-        &args.folded,
-        &args.prometheus,
-        &args.otlp,
-    ];
+    let files = [&args.perfetto, &args.speedscope, &args.folded, &args.prometheus, &args.otlp];
     for path in files.into_iter().flatten() {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let found = folder.unwrap_or(Path::new(".")).metadata();
@@ -104,10 +84,7 @@ fn check_outputs(args: &Analyze) -> Result<(), Failure> {
     for path in [&args.out, &args.parquet].into_iter().flatten() {
         let above = path.ancestors().find(|folder| folder.exists());
         if above.is_some_and(|folder| !folder.is_dir()) {
-            return Err(Failure::Write {
-                path: path.clone(),
-                source: ErrorKind::NotADirectory.into(),
-            });
+            return Err(Failure::Write { path: path.clone(), source: ErrorKind::NotADirectory.into() });
         }
     }
     Ok(())
@@ -127,10 +104,7 @@ fn check_stage(only: Option<&str>, loaded: &Loaded) -> Result<(), Failure> {
 
 /// Writes all reports into a folder and returns the path of the page.
 pub(super) fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<PathBuf, Failure> {
-    let failed = |path: &Path, source| Failure::Write {
-        path: path.to_path_buf(),
-        source,
-    };
+    let failed = |path: &Path, source| Failure::Write { path: path.to_path_buf(), source };
     std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
     for file in roofgap_report::files(bundle(loaded)) {
         let path = dir.join(file.name);
@@ -142,37 +116,21 @@ pub(super) fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> R
 
 /// Explains each stage that `--stage` names and that the analysis does not have.
 fn missing_stages(requested: &[String], loaded: &Loaded) -> Vec<String> {
-    let names = requested
-        .iter()
-        .filter_map(|text| text.split_once('='))
-        .map(|(name, _)| name);
+    let names = requested.iter().filter_map(|text| text.split_once('=')).map(|(name, _)| name);
     let absent = names.filter(|name| loaded.analysis.stages.iter().all(|stage| stage.name != *name));
     let why = |name: &str| {
         let about = About::Stage(name.to_owned());
         let reasons = &loaded.analysis.reasons;
-        let reason = reasons
-            .iter()
-            .find(|reason| reason.about == about || reason.about == About::Stages);
-        reason
-            .map_or("no range matches it", |reason| &reason.why)
-            .to_owned()
+        let reason = reasons.iter().find(|reason| reason.about == about || reason.about == About::Stages);
+        reason.map_or("no range matches it", |reason| &reason.why).to_owned()
     };
-    absent
-        .map(|name| format!("no stage {name}: {}", why(name)))
-        .collect()
+    absent.map(|name| format!("no stage {name}: {}", why(name))).collect()
 }
 
 /// Finds the nsys that exports reports. Signals are only handled if it may run: otherwise Ctrl-C ends the program at once.
 pub(super) fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Exporter, Failure> {
-    let cancel = if inputs.iter().any(|path| is_report(path)) {
-        cancel_on_signal()?
-    } else {
-        Cancel::new()
-    };
-    Ok(Exporter {
-        search: Search::from_env(nsys),
-        cancel,
-    })
+    let cancel = if inputs.iter().any(|path| is_report(path)) { cancel_on_signal()? } else { Cancel::new() };
+    Ok(Exporter { search: Search::from_env(nsys), cancel })
 }
 
 fn bundle(loaded: &Loaded) -> Bundle<'_> {
@@ -245,10 +203,7 @@ fn save_tables(
 ) -> Result<(), Failure> {
     let run = part_name(&args.inputs);
     let save = |loaded: &Loaded, rank: u32| -> Result<(), Failure> {
-        let partition = Partition {
-            run: run.clone(),
-            rank,
-        };
+        let partition = Partition { run: run.clone(), rank };
         for path in parquet::save(bundle(loaded), dir, &partition)? {
             printer.progress(&format_args!("wrote {}", path.display()));
         }
@@ -259,25 +214,15 @@ fn save_tables(
     };
     save(loaded, job.shown_rank)?;
     // One after the other, because only the trace of the shown rank is in memory.
-    for rank in loaded
-        .analysis
-        .ranks
-        .iter()
-        .filter(|rank| rank.rank != job.shown_rank)
-    {
-        save(
-            &load_rank(rank, &loaded.analysis.ranks, overrides, exporter)?,
-            rank.rank,
-        )?;
+    for rank in loaded.analysis.ranks.iter().filter(|rank| rank.rank != job.shown_rank) {
+        save(&load_rank(rank, &loaded.analysis.ranks, overrides, exporter)?, rank.rank)?;
     }
     Ok(())
 }
 
 fn write_text(path: &Path, text: &str, printer: &Printer) -> Result<(), Failure> {
-    write_atomic(path, text.as_bytes()).map_err(|source| Failure::Write {
-        path: path.to_path_buf(),
-        source,
-    })?;
+    write_atomic(path, text.as_bytes())
+        .map_err(|source| Failure::Write { path: path.to_path_buf(), source })?;
     printer.progress(&format_args!("wrote {}", path.display()));
     Ok(())
 }
@@ -290,10 +235,7 @@ fn load_rank(
     exporter: &Exporter,
 ) -> Result<Loaded, LoadError> {
     let same_files = |other: &RankInfo| other.rank != rank.rank && other.sources == rank.sources;
-    let own = Overrides {
-        rank: ranks.iter().any(same_files).then_some(rank.rank),
-        ..overrides.clone()
-    };
+    let own = Overrides { rank: ranks.iter().any(same_files).then_some(rank.rank), ..overrides.clone() };
     let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
     load(&files, &own, exporter)
 }
@@ -348,11 +290,7 @@ fn part_name(inputs: &[PathBuf]) -> String {
     let name = name.to_string_lossy();
     let stem = name.split('.').find(|part| !part.is_empty()).unwrap_or("capture");
     let safe = |c: char| {
-        if c.is_ascii_alphanumeric() || "-_".contains(c) {
-            c
-        } else {
-            '_'
-        }
+        if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }
     };
     stem.chars().map(safe).collect()
 }

@@ -62,12 +62,7 @@ fn text(list: &[Row]) -> String {
             count => format!("{count} processes can be recorded"),
         };
         let one = &row.registration;
-        format!(
-            "{}  {}  since {}; {loaded}\n",
-            one.pid,
-            one.command.join(" "),
-            one.started
-        )
+        format!("{}  {}  since {}; {loaded}\n", one.pid, one.command.join(" "), one.started)
     };
     list.iter().map(line).collect()
 }

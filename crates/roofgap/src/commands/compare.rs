@@ -20,10 +20,7 @@ pub(super) fn run(args: Compare, printer: &Printer) -> Result<Exit, Failure> {
     let exporter = exporter(&sides, args.nsys)?;
     let side = |wanted: &str| load_side(&args.base.dir, wanted, &overrides, &exporter);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
-    let options = CompareOptions {
-        gates,
-        ..CompareOptions::default()
-    };
+    let options = CompareOptions { gates, ..CompareOptions::default() };
     let comparison = compare(as_side(&before), as_side(&after), &options);
     let look = printer.text_options(args.top);
     match args.format {
@@ -36,8 +33,5 @@ pub(super) fn run(args: Compare, printer: &Printer) -> Result<Exit, Failure> {
 }
 
 fn as_side(loaded: &LoadedSide) -> Side<'_> {
-    Side {
-        analysis: &loaded.analysis,
-        facts: &loaded.facts,
-    }
+    Side { analysis: &loaded.analysis, facts: &loaded.facts }
 }

@@ -12,12 +12,9 @@ use std::fmt::Write;
 
 pub(super) fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
     match args {
-        Config::List { config_dir, format } => answer(
-            &list(config_dir.as_deref())?,
-            |found| groups(found, printer.screen()),
-            format,
-            printer,
-        )?,
+        Config::List { config_dir, format } => {
+            answer(&list(config_dir.as_deref())?, |found| groups(found, printer.screen()), format, printer)?
+        }
         Config::Show { composition, format } => {
             let composed = compose(&composition.props(&[]))?;
             match format {

@@ -13,10 +13,7 @@ use std::fmt::Write;
 const INDENT: usize = 28;
 
 pub(super) fn run(args: Doctor, printer: &Printer) -> Result<Exit, Failure> {
-    let props = DoctorProps {
-        python: args.python,
-        ..DoctorProps::default()
-    };
+    let props = DoctorProps { python: args.python, ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
     let screen = printer.screen();
     answer(&checks, |checks| text(checks, screen), args.format, printer)?;

@@ -43,19 +43,15 @@ fn document(text: &Explanation) -> Value {
 
 /// Lists every finding with its remedy.
 fn list(all: &[&Explanation], screen: Screen) -> String {
-    let rows = all
-        .iter()
-        .map(|text| [text.id.to_owned(), text.remedy.to_owned()]);
+    let rows = all.iter().map(|text| [text.id.to_owned(), text.remedy.to_owned()]);
     roofgap_report::columns(["finding", "remedy"], rows, screen)
 }
 
 fn page(finding: &str, text: &Explanation, screen: Screen) -> String {
     let mut out = format!("{}\n", screen.bold(finding));
-    for (title, part) in [
-        ("What it means", text.meaning),
-        ("How it was computed", text.computed),
-        ("How to fix it", text.fix),
-    ] {
+    for (title, part) in
+        [("What it means", text.meaning), ("How it was computed", text.computed), ("How to fix it", text.fix)]
+    {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "\n{}", screen.bold(title));
         let _ = writeln!(out, "{}", screen.wrapped(part, 0));

@@ -33,9 +33,8 @@ roofgap-lake does the work, and it is neither beside this program nor on PATH.
 
 pub(super) fn run(args: &[OsString], printer: &Printer) -> Result<Exit, Failure> {
     let Some(path) = find() else {
-        let asks_for_help = args
-            .first()
-            .is_none_or(|arg| ["--help", "-h", "help"].iter().any(|help| arg == help));
+        let asks_for_help =
+            args.first().is_none_or(|arg| ["--help", "-h", "help"].iter().any(|help| arg == help));
         if asks_for_help {
             printer.text(HELP)?;
             return Ok(Exit::Done);

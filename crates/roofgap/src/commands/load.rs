@@ -17,9 +17,7 @@ pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
             let command = match &load.pairs {
                 Some(pairs) => {
                     let path = pairs.control.clone();
-                    pairs
-                        .create_folder()
-                        .map_err(|source| Failure::Write { path, source })?;
+                    pairs.create_folder().map_err(|source| Failure::Write { path, source })?;
                     command.env("ROOFGAP_NATIVE_CONTROL", &pairs.control)
                 }
                 None => command,
@@ -45,22 +43,13 @@ pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
     let result = result?;
     let requests = &result.requests;
     for failure in &requests.failures {
-        printer.warning(&format!(
-            "{} requests failed: {}",
-            count(failure.count),
-            failure.why
-        ));
+        printer.warning(&format!("{} requests failed: {}", count(failure.count), failure.why));
     }
     if let Some(path) = account {
         write_account(&path, &result).map_err(|source| Failure::Write { path, source })?;
     }
     let screen = printer.screen();
-    answer(
-        requests,
-        |requests| requests_text(requests, screen),
-        format,
-        printer,
-    )?;
+    answer(requests, |requests| requests_text(requests, screen), format, printer)?;
     Ok(Exit::Done)
 }
 

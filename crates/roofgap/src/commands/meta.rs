@@ -25,9 +25,8 @@ pub(super) fn man(command: &[String], dir: Option<&Path>, printer: &Printer) -> 
     }
     let mut found = &all;
     for word in command {
-        found = found.find_subcommand(word).ok_or_else(|| Failure::NoCommand {
-            command: command.join(" "),
-        })?;
+        found =
+            found.find_subcommand(word).ok_or_else(|| Failure::NoCommand { command: command.join(" ") })?;
     }
     print(&page(found)?, printer)
 }
@@ -45,10 +44,7 @@ fn write_pages(command: &Command, dir: &Path, printer: &Printer) -> Result<(), F
 }
 
 fn failed(path: &Path, source: std::io::Error) -> Failure {
-    Failure::Write {
-        path: path.to_owned(),
-        source,
-    }
+    Failure::Write { path: path.to_owned(), source }
 }
 
 /// Returns the name of a command with those of its parents, such as `roofgap-runs-list`.

@@ -66,8 +66,5 @@ pub(super) fn kept_folder() -> Result<PathBuf, Failure> {
     let folder = tempfile::Builder::new().prefix("roofgap-").tempdir();
     folder
         .map(tempfile::TempDir::keep)
-        .map_err(|source| Failure::Write {
-            path: std::env::temp_dir(),
-            source,
-        })
+        .map_err(|source| Failure::Write { path: std::env::temp_dir(), source })
 }

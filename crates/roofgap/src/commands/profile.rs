@@ -33,13 +33,8 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     cancel_probes_with(&cancel);
     let mut progress = Progress::new(&PhaseName::ALL, props.composed.config.run.counter_budget.0);
     let outcome =
-        profile(&props, &cancel, &mut |event| progress.print(&event, printer)).map_err(|error| {
-            if cancel.is_requested() {
-                Failure::Interrupted
-            } else {
-                error.into()
-            }
-        })?;
+        profile(&props, &cancel, &mut |event| progress.print(&event, printer))
+            .map_err(|error| if cancel.is_requested() { Failure::Interrupted } else { error.into() })?;
     print_outcome(&outcome, args.format, printer)
 }
 

@@ -21,12 +21,7 @@ pub(super) struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// Starts with no phase.
     pub(super) fn new(phases: &'a [PhaseName], counter_budget: Duration) -> Self {
-        Self {
-            phases,
-            counter_budget,
-            began: Instant::now(),
-            unprofiled: None,
-        }
+        Self { phases, counter_budget, began: Instant::now(), unprofiled: None }
     }
 
     /// Prints an event. Elapsed time is shown on a terminal only.
@@ -40,11 +35,9 @@ impl<'a> Progress<'a> {
                 printer.status_line(&self.line(*phase, None, false));
             }
             Event::CommandBegins { phase, line } => printer.detail(&format_args!("{phase}: {line}")),
-            Event::Tick {
-                phase,
-                elapsed,
-                stopping,
-            } => printer.status_line(&self.line(*phase, Some(*elapsed), *stopping)),
+            Event::Tick { phase, elapsed, stopping } => {
+                printer.status_line(&self.line(*phase, Some(*elapsed), *stopping))
+            }
             Event::Warning(text) => {
                 printer.status_line("");
                 printer.warning(text);
@@ -109,9 +102,7 @@ const QUOTED_LINES: usize = 20;
 /// Formats the last lines of a log, each on a line of its own.
 fn quoted(log: &str) -> String {
     let lines: Vec<&str> = log.trim_end().lines().collect();
-    let last = lines
-        .get(lines.len().saturating_sub(QUOTED_LINES)..)
-        .unwrap_or_default();
+    let last = lines.get(lines.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default();
     last.iter().map(|line| format!("\n  | {line}")).collect()
 }
 
@@ -124,10 +115,7 @@ mod tests {
     #[test]
     fn a_line_has_the_phase_its_number_and_the_times() {
         let mut progress = Progress::new(&PhaseName::ALL, Duration::from_secs(300));
-        assert_eq!(
-            progress.line(PhaseName::Timeline, None, false),
-            "3 of 8: timeline ..."
-        );
+        assert_eq!(progress.line(PhaseName::Timeline, None, false), "3 of 8: timeline ...");
         progress.unprofiled = Some(Duration::from_millis(12_340));
         assert_eq!(
             progress.line(PhaseName::Timeline, Some(Duration::from_secs(4)), false),

@@ -20,9 +20,5 @@ pub(super) fn run(args: Report, printer: &Printer) -> Result<Exit, Failure> {
     let files = rendered.files.iter();
     let list: String = files.map(|file| format!("{}\n", file.display())).collect();
     printer.text(&list)?;
-    Ok(if rendered.unreadable.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Partial
-    })
+    Ok(if rendered.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
 }

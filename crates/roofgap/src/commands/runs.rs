@@ -18,12 +18,7 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
     let screen = printer.screen();
     match args {
         Runs::List { base, format } => {
-            answer(
-                &list(&base.dir)?,
-                |runs| text::list(runs, &base.dir, screen),
-                format,
-                printer,
-            )?;
+            answer(&list(&base.dir)?, |runs| text::list(runs, &base.dir, screen), format, printer)?;
         }
         Runs::Show(OneRun { run, base, format }) => {
             let details = show(&resolve(&base.dir, &run)?)?;
@@ -33,19 +28,8 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
             let files = artifacts(&resolve(&base.dir, &run)?)?;
             answer(&files, |files| text::artifacts(files, screen), format, printer)?;
         }
-        Runs::Merge {
-            runs,
-            out,
-            base,
-            format,
-        } => return merge_runs(&runs, &out, &base, format, printer),
-        Runs::Prune {
-            dry_run,
-            dir,
-            keep,
-            composition,
-            format,
-        } => {
+        Runs::Merge { runs, out, base, format } => return merge_runs(&runs, &out, &base, format, printer),
+        Runs::Prune { dry_run, dir, keep, composition, format } => {
             let config = compose(&composition.props(&[]))?.config;
             let props = PruneProps {
                 base: dir.unwrap_or(config.artifacts.stage2_dir),
@@ -56,18 +40,9 @@ pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
         }
         Runs::Scrub { run, pack, dry_run } => {
             let OneRun { run, base, format } = run;
-            let props = ScrubProps {
-                host: HostFacts::here(),
-                pack,
-                dry_run,
-            };
+            let props = ScrubProps { host: HostFacts::here(), pack, dry_run };
             let outcome = scrub(&resolve(&base.dir, &run)?, &props)?;
-            answer(
-                &outcome,
-                |outcome| text::scrubbed(outcome, screen),
-                format,
-                printer,
-            )?;
+            answer(&outcome, |outcome| text::scrubbed(outcome, screen), format, printer)?;
             return Ok(outcome.exit());
         }
     }
@@ -88,11 +63,7 @@ fn merge_runs(
         printer.warning(why);
     }
     answer(&outcome, text::merged, format, printer)?;
-    Ok(if rendered.unreadable.is_empty() {
-        outcome.exit()
-    } else {
-        Exit::Partial
-    })
+    Ok(if rendered.unreadable.is_empty() { outcome.exit() } else { Exit::Partial })
 }
 
 fn prune(props: &PruneProps, dry_run: bool, format: Format, printer: &Printer) -> Result<Exit, Failure> {

@@ -12,10 +12,7 @@ use std::time::Duration;
 
 /// Serves until a signal ends it.
 pub(super) fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
-    let token_file = args
-        .token_file
-        .or_else(state_file)
-        .ok_or(Failure::NoStateFolder)?;
+    let token_file = args.token_file.or_else(state_file).ok_or(Failure::NoStateFolder)?;
     let (token, new) = Token::open(&token_file)?;
     let text = token.text().to_owned();
     let tls = args.tls_cert.zip(args.tls_key);
@@ -31,10 +28,7 @@ pub(super) fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
         hosts: args.host,
         tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
         behind_tls_proxy: args.behind_tls_proxy,
-        permissions: Permissions {
-            run: args.allow_run,
-            command: args.allow_command,
-        },
+        permissions: Permissions { run: args.allow_run, command: args.allow_command },
         config_dir: args.config_dir.map(absolute),
         executable: THIS_PROGRAM.into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -54,9 +48,7 @@ pub(super) fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
             (None, Some(name)) => format!("{scheme}://{name}:{}", address.port()),
             (None, None) => format!("{scheme}://{address}"),
         };
-        printer.progress(&format_args!(
-            "token: {text}\nin a browser: {place}/login?token={text}"
-        ));
+        printer.progress(&format_args!("token: {text}\nin a browser: {place}/login?token={text}"));
     }
     printer.progress(&format_args!("the token is in {}", token_file.display()));
     serve(server)?;
@@ -65,11 +57,7 @@ pub(super) fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
 
 /// Returns the file of the token in the state folder of the user.
 fn state_file() -> Option<PathBuf> {
-    let set = |name| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(folder.join("roofgap/serve-token"))
 }

@@ -23,12 +23,7 @@ pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
     let Some(wanted) = args.run.as_ref().filter(|_| !args.history) else {
         let base = args.run.map_or(args.base.dir, PathBuf::from);
         let history = trial::history(&base)?;
-        answer(
-            &history,
-            |history| text::history(history, screen),
-            args.format,
-            printer,
-        )?;
+        answer(&history, |history| text::history(history, screen), args.format, printer)?;
         return Ok(Exit::Done);
     };
     let mut run = resolve(&args.base.dir, wanted)?;
@@ -73,11 +68,7 @@ pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
         print(&event, &mut watched, printer);
     })?;
     let reason = outcome.trial.reason.clone();
-    let trials = Trials {
-        schema: TRY_SCHEMA.to_owned(),
-        run_id: plan.run_id,
-        trials: vec![outcome.trial],
-    };
+    let trials = Trials { schema: TRY_SCHEMA.to_owned(), run_id: plan.run_id, trials: vec![outcome.trial] };
     let results = |trials: &Trials| {
         let results = trials.trials.iter().map(|trial| text::result(trial, screen));
         results.collect()
@@ -110,11 +101,7 @@ fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) 
             let elapsed = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
             printer.status_line(&format!("pair {pair}: {label} ... {}", time(elapsed)));
         }
-        TrialEvent::RunEnds {
-            label,
-            pair,
-            time: (of, ns),
-        } => {
+        TrialEvent::RunEnds { label, pair, time: (of, ns) } => {
             printer.status_line("");
             printer.progress(&format_args!("pair {pair}: {label}: {of} {}", time(*ns)));
         }

@@ -35,39 +35,21 @@ impl Ranges for Nvtx {
 /// Formats progress as a line.
 fn line(progress: &Progress) -> String {
     match progress {
-        Progress::Started {
-            preset,
-            parameters,
-            seed,
-            threads,
-        } => {
+        Progress::Started { preset, parameters, seed, threads } => {
             format!(
                 "{preset} model with {} random parameters (seed {seed}) on {threads} threads",
                 count(*parameters)
             )
         }
         Progress::WeightsReady { wall_ns } => format!("weights ready after {}", time(*wall_ns)),
-        Progress::PeakMeasured {
-            flops_per_s,
-            bytes_per_s,
-        } => format!(
+        Progress::PeakMeasured { flops_per_s, bytes_per_s } => format!(
             "this machine: {:.1} GFLOP/s, {:.1} GB/s, measured",
             *flops_per_s as f64 / 1e9,
             *bytes_per_s as f64 / 1e9
         ),
-        Progress::RepeatDone {
-            index,
-            of,
-            warmup,
-            prefill_ns,
-            decode_ns,
-        } => {
+        Progress::RepeatDone { index, of, warmup, prefill_ns, decode_ns } => {
             let warm = if *warmup { ", warm-up" } else { "" };
-            format!(
-                "run {index} of {of}{warm}: prefill {}, decode {}",
-                time(*prefill_ns),
-                time(*decode_ns)
-            )
+            format!("run {index} of {of}{warm}: prefill {}, decode {}", time(*prefill_ns), time(*decode_ns))
         }
         Progress::AccountWritten { path } => format!("account written to {}", path.display()),
     }
@@ -84,11 +66,8 @@ fn text(account: &Account) -> String {
         model.weights.unwrap_or_default()
     );
     for (i, repeat) in account.repeats.iter().enumerate() {
-        let stages: Vec<String> = repeat
-            .stages
-            .iter()
-            .map(|s| format!("{} {}", s.name, time(s.wall_ns)))
-            .collect();
+        let stages: Vec<String> =
+            repeat.stages.iter().map(|s| format!("{} {}", s.name, time(s.wall_ns))).collect();
         let warm = if repeat.warmup { " (warm-up)" } else { "" };
         let _ = writeln!(out, "repeat {i}{warm}: {}", stages.join(", "));
     }

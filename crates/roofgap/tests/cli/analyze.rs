@@ -45,10 +45,8 @@ fn the_numbers_are_those_of_nsys_to_the_nanosecond() {
     assert!((0.07..0.08).contains(&busy), "{busy}");
     let idle = &decode["idle"];
     let launch = idle["launch_ns"].as_i64().unwrap();
-    let rest: i64 = ["sync_ns", "copy_ns", "other_ns"]
-        .map(|cause| idle[cause].as_i64().unwrap())
-        .iter()
-        .sum();
+    let rest: i64 =
+        ["sync_ns", "copy_ns", "other_ns"].map(|cause| idle[cause].as_i64().unwrap()).iter().sum();
     assert!(launch > 100 * rest, "the CPU is not named as the reason: {idle}");
 }
 
@@ -109,58 +107,34 @@ fn without_a_stage_the_ranges_of_the_capture_are_listed() {
     assert!(run.stdout.contains("Kernels by time"), "{}", run.stdout);
 
     let named = ok(["analyze".as_ref(), "--stage=loop=my_*".as_ref(), path.as_os_str()]);
-    assert!(
-        named.stdout.lines().any(|line| line.starts_with("loop ")),
-        "{}",
-        named.stdout
-    );
+    assert!(named.stdout.lines().any(|line| line.starts_with("loop ")), "{}", named.stdout);
 }
 
 #[test]
 fn a_requested_stage_without_a_match_is_missing() {
     // The capture has steps of decode, but they do not match the pattern.
-    let run = run([
-        "analyze",
-        "fixtures/h200/llama4.sqlite.gz",
-        "--stage=decode=generate",
-        "--format=json",
-    ]);
+    let run = run(["analyze", "fixtures/h200/llama4.sqlite.gz", "--stage=decode=generate", "--format=json"]);
     assert_eq!(run.status, Some(3), "{}", run.stderr);
     let analysis: Value = serde_json::from_str(&run.stdout).unwrap();
-    let names: Vec<&Value> = analysis["stages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|stage| &stage["name"])
-        .collect();
+    let names: Vec<&Value> =
+        analysis["stages"].as_array().unwrap().iter().map(|stage| &stage["name"]).collect();
     assert_eq!(names, ["prefill"]);
     for words in ["no stage decode", "no range matches generate", "LLM@decode_step"] {
         assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
     }
     let reasons = analysis["reasons"].as_array().unwrap();
-    assert!(
-        reasons.iter().any(|reason| reason["about"] == "stages.decode"),
-        "{reasons:?}"
-    );
+    assert!(reasons.iter().any(|reason| reason["about"] == "stages.decode"), "{reasons:?}");
     // Steps inside a matching range still belong to the stage.
     let all = json(&["h200/llama4.sqlite.gz"]);
-    let named = ok([
-        "analyze",
-        "fixtures/h200/llama4.sqlite.gz",
-        "--stage=decode=LLM@decode_all",
-        "--format=json",
-    ]);
+    let named =
+        ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "--stage=decode=LLM@decode_all", "--format=json"]);
     let named: Value = serde_json::from_str(&named.stdout).unwrap();
     assert_eq!(stage(&named, "decode"), stage(&all, "decode"));
 }
 
 #[test]
 fn two_timelines_are_one_too_many() {
-    let run = run([
-        "analyze",
-        "fixtures/h200/llama4.sqlite.gz",
-        "fixtures/h200/llama4.kineto.json.gz",
-    ]);
+    let run = run(["analyze", "fixtures/h200/llama4.sqlite.gz", "fixtures/h200/llama4.kineto.json.gz"]);
     assert_eq!(run.status, Some(2));
     assert_eq!(run.stdout, "");
     assert!(run.stderr.contains("llama4.kineto.json.gz"), "{}", run.stderr);
@@ -172,11 +146,7 @@ fn the_input_and_its_folder_are_left_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let sqlite = folder.path().join("capture.sqlite");
     std::fs::write(&sqlite, unpacked("h200/llama4.sqlite.gz")).unwrap();
-    std::fs::copy(
-        fixture("ncu/llama4_light_raw_base.csv.gz"),
-        folder.path().join("raw.csv.gz"),
-    )
-    .unwrap();
+    std::fs::copy(fixture("ncu/llama4_light_raw_base.csv.gz"), folder.path().join("raw.csv.gz")).unwrap();
     let read_only = |only: bool| {
         let mode = if only { 0o555 } else { 0o755 };
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
@@ -202,20 +172,11 @@ fn out_writes_every_report_and_stdout_still_carries_only_the_answer() {
     let plain = args("--top=12");
     let run = args(&format!("--out={}", out.display()));
     assert_eq!(run.stdout, plain.stdout);
-    for name in [
-        "metrics.json",
-        "kernels.md",
-        "operators.md",
-        "report.md",
-        "stakeholder_summary.md",
-        "report.html",
-    ] {
+    for name in
+        ["metrics.json", "kernels.md", "operators.md", "report.md", "stakeholder_summary.md", "report.html"]
+    {
         assert!(std::fs::metadata(out.join(name)).unwrap().len() > 100, "{name}");
-        assert!(
-            run.stderr.contains(name),
-            "{name} is not announced: {}",
-            run.stderr
-        );
+        assert!(run.stderr.contains(name), "{name} is not announced: {}", run.stderr);
     }
     let metrics = std::fs::read_to_string(out.join("metrics.json")).unwrap();
     assert_eq!(metrics, run.stdout);
@@ -232,10 +193,7 @@ fn a_packed_capture_and_an_unpacked_one_are_the_same() {
         analysis["sources"][0]["path"] = Value::Null;
         analysis
     };
-    for name in [
-        "nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz",
-        "h200/llama4.kineto.json.gz",
-    ] {
+    for name in ["nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz", "h200/llama4.kineto.json.gz"] {
         let bytes = unpacked(name);
         // Neither name has an extension.
         assert_eq!(answer("a", &bytes), answer("b", &packed(&bytes)), "{name}");
@@ -251,10 +209,7 @@ fn ncu_input_alone_names_its_device_and_judges_its_kernels() {
         assert_eq!(analysis["kernels"][0]["calls"], 5, "{name}");
         let counters = &analysis["kernels"][0]["counters"];
         assert_eq!(counters["bound"], "compute-bound", "{name}");
-        assert!(
-            counters["reason"].as_str().unwrap().contains("60 % of its peak"),
-            "{name}"
-        );
+        assert!(counters["reason"].as_str().unwrap().contains("60 % of its peak"), "{name}");
     }
 }
 
@@ -275,11 +230,7 @@ fn exports_are_written_where_they_are_asked_for() {
 
     // Totals have no stacks: an error, and no file.
     let stacks = format!("--folded={}", file("absent"));
-    let run = run([
-        "analyze",
-        "fixtures/h200/llama4_cuda_gpu_kern_sum.csv.gz",
-        &stacks,
-    ]);
+    let run = run(["analyze", "fixtures/h200/llama4_cuda_gpu_kern_sum.csv.gz", &stacks]);
     assert_eq!(run.status, Some(2));
     assert!(run.stderr.contains("no stacks to write"), "{}", run.stderr);
     assert!(!folder.path().join("absent").exists());
@@ -297,10 +248,7 @@ fn the_option_for_a_missing_number_of_tokens_is_named() {
     .stdout;
     let line = "no MFU or MBU of prefill: the number of vision tokens is not known";
     let found = shown.lines().find(|shown| shown.starts_with(line));
-    assert!(
-        found.is_some_and(|line| line.contains("(--vision-tokens")),
-        "{shown}"
-    );
+    assert!(found.is_some_and(|line| line.contains("(--vision-tokens")), "{shown}");
 }
 
 #[test]
@@ -324,11 +272,7 @@ fn the_way_to_the_roof_is_told_where_it_is_not_known() {
     assert_eq!(shown.matches(told).count(), 1, "{shown}");
     let report = ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "--format=markdown"]).stdout;
     assert!(report.contains(told), "{report}");
-    let measured = ok([
-        "analyze",
-        "fixtures/h200/llama4.sqlite.gz",
-        "fixtures/ncu/llama4_light_raw.csv.gz",
-    ])
-    .stdout;
+    let measured =
+        ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "fixtures/ncu/llama4_light_raw.csv.gz"]).stdout;
     assert!(!measured.contains(told), "{measured}");
 }

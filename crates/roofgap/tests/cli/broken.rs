@@ -45,10 +45,7 @@ fn nothing_there() {
 
 #[test]
 fn an_empty_file() {
-    refused(
-        &Folder::new().put("empty.sqlite", b""),
-        &["an empty file", "expected an nsys SQLite export"],
-    );
+    refused(&Folder::new().put("empty.sqlite", b""), &["an empty file", "expected an nsys SQLite export"]);
 }
 
 #[test]
@@ -64,15 +61,9 @@ fn cut_short() {
     let folder = Folder::new();
     for name in ["h200/llama4.sqlite.gz", "h200/llama4.kineto.json.gz"] {
         let whole = unpacked(name);
-        refused(
-            &folder.put("half", &whole[..whole.len() / 2]),
-            &["damaged or incomplete"],
-        );
+        refused(&folder.put("half", &whole[..whole.len() / 2]), &["damaged or incomplete"]);
         let gzip = std::fs::read(fixture(name)).unwrap();
-        refused(
-            &folder.put("half.gz", &gzip[..gzip.len() / 2]),
-            &["damaged or incomplete"],
-        );
+        refused(&folder.put("half.gz", &gzip[..gzip.len() / 2]), &["damaged or incomplete"]);
     }
 }
 
@@ -80,11 +71,7 @@ fn cut_short() {
 #[test]
 fn counters_of_ncu_cut_short() {
     let folder = Folder::new();
-    for name in [
-        "ncu/mt_basic.ncu-rep.gz",
-        "ncu/mt_basic_raw.csv.gz",
-        "ncu/mt_basic_details.csv.gz",
-    ] {
+    for name in ["ncu/mt_basic.ncu-rep.gz", "ncu/mt_basic_raw.csv.gz", "ncu/mt_basic_details.csv.gz"] {
         let whole = unpacked(name);
         for end in [1000, whole.len() / 2, whole.len() - 2] {
             refused(&folder.put("cut", &whole[..end]), &["damaged or incomplete"]);
@@ -97,9 +84,7 @@ fn a_database_of_another_program() {
     let folder = Folder::new();
     let path = folder.0.path().join("places.sqlite");
     let database = rusqlite::Connection::open(&path).unwrap();
-    database
-        .execute_batch("CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES ('x')")
-        .unwrap();
+    database.execute_batch("CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES ('x')").unwrap();
     drop(database);
     refused(&path, &["an export of Nsight Systems", "bookmarks"]);
 }
@@ -133,10 +118,7 @@ fn text_and_programs() {
     refused(&folder.put("notes.txt", b"hello, world\n"), &["hello, world"]);
     refused(Path::new(crate::support::ROOFGAP), &["a program"]);
     refused(&folder.put("page.csv", b"a,b\n1,2\n"), &["expected"]);
-    refused(
-        &folder.put("wide.csv", b"\xff\xfeT\0i\0m\0e\0"),
-        &["save it as UTF-8"],
-    );
+    refused(&folder.put("wide.csv", b"\xff\xfeT\0i\0m\0e\0"), &["save it as UTF-8"]);
 }
 
 /// Formats are detected from content, so a capture is opened more than once.
@@ -144,11 +126,7 @@ fn text_and_programs() {
 #[test]
 fn a_pipe() {
     let run: Run = Command::new("sh")
-        .args([
-            "-c",
-            r#"echo x | "$0" analyze /dev/stdin"#,
-            crate::support::ROOFGAP,
-        ])
+        .args(["-c", r#"echo x | "$0" analyze /dev/stdin"#, crate::support::ROOFGAP])
         .output()
         .unwrap()
         .into();
@@ -185,26 +163,15 @@ fn gzip_bombs() {
         let run: Run = command.env("TMPDIR", folder.0.path()).output().unwrap().into();
         assert_refused(&run, &path);
     }
-    assert_eq!(
-        std::fs::read_dir(folder.0.path()).unwrap().count(),
-        4,
-        "a temporary file stays"
-    );
+    assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 4, "a temporary file stays");
 }
 
 #[test]
 fn nowhere_to_unpack() {
     let folder = Folder::new();
-    let path = folder.put(
-        "llama4.sqlite.gz",
-        &std::fs::read(fixture("h200/llama4.sqlite.gz")).unwrap(),
-    );
+    let path = folder.put("llama4.sqlite.gz", &std::fs::read(fixture("h200/llama4.sqlite.gz")).unwrap());
     let mut command = roofgap(["analyze".as_ref(), path.as_os_str()]);
-    let run: Run = command
-        .env("TMPDIR", folder.0.path().join("absent"))
-        .output()
-        .unwrap()
-        .into();
+    let run: Run = command.env("TMPDIR", folder.0.path().join("absent")).output().unwrap().into();
     assert_refused(&run, &path);
     assert!(run.stderr.contains("set TMPDIR"), "{}", run.stderr);
 }
@@ -213,11 +180,7 @@ fn nowhere_to_unpack() {
 fn a_good_file_does_not_hide_a_broken_one() {
     let folder = Folder::new();
     let path = folder.put("raw.csv.gz", b"\x1f\x8b\x08\x00nonsense");
-    let run: Run = roofgap(["analyze", "fixtures/h200/llama4.sqlite.gz"])
-        .arg(&path)
-        .output()
-        .unwrap()
-        .into();
+    let run: Run = roofgap(["analyze", "fixtures/h200/llama4.sqlite.gz"]).arg(&path).output().unwrap().into();
     assert_refused(&run, &path);
 }
 
@@ -234,11 +197,7 @@ const REAL: [&str; 8] = [
 ];
 
 fn real(name: &str) -> Vec<u8> {
-    if name.ends_with(".gz") {
-        unpacked(name)
-    } else {
-        std::fs::read(fixture(name)).unwrap()
-    }
+    if name.ends_with(".gz") { unpacked(name) } else { std::fs::read(fixture(name)).unwrap() }
 }
 
 /// Checks that there is an answer or an error, never a panic, a crash or a partial answer.

@@ -32,12 +32,7 @@ fn trace(count: u64, more: impl Fn(u64, &mut Vec<String>)) -> String {
     let mut events = Vec::new();
     for at in 0..count {
         let call = format!(r#""correlation":{}"#, at + 1);
-        events.push(event(
-            "cuda_runtime",
-            "cudaLaunchKernel",
-            (9, 10 * at + 2, 1),
-            &call,
-        ));
+        events.push(event("cuda_runtime", "cudaLaunchKernel", (9, 10 * at + 2, 1), &call));
         more(at, &mut events);
     }
     format!(r#"{{"schemaVersion":1,"traceEvents":[{}]}}"#, events.join(",\n"))
@@ -55,11 +50,7 @@ fn analyses_in_linear_time(trace: &str) {
     let place = |name: &str| folder.path().join(name).display().to_string();
     let (out, perfetto, parquet) = (place("out"), place("perfetto.json"), place("parquet"));
     let options = ["--out", &out, "--perfetto", &perfetto, "--parquet", &parquet];
-    let args = [
-        &["analyze", path.to_str().unwrap(), "--format=json"][..],
-        &options,
-    ]
-    .concat();
+    let args = [&["analyze", path.to_str().unwrap(), "--format=json"][..], &options].concat();
     let run = limited(150, 4_000_000, &args);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
 }
@@ -96,9 +87,7 @@ fn many_instances_of_one_step() {
 fn finished_run(base: &Path) -> PathBuf {
     let place = format!("artifacts.stage2_dir='{}'", base.display());
     ok(["profile", "--quiet", &place, "runner=unwatched", "--", "true"]);
-    let mut runs = std::fs::read_dir(base)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let mut runs = std::fs::read_dir(base).unwrap().map(|entry| entry.unwrap().path());
     runs.find(|path| path.join("session.json").is_file()).unwrap()
 }
 
@@ -215,13 +204,7 @@ fn analysis_is_inert(path: &Path) -> Run {
     let run = run(["analyze", path, "--out", &out, "--verbose"]);
     is_inert(&run);
     if run.status == Some(0) {
-        for name in [
-            "report.md",
-            "kernels.md",
-            "operators.md",
-            "stakeholder_summary.md",
-            "report.html",
-        ] {
+        for name in ["report.md", "kernels.md", "operators.md", "stakeholder_summary.md", "report.html"] {
             let text = std::fs::read_to_string(Path::new(&out).join(name)).unwrap();
             let harmful = text.chars().find(|c| c.is_control() && !"\n\t".contains(*c));
             assert_eq!(harmful, None, "{name}");
@@ -249,9 +232,7 @@ fn escapes_in_an_nsys_export() {
     let folder = tempfile::tempdir().unwrap();
     let path = put(folder.path(), "x.sqlite", unpacked("h200/llama4.sqlite.gz"));
     let database = rusqlite::Connection::open(&path).unwrap();
-    database
-        .execute("UPDATE StringIds SET value = value || ?1", [ESCAPES])
-        .unwrap();
+    database.execute("UPDATE StringIds SET value = value || ?1", [ESCAPES]).unwrap();
     for (table, column) in [("META_DATA_EXPORT", "value"), ("TARGET_INFO_GPU", "name")] {
         let sql = format!("UPDATE {table} SET {column} = {column} || ?1");
         assert!(database.execute(&sql, [ESCAPES]).unwrap() > 0, "{table}");
@@ -285,10 +266,7 @@ fn escapes_in_tables_of_nsys_and_ncu() {
     }
     // A cell that is quoted in an error.
     let text = format!("Time (%),Total Time (ns),Instances,Name\n1,{ESCAPES},1,k\n");
-    is_inert(&run([
-        "analyze".as_ref(),
-        put(folder.path(), "cell.csv", text).as_os_str(),
-    ]));
+    is_inert(&run(["analyze".as_ref(), put(folder.path(), "cell.csv", text).as_os_str()]));
     let notes = put(folder.path(), "notes.txt", ESCAPES);
     is_inert(&run(["analyze".as_ref(), notes.as_os_str()]));
 }
@@ -297,11 +275,7 @@ fn escapes_in_tables_of_nsys_and_ncu() {
 fn escapes_in_file_names_arguments_and_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("a{ESCAPES}.json");
-    let path = put(
-        folder.path(),
-        &name,
-        trace(5, |at, events| events.push(kernel(at, "k", 7))),
-    );
+    let path = put(folder.path(), &name, trace(5, |at, events| events.push(kernel(at, "k", 7))));
     assert_eq!(analysis_is_inert(&path).status, Some(0));
     let broken = put(folder.path(), &format!("b{ESCAPES}.gz"), packed(b"nothing"));
     is_inert(&run(["analyze".as_ref(), broken.as_os_str()]));
@@ -321,11 +295,7 @@ fn escapes_in_file_names_arguments_and_configuration() {
     }
     let presets = folder.path().join("presets");
     std::fs::create_dir_all(presets.join("runner")).unwrap();
-    put(
-        &presets.join("runner"),
-        "x.yaml",
-        format!("\"k{}\": 1\n", json_escapes()),
-    );
+    put(&presets.join("runner"), "x.yaml", format!("\"k{}\": 1\n", json_escapes()));
     let dir = format!("--config-dir={}", presets.display());
     is_inert(&run(["config", "show", &dir, "runner=x"]));
     is_inert(&run(["config", "list", &dir]));
@@ -362,17 +332,11 @@ fn numbers_whose_sums_overflow() {
     let times = format!("{head}33.3,{half},1,a\n33.3,{half},1,b\n33.3,{half},1,c\n");
     // Durations of ncu: some launches of 285 years each.
     let page = String::from_utf8(unpacked("ncu/mt_basic_raw.csv.gz")).unwrap();
-    let column = |line: &str| {
-        line.split("\",\"")
-            .position(|cell| cell == "gpu__time_duration.sum")
-    };
+    let column = |line: &str| line.split("\",\"").position(|cell| cell == "gpu__time_duration.sum");
     let duration = page.lines().find_map(column).unwrap();
     let lines = page.lines().map(|line| {
         let mut cells: Vec<&str> = line.split("\",\"").collect();
-        if cells
-            .get(duration)
-            .is_some_and(|cell| cell.parse::<f64>().is_ok())
-        {
+        if cells.get(duration).is_some_and(|cell| cell.parse::<f64>().is_ok()) {
             cells[duration] = "9000000000000000";
         }
         cells.join("\",\"")
@@ -390,11 +354,7 @@ fn numbers_whose_sums_overflow() {
     }
     let copies = trace(4, |at, events| {
         events.push(kernel(at, "k", 7));
-        let args = format!(
-            r#""correlation":{},"device":0,"stream":7,"bytes":{}"#,
-            100 + at,
-            i64::MAX
-        );
+        let args = format!(r#""correlation":{},"device":0,"stream":7,"bytes":{}"#, 100 + at, i64::MAX);
         let name = "Memcpy DtoH (Device -> Pageable)";
         events.push(event("gpu_memcpy", name, (7, 10 * at + 9, 1), &args).replace("\"pid\":9", "\"pid\":0"));
         events.push(event("user_annotation", "decode", (9, 10 * at, 9), ""));

@@ -19,16 +19,7 @@ mv "$ROOFGAP_WORKLOAD_JSON.tmp" "$ROOFGAP_WORKLOAD_JSON"
 fn session(folder: &Path) -> PathBuf {
     let runs = folder.join("runs");
     let place = format!("artifacts.stage2_dir='{}'", runs.display());
-    ok([
-        "profile",
-        "--quiet",
-        &place,
-        "runner=unwatched",
-        "--",
-        "sh",
-        "-c",
-        MODEL,
-    ]);
+    ok(["profile", "--quiet", &place, "runner=unwatched", "--", "sh", "-c", MODEL]);
     let mut found = std::fs::read_dir(&runs).unwrap();
     found.next().unwrap().unwrap().path()
 }
@@ -39,12 +30,7 @@ fn walls(path: &Path) -> Vec<(String, i64)> {
     let stages = analysis["stages"].as_array().unwrap();
     stages
         .iter()
-        .map(|stage| {
-            (
-                stage["name"].as_str().unwrap().to_owned(),
-                stage["wall_ns"].as_i64().unwrap(),
-            )
-        })
+        .map(|stage| (stage["name"].as_str().unwrap().to_owned(), stage["wall_ns"].as_i64().unwrap()))
         .collect()
 }
 
@@ -53,10 +39,7 @@ fn a_run_directory_is_analysed_from_its_files() {
     let folder = tempfile::tempdir().unwrap();
     let run_dir = session(folder.path());
     let before = listing(&run_dir);
-    let expected = [
-        ("prefill".to_owned(), 5_000_000),
-        ("decode".to_owned(), 8_000_000),
-    ];
+    let expected = [("prefill".to_owned(), 5_000_000), ("decode".to_owned(), 8_000_000)];
     assert_eq!(walls(&run_dir), expected);
     assert_eq!(listing(&run_dir), before, "a run was written to");
 
@@ -67,11 +50,7 @@ fn a_run_directory_is_analysed_from_its_files() {
     std::fs::remove_file(&account).unwrap();
     assert_eq!(walls(&run_dir), expected);
 
-    let both = run([
-        "analyze".as_ref(),
-        run_dir.as_os_str(),
-        "fixtures/h200/llama4.sqlite.gz".as_ref(),
-    ]);
+    let both = run(["analyze".as_ref(), run_dir.as_os_str(), "fixtures/h200/llama4.sqlite.gz".as_ref()]);
     assert_eq!(both.status, Some(2), "{}", both.stderr);
     assert!(both.stderr.contains("roofgap compare"), "{}", both.stderr);
 }
@@ -90,21 +69,12 @@ fn a_run_whose_record_is_damaged_is_refused() {
 fn a_report_without_an_nsys_names_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.nsys-rep");
-    std::fs::write(
-        &path,
-        b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0bLocal",
-    )
-    .unwrap();
+    std::fs::write(&path, b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0bLocal").unwrap();
     let nowhere = format!("--nsys={}", folder.path().join("nsys").display());
     let run = run(["analyze".as_ref(), nowhere.as_ref(), path.as_os_str()]);
     assert_eq!(run.status, Some(2), "{}", run.stderr);
     assert_eq!(run.stdout, "");
-    for words in [
-        "run.nsys-rep",
-        "2025.3.1.90",
-        "install Nsight Systems",
-        "nsys export",
-    ] {
+    for words in ["run.nsys-rep", "2025.3.1.90", "install Nsight Systems", "nsys export"] {
         assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
     }
 }
@@ -135,12 +105,7 @@ fn real_nsys_a_report_is_exported() {
     let before = listing(folder.path());
     let mut named = std::ffi::OsString::from("--nsys=");
     named.push(&nsys);
-    let run = ok([
-        "analyze".as_ref(),
-        "--format=json".as_ref(),
-        named.as_os_str(),
-        report.as_os_str(),
-    ]);
+    let run = ok(["analyze".as_ref(), "--format=json".as_ref(), named.as_os_str(), report.as_os_str()]);
     assert_eq!(listing(folder.path()), before);
     let analysis: Value = serde_json::from_str(&run.stdout).unwrap();
     let source = &analysis["sources"][0];

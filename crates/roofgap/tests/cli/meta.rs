@@ -8,23 +8,12 @@ use std::process::{Command, Stdio};
 fn help_and_version_are_answers_and_wrong_usage_is_an_error() {
     for args in [&["--help"] as &[&str], &["help", "profile"], &["--version"]] {
         let run = ok(args);
-        assert!(
-            !run.stdout.is_empty() && run.stderr.is_empty(),
-            "{args:?}: {run:?}"
-        );
+        assert!(!run.stdout.is_empty() && run.stderr.is_empty(), "{args:?}: {run:?}");
     }
-    for args in [
-        &["no-such-command"] as &[&str],
-        &["analyze"],
-        &["analyze", "--format=xml", "x"],
-        &[],
-    ] {
+    for args in [&["no-such-command"] as &[&str], &["analyze"], &["analyze", "--format=xml", "x"], &[]] {
         let run = run(args);
         assert_eq!(run.status, Some(2), "{args:?}");
-        assert!(
-            run.stdout.is_empty() && !run.stderr.is_empty(),
-            "{args:?}: {run:?}"
-        );
+        assert!(run.stdout.is_empty() && !run.stderr.is_empty(), "{args:?}: {run:?}");
     }
 }
 
@@ -60,18 +49,12 @@ fn the_schema_is_the_one_in_the_repository() {
 #[test]
 fn a_configuration_says_where_each_value_came_from() {
     let text = ok(["config", "show", "run.mode=light", "model=qwen3_8b"]).stdout;
-    let line = text
-        .lines()
-        .find(|line| line.trim_start().starts_with("mode:"))
-        .unwrap();
+    let line = text.lines().find(|line| line.trim_start().starts_with("mode:")).unwrap();
     assert!(line.contains("light") && line.contains("command line"), "{line}");
     let json = ok(["config", "show", "--format=json", "run.top_n_kernels=7"]).stdout;
     let values: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(values["run.top_n_kernels"]["value"], 7);
-    assert_ne!(
-        values["run.top_n_kernels"]["origin"],
-        values["run.mode"]["origin"]
-    );
+    assert_ne!(values["run.top_n_kernels"]["origin"], values["run.mode"]["origin"]);
 
     let groups = ok(["config", "list", "--format=json"]).stdout;
     let groups: serde_json::Value = serde_json::from_str(&groups).unwrap();
@@ -87,29 +70,18 @@ fn a_configuration_says_where_each_value_came_from() {
 fn a_command_that_is_not_built_in_says_how_to_get_it() {
     let run = run(["serve", "--bind=127.0.0.1:0"]);
     assert_eq!(run.status, Some(2));
-    assert!(
-        run.stderr.contains("built without the command serve"),
-        "{}",
-        run.stderr
-    );
+    assert!(run.stderr.contains("built without the command serve"), "{}", run.stderr);
     assert!(run.stderr.contains("--features serve,mcp"), "{}", run.stderr);
     assert!(!ok(["--help"]).stdout.contains("not part of this build"));
 }
 
 #[test]
 fn a_key_that_does_not_exist_is_answered_with_the_nearest() {
-    for args in [
-        ["config", "show", "run.top_kernels=1"],
-        ["profile", "--dry-run", "run.top_kernels=1"],
-    ] {
+    for args in [["config", "show", "run.top_kernels=1"], ["profile", "--dry-run", "run.top_kernels=1"]] {
         let run = run(args);
         assert_eq!(run.status, Some(2), "{args:?}");
         assert_eq!(run.stdout, "", "{args:?}");
-        assert!(
-            run.stderr.contains("run.top_n_kernels"),
-            "{args:?}: {}",
-            run.stderr
-        );
+        assert!(run.stderr.contains("run.top_n_kernels"), "{args:?}: {}", run.stderr);
     }
     let run = run(["config", "show", "model=deepseek_orc"]);
     assert_eq!(run.status, Some(2));
@@ -145,11 +117,7 @@ fn quiet_says_nothing_but_the_answer() {
 
 #[test]
 fn a_closed_pipe_is_not_a_failure() {
-    let mut child = roofgap(["schema"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = roofgap(["schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let run: Run = child.wait_with_output().unwrap().into();
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
@@ -160,11 +128,7 @@ fn a_full_disk_is_an_error_and_not_a_panic() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let run: Run = roofgap(["schema"]).stdout(full()).output().unwrap().into();
     assert_eq!(run.status, Some(3));
-    assert!(
-        run.stderr.starts_with("error: cannot write to standard output"),
-        "{}",
-        run.stderr
-    );
+    assert!(run.stderr.starts_with("error: cannot write to standard output"), "{}", run.stderr);
     // Nothing can be reported when stderr is full too; the exit status still can.
     let status = roofgap(["analyze", "absent"]).stderr(full()).status().unwrap();
     assert_eq!(status.code(), Some(2));
@@ -175,11 +139,7 @@ fn control_characters_of_a_file_do_not_reach_the_terminal() {
     let run = run(["analyze", "absent\u{1b}]0;title\u{7}\u{9b}2J.sqlite"]);
     assert_eq!(run.status, Some(2));
     assert!(run.stderr.contains("absent"), "{}", run.stderr);
-    assert!(
-        !run.stderr.chars().any(|c| c.is_control() && c != '\n'),
-        "{:?}",
-        run.stderr
-    );
+    assert!(!run.stderr.chars().any(|c| c.is_control() && c != '\n'), "{:?}", run.stderr);
 }
 
 /// `script` gives a program a terminal.
@@ -193,10 +153,7 @@ fn colours_are_for_terminals_and_no_color_is_respected() {
         let line = format!("'{ROOFGAP}' analyze fixtures/native/stand-in.rgcap");
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(root());
-        command
-            .stdin(Stdio::null())
-            .env_remove("NO_COLOR")
-            .env("TERM", "xterm");
+        command.stdin(Stdio::null()).env_remove("NO_COLOR").env("TERM", "xterm");
         command.envs(no_color.map(|value| ("NO_COLOR", value)));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");

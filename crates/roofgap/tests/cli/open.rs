@@ -17,10 +17,7 @@ fn without_display(command: &mut Command) -> &mut Command {
 
 /// Puts an `xdg-open` on the PATH that writes its argument into a file and ends with `status`.
 fn stand_in_browser(folder: &Path, status: i32, command: &mut Command) {
-    let script = format!(
-        "#!/bin/sh\necho \"$1\" > '{}/opened'\nexit {status}\n",
-        folder.display()
-    );
+    let script = format!("#!/bin/sh\necho \"$1\" > '{}/opened'\nexit {status}\n", folder.display());
     for name in ["xdg-open", "open"] {
         let path = folder.join(name);
         std::fs::write(&path, &script).unwrap();
@@ -37,18 +34,8 @@ fn the_demo_shows_every_part_of_an_analysis() {
     let out = folder.path().join("demo");
     let run = ok(["demo", "--no-browser", "--out", out.to_str().unwrap()]);
     let page = out.join("report.html");
-    assert!(
-        run.stdout.ends_with(&format!("\npage: {}\n", page.display())),
-        "{}",
-        run.stdout
-    );
-    for part in [
-        "NVIDIA H200",
-        "launch-bound",
-        "What to do first",
-        "Counters",
-        "MFU",
-    ] {
+    assert!(run.stdout.ends_with(&format!("\npage: {}\n", page.display())), "{}", run.stdout);
+    for part in ["NVIDIA H200", "launch-bound", "What to do first", "Counters", "MFU"] {
         assert!(run.stdout.contains(part), "no {part} in {}", run.stdout);
     }
     let html = std::fs::read_to_string(page).unwrap();

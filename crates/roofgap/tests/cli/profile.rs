@@ -27,19 +27,13 @@ impl Runs {
     }
 
     fn profile(&self, args: &[&str]) -> Run {
-        roofgap(["profile", &self.place()])
-            .args(args)
-            .output()
-            .unwrap()
-            .into()
+        roofgap(["profile", &self.place()]).args(args).output().unwrap().into()
     }
 
     /// Returns the only run.
     fn one(&self) -> PathBuf {
-        let all: Vec<PathBuf> = std::fs::read_dir(self.0.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let all: Vec<PathBuf> =
+            std::fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(all.len(), 1, "{all:?}");
         all.into_iter().next().unwrap()
     }
@@ -76,10 +70,7 @@ const BUNDLE: [&str; 10] = [
 fn is_whole(run_dir: &Path) {
     for name in BUNDLE {
         let facts = std::fs::metadata(run_dir.join(name));
-        assert!(
-            facts.is_ok_and(|facts| facts.len() > 0),
-            "{name} is missing or empty"
-        );
+        assert!(facts.is_ok_and(|facts| facts.len() > 0), "{name} is missing or empty");
     }
 }
 
@@ -92,10 +83,7 @@ fn section<'a>(report: &'a str, heading: &str) -> &'a str {
 
 #[test]
 fn the_embedded_model_leaves_a_whole_bundle() {
-    if !can_run(
-        !has_gpu(),
-        "this machine has a GPU, where a session has more phases",
-    ) {
+    if !can_run(!has_gpu(), "this machine has a GPU, where a session has more phases") {
         return;
     }
     let runs = Runs::new();
@@ -103,16 +91,9 @@ fn the_embedded_model_leaves_a_whole_bundle() {
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let run_dir = runs.one();
     is_whole(&run_dir);
+    assert!(run.stdout.contains("prefill") && run.stdout.contains("decode"), "{}", run.stdout);
     assert!(
-        run.stdout.contains("prefill") && run.stdout.contains("decode"),
-        "{}",
-        run.stdout
-    );
-    assert!(
-        run.stdout.ends_with(&format!(
-            "\nbundle: {0}\npage: {0}/report.html\n",
-            run_dir.display()
-        )),
+        run.stdout.ends_with(&format!("\nbundle: {0}\npage: {0}/report.html\n", run_dir.display())),
         "{}",
         run.stdout
     );
@@ -137,54 +118,27 @@ fn the_embedded_model_leaves_a_whole_bundle() {
     }
 
     let metrics = json(run_dir.join("metrics.json"));
-    let stages: Vec<&str> = metrics["stages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|stage| stage["name"].as_str().unwrap())
-        .collect();
+    let stages: Vec<&str> =
+        metrics["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
     assert_eq!(stages, ["prefill", "decode"]);
     // The smallest model does not measure the peak of the machine: its MFU is null, with a reason.
     assert!(metrics["stages"][0]["mfu"].is_null());
     let reasons = metrics["reasons"].as_array().unwrap();
-    assert!(
-        reasons
-            .iter()
-            .any(|reason| reason["about"] == "stages.prefill.mfu"),
-        "{reasons:?}"
-    );
+    assert!(reasons.iter().any(|reason| reason["about"] == "stages.prefill.mfu"), "{reasons:?}");
     assert!(!metrics["operators"].as_array().unwrap().is_empty());
 
     // Every mandatory table exists; those without rows have a reason.
     let summary = std::fs::read_to_string(run_dir.join("stakeholder_summary.md")).unwrap();
-    for heading in [
-        "Environment",
-        "Aggregates",
-        "Per-Stage Timings",
-        "MFU",
-        "Top Operators",
-        "Top Kernels",
-    ] {
+    for heading in ["Environment", "Aggregates", "Per-Stage Timings", "MFU", "Top Operators", "Top Kernels"] {
         let section = section(&summary, heading);
         let rows = section.lines().filter(|line| line.starts_with('|')).count();
-        let words = section
-            .lines()
-            .skip(1)
-            .any(|line| line.len() > 20 && !line.starts_with('|'));
-        assert!(
-            rows > 2 || words,
-            "{heading} is neither filled nor explained:\n{section}"
-        );
+        let words = section.lines().skip(1).any(|line| line.len() > 20 && !line.starts_with('|'));
+        assert!(rows > 2 || words, "{heading} is neither filled nor explained:\n{section}");
     }
 
     // The reports can be written again from the files.
-    let stages = || {
-        section(
-            &std::fs::read_to_string(run_dir.join("report.md")).unwrap(),
-            "Stages",
-        )
-        .to_owned()
-    };
+    let stages =
+        || section(&std::fs::read_to_string(run_dir.join("report.md")).unwrap(), "Stages").to_owned();
     let first = stages();
     std::fs::remove_file(run_dir.join("report.md")).unwrap();
     let again = ok(["report".as_ref(), run_dir.as_os_str()]);
@@ -202,14 +156,8 @@ fn the_result_of_a_session_is_json_on_request() {
     assert_eq!(answer["schema"], "roofgap.profile/1");
     assert_eq!(answer["run_id"], run_dir.file_name().unwrap().to_str().unwrap());
     assert_eq!(answer["path"], run_dir.to_str().unwrap());
-    assert_eq!(
-        (&answer["state"], &answer["exit_status"]),
-        (&"failed".into(), &4.into())
-    );
-    assert!(
-        answer["missing"][0].as_str().unwrap().starts_with("baseline: "),
-        "{answer}"
-    );
+    assert_eq!((&answer["state"], &answer["exit_status"]), (&"failed".into(), &4.into()));
+    assert!(answer["missing"][0].as_str().unwrap().starts_with("baseline: "), "{answer}");
     let files = answer["files"].as_object().unwrap();
     assert_eq!(files.len(), BUNDLE.len(), "{files:?}");
     for path in files.values() {
@@ -260,12 +208,7 @@ fn a_program_that_fails_is_status_4() {
     is_whole(&run_dir);
     let session = json(run_dir.join("session.json"));
     assert_eq!(session["state"], "failed");
-    assert!(
-        phase(&session, "baseline")["log_tail"]
-            .as_str()
-            .unwrap()
-            .contains("no such weights")
-    );
+    assert!(phase(&session, "baseline")["log_tail"].as_str().unwrap().contains("no such weights"));
     assert_eq!(runs.profile(&["--", "false"]).status, Some(4));
 }
 
@@ -274,10 +217,7 @@ fn wrong_usage_is_status_2_and_creates_no_run() {
     let runs = Runs::new();
     for (args, said) in [
         (&["nonsense.key=1"] as &[&str], "nonsense"),
-        (
-            &["workload=hydra", "torch_profiler.enabled=false"],
-            "go into workload.overrides",
-        ),
+        (&["workload=hydra", "torch_profiler.enabled=false"], "go into workload.overrides"),
         (&["run.mod=light"], "run.mode"),
         (&["workload.tokens=many"], "workload.tokens"),
         (&["workload=embeded"], "embedded"),
@@ -362,10 +302,7 @@ impl Session {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        Session {
-            runs,
-            child: Guard(child),
-        }
+        Session { runs, child: Guard(child) }
     }
 
     /// Waits until a log in a folder of the run contains a word.
@@ -426,20 +363,14 @@ fn sigterm_does_the_same() {
 
 #[test]
 fn ctrl_c_while_nsys_exports_ends_it_and_keeps_the_report() {
-    let nsys = format!(
-        "profiling.nsys.path='{}'",
-        root().join("tests/stand-in/nsys").display()
-    );
+    let nsys = format!("profiling.nsys.path='{}'", root().join("tests/stand-in/nsys").display());
     let args = [&*nsys, "profiling.timeline=nsys", "run.grace=1s", "--", "true"];
     let mut session = Session::begin_in(&args, &[("STANDIN_NSYS_MODE", "export-hang")]);
     session.wait_for("nsys", "exporting in");
     session.signal("-INT");
     let run_dir = session.end();
     let log = std::fs::read_to_string(run_dir.join("nsys/export.out.log")).unwrap();
-    let ids: Vec<&str> = log
-        .split_whitespace()
-        .filter(|word| word.parse::<u32>().is_ok())
-        .collect();
+    let ids: Vec<&str> = log.split_whitespace().filter(|word| word.parse::<u32>().is_ok()).collect();
     assert_eq!(ids.len(), 2, "{log}");
     for id in ids {
         assert!(!Path::new("/proc").join(id).join("exe").exists(), "{id} lives");
@@ -447,19 +378,14 @@ fn ctrl_c_while_nsys_exports_ends_it_and_keeps_the_report() {
     assert!(run_dir.join("nsys/run.nsys-rep").is_file());
     // A partial export is deleted.
     let exports = std::fs::read_dir(run_dir.join("nsys")).unwrap().flatten();
-    let exports: Vec<PathBuf> = exports
-        .map(|entry| entry.path())
-        .filter(|path| path.to_string_lossy().contains("sqlite"))
-        .collect();
+    let exports: Vec<PathBuf> =
+        exports.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("sqlite")).collect();
     assert!(exports.is_empty(), "{exports:?}");
     let session = json(run_dir.join("session.json"));
     assert_eq!(phase(&session, "baseline")["status"], "ok");
     let timeline = phase(&session, "timeline");
     assert_eq!(timeline["status"], "failed");
-    assert!(
-        timeline["why"].as_str().unwrap().contains("run.nsys-rep"),
-        "{timeline}"
-    );
+    assert!(timeline["why"].as_str().unwrap().contains("run.nsys-rep"), "{timeline}");
 }
 
 #[test]
@@ -520,11 +446,7 @@ fn set_steps(path: PathBuf, prompt: i64, step_ns: impl Fn(i64) -> i64) {
 #[test]
 fn a_decode_without_a_cache_is_found_with_the_changes_that_fix_it() {
     let runs = Runs::new();
-    let slow = [
-        "workload.kv_cache=false",
-        "workload.tokens=48",
-        "runner=unwatched",
-    ];
+    let slow = ["workload.kv_cache=false", "workload.tokens=48", "runner=unwatched"];
     let done = runs.profile(&[&NANO[..], &slow].concat());
     assert_eq!(done.status, Some(0), "{}", done.stderr);
     let run_dir = runs.one();
@@ -547,9 +469,7 @@ fn a_decode_without_a_cache_is_found_with_the_changes_that_fix_it() {
     );
     let report = std::fs::read_to_string(run_dir.join("report.md")).unwrap();
     let id = run_dir.file_name().unwrap().to_str().unwrap();
-    assert!(report.contains(&format!(
-        "try: roofgap try {id} context-recomputed (workload.kv_cache=true;"
-    )));
+    assert!(report.contains(&format!("try: roofgap try {id} context-recomputed (workload.kv_cache=true;")));
     // Steps of the same time whatever the context.
     assert_eq!(findings(|_| 64_000_000), serde_json::json!([]));
 }
@@ -559,20 +479,11 @@ fn a_decode_without_a_cache_is_found_with_the_changes_that_fix_it() {
 #[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
 fn real_nsys_stages_come_from_the_timeline() {
     let nsys = std::env::var_os("ROOFGAP_TEST_NSYS").expect("ROOFGAP_TEST_NSYS is not set");
-    if !can_run(
-        !has_gpu(),
-        "this machine has a GPU, where a session has more phases",
-    ) {
+    if !can_run(!has_gpu(), "this machine has a GPU, where a session has more phases") {
         return;
     }
     let path = format!("profiling.nsys.path='{}'", nsys.to_string_lossy());
-    let model = [
-        "workload",
-        "--preset=nano",
-        "--new-tokens=3",
-        "--repeats=2",
-        "--warmup=1",
-    ];
+    let model = ["workload", "--preset=nano", "--new-tokens=3", "--repeats=2", "--warmup=1"];
     let mut embedded = NANO.to_vec();
     embedded.extend([&*path, "profiling.timeline=nsys"]);
     let mut command = vec![&*path, "profiling.timeline=nsys", "--", ROOFGAP];
@@ -602,10 +513,7 @@ fn real_nsys_stages_come_from_the_timeline() {
         }
         let reasons = metrics["reasons"].as_array().unwrap();
         for about in ["kernels", "counters"] {
-            assert!(
-                reasons.iter().any(|reason| reason["about"] == about),
-                "{about}: {reasons:?}"
-            );
+            assert!(reasons.iter().any(|reason| reason["about"] == about), "{about}: {reasons:?}");
         }
     }
 }
@@ -624,10 +532,7 @@ fn the_binary_can_be_called_by_a_link_from_anywhere() {
         .unwrap();
     let run = Run::from(output);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
-    assert!(
-        elsewhere.path().join("tmp/stage2").is_dir(),
-        "not in the current folder"
-    );
+    assert!(elsewhere.path().join("tmp/stage2").is_dir(), "not in the current folder");
 }
 
 #[test]
@@ -635,17 +540,12 @@ fn a_run_is_repeated_by_its_own_command_from_anywhere() {
     let runs = Runs::new();
     let folder = tempfile::Builder::new().prefix("it's a ").tempdir().unwrap();
     std::fs::write(folder.path().join("script"), "echo \"$1|$WORD\"\n").unwrap();
-    let profiled: Run = roofgap([
-        "profile",
-        &runs.place(),
-        "runner=unwatched",
-        "+workload.env.WORD=a=b",
-    ])
-    .args(["--", "sh", "script", "two 'words' $HOME ü"])
-    .current_dir(folder.path())
-    .output()
-    .unwrap()
-    .into();
+    let profiled: Run = roofgap(["profile", &runs.place(), "runner=unwatched", "+workload.env.WORD=a=b"])
+        .args(["--", "sh", "script", "two 'words' $HOME ü"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap()
+        .into();
     assert_eq!(profiled.status, Some(0), "{}", profiled.stderr);
     let first = runs.one();
     let said = |run_dir: &Path| std::fs::read_to_string(run_dir.join("baseline/program.out.log")).unwrap();
@@ -657,10 +557,7 @@ fn a_run_is_repeated_by_its_own_command_from_anywhere() {
         .output()
         .unwrap();
     assert!(again.status.success(), "{again:?}");
-    let all = std::fs::read_dir(runs.0.path())
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path());
+    let all = std::fs::read_dir(runs.0.path()).unwrap().flatten().map(|entry| entry.path());
     let second = all.into_iter().find(|path| *path != first).unwrap();
     assert_eq!(said(&second), said(&first));
     let config = |run_dir: &Path| std::fs::read_to_string(run_dir.join("config.yaml")).unwrap();

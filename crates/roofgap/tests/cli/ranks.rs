@@ -15,12 +15,7 @@ fn write_rank_of(path: &Path, rank: Option<u32>, world_size: u32, compute: u32) 
         let begin = 1_000 + 500 * step;
         for (number, name, start, end) in [
             (1, "flash_fwd_kernel", begin, begin + compute),
-            (
-                2,
-                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)",
-                begin + compute,
-                begin + 400,
-            ),
+            (2, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)", begin + compute, begin + 400),
         ] {
             let correlation = 10 * step + number;
             events.push(format!(
@@ -66,31 +61,20 @@ fn a_folder_of_ranks_is_one_analysis() {
     assert_eq!(lowest["job"]["missing"], serde_json::json!([2]));
     assert_eq!(lowest["totals"]["kernel_ns"], 1_200_000);
     let ranks = lowest["ranks"].as_array().unwrap();
-    assert_eq!(
-        (&ranks[0]["rank"], &ranks[1]["rank"]),
-        (&Value::from(0), &Value::from(1))
-    );
+    assert_eq!((&ranks[0]["rank"], &ranks[1]["rank"]), (&Value::from(0), &Value::from(1)));
     assert_eq!(ranks[0]["waited_ns"], 3 * 200_000);
     assert_eq!(ranks[1]["waited_for_ns"], 3 * 200_000);
-    assert_eq!(
-        (&ranks[0]["told_by"], &ranks[0]["clock_error_ns"]),
-        (&"trace".into(), &0.into())
-    );
+    assert_eq!((&ranks[0]["told_by"], &ranks[0]["clock_error_ns"]), (&"trace".into(), &0.into()));
     let late = &lowest["job"]["stragglers"][0];
-    assert_eq!(
-        (&late["rank"], &late["kernel"]),
-        (&1.into(), &"flash_fwd_kernel".into())
-    );
+    assert_eq!((&late["rank"], &late["kernel"]), (&1.into(), &"flash_fwd_kernel".into()));
     let other = analysis(&["--rank=1", folder]);
     assert_eq!(other["job"]["shown_rank"], 1);
     assert_eq!(other["ranks"], lowest["ranks"]);
     assert!(other["sources"][0]["path"].as_str().unwrap().ends_with("a.json"));
     let text = ok(["analyze", folder]).stdout;
-    for words in [
-        "rank: 0 of 3 ranks; 2 given",
-        "Ranks that others wait for",
-        "1 of 3 ranks were not given: 2",
-    ] {
+    for words in
+        ["rank: 0 of 3 ranks; 2 given", "Ranks that others wait for", "1 of 3 ranks were not given: 2"]
+    {
         assert!(text.contains(words), "{words}: {text}");
     }
 }
@@ -103,23 +87,12 @@ fn file_names_tell_ranks_as_a_last_resort() {
     let paths = paths.each_ref().map(|path| path.to_str().unwrap());
     let joined = analysis(&paths);
     let ranks = joined["ranks"].as_array().unwrap();
-    let seen: Vec<(&Value, &Value, &Value)> = ranks
-        .iter()
-        .map(|rank| (&rank["rank"], &rank["told_by"], &rank["world_size"]))
-        .collect();
+    let seen: Vec<(&Value, &Value, &Value)> =
+        ranks.iter().map(|rank| (&rank["rank"], &rank["told_by"], &rank["world_size"])).collect();
     let by_name = Value::from("file_name");
-    assert_eq!(
-        seen,
-        [
-            (&2.into(), &by_name, &Value::Null),
-            (&4.into(), &by_name, &Value::Null)
-        ]
-    );
+    assert_eq!(seen, [(&2.into(), &by_name, &Value::Null), (&4.into(), &by_name, &Value::Null)]);
     let matched = &joined["job"]["collectives"][0];
-    assert_eq!(
-        (&matched["matched_by"], &matched["group"]),
-        (&"order".into(), &Value::Null)
-    );
+    assert_eq!((&matched["matched_by"], &matched["group"]), (&"order".into(), &Value::Null));
 }
 
 #[test]
@@ -135,10 +108,7 @@ fn parquet_has_a_partition_for_each_rank() {
         paths[1].to_str().unwrap(),
     ]);
     for rank in ["rank=0", "rank=1"] {
-        assert!(
-            out.join("run=a").join(rank).join("kernels.parquet").is_file(),
-            "{rank}"
-        );
+        assert!(out.join("run=a").join(rank).join("kernels.parquet").is_file(), "{rank}");
     }
 }
 
@@ -162,25 +132,12 @@ fn timelines_that_are_no_ranks_are_refused() {
         assert!(refused.stderr.contains("a second timeline"), "{}", refused.stderr);
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
-    let absent = run([
-        "analyze".as_ref(),
-        "--rank=7".as_ref(),
-        a.as_os_str(),
-        b.as_os_str(),
-    ]);
+    let absent = run(["analyze".as_ref(), "--rank=7".as_ref(), a.as_os_str(), b.as_os_str()]);
     assert_eq!(absent.status, Some(2), "{}", absent.stderr);
-    assert!(
-        absent.stderr.contains("not among the ranks given (0, 1)"),
-        "{}",
-        absent.stderr
-    );
+    assert!(absent.stderr.contains("not among the ranks given (0, 1)"), "{}", absent.stderr);
     let partial = run(["analyze".as_ref(), a.as_os_str(), b.as_os_str(), c.as_os_str()]);
     assert_eq!(partial.status, Some(3), "{}", partial.stderr);
-    assert!(
-        partial
-            .stderr
-            .contains("c.json: neither the capture nor its file name tells its rank")
-    );
+    assert!(partial.stderr.contains("c.json: neither the capture nor its file name tells its rank"));
 }
 
 #[test]

@@ -33,9 +33,7 @@ fn the_examples_are_real() {
     let examples = examples(&readme);
     assert!(!examples.is_empty(), "the README shows output");
     for Example { command, shown } in examples {
-        let arguments = command
-            .strip_prefix("roofgap ")
-            .unwrap_or_else(|| panic!("{command}"));
+        let arguments = command.strip_prefix("roofgap ").unwrap_or_else(|| panic!("{command}"));
         let run = ok(arguments.split(' '));
         let mut lines = run.stdout.lines().map(str::trim_end);
         for line in shown.iter().filter(|line| !line.is_empty() && *line != "...") {

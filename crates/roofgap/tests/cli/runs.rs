@@ -16,11 +16,7 @@ fn runs() -> tempfile::TempDir {
 
 fn json(args: &[&str], base: &Path) -> Value {
     let dir = format!("--dir={}", base.display());
-    let run: Run = roofgap(args)
-        .args([&dir, "--format=json"])
-        .output()
-        .unwrap()
-        .into();
+    let run: Run = roofgap(args).args([&dir, "--format=json"]).output().unwrap().into();
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     serde_json::from_str(&run.stdout).unwrap()
 }
@@ -30,12 +26,7 @@ fn runs_are_listed_shown_and_found_by_name() {
     let folder = runs();
     let base = folder.path();
     let list = json(&["runs", "list"], base);
-    let ids: Vec<&str> = list
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|run| run["run_id"].as_str().unwrap())
-        .collect();
+    let ids: Vec<&str> = list.as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), 3);
     let newest = ids.iter().max().unwrap();
     for wanted in ["latest", newest, base.join(newest).to_str().unwrap()] {
@@ -67,14 +58,7 @@ fn pruning_says_first_what_it_would_do() {
     let folder = runs();
     let place = format!("artifacts.stage2_dir='{}'", folder.path().display());
     let before = crate::support::listing(folder.path());
-    let plan = ok([
-        "runs",
-        "prune",
-        "--dry-run",
-        "--format=json",
-        "retention.keep=1",
-        &place,
-    ]);
+    let plan = ok(["runs", "prune", "--dry-run", "--format=json", "retention.keep=1", &place]);
     let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
     assert_eq!(plan["runs"].as_array().unwrap().len(), 3);
     assert_eq!(crate::support::listing(folder.path()), before);
@@ -123,28 +107,14 @@ const LLAMA: &str = "fixtures/h200/llama4.sqlite.gz";
 
 #[test]
 fn a_capture_compared_with_itself_has_not_changed() {
-    let text = ok([
-        "compare",
-        LLAMA,
-        LLAMA,
-        "--fail-on=5%,decode.wall=1%",
-        "--fail-on=decode.step=1%",
-    ]);
+    let text = ok(["compare", LLAMA, LLAMA, "--fail-on=5%,decode.wall=1%", "--fail-on=decode.step=1%"]);
     assert!(text.stdout.contains("decode"), "{}", text.stdout);
     let json = ok(["compare", LLAMA, LLAMA, "--format=json"]).stdout;
     let comparison: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(comparison["schema"], "roofgap.comparison/1");
     assert_eq!(comparison["differences"].as_array().unwrap().len(), 0);
-    assert!(
-        ok(["compare", LLAMA, LLAMA, "--format=markdown"])
-            .stdout
-            .contains('|')
-    );
-    assert!(
-        ok(["compare", LLAMA, LLAMA, "--format=html"])
-            .stdout
-            .starts_with("<!")
-    );
+    assert!(ok(["compare", LLAMA, LLAMA, "--format=markdown"]).stdout.contains('|'));
+    assert!(ok(["compare", LLAMA, LLAMA, "--format=html"]).stdout.starts_with("<!"));
 }
 
 #[test]
@@ -155,10 +125,7 @@ fn slower_kernels_break_a_gate() {
     std::fs::write(&slower, unpacked("h200/llama4.sqlite.gz")).unwrap();
     let database = rusqlite::Connection::open(&slower).unwrap();
     database
-        .execute(
-            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start + (end - start) * 3 / 2",
-            [],
-        )
+        .execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start + (end - start) * 3 / 2", [])
         .unwrap();
     drop(database);
     let compare = |gates: &[&str]| -> Run {
@@ -186,10 +153,7 @@ fn a_gate_that_cannot_be_judged_says_why() {
     for (gate, why) in [
         ("prefill.step=1%", "prefill.step was measured on neither side"),
         ("mfu=1%", "decode.mfu was measured on neither side"),
-        (
-            "nowhere=1%",
-            "no stage nowhere on the base; both have: prefill, decode",
-        ),
+        ("nowhere=1%", "no stage nowhere on the base; both have: prefill, decode"),
     ] {
         let run = run(["compare", LLAMA, LLAMA, "--fail-on", gate]);
         assert_eq!(run.status, Some(3), "{gate}: {}", run.stdout);
@@ -234,10 +198,8 @@ fn the_timeline_for_other_tools() {
     // Totals are not a timeline.
     let path = folder.path().join("totals.csv.gz");
     std::fs::write(&path, packed(&unpacked("h200/llama4_cuda_gpu_kern_sum.csv.gz"))).unwrap();
-    let refused = roofgap(["analyze", &format!("--perfetto={}", at("none.json"))])
-        .arg(&path)
-        .output()
-        .unwrap();
+    let refused =
+        roofgap(["analyze", &format!("--perfetto={}", at("none.json"))]).arg(&path).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(!Path::new(&at("none.json")).exists());
 }
@@ -315,32 +277,18 @@ fn whole_traces_of_different_work_are_not_judged() {
 /// The same requests, scheduled differently: prefill has 768 tokens on one side and 256 on the other.
 #[test]
 fn captures_with_different_tokens_compare_by_step_and_token() {
-    let (base, head) = (
-        "fixtures/vllm/vllm_dense_graph.sqlite.gz",
-        "fixtures/vllm/vllm_dense_graph.kineto.json.gz",
-    );
+    let (base, head) =
+        ("fixtures/vllm/vllm_dense_graph.sqlite.gz", "fixtures/vllm/vllm_dense_graph.kineto.json.gz");
     let plain = ok(["compare", base, head]).stdout;
-    let headline = plain
-        .lines()
-        .find(|line| line.starts_with("not comparable as a whole"))
-        .unwrap();
+    let headline = plain.lines().find(|line| line.starts_with("not comparable as a whole")).unwrap();
     assert!(headline.contains("different prefill.tokens"), "{headline}");
     assert!(plain.contains("prefill: step "), "{plain}");
     // 17.234 ms for 768 tokens against 23.373 ms for 256.
-    let per_token = plain
-        .lines()
-        .find(|line| line.starts_with("per token µs"))
-        .unwrap();
-    assert!(
-        per_token.contains(" 22.44 ") && per_token.contains(" 91.30 "),
-        "{per_token}"
-    );
-    for (gate, status) in [
-        ("prefill.wall=5%", 3),
-        ("total.kernel=5%", 3),
-        ("prefill.token=5%", 5),
-        ("decode.token=500%", 0),
-    ] {
+    let per_token = plain.lines().find(|line| line.starts_with("per token µs")).unwrap();
+    assert!(per_token.contains(" 22.44 ") && per_token.contains(" 91.30 "), "{per_token}");
+    for (gate, status) in
+        [("prefill.wall=5%", 3), ("total.kernel=5%", 3), ("prefill.token=5%", 5), ("decode.token=500%", 0)]
+    {
         let run = run(["compare", base, head, "--fail-on", gate]);
         assert_eq!(run.status, Some(status), "{gate}: {}", run.stdout);
     }

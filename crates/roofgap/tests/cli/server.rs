@@ -5,10 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 fn stand_in() -> String {
-    root()
-        .join("tests/stand-in/openai_server.py")
-        .display()
-        .to_string()
+    root().join("tests/stand-in/openai_server.py").display().to_string()
 }
 
 fn json(path: &Path) -> Value {
@@ -17,9 +14,7 @@ fn json(path: &Path) -> Value {
 
 /// Returns the run in a folder of runs.
 fn only_run(folder: &Path) -> PathBuf {
-    let mut paths = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let mut paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     paths.find(|path| path.join("metrics.json").exists()).unwrap()
 }
 
@@ -27,34 +22,16 @@ fn only_run(folder: &Path) -> PathBuf {
 fn load_starts_a_server_and_prints_its_latency() {
     let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
     let account = folder.path().join("account.json");
-    let (url, file) = (
-        format!("--url=http://127.0.0.1:{port}"),
-        account.display().to_string(),
-    );
-    let base = [
-        "load",
-        &url,
-        "--requests=6",
-        "--warmup=1",
-        "--concurrency=2",
-        "--prompt-tokens=9",
-    ];
+    let (url, file) = (format!("--url=http://127.0.0.1:{port}"), account.display().to_string());
+    let base = ["load", &url, "--requests=6", "--warmup=1", "--concurrency=2", "--prompt-tokens=9"];
     let server = ["--output-tokens=4", "--account", &file, "--", "python3"];
     let (port, script) = (port.to_string(), stand_in());
     let end = [script.as_str(), port.as_str()];
     let words: Vec<&str> = base.into_iter().chain(server).chain(end).collect();
     let answer = ok(&words);
     assert!(answer.stdout.contains("time to first token"), "{}", answer.stdout);
-    assert!(
-        answer.stdout.contains("6 requests completed"),
-        "{}",
-        answer.stdout
-    );
-    assert!(
-        answer.stdout.contains("54 prompt tokens, 24 generated tokens"),
-        "{}",
-        answer.stdout
-    );
+    assert!(answer.stdout.contains("6 requests completed"), "{}", answer.stdout);
+    assert!(answer.stdout.contains("54 prompt tokens, 24 generated tokens"), "{}", answer.stdout);
     assert_eq!(json(&account)["requests"]["completed"], 6);
 }
 
@@ -64,11 +41,7 @@ fn a_server_that_does_not_answer_is_status_4() {
     let url = format!("--url=http://127.0.0.1:{port}");
     let failed = run(["load", &url, "--model=m", "--requests=2", "--warmup=0"]);
     assert_eq!(failed.status, Some(4), "{}", failed.stderr);
-    assert!(
-        failed.stderr.contains("all 2 requests failed"),
-        "{}",
-        failed.stderr
-    );
+    assert!(failed.stderr.contains("all 2 requests failed"), "{}", failed.stderr);
     let failed = run(["load", &url]);
     assert_eq!(failed.status, Some(4), "{}", failed.stderr);
     let words = format!("error: no server answers at http://127.0.0.1:{port}: Connection refused");
@@ -84,14 +57,7 @@ fn a_profiled_server_has_its_requests_in_every_report() {
         format!("server.url=http://127.0.0.1:{port}"),
         format!("artifacts.stage2_dir={}", folder.path().display()),
     );
-    let overrides = [
-        "profile",
-        "workload=server",
-        &url,
-        &runs,
-        "load.requests=5",
-        "load.output_tokens=3",
-    ];
+    let overrides = ["profile", "workload=server", &url, &runs, "load.requests=5", "load.output_tokens=3"];
     let phases = [
         "load.prompt_tokens=7-9",
         "runner.timeline=false",

@@ -35,10 +35,7 @@ pub(crate) fn free_port() -> u16 {
 
 /// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// Returns the path of a fixture.
@@ -50,9 +47,7 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 pub(crate) fn unpacked(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(fixture(name)).unwrap();
-    flate2::read::MultiGzDecoder::new(file)
-        .read_to_end(&mut bytes)
-        .unwrap();
+    flate2::read::MultiGzDecoder::new(file).read_to_end(&mut bytes).unwrap();
     bytes
 }
 
@@ -67,13 +62,7 @@ pub(crate) fn packed(bytes: &[u8]) -> Vec<u8> {
 pub(crate) fn roofgap<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(ROOFGAP);
     command.args(args).current_dir(root());
-    for name in [
-        "NO_COLOR",
-        "COLUMNS",
-        "ROOFGAP_WORKLOAD_JSON",
-        "ROOFGAP_RUN_DIR",
-        "ROOFGAP_PHASE",
-    ] {
+    for name in ["NO_COLOR", "COLUMNS", "ROOFGAP_WORKLOAD_JSON", "ROOFGAP_RUN_DIR", "ROOFGAP_PHASE"] {
         command.env_remove(name);
     }
     command

@@ -3,10 +3,7 @@
 use crate::support::{ROOFGAP, can_run, ok, roofgap, root, run};
 use std::process::{Command, Stdio};
 
-const CAPTURE: [&str; 2] = [
-    "fixtures/h200/llama4.sqlite.gz",
-    "fixtures/ncu/llama4_light_raw_base.csv.gz",
-];
+const CAPTURE: [&str; 2] = ["fixtures/h200/llama4.sqlite.gz", "fixtures/ncu/llama4_light_raw_base.csv.gz"];
 
 /// Runs the binary at 80 columns and checks that it succeeds and that its lines fit.
 fn narrow(args: &[&str]) -> String {
@@ -81,11 +78,7 @@ fn one_stage_fits_into_80_columns() {
 
 #[test]
 fn counters_alone_fit_into_80_columns() {
-    insta::assert_snapshot!(narrow(&[
-        "analyze",
-        "fixtures/ncu/llama2_roofline_raw.csv.gz",
-        "--top=5"
-    ]));
+    insta::assert_snapshot!(narrow(&["analyze", "fixtures/ncu/llama2_roofline_raw.csv.gz", "--top=5"]));
 }
 
 #[test]
@@ -136,10 +129,7 @@ fn a_terminal_gets_colours_and_its_width() {
     assert!(text.contains("\x1b[1mStages\x1b[0m"), "{text:?}");
     assert_fits(&bare(&text));
     for (args, environment) in [
-        (
-            &["analyze", CAPTURE[0]] as &[&str],
-            &[("NO_COLOR", "1")] as &[(&str, &str)],
-        ),
+        (&["analyze", CAPTURE[0]] as &[&str], &[("NO_COLOR", "1")] as &[(&str, &str)]),
         (&["analyze", CAPTURE[0], "--color=never"], &[]),
     ] {
         let plain = on_a_terminal(args, environment).unwrap();
@@ -152,12 +142,8 @@ fn a_terminal_gets_colours_and_its_width() {
 
 #[test]
 fn a_comparison_colours_better_and_worse() {
-    let compared = [
-        "compare",
-        "fixtures/h200/llama4.sqlite.gz",
-        "fixtures/h200/dsocr2.sqlite.gz",
-        "--color=always",
-    ];
+    let compared =
+        ["compare", "fixtures/h200/llama4.sqlite.gz", "fixtures/h200/dsocr2.sqlite.gz", "--color=always"];
     let text = run(compared).stdout;
     assert!(text.contains("\x1b[31m") || text.contains("\x1b[32m"), "{text:?}");
 }
@@ -202,12 +188,8 @@ fn a_session_numbers_its_phases_on_a_terminal() {
         &dir,
     ];
     if let Some(text) = on_a_terminal(&args, &[]) {
-        for part in [
-            "1 of 8: preflight",
-            "2 of 8: baseline",
-            "8 of 8: report",
-            "baseline: \x1b[32mok\x1b[0m",
-        ] {
+        for part in ["1 of 8: preflight", "2 of 8: baseline", "8 of 8: report", "baseline: \x1b[32mok\x1b[0m"]
+        {
             assert!(text.contains(part), "no {part} in {text:?}");
         }
     }

@@ -60,10 +60,8 @@ impl Bench {
 
     /// Builds the arguments of a session.
     fn profile(&self, args: &[&str]) -> Vec<String> {
-        let mut all = vec![
-            "profile".to_owned(),
-            format!("artifacts.stage2_dir='{}'", self.path("runs").display()),
-        ];
+        let mut all =
+            vec!["profile".to_owned(), format!("artifacts.stage2_dir='{}'", self.path("runs").display())];
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         all
     }
@@ -84,9 +82,7 @@ impl Bench {
         let mark = format!("ROOFGAP_TEST_BENCH={}", here.display());
         let belongs = |process: &Path| {
             let environment = std::fs::read(process.join("environ")).unwrap_or_default();
-            let marked = environment
-                .split(|byte| *byte == 0)
-                .any(|entry| entry == mark.as_bytes());
+            let marked = environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes());
             marked
                 || std::fs::read_link(process.join("cwd"))
                     .is_ok_and(|cwd| here.starts_with(&cwd) && cwd != Path::new("/"))
@@ -98,11 +94,7 @@ impl Bench {
             .filter(|process| belongs(process))
             .map(|process| {
                 let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
-                format!(
-                    "{} {}",
-                    process.display(),
-                    String::from_utf8_lossy(&command).replace('\0', " ")
-                )
+                format!("{} {}", process.display(), String::from_utf8_lossy(&command).replace('\0', " "))
             })
             .collect()
     }
@@ -123,20 +115,15 @@ impl Bench {
 
     fn show(&self) -> (Run, Value) {
         let dir = format!("--dir={}", self.path("runs").display());
-        let run: Run = roofgap(["runs", "show", "latest", "--format=json", &dir])
-            .output()
-            .unwrap()
-            .into();
+        let run: Run = roofgap(["runs", "show", "latest", "--format=json", &dir]).output().unwrap().into();
         let details = serde_json::from_str(&run.stdout).unwrap_or_default();
         (run, details)
     }
 
     /// Returns the only run.
     fn one(&self) -> PathBuf {
-        let all: Vec<PathBuf> = std::fs::read_dir(self.path("runs"))
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let all: Vec<PathBuf> =
+            std::fs::read_dir(self.path("runs")).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(all.len(), 1, "{all:?}");
         all.into_iter().next().unwrap()
     }
@@ -147,9 +134,7 @@ impl Bench {
 }
 
 fn signal(child: &Child, signal: &str) {
-    let sent = Command::new("kill")
-        .args([signal, &child.id().to_string()])
-        .status();
+    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(sent.unwrap().success());
 }
 
@@ -174,10 +159,7 @@ fn stubborn(bench: &Bench) -> String {
 fn dies(signals: &[&str], watched: bool) {
     let bench = Bench::new();
     let program = stubborn(&bench);
-    let nsys = format!(
-        "profiling.nsys.path='{}'",
-        root().join("tests/stand-in/nsys").display()
-    );
+    let nsys = format!("profiling.nsys.path='{}'", root().join("tests/stand-in/nsys").display());
     let mut args = vec!["run.grace=1h"];
     if watched {
         args.extend([&*nsys, "profiling.timeline=nsys", "runner.baseline=false"]);
@@ -185,11 +167,7 @@ fn dies(signals: &[&str], watched: bool) {
     args.extend(["--", &program]);
     let mut session = bench.begin(&args);
     wait_until("the start", || {
-        assert_eq!(
-            session.try_wait().unwrap(),
-            None,
-            "it ended before its program started"
-        );
+        assert_eq!(session.try_wait().unwrap(), None, "it ended before its program started");
         bench.path("started").exists()
     });
     wait_until("the start of its children", || bench.living().len() > 5);
@@ -205,10 +183,7 @@ fn dies(signals: &[&str], watched: bool) {
     let status = details["status"].as_str().unwrap();
     assert!(matches!(status, "abandoned" | "interrupted"), "{details:#}");
     let phases = details["phases"].as_array().unwrap();
-    assert!(
-        phases.iter().all(|phase| phase["status"] != "running"),
-        "{phases:#?}"
-    );
+    assert!(phases.iter().all(|phase| phase["status"] != "running"), "{phases:#?}");
 }
 
 #[test]
@@ -293,18 +268,12 @@ fn a_kill_at_any_moment_leaves_a_readable_bundle_and_no_process() {
         let status = details["status"].as_str().unwrap();
         assert!(matches!(status, "abandoned" | "done"), "{details:#}");
         let phases = details["phases"].as_array().unwrap();
-        assert!(
-            phases.iter().all(|phase| phase["status"] != "running"),
-            "{phases:#?}"
-        );
+        assert!(phases.iter().all(|phase| phase["status"] != "running"), "{phases:#?}");
         let during = phases.iter().find(|phase| phase["status"] == "killed");
         let during = during.map_or("between phases", |phase| phase["name"].as_str().unwrap());
         *seen.entry(format!("{status}, {during}")).or_insert(0) += 1;
         if bench.one().join("session.json").exists() {
-            let report: Run = roofgap(["report".as_ref(), bench.one().as_os_str()])
-                .output()
-                .unwrap()
-                .into();
+            let report: Run = roofgap(["report".as_ref(), bench.one().as_os_str()]).output().unwrap().into();
             assert!(matches!(report.status, Some(0 | 3)), "{}", report.stderr);
         }
     }
@@ -319,21 +288,13 @@ fn closed_and_full_streams_do_not_end_a_session() {
         let args = bench.profile(&["runner=unwatched", "--", program.to_str().unwrap()]);
         let output = bench
             .command("bash")
-            .args([
-                "-c",
-                &format!("\"$0\" \"$@\" {redirect}; exit ${{PIPESTATUS[0]}}"),
-                ROOFGAP,
-            ])
+            .args(["-c", &format!("\"$0\" \"$@\" {redirect}; exit ${{PIPESTATUS[0]}}"), ROOFGAP])
             .args(&args)
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(0), "{redirect}: {output:?}");
         assert_eq!(bench.session()["state"], "done", "{redirect}");
-        assert_eq!(
-            std::fs::read_to_string(bench.path("ran")).unwrap(),
-            "ran\n",
-            "{redirect}"
-        );
+        assert_eq!(std::fs::read_to_string(bench.path("ran")).unwrap(), "ran\n", "{redirect}");
         assert_eq!(bench.living(), [""; 0], "{redirect}");
     }
 }
@@ -342,12 +303,8 @@ fn closed_and_full_streams_do_not_end_a_session() {
 fn a_full_stdout_is_named_and_the_run_is_whole() {
     let bench = Bench::new();
     let args = bench.profile(&["runner=unwatched", "--", "true"]);
-    let output = bench
-        .command("bash")
-        .args(["-c", "\"$0\" \"$@\" >/dev/full", ROOFGAP])
-        .args(&args)
-        .output()
-        .unwrap();
+    let output =
+        bench.command("bash").args(["-c", "\"$0\" \"$@\" >/dev/full", ROOFGAP]).args(&args).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{stderr}");
     assert!(stderr.contains("cannot write to standard output"), "{stderr}");
@@ -378,11 +335,8 @@ fn arguments_that_are_not_utf_8_are_passed_on_recorded_and_repeated() {
     let config = std::fs::read_to_string(bench.one().join("config.yaml")).unwrap();
     assert!(config.contains(marked), "{config}");
     // Its own command repeats it.
-    let again = bench
-        .command("sh")
-        .args(["-c", session["repeat_command"].as_str().unwrap()])
-        .output()
-        .unwrap();
+    let again =
+        bench.command("sh").args(["-c", session["repeat_command"].as_str().unwrap()]).output().unwrap();
     assert!(again.status.success(), "{again:?}");
     assert_eq!(std::fs::read(bench.path("said")).unwrap(), line.repeat(2));
 }
@@ -391,20 +345,9 @@ fn arguments_that_are_not_utf_8_are_passed_on_recorded_and_repeated() {
 fn runs_are_pruned_where_dir_says() {
     let bench = Bench::new();
     let args = bench.profile(&["runner=unwatched", "--", "true"]);
-    assert!(
-        bench
-            .command(ROOFGAP)
-            .args(&args)
-            .output()
-            .unwrap()
-            .status
-            .success()
-    );
+    assert!(bench.command(ROOFGAP).args(&args).output().unwrap().status.success());
     let dir = format!("--dir={}", bench.path("runs").display());
-    let run: Run = roofgap(["runs", "prune", "--dry-run", "--format=json", &dir])
-        .output()
-        .unwrap()
-        .into();
+    let run: Run = roofgap(["runs", "prune", "--dry-run", "--format=json", &dir]).output().unwrap().into();
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let plan: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(plan["runs"].as_array().unwrap().len(), 1, "{plan:#}");
@@ -414,27 +357,14 @@ fn runs_are_pruned_where_dir_says() {
 fn a_secret_of_the_recording_shell_is_scrubbed_in_another() {
     let bench = Bench::new();
     let secret = "planted swordfish/12";
-    let args = bench.profile(&[
-        "runner=unwatched",
-        "--",
-        "sh",
-        "-c",
-        "echo \"using $DB_PASSWORD\"",
-    ]);
-    let output = bench
-        .command(ROOFGAP)
-        .args(&args)
-        .env("DB_PASSWORD", secret)
-        .output()
-        .unwrap();
+    let args = bench.profile(&["runner=unwatched", "--", "sh", "-c", "echo \"using $DB_PASSWORD\""]);
+    let output = bench.command(ROOFGAP).args(&args).env("DB_PASSWORD", secret).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let log = || std::fs::read_to_string(bench.one().join("baseline/program.out.log")).unwrap();
     assert_eq!(log(), format!("using {secret}\n"));
     let dir = format!("--dir={}", bench.path("runs").display());
     let scrub = |more: &[&str]| -> Run {
-        let args = ["runs", "scrub", "latest", &dir]
-            .into_iter()
-            .chain(more.iter().copied());
+        let args = ["runs", "scrub", "latest", &dir].into_iter().chain(more.iter().copied());
         let mut command = roofgap(args);
         command.env_remove("DB_PASSWORD").output().unwrap().into()
     };

@@ -46,28 +46,15 @@ impl Tried {
     fn profile(overrides: &[&str]) -> (Self, Run) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("program.sh"), PROGRAM).unwrap();
-        let profile: Run = roofgap([
-            "profile",
-            "runner=unwatched",
-            "workload=command",
-            "workload.annotate=false",
-        ])
-        .arg(format!(
-            "artifacts.stage2_dir='{}'",
-            folder.path().join("runs").display()
-        ))
-        .arg(format!(
-            "++workload.env.COUNT='{}'",
-            folder.path().join("count").display()
-        ))
-        .arg(format!(
-            "workload.program=[sh, '{}']",
-            folder.path().join("program.sh").display()
-        ))
-        .args(overrides)
-        .output()
-        .unwrap()
-        .into();
+        let profile: Run =
+            roofgap(["profile", "runner=unwatched", "workload=command", "workload.annotate=false"])
+                .arg(format!("artifacts.stage2_dir='{}'", folder.path().join("runs").display()))
+                .arg(format!("++workload.env.COUNT='{}'", folder.path().join("count").display()))
+                .arg(format!("workload.program=[sh, '{}']", folder.path().join("program.sh").display()))
+                .args(overrides)
+                .output()
+                .unwrap()
+                .into();
         let runs = std::fs::read_dir(folder.path().join("runs")).unwrap();
         let run = runs.map(|entry| entry.unwrap().path()).next().unwrap();
         (Tried { folder, run }, profile)
@@ -102,9 +89,8 @@ impl Tried {
 /// Returns the compared time of a kind, and of a stage by its name.
 fn time<'a>(row: &'a Value, kind: &str, name: Option<&str>) -> &'a Value {
     let times = row["times"].as_array().unwrap();
-    let found = times
-        .iter()
-        .find(|change| change["of"]["kind"] == kind && change["of"]["name"].as_str() == name);
+    let found =
+        times.iter().find(|change| change["of"]["kind"] == kind && change["of"]["name"].as_str() == name);
     found.unwrap_or_else(|| panic!("no {kind} in {row}"))
 }
 
@@ -128,11 +114,7 @@ fn changes_that_help_are_kept_together() {
     let verdicts: Vec<&str> = rows.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
     // Each alone, the second on top of the first, both together against the unchanged program.
     assert_eq!(verdicts, ["kept", "faster", "kept", "kept"]);
-    assert!(
-        near(&time(&rows[0], "stage", Some("decode"))["ratio"], 10.0),
-        "{}",
-        rows[0]
-    );
+    assert!(near(&time(&rows[0], "stage", Some("decode"))["ratio"], 10.0), "{}", rows[0]);
     assert!(near(&time(&rows[0], "token", None)["ratio"], 10.0));
     assert!(near(&time(&rows[0], "run", None)["ratio"], 4.0));
     assert!(near(&time(&rows[0], "stage", Some("prefill"))["ratio"], 1.0));
@@ -152,17 +134,10 @@ fn changes_that_help_are_kept_together() {
     // The command to keep them works as it is printed.
     let command = winner["command"].as_str().unwrap();
     let words = command.strip_prefix("roofgap ").unwrap();
-    let again = Command::new("sh")
-        .args(["-c", &format!("{ROOFGAP} {words} --dry-run")])
-        .output()
-        .unwrap();
+    let again = Command::new("sh").args(["-c", &format!("{ROOFGAP} {words} --dry-run")]).output().unwrap();
     let again = Run::from(again);
     assert_eq!(again.status, Some(0), "{}", again.stderr);
-    assert!(
-        again.stdout.contains("FAST=1") && again.stdout.contains("MORE=1"),
-        "{}",
-        again.stdout
-    );
+    assert!(again.stdout.contains("FAST=1") && again.stdout.contains("MORE=1"), "{}", again.stdout);
 
     for words in ["kept: env.FAST + env.MORE", "6.00x", "identical", "program: "] {
         assert!(run.stdout.contains(words), "{words} in {}", run.stdout);
@@ -208,16 +183,11 @@ fn a_short_budget_decides_one_change_after_the_other() {
     let run = tried.attempt(&args);
     assert_eq!(run.status, Some(0), "{}\n{}", run.stderr, run.stdout);
     assert!(
-        run.stderr
-            .contains("the first change is tried before the others; raise it with --budget"),
+        run.stderr.contains("the first change is tried before the others; raise it with --budget"),
         "{}",
         run.stderr
     );
-    let pairs: Vec<&str> = run
-        .stderr
-        .lines()
-        .filter(|line| line.starts_with("pair "))
-        .collect();
+    let pairs: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("pair ")).collect();
     let second = pairs.iter().position(|line| line.contains("env.MORE")).unwrap();
     let (first, second) = pairs.split_at(second);
     assert!(first.iter().any(|line| line.contains("env.SLOW")), "{pairs:?}");
@@ -241,16 +211,10 @@ fn the_best_alone_is_kept_where_all_together_do_not_help() {
         assert_eq!(verdicts, ["kept", "faster", "faster", verdict], "{trial}");
         for row in &rows[1..3] {
             let reason = row["reason"].as_str().unwrap();
-            assert_eq!(
-                reason,
-                format!("env.FAST + env.MORE, measured together: {verdict}")
-            );
+            assert_eq!(reason, format!("env.FAST + env.MORE, measured together: {verdict}"));
         }
         let winner = &trial["winner"];
-        assert_eq!(
-            (&winner["knobs"], &winner["row"]),
-            (&serde_json::json!(["env.FAST"]), &0.into())
-        );
+        assert_eq!((&winner["knobs"], &winner["row"]), (&serde_json::json!(["env.FAST"]), &0.into()));
         assert!(run.stdout.contains("kept: env.FAST: "), "{}", run.stdout);
         let command = winner["command"].as_str().unwrap();
         assert!(command.contains("FAST") && !command.contains("MORE"), "{command}");
@@ -301,10 +265,7 @@ fn a_damaged_account_is_a_failure() {
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let row = &tried.trials()[0]["rows"][0];
     assert_eq!(row["verdict"], "failed", "{row}");
-    assert!(
-        row["reason"].as_str().unwrap().contains("workload account"),
-        "{row}"
-    );
+    assert!(row["reason"].as_str().unwrap().contains("workload account"), "{row}");
 }
 
 #[test]
@@ -320,33 +281,17 @@ fn failures_are_rows() {
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let trials = tried.trials();
     let rows = trials[0]["rows"].as_array().unwrap();
-    let of = |at: usize| {
-        (
-            rows[at]["verdict"].as_str().unwrap(),
-            rows[at]["reason"].as_str().unwrap_or(""),
-        )
-    };
+    let of = |at: usize| (rows[at]["verdict"].as_str().unwrap(), rows[at]["reason"].as_str().unwrap_or(""));
     assert_eq!(of(0), ("failed", "the program ended with status 3"));
     assert_eq!(rows[0]["log_tail"], "unknown option --fast");
-    assert_eq!(
-        of(1),
-        ("failed", "out of memory: the program ended with status 1")
-    );
-    assert_eq!(
-        of(2),
-        ("refused", "its tokens differ from those without the change")
-    );
+    assert_eq!(of(1), ("failed", "out of memory: the program ended with status 1"));
+    assert_eq!(of(2), ("refused", "its tokens differ from those without the change"));
     assert_eq!(rows[2]["output"]["tokens"], "different");
     assert_eq!(of(3), ("same", ""));
     assert_eq!(of(4).0, "failed");
     assert!(of(4).1.contains("other times"), "{:?}", of(4));
     assert_eq!(trials[0]["winner"], Value::Null);
-    for words in [
-        "nothing is kept",
-        "| unknown option --fast",
-        "no measurable change",
-        "refused",
-    ] {
+    for words in ["nothing is kept", "| unknown option --fast", "no measurable change", "refused"] {
         assert!(run.stdout.contains(words), "{words} in {}", run.stdout);
     }
 }
@@ -366,9 +311,7 @@ fn ctrl_c_leaves_the_rows_measured_so_far() {
     while !hangs.exists() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(sent.unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let trials = tried.trials();
@@ -435,16 +378,8 @@ fn nothing_runs_without_consent_or_a_change() {
     let tried = Tried::new(&[]);
     let refused: Run = tried.command(&["--env=FAST=1"]).output().unwrap().into();
     assert_eq!(refused.status, Some(2), "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("--yes") && refused.stderr.contains("--dry-run"),
-        "{}",
-        refused.stderr
-    );
-    let plan: Run = tried
-        .command(&["--env=FAST=1", "--dry-run", "--format=json"])
-        .output()
-        .unwrap()
-        .into();
+    assert!(refused.stderr.contains("--yes") && refused.stderr.contains("--dry-run"), "{}", refused.stderr);
+    let plan: Run = tried.command(&["--env=FAST=1", "--dry-run", "--format=json"]).output().unwrap().into();
     assert_eq!(plan.status, Some(0), "{}", plan.stderr);
     let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
     assert_eq!(plan["first_runs"], 4);
@@ -473,13 +408,7 @@ fn a_terminal_is_asked() {
     let on_terminal = |answer: &str| -> Run {
         let output = Command::new("python3")
             .arg(root().join("crates/roofgap/tests/cli/on_terminal.py"))
-            .args([
-                ROOFGAP,
-                "try",
-                tried.run.to_str().unwrap(),
-                "--env=FAST=1",
-                "--repeats=2",
-            ])
+            .args([ROOFGAP, "try", tried.run.to_str().unwrap(), "--env=FAST=1", "--repeats=2"])
             .env("ANSWER", answer)
             .output();
         output.unwrap().into()
@@ -516,12 +445,7 @@ fn the_history_lists_predicted_and_measured_gains() {
     std::fs::write(run_dir.join("try.json"), document.to_string()).unwrap();
     let text = run(["try", "--history", "--dir", folder.path().to_str().unwrap()]);
     assert_eq!(text.status, Some(0), "{}", text.stderr);
-    assert!(
-        text.stdout
-            .contains("1 of 2 measurements are within their bounds (50 %)"),
-        "{}",
-        text.stdout
-    );
+    assert!(text.stdout.contains("1 of 2 measurements are within their bounds (50 %)"), "{}", text.stdout);
     assert!(text.stdout.contains("hf.cuda_graphs"), "{}", text.stdout);
 }
 
@@ -532,23 +456,19 @@ fn the_history_lists_predicted_and_measured_gains() {
 fn a_planted_slow_path_is_found_tried_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().to_str().unwrap();
-    let profile: Run = roofgap([
-        "profile",
-        "runner=unwatched",
-        "workload.size=nano",
-        "workload.kv_cache=false",
-    ])
-    .args([
-        "workload.tokens=16",
-        "workload.prompt_tokens=400",
-        "workload.threads=1",
-        "workload.repeats=1",
-        "workload.warmup=0",
-    ])
-    .arg(format!("artifacts.stage2_dir='{runs}'"))
-    .output()
-    .unwrap()
-    .into();
+    let profile: Run =
+        roofgap(["profile", "runner=unwatched", "workload.size=nano", "workload.kv_cache=false"])
+            .args([
+                "workload.tokens=16",
+                "workload.prompt_tokens=400",
+                "workload.threads=1",
+                "workload.repeats=1",
+                "workload.warmup=0",
+            ])
+            .arg(format!("artifacts.stage2_dir='{runs}'"))
+            .output()
+            .unwrap()
+            .into();
     assert_eq!(profile.status, Some(0), "{}", profile.stderr);
     // The finding needs steady times, which a busy machine does not give: each step takes 1 ms for each position before it.
     let run_dir = std::fs::read_dir(runs).unwrap().next().unwrap().unwrap().path();
@@ -558,9 +478,7 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
     let stages = account["repeats"][0]["stages"].as_array_mut().unwrap();
     stages[0] = serde_json::json!({"name": "prefill", "wall_ns": prompt * 1_000_000});
     let count = stages[1]["steps_ns"].as_array().unwrap().len() as i64;
-    let steps: Vec<i64> = (prompt..prompt + count)
-        .map(|position| position * 1_000_000)
-        .collect();
+    let steps: Vec<i64> = (prompt..prompt + count).map(|position| position * 1_000_000).collect();
     stages[1]["wall_ns"] = steps.iter().sum::<i64>().into();
     stages[1]["steps_ns"] = steps.into();
     std::fs::write(&path, account.to_string()).unwrap();
@@ -570,11 +488,8 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
     assert_eq!(plan.status, Some(0), "{}", plan.stderr);
     assert!(plan.stdout.contains("context-recomputed"), "{}", plan.stdout);
     // One change of a finding can be named by itself, and its findings are known.
-    let one: Run = tried
-        .command(&["embedded.context_limit", "--dry-run", "--format=json"])
-        .output()
-        .unwrap()
-        .into();
+    let one: Run =
+        tried.command(&["embedded.context_limit", "--dry-run", "--format=json"]).output().unwrap().into();
     assert_eq!(one.status, Some(0), "{}", one.stderr);
     let one: Value = serde_json::from_str(&one.stdout).unwrap();
     let candidates = one["candidates"].as_array().unwrap();
@@ -601,16 +516,6 @@ fn a_planted_slow_path_is_found_tried_and_removed() {
     assert_eq!(limit["output"]["tokens"], "different", "{trial}");
     assert_ne!(limit["verdict"], "kept", "{trial}");
     assert_eq!(trial["winner"]["knobs"], serde_json::json!(["embedded.kv_cache"]));
-    assert!(
-        trial["winner"]["command"]
-            .as_str()
-            .unwrap()
-            .ends_with(" workload.kv_cache=true"),
-        "{trial}"
-    );
-    assert!(
-        Path::new(trial["winner"]["watched_run"].as_str().unwrap())
-            .join("metrics.json")
-            .is_file()
-    );
+    assert!(trial["winner"]["command"].as_str().unwrap().ends_with(" workload.kv_cache=true"), "{trial}");
+    assert!(Path::new(trial["winner"]["watched_run"].as_str().unwrap()).join("metrics.json").is_file());
 }

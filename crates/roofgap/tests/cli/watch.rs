@@ -25,10 +25,7 @@ fn stand_ins(folder: &Path) -> (PathBuf, PathBuf) {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         out
     };
-    (
-        compile("program.c", "program", &[]),
-        compile("cupti.c", "libcupti.so", &["-shared", "-fPIC"]),
-    )
+    (compile("program.c", "program", &[]), compile("cupti.c", "libcupti.so", &["-shared", "-fPIC"]))
 }
 
 /// A place for sockets, captures and runs of one test.
@@ -43,11 +40,7 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let (program, cupti) = stand_ins(folder.path());
         std::fs::create_dir(folder.path().join("run")).unwrap();
-        Self {
-            folder,
-            program,
-            cupti,
-        }
+        Self { folder, program, cupti }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -74,13 +67,8 @@ impl Bench {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stderr.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert!(
-            line.contains(&format!("roofgap capture {} --for 5s", child.id())),
-            "{line}"
-        );
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains(&format!("roofgap capture {} --for 5s", child.id())), "{line}");
         let deadline = Instant::now() + PATIENCE;
         while self.list()[0]["processes"].as_array().unwrap().len() < processes {
             assert!(Instant::now() < deadline, "the collector is never loaded");
@@ -90,11 +78,7 @@ impl Bench {
     }
 
     fn list(&self) -> serde_json::Value {
-        let done: Run = self
-            .roofgap(&["capture", "--format", "json"])
-            .output()
-            .unwrap()
-            .into();
+        let done: Run = self.roofgap(&["capture", "--format", "json"]).output().unwrap().into();
         assert_eq!(done.status, Some(0), "{}", done.stderr);
         serde_json::from_str(&done.stdout).unwrap()
     }
@@ -106,12 +90,7 @@ impl Bench {
         let load = self.path("load.json");
         let account = r#"{"schema": "roofgap.workload/1", "requests": {"sent": 5, "completed": 5}}"#;
         std::fs::write(&load, account).unwrap();
-        let args = [
-            "report",
-            run.to_str().unwrap(),
-            "--requests",
-            load.to_str().unwrap(),
-        ];
+        let args = ["report", run.to_str().unwrap(), "--requests", load.to_str().unwrap()];
         let done: Run = self.roofgap(&args).output().unwrap().into();
         assert_eq!(done.status, Some(0), "{}", done.stderr);
         let metrics = std::fs::read(run.join("metrics.json")).unwrap();
@@ -155,16 +134,9 @@ fn windows_of_a_running_program_become_runs() {
         assert!(recorded.as_i64().unwrap() > 0, "{metrics}");
         assert_eq!(metrics["kernels"][0]["name"], "kernel_step");
         let kernels = metrics["totals"]["kernel_count"].as_u64().unwrap();
-        assert!(
-            kernels.abs_diff(2 * steps) <= 4,
-            "{kernels} kernels in {steps} steps"
-        );
-        let losses: Vec<&str> = metrics["losses"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|loss| loss["id"].as_str().unwrap())
-            .collect();
+        assert!(kernels.abs_diff(2 * steps) <= 4, "{kernels} kernels in {steps} steps");
+        let losses: Vec<&str> =
+            metrics["losses"].as_array().unwrap().iter().map(|loss| loss["id"].as_str().unwrap()).collect();
         assert!(!losses.iter().any(|id| id.starts_with("capture_")), "{losses:?}");
     }
     let (answer, metrics) = bench.capture(&["latest", "--for", "300ms"]);
@@ -206,14 +178,7 @@ fn an_interrupted_capture_is_kept_and_leaves_the_program_dormant() {
     let mut child = bench.watch("loop", 1);
     let runs = bench.path("runs");
     let mut capture = bench
-        .roofgap(&[
-            "capture",
-            "latest",
-            "--for",
-            "10m",
-            "--out",
-            runs.to_str().unwrap(),
-        ])
+        .roofgap(&["capture", "latest", "--for", "10m", "--out", runs.to_str().unwrap()])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -278,19 +243,11 @@ fn a_program_that_cannot_be_recorded_says_why() {
         assert!(Instant::now() < deadline, "{}", done.stderr);
     };
     assert!(done.stderr.contains(&pid), "{}", done.stderr);
-    let long: Run = bench
-        .roofgap(&["capture", &pid, "--for", "1h"])
-        .output()
-        .unwrap()
-        .into();
+    let long: Run = bench.roofgap(&["capture", &pid, "--for", "1h"]).output().unwrap().into();
     assert_eq!(long.status, Some(2), "{}", long.stderr);
     let unknown: Run = bench.roofgap(&["capture", "1"]).output().unwrap().into();
     assert_eq!(unknown.status, Some(2));
-    assert!(
-        unknown.stderr.contains(&format!("watched are {pid}")),
-        "{}",
-        unknown.stderr
-    );
+    assert!(unknown.stderr.contains(&format!("watched are {pid}")), "{}", unknown.stderr);
     drop(child.stdin.take());
     child.wait().unwrap();
 }
@@ -298,22 +255,11 @@ fn a_program_that_cannot_be_recorded_says_why() {
 #[test]
 fn signals_and_missing_programs_are_passed_on() {
     let bench = Bench::new();
-    let killed = bench
-        .roofgap(&["watch", "--", "sh", "-c", "kill -TERM $$"])
-        .output()
-        .unwrap();
+    let killed = bench.roofgap(&["watch", "--", "sh", "-c", "kill -TERM $$"]).output().unwrap();
     assert_eq!(killed.status.signal(), Some(15));
-    let missing: Run = bench
-        .roofgap(&["watch", "--", "no-such-program-here"])
-        .output()
-        .unwrap()
-        .into();
+    let missing: Run = bench.roofgap(&["watch", "--", "no-such-program-here"]).output().unwrap().into();
     assert_eq!(missing.status, Some(2));
-    assert!(
-        missing.stderr.contains("no-such-program-here"),
-        "{}",
-        missing.stderr
-    );
+    assert!(missing.stderr.contains("no-such-program-here"), "{}", missing.stderr);
 }
 
 #[test]
@@ -347,17 +293,11 @@ fn the_overhead_of_the_collector_in_a_server_is_measured_in_pairs() {
     let done: Run = bench.roofgap(&args).output().unwrap().into();
     assert_eq!(done.status, Some(0), "{}", done.stderr);
     let run = std::fs::read_dir(bench.path("runs")).unwrap();
-    let run = run
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.join("metrics.json").exists())
-        .unwrap();
+    let run = run.map(|entry| entry.unwrap().path()).find(|path| path.join("metrics.json").exists()).unwrap();
     let metrics = std::fs::read(run.join("metrics.json")).unwrap();
     let metrics: serde_json::Value = serde_json::from_slice(&metrics).unwrap();
     let overhead = &metrics["overhead"][0];
-    assert_eq!(
-        (&overhead["tool"], &overhead["stage"]),
-        (&"native".into(), &"decode".into())
-    );
+    assert_eq!((&overhead["tool"], &overhead["stage"]), (&"native".into(), &"decode".into()));
     assert_eq!(overhead["pairs"], 3);
     assert_eq!(overhead["interval"].as_array().unwrap().len(), 2);
     // The timeline is that of the load, all of which was recorded.
@@ -386,12 +326,7 @@ fn an_interrupted_timeline_says_that_it_is_a_part() {
         "-c",
         &script,
     ];
-    let mut session = bench
-        .roofgap(&args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut session = bench.roofgap(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let files = |folder: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
@@ -402,18 +337,14 @@ fn an_interrupted_timeline_says_that_it_is_a_part() {
             .flat_map(|run| files(&run.join("native")))
             .filter(|path| path.extension().is_some_and(|end| end == "rgcap"))
             .collect::<Vec<_>>();
-        captures
-            .iter()
-            .any(|path| std::fs::metadata(path).is_ok_and(|file| file.len() > 1 << 16))
+        captures.iter().any(|path| std::fs::metadata(path).is_ok_and(|file| file.len() > 1 << 16))
     };
     let deadline = Instant::now() + PATIENCE;
     while !recorded() {
         assert!(Instant::now() < deadline, "nothing is recorded");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let signal = Command::new("kill")
-        .args(["-INT", &session.id().to_string()])
-        .status();
+    let signal = Command::new("kill").args(["-INT", &session.id().to_string()]).status();
     assert!(signal.unwrap().success());
     assert_eq!(session.wait().unwrap().code(), Some(130));
     let run = files(&bench.path("runs")).pop().unwrap();

@@ -10,10 +10,7 @@ pub(crate) const ROOFGAP: &str = env!("CARGO_BIN_EXE_roofgap");
 
 /// Returns the folder of the fixtures.
 pub(crate) fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures")
-        .canonicalize()
-        .unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").canonicalize().unwrap()
 }
 
 /// A client that is connected.

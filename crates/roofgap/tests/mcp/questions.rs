@@ -16,17 +16,11 @@ fn all_questions_are_answered() {
         let tool = entry["tool"].as_str().unwrap();
         let answer = client.call(tool, entry["arguments"].clone());
         let found = match &answer {
-            Ok(answer) => answer
-                .pointer(entry["at"].as_str().unwrap())
-                .cloned()
-                .unwrap_or_default(),
+            Ok(answer) => answer.pointer(entry["at"].as_str().unwrap()).cloned().unwrap_or_default(),
             Err(error) => Value::String(error.clone()),
         };
         if !is_answer(&found, &entry["answer"]) {
-            wrong.push(format!(
-                "{}\n  expected {}\n  found    {found}",
-                entry["question"], entry["answer"]
-            ));
+            wrong.push(format!("{}\n  expected {}\n  found    {found}", entry["question"], entry["answer"]));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -40,10 +40,7 @@ fn every_tool_is_read_only_and_its_answer_follows_its_schema() {
         assert!(input.is_valid(&arguments), "{name}");
         let answer = client.call(name, arguments).unwrap();
         let output = jsonschema::validator_for(&tool["outputSchema"]).unwrap();
-        let errors: Vec<String> = output
-            .iter_errors(&answer)
-            .map(|error| error.to_string())
-            .collect();
+        let errors: Vec<String> = output.iter_errors(&answer).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{name}: {errors:?}");
     }
 }
@@ -87,9 +84,7 @@ fn ids_are_pointers_into_the_analysis() {
         }
     }
     assert!(checked > 10, "{checked}");
-    let kernels = client
-        .call("kernels", json!({ "input": LLAMA, "stage": "decode" }))
-        .unwrap();
+    let kernels = client.call("kernels", json!({ "input": LLAMA, "stage": "decode" })).unwrap();
     for kernel in kernels["kernels"].as_array().unwrap() {
         let own = analysis.pointer(kernel["id"].as_str().unwrap()).unwrap();
         assert_eq!(own["total_ns"], kernel["total_ns"]);
@@ -104,41 +99,23 @@ fn a_value_that_was_not_measured_has_a_reason() {
     assert_eq!(decode["mfu"]["value"], Value::Null);
     let why = decode["mfu"]["not_measured"].as_str().unwrap();
     assert!(why.contains("model is unknown"), "{why}");
-    let steps = client
-        .call("steps", json!({ "input": LLAMA, "stage": "prefill" }))
-        .unwrap();
+    let steps = client.call("steps", json!({ "input": LLAMA, "stage": "prefill" })).unwrap();
     assert_eq!(steps["count"]["value"], Value::Null);
-    assert!(
-        steps["count"]["not_measured"]
-            .as_str()
-            .unwrap()
-            .contains("prefill")
-    );
+    assert!(steps["count"]["not_measured"].as_str().unwrap().contains("prefill"));
     // A capture without a GPU has no window.
-    let error = client.call(
-        "timeline",
-        json!({ "input": "nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz" }),
-    );
-    assert!(
-        error.as_ref().unwrap_err().starts_with("not measured"),
-        "{error:?}"
-    );
+    let error = client.call("timeline", json!({ "input": "nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz" }));
+    assert!(error.as_ref().unwrap_err().starts_with("not measured"), "{error:?}");
 }
 
 #[test]
 fn a_window_of_the_timeline_adds_up() {
     let (mut client, _runs) = connect();
-    let whole = client
-        .call("timeline", json!({ "input": LLAMA, "limit": 1 }))
-        .unwrap();
+    let whole = client.call("timeline", json!({ "input": LLAMA, "limit": 1 })).unwrap();
     let summary = client.call("summary", json!({ "input": LLAMA })).unwrap();
     assert_eq!(whole["devices"][0]["busy_ns"], summary["busy_time"]["value"]);
     // The window of the first operation alone.
     let first = &whole["operations"][0];
-    let (start, length) = (
-        first["start_ns"].as_i64().unwrap(),
-        first["duration_ns"].as_i64().unwrap(),
-    );
+    let (start, length) = (first["start_ns"].as_i64().unwrap(), first["duration_ns"].as_i64().unwrap());
     let request = json!({ "input": LLAMA, "start_ns": start, "end_ns": start + length });
     let window = client.call("timeline", request).unwrap();
     assert_eq!(window["count"], 1);
@@ -155,64 +132,37 @@ fn a_window_of_the_timeline_adds_up() {
 #[test]
 fn wrong_requests_name_what_there_is_and_paths_outside_are_refused() {
     let (mut client, _runs) = connect();
-    let error = client
-        .call("kernels", json!({ "input": LLAMA, "stage": "encode" }))
-        .unwrap_err();
+    let error = client.call("kernels", json!({ "input": LLAMA, "stage": "encode" })).unwrap_err();
     assert!(error.contains("prefill, decode"), "{error}");
-    let error = client
-        .call("explain", json!({ "input": LLAMA, "finding": "magic" }))
-        .unwrap_err();
+    let error = client.call("explain", json!({ "input": LLAMA, "finding": "magic" })).unwrap_err();
     assert!(error.contains("launch-bound (decode)"), "{error}");
-    let error = client
-        .call("summary", json!({ "input": "h200/none.sqlite" }))
-        .unwrap_err();
+    let error = client.call("summary", json!({ "input": "h200/none.sqlite" })).unwrap_err();
     assert!(error.contains("no run and no file"), "{error}");
-    for input in [
-        "../Cargo.toml",
-        "/etc/passwd",
-        "/etc/no-such-file",
-        "h200/../../Cargo.toml",
-    ] {
+    for input in ["../Cargo.toml", "/etc/passwd", "/etc/no-such-file", "h200/../../Cargo.toml"] {
         let error = client.call("summary", json!({ "input": input })).unwrap_err();
         assert!(error.contains("outside"), "{input}: {error}");
-        let error = client
-            .call("compare", json!({ "base": LLAMA, "head": input }))
-            .unwrap_err();
+        let error = client.call("compare", json!({ "base": LLAMA, "head": input })).unwrap_err();
         assert!(error.contains("outside"), "{input}: {error}");
-        let error = client
-            .call("summary", json!({ "input": LLAMA, "with": [input] }))
-            .unwrap_err();
+        let error = client.call("summary", json!({ "input": LLAMA, "with": [input] })).unwrap_err();
         assert!(error.contains("outside"), "{input}: {error}");
     }
-    let error = client
-        .call("summary", json!({ "input": "h200/README.md" }))
-        .unwrap_err();
+    let error = client.call("summary", json!({ "input": "h200/README.md" })).unwrap_err();
     assert!(error.contains("README.md"), "{error}");
     // The server goes on after every error.
     assert!(client.call("summary", json!({ "input": LLAMA })).is_ok());
     let unknown = client.ask("tools/call", json!({ "name": "delete", "arguments": {} }));
-    assert!(
-        unknown["error"].is_object() || unknown["result"]["isError"] == true,
-        "{unknown}"
-    );
+    assert!(unknown["error"].is_object() || unknown["result"]["isError"] == true, "{unknown}");
 }
 
 #[cfg(feature = "embedded")]
 #[test]
 fn captures_of_every_kind_are_listed_and_their_names_can_be_read() {
     let (mut client, _runs) = connect();
-    for name in [
-        "kernel-summary/seconds.csv.gz",
-        "ncu/llama4_light_raw.csv.gz",
-        "h200/llama4.sqlite.gz",
-    ] {
+    for name in ["kernel-summary/seconds.csv.gz", "ncu/llama4_light_raw.csv.gz", "h200/llama4.sqlite.gz"] {
         let listed = client.call("list", json!({ "filter": name })).unwrap();
         assert_eq!(listed["captures"][0]["input"], name, "{listed}");
         let input = &listed["captures"][0]["input"];
-        assert!(
-            client.call("summary", json!({ "input": input })).is_ok(),
-            "{name}"
-        );
+        assert!(client.call("summary", json!({ "input": input })).is_ok(), "{name}");
     }
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("counters.csv");
@@ -229,9 +179,7 @@ fn captures_of_every_kind_are_listed_and_their_names_can_be_read() {
 #[test]
 fn a_comparison_names_what_it_could_not_check() {
     let (mut client, _runs) = connect();
-    let answer = client
-        .call("compare", json!({ "base": LLAMA, "head": LLAMA }))
-        .unwrap();
+    let answer = client.call("compare", json!({ "base": LLAMA, "head": LLAMA })).unwrap();
     let unchecked = answer["unchecked"].as_array().unwrap();
     assert!(unchecked.contains(&json!("mode")), "{answer}");
 }
@@ -251,20 +199,14 @@ fn runs_are_listed_and_read_by_id() {
     assert_eq!(listed["runs"][0]["input"], profiled["run_id"]);
     let summary = client.call("summary", json!({ "input": "latest" })).unwrap();
     assert_eq!(summary["input"], profiled["run_id"]);
-    let stages: Vec<&str> = summary["stages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|s| s["name"].as_str().unwrap())
-        .collect();
+    let stages: Vec<&str> =
+        summary["stages"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
     assert_eq!(stages, ["prefill", "decode"]);
     assert_eq!(summary["stages"][0]["wall_time"]["from"], "workload account");
     // No kernel was counted, which is not the same as none.
     let kernels = &summary["stages"][0]["kernel_count"];
     assert_eq!(kernels["value"], Value::Null);
     assert!(kernels["not_measured"].is_string(), "{kernels}");
-    let same = client
-        .call("compare", json!({ "base": "latest", "head": profiled["run_id"] }))
-        .unwrap();
+    let same = client.call("compare", json!({ "base": "latest", "head": profiled["run_id"] })).unwrap();
     assert_eq!(same["comparable"], true);
 }

@@ -8,10 +8,7 @@ use std::process::Command;
 fn every_operation_needs_the_token() {
     let place = Place::new();
     let server = place.serve();
-    assert_eq!(
-        std::fs::metadata(place.at("token")).unwrap().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(std::fs::metadata(place.at("token")).unwrap().mode() & 0o777, 0o600);
     let url = |path: &str| format!("http://{}{path}", server.address);
     for path in [
         "/",
@@ -26,12 +23,7 @@ fn every_operation_needs_the_token() {
         let refused = answer(agent().get(url(path)).call());
         assert_eq!(refused.status, 401, "{path}");
         assert_eq!(refused.header("www-authenticate"), "Bearer");
-        for wrong in [
-            "Bearer x",
-            "Bearer ",
-            "Basic Og==",
-            &format!("Bearer {}x", server.token),
-        ] {
+        for wrong in ["Bearer x", "Bearer ", "Basic Og==", &format!("Bearer {}x", server.token)] {
             let refused = answer(agent().get(url(path)).header("Authorization", wrong).call());
             assert_eq!(refused.status, 401, "{path} {wrong}");
         }
@@ -51,15 +43,9 @@ fn a_browser_logs_in_with_the_token_and_posts_from_our_page_only() {
     let login = answer(agent().get(url(&format!("/login?token={}", server.token))).call());
     assert_eq!(login.status, 303);
     let cookie = login.header("set-cookie");
-    assert!(
-        cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"),
-        "{cookie}"
-    );
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
     let cookie = cookie.split(';').next().unwrap().to_owned();
-    assert_eq!(
-        answer(agent().get(url("/")).header("Cookie", &cookie).call()).status,
-        200
-    );
+    assert_eq!(answer(agent().get(url("/")).header("Cookie", &cookie).call()).status, 200);
     let post = |origin: Option<&str>| {
         let mut request = agent().post(url("/profile/run")).header("Cookie", &cookie);
         if let Some(origin) = origin {
@@ -84,33 +70,19 @@ fn other_hosts_and_origins_are_refused() {
             "GET /runs HTTP/1.1\r\n{host}Authorization: Bearer {}\r\n{more}Connection: close\r\n\r\n",
             server.token
         );
-        server
-            .raw(&request)
-            .split(' ')
-            .nth(1)
-            .unwrap_or_default()
-            .to_owned()
+        server.raw(&request).split(' ').nth(1).unwrap_or_default().to_owned()
     };
     assert_eq!(get(&format!("Host: localhost:{port}\r\n"), ""), "200");
     assert_eq!(get("Host: gpu.lab\r\n", ""), "200");
     assert_eq!(get("Host: gpu.lab\r\n", "Origin: https://gpu.lab\r\n"), "200");
     // The name of a page that was pointed at this machine.
-    for host in [
-        "evil.example",
-        "localhost.evil.example",
-        "127.0.0.1.nip.io",
-        "0.0.0.0",
-    ] {
+    for host in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "0.0.0.0"] {
         assert_eq!(get(&format!("Host: {host}:{port}\r\n"), ""), "421", "{host}");
     }
     assert_eq!(get("", ""), "421");
     for origin in ["http://evil.example", "null", "http://localhost:1"] {
         let origin = format!("Origin: {origin}\r\n");
-        assert_eq!(
-            get(&format!("Host: localhost:{port}\r\n"), &origin),
-            "403",
-            "{origin}"
-        );
+        assert_eq!(get(&format!("Host: localhost:{port}\r\n"), &origin), "403", "{origin}");
     }
 }
 
@@ -126,20 +98,11 @@ fn large_requests_are_refused() {
     };
     let large = format!("{{\"presets\": [\"{}\"]}}", "x".repeat(100_000));
     let answer = post(large.len(), &large);
-    assert!(
-        answer.starts_with("HTTP/1.1 413") || answer.is_empty(),
-        "{answer}"
-    );
-    let header = format!(
-        "GET /runs HTTP/1.1\r\nHost: {}\r\nX-Large: {}\r\n\r\n",
-        server.address,
-        "x".repeat(1 << 20)
-    );
+    assert!(answer.starts_with("HTTP/1.1 413") || answer.is_empty(), "{answer}");
+    let header =
+        format!("GET /runs HTTP/1.1\r\nHost: {}\r\nX-Large: {}\r\n\r\n", server.address, "x".repeat(1 << 20));
     let answer = server.raw(&header);
-    assert!(
-        answer.starts_with("HTTP/1.1 431") || answer.is_empty(),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 431") || answer.is_empty(), "{answer}");
     assert!(post(9, "not json!").starts_with("HTTP/1.1 400"));
     assert_eq!(server.get("/runs").status, 200);
 }
@@ -154,17 +117,11 @@ fn an_address_that_others_reach_needs_a_flag() {
             .args(args)
             .output()
             .unwrap();
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (status, error) = run(&["--listen", "0.0.0.0:0"]);
     assert_eq!(status, Some(2));
-    assert!(
-        error.contains("--behind-tls-proxy") && error.contains("--tls-cert"),
-        "{error}"
-    );
+    assert!(error.contains("--behind-tls-proxy") && error.contains("--tls-cert"), "{error}");
     let (status, error) = run(&["--listen", "0.0.0.0:0", "--behind-tls-proxy"]);
     assert_eq!(status, Some(2));
     assert!(error.contains("--host"), "{error}");
@@ -175,10 +132,7 @@ fn an_address_that_others_reach_needs_a_flag() {
     let missing = missing.to_str().unwrap();
     let (status, error) = run(&["--tls-cert", missing, "--tls-key", missing]);
     assert_eq!(status, Some(2));
-    assert!(
-        error.contains("cannot read") && error.contains("none.pem"),
-        "{error}"
-    );
+    assert!(error.contains("cannot read") && error.contains("none.pem"), "{error}");
     let (status, error) = run(&["--allow-command"]);
     assert_eq!(status, Some(2));
     assert!(error.contains("--allow-run"), "{error}");
@@ -195,14 +149,7 @@ fn limits_that_no_clock_or_counter_holds_are_refused() {
     ] {
         // A server that starts is ended by `timeout`, with status 124.
         let output = Command::new("timeout")
-            .args([
-                "20",
-                env!("CARGO_BIN_EXE_roofgap"),
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--token-file",
-            ])
+            .args(["20", env!("CARGO_BIN_EXE_roofgap"), "serve", "--listen", "127.0.0.1:0", "--token-file"])
             .arg(place.at("token"))
             .args([option, &value.to_string()])
             .output()

@@ -10,21 +10,12 @@ fn runs_are_listed_shown_and_compared() {
     let (base, head) = (place.profile(), place.profile());
     let server = place.serve();
     let list = server.get("/runs").json();
-    let ids: Vec<_> = list["runs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|run| run["run_id"].clone())
-        .collect();
+    let ids: Vec<_> = list["runs"].as_array().unwrap().iter().map(|run| run["run_id"].clone()).collect();
     assert_eq!(ids, [json!(base), json!(head)]);
     assert_eq!(server.get(&format!("/runs/{base}")).json()["status"], "done");
 
     let front = server.get("/");
-    assert!(
-        front.text().contains(&format!("/runs/{head}/page")),
-        "{}",
-        front.text()
-    );
+    assert!(front.text().contains(&format!("/runs/{head}/page")), "{}", front.text());
     let page = server.get(&format!("/runs/{base}/page"));
     assert_eq!(page.status, 200);
     assert!(page.text().contains("<!DOCTYPE html>"));
@@ -35,12 +26,7 @@ fn runs_are_listed_shown_and_compared() {
     assert_eq!(compare("").json()["schema"], "roofgap.comparison/1");
     assert!(compare("&format=html").text().contains("<html"));
     assert!(compare("&format=markdown").text().contains("decode"));
-    assert_eq!(
-        server
-            .get(&format!("/compare?base={base}&head=20000101-000000"))
-            .status,
-        404
-    );
+    assert_eq!(server.get(&format!("/compare?base={base}&head=20000101-000000")).status, 404);
     assert_eq!(server.get(&format!("/compare?base={base}")).status, 400);
 }
 
@@ -106,15 +92,7 @@ fn nothing_outside_of_a_run_is_given() {
         assert!(["404", "400"].contains(&status), "{path}: {answer}");
         assert!(!answer.contains(&server.token), "{path}: {answer}");
     }
-    for run in [
-        "..",
-        "%2e%2e",
-        ".serve",
-        "20000101-000000",
-        "latest",
-        "runs%2F..",
-        "a%00",
-    ] {
+    for run in ["..", "%2e%2e", ".serve", "20000101-000000", "latest", "runs%2F..", "a%00"] {
         for path in ["artifacts", "events"] {
             let request = format!(
                 "GET /profile/{run}/{path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",

@@ -7,10 +7,7 @@ use serde_json::json;
 fn a_run_is_made_and_its_artifacts_have_their_hashes() {
     let place = Place::new();
     let server = place.serve();
-    let answer = server.post(
-        "/profile/run",
-        &json!({ "presets": ["workload=nano"], "wait": true }),
-    );
+    let answer = server.post("/profile/run", &json!({ "presets": ["workload=nano"], "wait": true }));
     assert_eq!(answer.status, 200, "{}", answer.text());
     let profiled = answer.json();
     assert_eq!(profiled["schema"], "roofgap.profile/1");
@@ -72,11 +69,5 @@ fn only_presets_run_unless_commands_are_allowed() {
     let server = place.serve_with(&[]);
     let answer = server.post("/profile/run", &json!({ "presets": ["workload=nano"] }));
     assert_eq!(answer.status, 403, "{}", answer.text());
-    assert!(
-        !place
-            .at("runs")
-            .read_dir()
-            .unwrap()
-            .any(|entry| entry.unwrap().file_name() != ".serve")
-    );
+    assert!(!place.at("runs").read_dir().unwrap().any(|entry| entry.unwrap().file_name() != ".serve"));
 }

@@ -33,9 +33,7 @@ fn a_thousand_requests_at_once_are_answered() {
     };
     std::thread::scope(|scope| {
         let ask = &ask;
-        let threads: Vec<_> = (0..1000)
-            .map(|position| scope.spawn(move || ask(position)))
-            .collect();
+        let threads: Vec<_> = (0..1000).map(|position| scope.spawn(move || ask(position))).collect();
         for thread in threads {
             let answer = thread.join().unwrap();
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -60,17 +58,12 @@ fn slow_clients_are_dropped_and_block_nobody() {
         server.address, server.token
     );
     // They take every place: no head, half a head, half a body.
-    let slow: Vec<TcpStream> = [
-        "",
-        "GET /runs HT",
-        "GET /runs HTTP/1.1\r\nHost: x\r\n",
-        head.as_str(),
-    ]
-    .iter()
-    .cycle()
-    .take(8)
-    .map(|start| half_request(&server, start))
-    .collect();
+    let slow: Vec<TcpStream> = ["", "GET /runs HT", "GET /runs HTTP/1.1\r\nHost: x\r\n", head.as_str()]
+        .iter()
+        .cycle()
+        .take(8)
+        .map(|start| half_request(&server, start))
+        .collect();
     assert_eq!(server.get("/runs").status, 200);
     for mut stream in slow {
         let mut answer = Vec::new();
@@ -79,10 +72,7 @@ fn slow_clients_are_dropped_and_block_nobody() {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         }
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        assert!(
-            answer.is_empty() || answer.starts_with("HTTP/1.1 408"),
-            "{answer}"
-        );
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
     }
 }
 

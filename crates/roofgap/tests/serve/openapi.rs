@@ -11,16 +11,8 @@ fn check(document: &Value, method: &str, path: &str, answer: &Answer) {
     if let Some(reference) = response["$ref"].as_str() {
         response = document.pointer(reference.trim_start_matches('#')).unwrap();
     }
-    assert!(
-        response["description"].is_string(),
-        "{method} {path}: {status} is not described"
-    );
-    let kind = answer
-        .header("content-type")
-        .split(';')
-        .next()
-        .unwrap()
-        .to_owned();
+    assert!(response["description"].is_string(), "{method} {path}: {status} is not described");
+    let kind = answer.header("content-type").split(';').next().unwrap().to_owned();
     let Some(content) = response["content"].as_object() else {
         return;
     };
@@ -32,10 +24,7 @@ fn check(document: &Value, method: &str, path: &str, answer: &Answer) {
         schema["components"] = document["components"].clone();
         let validator = jsonschema::validator_for(&schema).unwrap();
         let body = answer.json();
-        let errors: Vec<String> = validator
-            .iter_errors(&body)
-            .map(|error| error.to_string())
-            .collect();
+        let errors: Vec<String> = validator.iter_errors(&body).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{method} {path} {status}: {errors:?}\n{body}");
     }
 }
@@ -53,42 +42,16 @@ fn every_answer_follows_the_description() {
         check(&document, "post", path, &server.post(concrete, &body))
     };
 
-    post(
-        "/profile/run",
-        "/profile/run",
-        json!({ "presets": ["workload=nano"], "wait": true }),
-    );
-    post(
-        "/profile/run",
-        "/profile/run",
-        json!({ "presets": ["workload=none"] }),
-    );
-    post(
-        "/profile/run",
-        "/profile/run",
-        json!({ "command": ["/bin/true"] }),
-    );
+    post("/profile/run", "/profile/run", json!({ "presets": ["workload=nano"], "wait": true }));
+    post("/profile/run", "/profile/run", json!({ "presets": ["workload=none"] }));
+    post("/profile/run", "/profile/run", json!({ "command": ["/bin/true"] }));
     let job = server.start(&json!({ "presets": ["workload=slow"] }));
     let of_run = |path: &str, id: &str| path.replace("{run_id}", id).replace("{path}", "metrics.json");
     get("/runs", "/runs");
-    post(
-        "/profile/{run_id}/cancel",
-        &of_run("/profile/{run_id}/cancel", &job),
-        json!({}),
-    );
-    post(
-        "/profile/{run_id}/cancel",
-        &of_run("/profile/{run_id}/cancel", &run),
-        json!({}),
-    );
-    post(
-        "/profile/{run_id}/cancel",
-        &of_run("/profile/{run_id}/cancel", "none"),
-        json!({}),
-    );
-    server.wait_for(&job, |state| {
-        state["state"] == "ended" || state["state"] == "cancelled"
-    });
+    post("/profile/{run_id}/cancel", &of_run("/profile/{run_id}/cancel", &job), json!({}));
+    post("/profile/{run_id}/cancel", &of_run("/profile/{run_id}/cancel", &run), json!({}));
+    post("/profile/{run_id}/cancel", &of_run("/profile/{run_id}/cancel", "none"), json!({}));
+    server.wait_for(&job, |state| state["state"] == "ended" || state["state"] == "cancelled");
     get("/profile/{run_id}", &of_run("/profile/{run_id}", &job));
 
     let mut checked = 0;
@@ -106,17 +69,11 @@ fn every_answer_follows_the_description() {
     get("/login", &format!("/login?token={}", server.token));
     get("/login", "/login");
     for format in ["json", "html", "markdown"] {
-        get(
-            "/compare",
-            &format!("/compare?base={run}&head={run}&format={format}"),
-        );
+        get("/compare", &format!("/compare?base={run}&head={run}&format={format}"));
     }
     get("/compare", "/compare?base=x&head=y");
     get("/compare", "/compare");
     for query in ["from_ns=0&to_ns=1000000&limit=10", "from_ns=5&to_ns=5", "limit=x"] {
-        get(
-            "/profile/{run_id}/timeline",
-            &format!("/profile/{timed}/timeline?{query}"),
-        );
+        get("/profile/{run_id}/timeline", &format!("/profile/{timed}/timeline?{query}"));
     }
 }

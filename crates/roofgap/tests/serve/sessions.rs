@@ -40,11 +40,7 @@ fn a_session_is_followed_to_its_end() {
     let job = server.start(&json!({ "presets": ["workload=nano"] }));
     let events = follow(&server, &job, |_, _| {});
     let all = |name: &str| {
-        events
-            .iter()
-            .filter(|(event, _)| event == name)
-            .map(|(_, data)| data)
-            .collect::<Vec<_>>()
+        events.iter().filter(|(event, _)| event == name).map(|(_, data)| data).collect::<Vec<_>>()
     };
     let phases: Vec<_> = all("phase")
         .iter()
@@ -53,16 +49,7 @@ fn a_session_is_followed_to_its_end() {
         .collect();
     assert_eq!(
         phases,
-        [
-            "preflight",
-            "baseline",
-            "timeline",
-            "operators",
-            "select",
-            "counters",
-            "analyze",
-            "report"
-        ]
+        ["preflight", "baseline", "timeline", "operators", "select", "counters", "analyze", "report"]
     );
     assert!(!all("log").is_empty());
     let (name, end) = events.last().unwrap();
@@ -91,10 +78,7 @@ fn a_running_session_is_cancelled_and_keeps_what_it_has() {
     assert_eq!(end["state"], "interrupted", "{end}");
     assert_eq!(end["exit_status"], 130);
     let run = end["run_id"].as_str().unwrap();
-    assert_eq!(
-        server.get(&format!("/runs/{run}")).json()["status"],
-        "interrupted"
-    );
+    assert_eq!(server.get(&format!("/runs/{run}")).json()["status"], "interrupted");
     let state = server.wait_for(&job, |state| state["state"] == "ended");
     assert_eq!(state["exit_status"], 130);
     let again = server.post(&format!("/profile/{run}/cancel"), &json!({}));
@@ -112,35 +96,14 @@ fn one_session_runs_at_a_time_and_the_queue_is_bounded() {
     let refused = server.post("/profile/run", &json!({ "presets": ["workload=nano"] }));
     assert_eq!(refused.status, 429, "{}", refused.text());
     let state = server.get(&format!("/profile/{third}")).json();
-    assert_eq!(
-        (&state["state"], &state["sessions_before"]),
-        (&json!("queued"), &json!(2))
-    );
+    assert_eq!((&state["state"], &state["sessions_before"]), (&json!("queued"), &json!(2)));
     let queue = server.get("/runs").json()["queue"].clone();
-    let jobs: Vec<_> = queue
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|job| job["job"].as_str().unwrap())
-        .collect();
+    let jobs: Vec<_> = queue.as_array().unwrap().iter().map(|job| job["job"].as_str().unwrap()).collect();
     assert_eq!(jobs, [first.as_str(), second.as_str(), third.as_str()]);
     // One that waits is cancelled at once; the others have their turn.
-    assert_eq!(
-        server
-            .post(&format!("/profile/{second}/cancel"), &json!({}))
-            .status,
-        202
-    );
-    assert_eq!(
-        follow(&server, &second, |_, _| {}).last().unwrap().1["state"],
-        "cancelled"
-    );
-    assert_eq!(
-        server
-            .post(&format!("/profile/{first}/cancel"), &json!({}))
-            .status,
-        202
-    );
+    assert_eq!(server.post(&format!("/profile/{second}/cancel"), &json!({})).status, 202);
+    assert_eq!(follow(&server, &second, |_, _| {}).last().unwrap().1["state"], "cancelled");
+    assert_eq!(server.post(&format!("/profile/{first}/cancel"), &json!({})).status, 202);
     let third = server.wait_for(&third, |state| state["state"] == "ended");
     assert_eq!(third["run_state"], "done", "{third}");
     let first = server.get(&format!("/profile/{first}")).json();
@@ -153,23 +116,14 @@ fn a_stopped_server_interrupts_its_session_and_the_next_one_goes_on_with_the_que
     let place = Place::new();
     let server = place.serve();
     let slow = server.start(&json!({ "presets": ["workload=slow"] }));
-    let run = server.wait_for(&slow, is_running)["run_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let run = server.wait_for(&slow, is_running)["run_id"].as_str().unwrap().to_owned();
     let waiting = server.start(&json!({ "presets": ["workload=nano"] }));
     assert_eq!(server.stop(), Some(0));
 
     let server = place.serve();
-    assert_eq!(
-        server.get(&format!("/runs/{run}")).json()["status"],
-        "interrupted"
-    );
+    assert_eq!(server.get(&format!("/runs/{run}")).json()["status"], "interrupted");
     let state = server.get(&format!("/profile/{slow}")).json();
-    assert_eq!(
-        (&state["state"], &state["run_id"]),
-        (&json!("ended"), &json!(run))
-    );
+    assert_eq!((&state["state"], &state["run_id"]), (&json!("ended"), &json!(run)));
     let state = server.wait_for(&waiting, |state| state["state"] == "ended");
     assert_eq!(state["run_state"], "done", "{state}");
 }
@@ -179,27 +133,15 @@ fn a_killed_server_leaves_no_session_behind_and_its_state_is_right_afterwards() 
     let place = Place::new();
     let server = place.serve();
     let slow = server.start(&json!({ "presets": ["workload=slow"] }));
-    let run = server.wait_for(&slow, is_running)["run_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let run = server.wait_for(&slow, is_running)["run_id"].as_str().unwrap().to_owned();
     server.kill();
 
     let server = place.serve();
     let state = server.wait_for(&slow, |state| state["state"] == "ended");
     assert_eq!(state["run_id"], json!(run));
-    assert!(
-        ["abandoned", "interrupted"].contains(&state["run_state"].as_str().unwrap()),
-        "{state}"
-    );
-    assert_eq!(
-        server.get(&format!("/runs/{run}")).json()["status"],
-        state["run_state"]
-    );
+    assert!(["abandoned", "interrupted"].contains(&state["run_state"].as_str().unwrap()), "{state}");
+    assert_eq!(server.get(&format!("/runs/{run}")).json()["status"], state["run_state"]);
     // The next one has its turn.
     let next = server.start(&json!({ "presets": ["workload=nano"] }));
-    assert_eq!(
-        server.wait_for(&next, |state| state["state"] == "ended")["run_state"],
-        "done"
-    );
+    assert_eq!(server.wait_for(&next, |state| state["state"] == "ended")["run_state"], "done");
 }

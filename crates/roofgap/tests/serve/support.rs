@@ -39,13 +39,7 @@ impl Place {
     /// Makes a run with the embedded model; returns its id.
     pub(crate) fn profile(&self) -> String {
         let output = Command::new(ROOFGAP)
-            .args([
-                "profile",
-                "--format",
-                "json",
-                "workload.size=nano",
-                "workload.tokens=4",
-            ])
+            .args(["profile", "--format", "json", "workload.size=nano", "workload.tokens=4"])
             .arg(format!("artifacts.stage2_dir={}", self.at("runs").display()))
             .output()
             .unwrap();
@@ -60,11 +54,7 @@ impl Place {
         let fixture = Path::new("../../fixtures").join(fixture);
         std::fs::copy(fixture, folder.join("nsys/run.sqlite.gz")).unwrap();
         let made = Command::new(ROOFGAP).arg("report").arg(&folder).output().unwrap();
-        assert!(
-            folder.join("report.html").is_file(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
+        assert!(folder.join("report.html").is_file(), "{}", String::from_utf8_lossy(&made.stderr));
     }
 
     /// Starts a server over the folder that may start sessions.
@@ -86,18 +76,9 @@ impl Place {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("http://").unwrap().to_owned();
-        Server {
-            child,
-            address,
-            token: std::fs::read_to_string(self.at("token"))
-                .unwrap()
-                .trim()
-                .to_owned(),
-        }
+        Server { child, address, token: std::fs::read_to_string(self.at("token")).unwrap().trim().to_owned() }
     }
 }
 
@@ -189,13 +170,7 @@ impl Server {
     /// Ends the server as Ctrl-C does; returns its exit status.
     pub(crate) fn stop(mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-INT", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
         self.child.wait().unwrap().code()
     }
 
@@ -239,10 +214,5 @@ pub(crate) fn sha256(folder: &Path, bytes: &[u8]) -> String {
     let file = folder.join("to-hash");
     std::fs::write(&file, bytes).unwrap();
     let output = Command::new("sha256sum").arg(&file).output().unwrap();
-    String::from_utf8(output.stdout)
-        .unwrap()
-        .split(' ')
-        .next()
-        .unwrap()
-        .to_owned()
+    String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
 }

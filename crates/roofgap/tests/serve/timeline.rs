@@ -55,10 +55,6 @@ fn only_a_page_of_this_version_may_ask_its_server() {
 
     std::fs::write(&file, "<!DOCTYPE html><html><script>alert(1)</script></html>").unwrap();
     let other = page();
-    assert!(
-        other
-            .header("content-security-policy")
-            .starts_with("sandbox allow-scripts")
-    );
+    assert!(other.header("content-security-policy").starts_with("sandbox allow-scripts"));
     assert!(!other.text().contains("roofgap-timeline"));
 }

@@ -14,9 +14,7 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
     let mut said: Vec<Said<'_>> = Vec::new();
     for measured in view.counters() {
         for advice in &measured.advice {
-            let Some(percent) = advice
-                .speedup_pct
-                .filter(|percent| percent.is_finite() && *percent > 0.0)
+            let Some(percent) = advice.speedup_pct.filter(|percent| percent.is_finite() && *percent > 0.0)
             else {
                 continue;
             };
@@ -45,13 +43,7 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
         }
     }
     for said in said {
-        let Said {
-            kernel,
-            kernel_ns,
-            advice,
-            percent,
-            saves,
-        } = said;
+        let Said { kernel, kernel_ns, advice, percent, saves } = said;
         let name = view.short_names.get(kernel);
         let title = format!(
             "ncu's rule {} for {name} in {}: up to {percent:.0} %, {} in all",
@@ -59,16 +51,12 @@ pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding
             stage.spoken(),
             time(saves as i64)
         );
-        FindingBuilder::summed(
-            &format!("ncu-{}", advice.rule.to_ascii_lowercase()),
-            stage,
-            saves as i64,
-        )
-        .with("kernel", kernel)
-        .with("kernel_ns", kernel_ns)
-        .with("section", advice.section.as_str())
-        .with_number("estimated_speedup_pct", percent)
-        .finish(title, advice.text.trim().to_owned(), findings);
+        FindingBuilder::summed(&format!("ncu-{}", advice.rule.to_ascii_lowercase()), stage, saves as i64)
+            .with("kernel", kernel)
+            .with("kernel_ns", kernel_ns)
+            .with("section", advice.section.as_str())
+            .with_number("estimated_speedup_pct", percent)
+            .finish(title, advice.text.trim().to_owned(), findings);
     }
 }
 

@@ -34,9 +34,7 @@ pub(in crate::findings) fn without_waits(
     findings: &mut Vec<Finding>,
 ) {
     let waited = |finding: &Finding| {
-        let stage = stages
-            .iter()
-            .find(|stage| finding.stage.as_deref() == Some(&stage.name))?;
+        let stage = stages.iter().find(|stage| finding.stage.as_deref() == Some(&stage.name))?;
         let mut exposed = Exposed::of(finding)?;
         let waited = stage.each_device(waited_ns(&stage.name)?);
         exposed.waited_ns = Some(waited.clamp(0, exposed.exposed_ns));
@@ -86,30 +84,21 @@ impl Exposed {
         let waited_ns = self.waited_ns.unwrap_or(0);
         let bound_ns = self.hideable_ns.min(self.exposed_ns - waited_ns);
         let (shown, all) = (time(self.exposed_ns), time(self.communication_ns));
-        let part = if shown == all {
-            format!("the {all} of")
-        } else {
-            format!("{shown} of {all} of")
-        };
+        let part = if shown == all { format!("the {all} of") } else { format!("{shown} of {all} of") };
         let waits = if waited_ns > 0 {
             format!("; {} of that are waits for other ranks", time(waited_ns))
         } else {
             String::new()
         };
-        let title = format!(
-            "{part} communication in {} are not hidden behind computation{waits}",
-            stage.spoken()
-        );
+        let title =
+            format!("{part} communication in {} are not hidden behind computation{waits}", stage.spoken());
         FindingBuilder::new("communication-exposed", stage, bound_ns)
             .with(KERNELS, self.kernels)
             .with(COMMUNICATION_NS, self.communication_ns)
             .with(EXPOSED_NS, self.exposed_ns)
             .with(HIDEABLE_NS, self.hideable_ns)
             .with("waited_ns", self.waited_ns)
-            .with_number(
-                "hidden_pct",
-                100.0 - percent(self.exposed_ns, self.communication_ns),
-            )
+            .with_number("hidden_pct", 100.0 - percent(self.exposed_ns, self.communication_ns))
             .finish(title, self.action(), findings);
     }
 

@@ -16,10 +16,9 @@ pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) 
     let Some(devices) = view.evidence.map(|e| &e.devices).filter(|d| d.len() > 1) else {
         return;
     };
-    let (Some(most), Some(least)) = (
-        devices.iter().max_by_key(|d| d.compute_ns),
-        devices.iter().min_by_key(|d| d.compute_ns),
-    ) else {
+    let (Some(most), Some(least)) =
+        (devices.iter().max_by_key(|d| d.compute_ns), devices.iter().min_by_key(|d| d.compute_ns))
+    else {
         return;
     };
     let sum: i64 = devices.iter().map(|d| d.compute_ns).sum();

@@ -13,10 +13,7 @@ pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) 
     let stage = view.stage;
     let rows = view.inputs.analysis.job.iter().flat_map(|job| &job.experts);
     for row in rows.filter(|row| row.stage.as_deref() == Some(&stage.name)) {
-        let Some(bound_ns) = row
-            .bound_ns
-            .filter(|bound| *bound > stage.elapsed_ns() / LEAST_PART)
-        else {
+        let Some(bound_ns) = row.bound_ns.filter(|bound| *bound > stage.elapsed_ns() / LEAST_PART) else {
             continue;
         };
         let title = format!(

@@ -16,12 +16,7 @@ const PRODUCTS: f64 = 3.0;
 pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(model) = view.inputs.model else { return };
-    let Some(steps) = stage
-        .steps
-        .as_ref()
-        .map(|steps| steps.count)
-        .filter(|count| *count > 0)
-    else {
+    let Some(steps) = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0) else {
         return;
     };
     let layers: Vec<(u64, &Experts)> = model
@@ -36,13 +31,7 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
     if layers.is_empty() {
         return;
     }
-    let batch = view
-        .inputs
-        .analysis
-        .workload
-        .as_ref()
-        .and_then(|w| w.batch)
-        .unwrap_or(1);
+    let batch = view.inputs.analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
     let expert_layers: u64 = layers.iter().map(|(count, _)| count).sum();
     let all_layers: u64 = model.decoder.groups.iter().map(|group| group.count).sum();
     let one_by_one: f64 = layers

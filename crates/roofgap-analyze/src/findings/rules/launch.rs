@@ -36,11 +36,7 @@ enum Advice<'a> {
 /// counts, since one cannot tell gaps apart.
 pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let launches = if stage.launch_count > 0 {
-        stage.launch_count
-    } else {
-        stage.kernel_count
-    };
+    let launches = if stage.launch_count > 0 { stage.launch_count } else { stage.kernel_count };
     let (Some(busy_ns), Some(busy_share)) = (stage.busy_ns.or(stage.kernel_ns), stage.busy_share()) else {
         return;
     };
@@ -62,17 +58,11 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         return;
     }
     let busy_pct = 100.0 * busy_share;
-    let steps = stage
-        .steps
-        .as_ref()
-        .map(|steps| steps.count)
-        .filter(|count| *count > 0);
+    let steps = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0);
     let per_step = steps.map(|count| launches as f64 / count as f64);
     let graphs = GraphUse::of(view, launches);
     let mean_gap_ns = sum_ns / launches as i64;
-    let longest = view
-        .evidence
-        .and_then(|evidence| evidence.longest_launch_gap.as_ref());
+    let longest = view.evidence.and_then(|evidence| evidence.longest_launch_gap.as_ref());
     let advice = match longest {
         Some(gap) if gap.ns > sum_ns / 2 && gap.ns > LONG_GAP_NS => Advice::OneGap(gap),
         _ if graphs.mostly && per_step.is_none_or(|launches| launches <= FEW_LAUNCHES) => {
@@ -89,9 +79,7 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         .with_number("gap_per_launch_ns", sum_ns as f64 / launches as f64)
         .with("light_kernels", light_kernels(stage));
     if let Some(idle) = stage.idle {
-        draft = draft
-            .with("idle_launch_ns", idle.launch_ns)
-            .with("idle_total_ns", idle.total_ns());
+        draft = draft.with("idle_launch_ns", idle.launch_ns).with("idle_total_ns", idle.total_ns());
     }
     if let Some(mean) = mean_kernel_ns(stage) {
         draft = draft.with_number("mean_kernel_ns", mean);
@@ -107,18 +95,13 @@ pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Find
         draft = draft.with("graph_launches", graphs.launches);
     }
     if from_totals {
-        draft = draft.with(
-            "from",
-            "kernel totals and wall time: all time without kernels counts",
-        );
+        draft = draft.with("from", "kernel totals and wall time: all time without kernels counts");
     }
     // The headline names what the action is about.
     let how = match advice {
         Advice::OneGap(gap) => {
             let before = operation(view, gap);
-            draft = draft
-                .with("longest_gap_ns", gap.ns)
-                .with("longest_gap_before", before.as_str());
+            draft = draft.with("longest_gap_ns", gap.ns).with("longest_gap_before", before.as_str());
             rate = format!("{rate}, {} of it in one gap", time(gap.ns));
             format!(
                 "Find what the CPU does before it launches {before}: one gap of {} there is {:.0} % of this time. Python, data \
@@ -181,11 +164,7 @@ impl GraphUse {
             && (graphs > others
                 || others < stage.kernel_count / 2
                 || whole_ns > stage.kernel_ns.unwrap_or(0));
-        Self {
-            launches: graphs,
-            partly: mostly || (graphs > 0 && graphs >= launches / 100),
-            mostly,
-        }
+        Self { launches: graphs, partly: mostly || (graphs > 0 && graphs >= launches / 100), mostly }
     }
 }
 
@@ -235,10 +214,7 @@ fn fewer_launches(view: &View<'_>, graphs: &GraphUse) -> String {
             .to_owned(),
     };
     let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| {
-        format!(
-            "; kernels of {} on average are too short to hide a launch each",
-            time(ns as i64)
-        )
+        format!("; kernels of {} on average are too short to hide a launch each", time(ns as i64))
     });
     let light = light_kernels(stage);
     let fused = if light > 0 {
@@ -246,11 +222,7 @@ fn fewer_launches(view: &View<'_>, graphs: &GraphUse) -> String {
             " {} of {} kernels only move or combine elements: {} folds most of them into their neighbours.",
             count(light),
             count(stage.kernel_count),
-            if engine.is_some() {
-                "compiling the model"
-            } else {
-                "torch.compile"
-            }
+            if engine.is_some() { "compiling the model" } else { "torch.compile" }
         )
     } else {
         String::new()
@@ -265,10 +237,7 @@ fn mean_kernel_ns(stage: &Stage) -> Option<f64> {
 
 fn light_kernels(stage: &Stage) -> u64 {
     let light = |family| {
-        matches!(
-            family,
-            Family::Elementwise | Family::CopyLayout | Family::Reduction | Family::Quantization
-        )
+        matches!(family, Family::Elementwise | Family::CopyLayout | Family::Reduction | Family::Quantization)
     };
     let kernels = stage.kernels.iter().filter(|k| light(k.family));
     kernels.map(|k| k.calls).sum()

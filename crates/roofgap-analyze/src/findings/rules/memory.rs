@@ -28,10 +28,7 @@ const FEWER_FROM_L2: &str = "Ask less of L2: keep what a block reads again in sh
 /// bound is half their time: weights or cache at half the bits.
 pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let kernels: Vec<&Measured> = view
-        .counters()
-        .filter(|row| row.bound == Some(Bound::Dram))
-        .collect();
+    let kernels: Vec<&Measured> = view.counters().filter(|row| row.bound == Some(Bound::Dram)).collect();
     if let Some((largest, total_ns)) = largest(&kernels) {
         let reached = largest.reached_pct.unwrap_or_default();
         let name = view.short_names.get(&largest.row.kernel);
@@ -101,10 +98,7 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
             .with("bytes", bytes)
             .with("busy_ns", busy_ns)
             .with("steps", steps.count)
-            .with(
-                "floor_step_ns",
-                stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns),
-            )
+            .with("floor_step_ns", stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns))
             .finish(title, BETTER_ACCESS.to_owned(), findings);
     }
 }
@@ -112,10 +106,8 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
 /// Kernels that a cache holds back. The bound is the time that its peak would not need.
 pub(in crate::findings) fn bound_by_a_cache(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let kernels: Vec<&Measured> = view
-        .counters()
-        .filter(|row| matches!(row.bound, Some(Bound::L1 | Bound::L2)))
-        .collect();
+    let kernels: Vec<&Measured> =
+        view.counters().filter(|row| matches!(row.bound, Some(Bound::L1 | Bound::L2))).collect();
     let Some((largest, total_ns)) = largest(&kernels) else {
         return;
     };
@@ -165,10 +157,7 @@ fn lost_ns(view: &View<'_>, rows: &[&Measured], reached: impl Fn(&Measured) -> f
         let above: Option<i64> = own().map(|kernel| kernel.roof.above_roof_ns).sum();
         above.filter(|_| total > 0 && covered >= total)
     };
-    by_kernel
-        .into_iter()
-        .map(|(name, lost)| above(name).map_or(lost, |above| lost.min(above as f64)))
-        .sum()
+    by_kernel.into_iter().map(|(name, lost)| above(name).map_or(lost, |above| lost.min(above as f64))).sum()
 }
 
 /// Bound by latency with the memory system busier than the multiprocessors.

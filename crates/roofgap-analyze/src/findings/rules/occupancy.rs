@@ -38,22 +38,14 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
         let (Some(capability), Some(sms)) = (shape.compute_capability, shape.sms) else {
             continue;
         };
-        let possible = occupancy(
-            capability,
-            sms,
-            shape.blocks,
-            shape.threads,
-            shape.registers,
-            shape.shared_bytes,
-        );
+        let possible =
+            occupancy(capability, sms, shape.blocks, shape.threads, shape.registers, shape.shared_bytes);
         let Some(possible) = possible else { continue };
         let name = view.short_names.get(&row.kernel);
         let names: Vec<&str> = possible.limits.iter().map(|limit| limit.name()).collect();
         let limit = names.join(" and ");
-        let title = format!(
-            "{name} of {} reaches {achieved:.0} % occupancy, limited by {limit}",
-            stage.spoken()
-        );
+        let title =
+            format!("{name} of {} reaches {achieved:.0} % occupancy, limited by {limit}", stage.spoken());
         let bound = measured.timeline_total_ns as f64 * (1.0 - roof / 100.0);
         FindingBuilder::summed("low-occupancy", stage, bound as i64)
             .with("kernel", row.kernel.as_str())
@@ -74,9 +66,7 @@ pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Fin
 fn shape_of<'a>(shapes: &'a [ShapeUse], measured: &Measured) -> Option<&'a ShapeUse> {
     let blocks = blocks_of(measured.row.grid);
     let threads = threads_of(measured.row.block);
-    shapes
-        .iter()
-        .find(|s| s.name == measured.row.kernel && s.blocks == blocks && s.threads == threads)
+    shapes.iter().find(|s| s.name == measured.row.kernel && s.blocks == blocks && s.threads == threads)
 }
 
 fn action(limits: &[Limit], shape: &ShapeUse, sms: u32) -> String {

@@ -21,10 +21,7 @@ const LEAST_PREFILL_SHARE: f64 = 0.5;
 pub(in crate::findings) fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let analysis = view.inputs.analysis;
-    let prompt = analysis
-        .workload
-        .as_ref()
-        .and_then(|workload| workload.prompt_tokens);
+    let prompt = analysis.workload.as_ref().and_then(|workload| workload.prompt_tokens);
     let prefill = analysis.stages.iter().find(|other| other.name == "prefill");
     let (Some(prompt), Some(prefill), Some(steps)) = (prompt, prefill, &stage.steps) else {
         return;
@@ -109,10 +106,7 @@ impl Trend {
         // The middles of the two thirds are two thirds of the steps apart.
         let slope = growth / (steps * 2.0 / 3.0);
         let median_ns = median(each);
-        Self {
-            median_ns,
-            share: slope * (prompt + steps / 2.0) / median_ns.max(1) as f64,
-        }
+        Self { median_ns, share: slope * (prompt + steps / 2.0) / median_ns.max(1) as f64 }
     }
 
     /// Returns the median of a third of the steps, ns.

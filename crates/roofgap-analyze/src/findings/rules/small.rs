@@ -21,15 +21,8 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
     let mut unused = 0.0;
     let mut shared_ns = 0;
     let mut largest: Option<(&str, u64, i64, u32)> = None;
-    for shape in evidence
-        .shapes
-        .iter()
-        .filter(|s| s.family != Family::Communication)
-    {
-        let Some(sms) = shape
-            .sms
-            .filter(|sms| shape.blocks > 0 && shape.blocks < u64::from(*sms))
-        else {
+    for shape in evidence.shapes.iter().filter(|s| s.family != Family::Communication) {
+        let Some(sms) = shape.sms.filter(|sms| shape.blocks > 0 && shape.blocks < u64::from(*sms)) else {
             continue;
         };
         let alone_ns = shape.total_ns - shape.shared_ns;
@@ -49,11 +42,7 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
         return;
     }
     let short = view.short_names.get(name);
-    let alone = if shared_ns > 0 {
-        " alone on the GPU for"
-    } else {
-        ""
-    };
+    let alone = if shared_ns > 0 { " alone on the GPU for" } else { "" };
     let title = format!(
         "{} of {} kernels of {} have fewer blocks than the GPU has multiprocessors ({sms}):{alone} {share:.0} % of kernel time",
         count(calls),

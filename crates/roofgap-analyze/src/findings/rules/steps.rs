@@ -13,11 +13,7 @@ const TAIL: i64 = 2;
 /// Steps that took more than twice the median. The bound is what they took beyond it.
 pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
-    let Some(steps) = stage
-        .steps
-        .as_ref()
-        .filter(|s| s.each_ns.len() >= LEAST_STEPS && s.p50_ns > 0)
-    else {
+    let Some(steps) = stage.steps.as_ref().filter(|s| s.each_ns.len() >= LEAST_STEPS && s.p50_ns > 0) else {
         return;
     };
     // A first step that had to wait its turn behind an earlier stage says nothing of the steps.
@@ -47,11 +43,7 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
         "Look at step {} in the timeline: growth of the cache or an allocation, recompilation or a new graph, garbage collection, \
          another process.{}",
         worst + 1,
-        if worst == 0 {
-            " It is the first, so a longer warm-up may be all it needs."
-        } else {
-            ""
-        }
+        if worst == 0 { " It is the first, so a longer warm-up may be all it needs." } else { "" }
     );
     FindingBuilder::new("step-tail", stage, beyond)
         .with("steps", steps.count)

@@ -12,11 +12,7 @@ pub(in crate::findings) fn late_ranks(view: &View<'_>, findings: &mut Vec<Findin
     let Some(job) = &view.inputs.analysis.job else {
         return;
     };
-    for late in job
-        .stragglers
-        .iter()
-        .filter(|late| late.stage.as_deref() == Some(&stage.name))
-    {
+    for late in job.stragglers.iter().filter(|late| late.stage.as_deref() == Some(&stage.name)) {
         let title = format!(
             "the other ranks wait {} for rank {}, which is last at {} of {} collectives in {}",
             time(late.waited_for_ns),

@@ -40,10 +40,7 @@ pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Findin
     // Copies can only hide behind other work of the stage.
     let copies = evidence.host_copies.exposed_ns;
     let copies = copies.min(busy_ns - copies).max(0);
-    let title = format!(
-        "all work of {} is on one stream, though part of it could overlap",
-        stage.spoken()
-    );
+    let title = format!("all work of {} is on one stream, though part of it could overlap", stage.spoken());
     let action = "Put copies, and branches that do not depend on each other (vision tiles, shared and routed experts, the \
                   sequences of a batch), on streams of their own."
         .to_owned();

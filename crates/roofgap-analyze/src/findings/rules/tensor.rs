@@ -27,12 +27,7 @@ fn on_cuda_cores(name: &str) -> bool {
 pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(kernel_ns) = stage.kernel_ns else { return };
-    let gemm_ns: i64 = stage
-        .kernels
-        .iter()
-        .filter(|k| k.family == Family::Gemm)
-        .map(|k| k.total_ns)
-        .sum();
+    let gemm_ns: i64 = stage.kernels.iter().filter(|k| k.family == Family::Gemm).map(|k| k.total_ns).sum();
     if percent(gemm_ns, kernel_ns) < GEMM_HEAVY_PCT {
         return;
     }
@@ -64,17 +59,13 @@ pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec
              sizes that are multiples of 8."
         ),
     };
-    FindingBuilder::summed(
-        "tensor-cores-idle",
-        stage,
-        (slow_ns as f64 * (1.0 - 1.0 / ratio)) as i64,
-    )
-    .with("cuda_core_gemm_ns", slow_ns)
-    .with("gemm_ns", gemm_ns)
-    .with("kernel_ns", kernel_ns)
-    .with_number(&format!("{format}_over_fp32_peak"), ratio)
-    .with("largest", first.short_name.as_str())
-    .finish(title, action, findings);
+    FindingBuilder::summed("tensor-cores-idle", stage, (slow_ns as f64 * (1.0 - 1.0 / ratio)) as i64)
+        .with("cuda_core_gemm_ns", slow_ns)
+        .with("gemm_ns", gemm_ns)
+        .with("kernel_ns", kernel_ns)
+        .with_number(&format!("{format}_over_fp32_peak"), ratio)
+        .with("largest", first.short_name.as_str())
+        .finish(title, action, findings);
 }
 
 /// Tells whether the counters of a kernel show arithmetic, none of it on tensor cores; `None` where they do not tell.
@@ -94,10 +85,7 @@ fn faster_format(view: &View<'_>) -> Option<(Dtype, f64)> {
     let facts = lookup(device.name.as_deref()?, None, device.memory_bytes).ok()?;
     let fp32 = facts.dense_tflops.tflops(Dtype::Fp32)?;
     let ratio = |format| Some((format, facts.dense_tflops.tflops(format)? / fp32));
-    [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16]
-        .into_iter()
-        .filter_map(ratio)
-        .find(|(_, ratio)| *ratio > 1.1)
+    [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16].into_iter().filter_map(ratio).find(|(_, ratio)| *ratio > 1.1)
 }
 
 /// Explains `tensor-cores-idle`.
@@ -125,12 +113,8 @@ mod tests {
         assert!(on_cuda_cores(
             "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_tn_align1>(T1::Params)"
         ));
-        assert!(!on_cuda_cores(
-            "cutlass_80_tensorop_s1688gemm_128x64_32x3_tn_align4"
-        ));
+        assert!(!on_cuda_cores("cutlass_80_tensorop_s1688gemm_128x64_32x3_tn_align4"));
         assert!(!on_cuda_cores("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT"));
-        assert!(!on_cuda_cores(
-            "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn"
-        ));
+        assert!(!on_cuda_cores("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn"));
     }
 }

@@ -21,11 +21,7 @@ pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<F
         return;
     }
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
-    let per_step = if steps > 0 {
-        Some(syncs.inside as f64 / steps as f64)
-    } else {
-        None
-    };
+    let per_step = if steps > 0 { Some(syncs.inside as f64 / steps as f64) } else { None };
     let call = syncs.most_common.as_deref().unwrap_or("a synchronising call");
     let mut draft = FindingBuilder::summed("sync-in-step", stage, gaps_ns)
         .with("sync_calls", syncs.inside)

@@ -18,10 +18,7 @@ fn busy() -> (Stage, StageEvidence) {
         busy_ns: Some(98 * MS),
         kernel_count: 1000,
         launch_count: 1000,
-        idle: Some(Idle {
-            launch_ns: MS,
-            ..Idle::default()
-        }),
+        idle: Some(Idle { launch_ns: MS, ..Idle::default() }),
         kernels: vec![kernel("big_gemm", "gemm", 98 * MS)],
         ..Stage::default()
     };
@@ -63,15 +60,8 @@ fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
 }
 
 fn analysis(stage: Stage) -> Analysis {
-    let device = DeviceInfo {
-        name: Some("NVIDIA H200".into()),
-        ..DeviceInfo::default()
-    };
-    Analysis {
-        stages: vec![stage],
-        devices: vec![device],
-        ..Analysis::default()
-    }
+    let device = DeviceInfo { name: Some("NVIDIA H200".into()), ..DeviceInfo::default() };
+    Analysis { stages: vec![stage], devices: vec![device], ..Analysis::default() }
 }
 
 fn run(stage: Stage, evidence: StageEvidence) -> Vec<Finding> {
@@ -86,11 +76,7 @@ fn a_busy_stage_has_no_finding() {
 
 #[test]
 fn nothing_is_found_without_data() {
-    let stage = Stage {
-        name: "decode".into(),
-        wall_ns: 100 * MS,
-        ..Stage::default()
-    };
+    let stage = Stage { name: "decode".into(), wall_ns: 100 * MS, ..Stage::default() };
     assert_eq!(ids(&findings(&analysis(stage), &[])), Vec::<&str>::new());
     assert_eq!(ids(&findings(&Analysis::default(), &[])), Vec::<&str>::new());
 }
@@ -100,26 +86,13 @@ fn gaps_for_launches() {
     let (mut stage, evidence) = busy();
     stage.busy_ns = Some(30 * MS);
     stage.kernel_ns = Some(30 * MS);
-    stage.idle = Some(Idle {
-        launch_ns: 60 * MS,
-        sync_ns: 5 * MS,
-        ..Idle::default()
-    });
-    stage.steps = Some(Steps {
-        count: 10,
-        ..Steps::default()
-    });
+    stage.idle = Some(Idle { launch_ns: 60 * MS, sync_ns: 5 * MS, ..Idle::default() });
+    stage.steps = Some(Steps { count: 10, ..Steps::default() });
     let mut served = analysis(stage.clone());
-    served.engine = Some(EngineInfo {
-        name: "vLLM".into(),
-        ..EngineInfo::default()
-    });
+    served.engine = Some(EngineInfo { name: "vLLM".into(), ..EngineInfo::default() });
     let with_engine = findings(&served, std::slice::from_ref(&evidence));
     let action = &one(&with_engine, "launch-bound").action;
-    assert!(
-        action.contains("let vLLM run") && !action.contains("torch"),
-        "{action}"
-    );
+    assert!(action.contains("let vLLM run") && !action.contains("torch"), "{action}");
     let all = run(stage, evidence);
     let found = one(&all, "launch-bound");
     assert!(found.action.contains("torch.compile"), "{}", found.action);
@@ -133,29 +106,15 @@ fn gaps_for_launches() {
 fn waits_inside_a_step() {
     let (mut stage, mut evidence) = busy();
     stage.busy_ns = Some(40 * MS);
-    stage.idle = Some(Idle {
-        launch_ns: 10 * MS,
-        sync_ns: 45 * MS,
-        ..Idle::default()
-    });
-    stage.steps = Some(Steps {
-        count: 10,
-        ..Steps::default()
-    });
-    evidence.syncs = SyncUse {
-        count: 31,
-        inside: 30,
-        ns: 50 * MS,
-        most_common: Some("cudaStreamSynchronize".into()),
-    };
+    stage.idle = Some(Idle { launch_ns: 10 * MS, sync_ns: 45 * MS, ..Idle::default() });
+    stage.steps = Some(Steps { count: 10, ..Steps::default() });
+    evidence.syncs =
+        SyncUse { count: 31, inside: 30, ns: 50 * MS, most_common: Some("cudaStreamSynchronize".into()) };
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "sync-in-step");
     assert_eq!(found.bound_ns, 45 * MS);
     assert_eq!(found.evidence["sync_calls_per_step"], 3.0);
-    assert!(
-        !ids(&all).contains(&"launch-bound"),
-        "the waits are the larger cause"
-    );
+    assert!(!ids(&all).contains(&"launch-bound"), "the waits are the larger cause");
     // One wait at the end of the stage is no finding.
     evidence.syncs.inside = 0;
     assert!(!ids(&run(stage, evidence)).contains(&"sync-in-step"));
@@ -164,58 +123,31 @@ fn waits_inside_a_step() {
 #[test]
 fn pageable_copies() {
     let (mut stage, mut evidence) = busy();
-    stage.idle = Some(Idle {
-        copy_ns: 3 * MS,
-        ..Idle::default()
-    });
-    evidence.host_copies = CopyUse {
-        count: 20,
-        pageable: 8,
-        to_host: 8,
-        bytes: 4096,
-        ns: 2 * MS,
-        exposed_ns: MS,
-    };
+    stage.idle = Some(Idle { copy_ns: 3 * MS, ..Idle::default() });
+    evidence.host_copies =
+        CopyUse { count: 20, pageable: 8, to_host: 8, bytes: 4096, ns: 2 * MS, exposed_ns: MS };
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "host-copies");
     assert_eq!(found.bound_ns, 4 * MS);
     assert!(found.action.contains("pinned"));
     evidence.host_copies.count = 2_036;
     evidence.host_copies.pageable = 2_034;
-    let title = one(&run(stage.clone(), evidence.clone()), "host-copies")
-        .title
-        .clone();
-    assert!(
-        title.contains("2,036 times") && title.contains("2,034 of them"),
-        "{title}"
-    );
+    let title = one(&run(stage.clone(), evidence.clone()), "host-copies").title.clone();
+    assert!(title.contains("2,036 times") && title.contains("2,034 of them"), "{title}");
     evidence.host_copies.count = 20;
     // A few pinned copies are how it should be; one for each step is not.
     evidence.host_copies.pageable = 0;
     assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"host-copies"));
-    stage.steps = Some(Steps {
-        count: 10,
-        ..Steps::default()
-    });
-    assert!(
-        one(&run(stage, evidence), "host-copies")
-            .action
-            .contains("out of the step")
-    );
+    stage.steps = Some(Steps { count: 10, ..Steps::default() });
+    assert!(one(&run(stage, evidence), "host-copies").action.contains("out of the step"));
 }
 
 #[test]
 fn pinned_copies_that_take_much_of_the_time() {
     let (mut stage, mut evidence) = busy();
     stage.idle = Some(Idle::default());
-    evidence.host_copies = CopyUse {
-        count: 2,
-        pageable: 0,
-        to_host: 0,
-        bytes: 1 << 30,
-        ns: 60 * MS,
-        exposed_ns: 50 * MS,
-    };
+    evidence.host_copies =
+        CopyUse { count: 2, pageable: 0, to_host: 0, bytes: 1 << 30, ns: 60 * MS, exposed_ns: 50 * MS };
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "host-copies");
     assert_eq!(found.bound_ns, 50 * MS);
@@ -249,11 +181,7 @@ fn small_kernels_beside_others_leave_nothing_unused() {
     let found = one(&all, "small-kernels");
     assert_eq!(found.bound_ns, 30 * MS);
     assert_eq!(found.evidence["small_kernel_ns"], 40 * MS);
-    assert!(
-        found.title.ends_with("alone on the GPU for 41 % of kernel time"),
-        "{}",
-        found.title
-    );
+    assert!(found.title.ends_with("alone on the GPU for 41 % of kernel time"), "{}", found.title);
     little.shared_ns = 59 * MS;
     evidence.shapes[1] = little;
     assert!(!ids(&run(stage, evidence)).contains(&"small-kernels"));
@@ -308,21 +236,12 @@ fn memory_at_and_below_the_roof() {
     let all = run(Bound::Latency, row(10.0, 50.0, 40.0));
     assert_eq!(ids(&all), ["memory-below-roof"]);
     assert_eq!(all[0].bound_ns, 58_800_000);
-    assert_eq!(
-        ids(&run(Bound::Latency, row(50.0, 20.0, 10.0))),
-        Vec::<&str>::new()
-    );
-    assert_eq!(
-        ids(&run(Bound::Compute, row(90.0, 20.0, 10.0))),
-        Vec::<&str>::new()
-    );
+    assert_eq!(ids(&run(Bound::Latency, row(50.0, 20.0, 10.0))), Vec::<&str>::new());
+    assert_eq!(ids(&run(Bound::Compute, row(90.0, 20.0, 10.0))), Vec::<&str>::new());
     // What ncu saw has to be what the timeline saw.
     let mut other = measured(Some(Bound::Dram), row(10.0, 92.0, 92.0));
     other.representative = Some(false);
-    assert_eq!(
-        ids(&run_counted(stage.clone(), &evidence, &[other.clone()])),
-        Vec::<&str>::new()
-    );
+    assert_eq!(ids(&run_counted(stage.clone(), &evidence, &[other.clone()])), Vec::<&str>::new());
     other.representative = Some(true);
     other.row.stage = Some("prefill".into());
     assert_eq!(ids(&run_counted(stage, &evidence, &[other])), Vec::<&str>::new());
@@ -366,20 +285,12 @@ fn a_cache_that_holds_kernels_back() {
     assert_eq!(ids(&all), ["cache-bound"]);
     // A quarter of the peak of L1 is left, whatever DRAM does.
     assert_eq!(all[0].bound_ns, 24_500_000);
-    assert!(
-        all[0].title.contains("big_gemm at 75 % of the peak of L1"),
-        "{}",
-        all[0].title
-    );
+    assert!(all[0].title.contains("big_gemm at 75 % of the peak of L1"), "{}", all[0].title);
     assert!(all[0].action.contains("registers"), "{}", all[0].action);
     let mut second = cached(Bound::L2);
     second.row.l2_pct = Some(50.0);
     let all = run_counted(stage.clone(), &evidence, &[second]);
-    assert!(
-        all[0].title.contains("50 % of the peak of L2"),
-        "{}",
-        all[0].title
-    );
+    assert!(all[0].title.contains("50 % of the peak of L2"), "{}", all[0].title);
     assert_eq!(all[0].bound_ns, 49 * MS);
     // It saves no more than the time above the roof, where all launches have one.
     stage.kernels[0].roof = RoofDistance {
@@ -397,40 +308,21 @@ fn a_cache_that_holds_kernels_back() {
 #[test]
 fn memory_by_the_model_where_there_are_no_counters() {
     let (mut stage, evidence) = busy();
-    stage.steps = Some(Steps {
-        count: 10,
-        ..Steps::default()
-    });
-    stage.mbu = Some(Mbu {
-        by_busy_pct: Some(80.0),
-        bytes: 1e9,
-        ..Mbu::default()
-    });
+    stage.steps = Some(Steps { count: 10, ..Steps::default() });
+    stage.mbu = Some(Mbu { by_busy_pct: Some(80.0), bytes: 1e9, ..Mbu::default() });
     let all = run(stage.clone(), evidence.clone());
     assert_eq!(ids(&all), ["memory-at-roof"]);
     assert!(all[0].title.contains("runs at the"), "{}", all[0].title);
-    stage.mbu = stage.mbu.map(|mbu| Mbu {
-        by_busy_pct: Some(79.0),
-        ..mbu
-    });
+    stage.mbu = stage.mbu.map(|mbu| Mbu { by_busy_pct: Some(79.0), ..mbu });
     let all = run(stage.clone(), evidence.clone());
     assert!(all[0].title.contains("runs near the"), "{}", all[0].title);
-    stage.mbu = Some(Mbu {
-        by_busy_pct: Some(25.0),
-        bytes: 1e9,
-        floor_step_ns: Some(5),
-        ..Mbu::default()
-    });
+    stage.mbu = Some(Mbu { by_busy_pct: Some(25.0), bytes: 1e9, floor_step_ns: Some(5), ..Mbu::default() });
     let all = run(stage.clone(), evidence.clone());
     assert_eq!(ids(&all), ["memory-below-roof"]);
     assert_eq!(all[0].evidence["floor_step_ns"], 5);
     // A GPU that is mostly idle is not memory-bound, whatever its bandwidth does.
     stage.busy_ns = Some(10 * MS);
-    assert!(
-        !ids(&run(stage, evidence))
-            .iter()
-            .any(|id| id.starts_with("memory"))
-    );
+    assert!(!ids(&run(stage, evidence)).iter().any(|id| id.starts_with("memory")));
 }
 
 #[test]
@@ -448,11 +340,7 @@ fn matrix_products_on_cuda_cores() {
     let all = findings(&geforce, std::slice::from_ref(&evidence));
     let found = one(&all, "tensor-cores-idle");
     assert_eq!(found.bound_ns / MS, 30);
-    assert!(
-        found.action.contains("bf16 2.0 times as fast"),
-        "{}",
-        found.action
-    );
+    assert!(found.action.contains("bf16 2.0 times as fast"), "{}", found.action);
     // Without knowing the device there is no bound, so no finding.
     let mut unknown = analysis(stage);
     unknown.devices[0].name = Some("NVIDIA X900".into());
@@ -464,20 +352,11 @@ fn counters_tell_the_cores_better_than_names() {
     let (stage, evidence) = busy();
     let with = |by_kind: Vec<(WorkKind, f64)>| {
         let mut row = measured(None, CounterRow::default());
-        row.readings.work = Some(Work {
-            by_kind,
-            tensor_uncounted: false,
-        });
+        row.readings.work = Some(Work { by_kind, tensor_uncounted: false });
         run_counted(stage.clone(), &evidence, &[row])
     };
-    assert_eq!(
-        ids(&with(vec![(WorkKind::Fp32, 1e9), (WorkKind::TensorBf16, 0.0)])),
-        ["tensor-cores-idle"]
-    );
-    assert_eq!(
-        ids(&with(vec![(WorkKind::Fp32, 1e6), (WorkKind::TensorBf16, 1e9)])),
-        Vec::<&str>::new()
-    );
+    assert_eq!(ids(&with(vec![(WorkKind::Fp32, 1e9), (WorkKind::TensorBf16, 0.0)])), ["tensor-cores-idle"]);
+    assert_eq!(ids(&with(vec![(WorkKind::Fp32, 1e6), (WorkKind::TensorBf16, 1e9)])), Vec::<&str>::new());
     // Not counted is not zero.
     assert_eq!(ids(&with(vec![(WorkKind::Fp32, 1e9)])), Vec::<&str>::new());
 }
@@ -519,13 +398,8 @@ fn low_occupancy_names_the_limit() {
 #[test]
 fn chains_of_elementwise_kernels() {
     let (stage, mut evidence) = busy();
-    evidence.chains = ChainUse {
-        count: 100,
-        kernels: 700,
-        ns: 20 * MS,
-        beyond_longest_ns: 14 * MS,
-        longest: 11,
-    };
+    evidence.chains =
+        ChainUse { count: 100, kernels: 700, ns: 20 * MS, beyond_longest_ns: 14 * MS, longest: 11 };
     let all = run(stage, evidence);
     let found = one(&all, "unfused-elementwise");
     assert_eq!(found.bound_ns, 14 * MS);
@@ -535,14 +409,8 @@ fn chains_of_elementwise_kernels() {
 #[test]
 fn experts_need_a_model_that_has_them() {
     let (mut stage, evidence) = busy();
-    stage.steps = Some(Steps {
-        count: 4,
-        ..Steps::default()
-    });
-    stage.idle = Some(Idle {
-        launch_ns: 60 * MS,
-        ..Idle::default()
-    });
+    stage.steps = Some(Steps { count: 4, ..Steps::default() });
+    stage.idle = Some(Idle { launch_ns: 60 * MS, ..Idle::default() });
     stage.launch_count = 1200;
     // 300 products a step: 12 layers of 8, and 11 layers of 6 experts with 3.
     stage.kernels[0].calls = 1200;
@@ -579,65 +447,39 @@ fn one_stream_where_two_could_overlap() {
     assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"one-stream"));
     evidence.shapes[0].longest_ns = 0;
     // A single kernel has nothing to overlap with.
-    let single = Stage {
-        kernel_count: 1,
-        ..stage.clone()
-    };
+    let single = Stage { kernel_count: 1, ..stage.clone() };
     assert!(!ids(&run(single, evidence.clone())).contains(&"one-stream"));
     // Where the GPU waits for the CPU, overlap gains nothing.
-    let idle = Stage {
-        busy_ns: Some(20 * MS),
-        ..stage
-    };
+    let idle = Stage { busy_ns: Some(20 * MS), ..stage };
     assert!(!ids(&run(idle, evidence)).contains(&"one-stream"));
 }
 
 #[test]
 fn communication_that_is_not_hidden() {
     let (stage, mut evidence) = busy();
-    evidence.communication = Some(CommunicationUse {
-        count: 64,
-        ns: 20 * MS,
-        exposed_ns: 15 * MS,
-        hideable_ns: 15 * MS,
-    });
+    evidence.communication =
+        Some(CommunicationUse { count: 64, ns: 20 * MS, exposed_ns: 15 * MS, hideable_ns: 15 * MS });
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "communication-exposed");
-    assert_eq!(
-        (found.bound_ns, found.evidence["hidden_pct"].as_f64()),
-        (15 * MS, Some(25.0))
-    );
-    assert!(
-        found.title.starts_with("15.0 ms of 20.0 ms of"),
-        "{}",
-        found.title
-    );
+    assert_eq!((found.bound_ns, found.evidence["hidden_pct"].as_f64()), (15 * MS, Some(25.0)));
+    assert!(found.title.starts_with("15.0 ms of 20.0 ms of"), "{}", found.title);
     assert!(found.action.contains("Or communicate less"), "{}", found.action);
 
     // It cannot hide behind more computation than there is.
-    evidence.communication = Some(CommunicationUse {
-        count: 64,
-        ns: 90 * MS,
-        exposed_ns: 90 * MS - 1,
-        hideable_ns: 8 * MS,
-    });
+    evidence.communication =
+        Some(CommunicationUse { count: 64, ns: 90 * MS, exposed_ns: 90 * MS - 1, hideable_ns: 8 * MS });
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "communication-exposed");
     assert_eq!(found.bound_ns, 8 * MS);
     assert!(found.title.starts_with("the 90.0 ms of"), "{}", found.title);
     assert!(
-        found
-            .action
-            .contains("computation of 8.00 ms to hide it behind; for the rest, communicate less"),
+        found.action.contains("computation of 8.00 ms to hide it behind; for the rest, communicate less"),
         "{}",
         found.action
     );
 
     // On two devices, title and evidence are both means of them.
-    let two = Stage {
-        devices_per_instance: 2.0,
-        ..stage
-    };
+    let two = Stage { devices_per_instance: 2.0, ..stage };
     let all = run(two, evidence);
     let found = one(&all, "communication-exposed");
     assert_eq!(found.evidence["communication_ns"], 45 * MS);
@@ -647,12 +489,8 @@ fn communication_that_is_not_hidden() {
 #[test]
 fn waits_for_other_ranks_are_not_hidden_by_computation() {
     let (stage, mut evidence) = busy();
-    evidence.communication = Some(CommunicationUse {
-        count: 64,
-        ns: 60 * MS,
-        exposed_ns: 60 * MS,
-        hideable_ns: 38 * MS,
-    });
+    evidence.communication =
+        Some(CommunicationUse { count: 64, ns: 60 * MS, exposed_ns: 60 * MS, hideable_ns: 38 * MS });
     let with = |waited: Option<i64>| {
         let mut analysis = analysis(stage.clone());
         analysis.findings = run(stage.clone(), evidence.clone());
@@ -663,17 +501,8 @@ fn waits_for_other_ranks_are_not_hidden_by_computation() {
     assert_eq!(one(&with(None), "communication-exposed").bound_ns, 38 * MS);
     let all = with(Some(50 * MS));
     let found = one(&all, "communication-exposed");
-    assert_eq!(
-        (found.bound_ns, &found.evidence["waited_ns"]),
-        (10 * MS, &(50 * MS).into())
-    );
-    assert!(
-        found
-            .title
-            .ends_with("; 50.0 ms of that are waits for other ranks"),
-        "{}",
-        found.title
-    );
+    assert_eq!((found.bound_ns, &found.evidence["waited_ns"]), (10 * MS, &(50 * MS).into()));
+    assert!(found.title.ends_with("; 50.0 ms of that are waits for other ranks"), "{}", found.title);
     assert!(found.action.contains("ranks that are late"), "{}", found.action);
     assert_eq!(one(&with(Some(0)), "communication-exposed").bound_ns, 38 * MS);
     // All of it is waiting: overlap gains nothing.
@@ -685,24 +514,12 @@ fn a_long_tail_of_steps() {
     let (mut stage, evidence) = busy();
     let mut each_ns = vec![5 * MS; 15];
     each_ns[3] = 25 * MS;
-    stage.steps = Some(Steps {
-        count: 15,
-        p50_ns: 5 * MS,
-        p99_ns: 25 * MS,
-        each_ns,
-        ..Steps::default()
-    });
+    stage.steps = Some(Steps { count: 15, p50_ns: 5 * MS, p99_ns: 25 * MS, each_ns, ..Steps::default() });
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "step-tail");
-    assert_eq!(
-        (found.bound_ns, found.evidence["slowest_step"].as_u64()),
-        (20 * MS, Some(4))
-    );
+    assert_eq!((found.bound_ns, found.evidence["slowest_step"].as_u64()), (20 * MS, Some(4)));
     stage.steps.as_mut().unwrap().each_ns.truncate(5);
-    assert!(
-        !ids(&run(stage, evidence)).contains(&"step-tail"),
-        "too few steps to have a tail"
-    );
+    assert!(!ids(&run(stage, evidence)).contains(&"step-tail"), "too few steps to have a tail");
 }
 
 #[test]
@@ -710,25 +527,11 @@ fn watching_that_costs_too_much() {
     let (mut stage, evidence) = busy();
     let mut each_ns = vec![5 * MS; 15];
     each_ns[3] = 25 * MS;
-    stage.steps = Some(Steps {
-        count: 15,
-        p50_ns: 5 * MS,
-        p99_ns: 25 * MS,
-        each_ns,
-        ..Steps::default()
-    });
+    stage.steps = Some(Steps { count: 15, p50_ns: 5 * MS, p99_ns: 25 * MS, each_ns, ..Steps::default() });
     let mut analysis = analysis(stage);
-    let nsys = |ratio| Overhead {
-        tool: Profiler::Nsys,
-        stage: "decode".into(),
-        ratio,
-        interval: None,
-        pairs: None,
-    };
-    let source = |format: &str| SourceInfo {
-        format: format.into(),
-        ..SourceInfo::default()
-    };
+    let nsys =
+        |ratio| Overhead { tool: Profiler::Nsys, stage: "decode".into(), ratio, interval: None, pairs: None };
+    let source = |format: &str| SourceInfo { format: format.into(), ..SourceInfo::default() };
     analysis.overhead = vec![nsys(1.6)];
     analysis.sources = vec![source("native")];
     assert_eq!(
@@ -745,10 +548,7 @@ fn watching_that_costs_too_much() {
         "what can be fixed in the program comes first, though its bound of 20 ms is less"
     );
     analysis.overhead = vec![nsys(1.2)];
-    assert_eq!(
-        ids(&findings(&analysis, std::slice::from_ref(&evidence))),
-        ["step-tail"]
-    );
+    assert_eq!(ids(&findings(&analysis, std::slice::from_ref(&evidence))), ["step-tail"]);
     analysis.overhead = vec![nsys(1.6)];
     analysis.stages[0].from = StageOrigin::Workload;
     assert!(
@@ -792,25 +592,9 @@ fn rules_of_ncu_are_carried_in() {
 fn findings_are_ranked_by_what_they_save() {
     let (mut stage, mut evidence) = busy();
     stage.busy_ns = Some(60 * MS);
-    stage.idle = Some(Idle {
-        launch_ns: 30 * MS,
-        ..Idle::default()
-    });
-    evidence.chains = ChainUse {
-        count: 9,
-        kernels: 90,
-        ns: 9 * MS,
-        beyond_longest_ns: 8 * MS,
-        longest: 10,
-    };
-    evidence.communication = Some(CommunicationUse {
-        count: 9,
-        ns: 12 * MS,
-        exposed_ns: 12 * MS,
-        hideable_ns: 12 * MS,
-    });
-    assert_eq!(
-        ids(&run(stage, evidence)),
-        ["launch-bound", "communication-exposed", "unfused-elementwise"]
-    );
+    stage.idle = Some(Idle { launch_ns: 30 * MS, ..Idle::default() });
+    evidence.chains = ChainUse { count: 9, kernels: 90, ns: 9 * MS, beyond_longest_ns: 8 * MS, longest: 10 };
+    evidence.communication =
+        Some(CommunicationUse { count: 9, ns: 12 * MS, exposed_ns: 12 * MS, hideable_ns: 12 * MS });
+    assert_eq!(ids(&run(stage, evidence)), ["launch-bound", "communication-exposed", "unfused-elementwise"]);
 }

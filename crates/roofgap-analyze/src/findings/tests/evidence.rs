@@ -23,17 +23,8 @@ impl Program {
         let mut trace = Trace::default();
         let process = trace.add_process(1, "python");
         let thread = trace.add_thread(process, 1, "main");
-        trace.add_device(Device {
-            sms: Some(132),
-            compute_capability: Some((9, 0)),
-            ..Device::default()
-        });
-        Self {
-            trace,
-            process,
-            thread,
-            correlation: 0,
-        }
+        trace.add_device(Device { sms: Some(132), compute_capability: Some((9, 0)), ..Device::default() });
+        Self { trace, process, thread, correlation: 0 }
     }
 
     fn range(&mut self, name: &str, start: i64, end: i64) {
@@ -67,20 +58,9 @@ impl Program {
     }
 
     fn op(&mut self, launched: i64, start: i64, end: i64, stream: u32, op: GpuOp) {
-        let call = if op.kind == OpKind::Copy {
-            "cudaMemcpyAsync"
-        } else {
-            "cudaLaunchKernel"
-        };
+        let call = if op.kind == OpKind::Copy { "cudaMemcpyAsync" } else { "cudaLaunchKernel" };
         let correlation = self.call(call, launched, 1);
-        self.trace.ops.push(GpuOp {
-            start,
-            end,
-            stream,
-            process: self.process,
-            correlation,
-            ..op
-        });
+        self.trace.ops.push(GpuOp { start, end, stream, process: self.process, correlation, ..op });
     }
 
     fn kernel(&mut self, name: &str, launched: i64, start: i64, end: i64, stream: u32) {
@@ -89,20 +69,12 @@ impl Program {
             block: [32, 4, 1],
             ..LaunchShape::default()
         });
-        let op = GpuOp {
-            name: self.trace.names.intern(name),
-            shape,
-            ..blank(OpKind::Kernel)
-        };
+        let op = GpuOp { name: self.trace.names.intern(name), shape, ..blank(OpKind::Kernel) };
         self.op(launched, start, end, stream, op);
     }
 
     fn copy(&mut self, launched: i64, start: i64, end: i64, memory: (MemoryKind, MemoryKind)) {
-        let op = GpuOp {
-            bytes: 64,
-            memory,
-            ..blank(OpKind::Copy)
-        };
+        let op = GpuOp { bytes: 64, memory, ..blank(OpKind::Copy) };
         self.op(launched, start, end, 7, op);
     }
 
@@ -135,27 +107,15 @@ fn blank(kind: OpKind) -> GpuOp {
 fn chains_end_where_other_work_begins() {
     let mut program = Program::new();
     program.range("decode_all", 0, 1000);
-    for (at, name) in [
-        ELEMENTWISE,
-        ELEMENTWISE,
-        ELEMENTWISE,
-        GEMM,
-        ELEMENTWISE,
-        ELEMENTWISE,
-        GEMM,
-    ]
-    .into_iter()
-    .enumerate()
+    for (at, name) in
+        [ELEMENTWISE, ELEMENTWISE, ELEMENTWISE, GEMM, ELEMENTWISE, ELEMENTWISE, GEMM].into_iter().enumerate()
     {
         let at = at as i64 * 10;
         program.kernel(name, at, at + 100, at + 105 + at / 10, 7);
     }
     let found = program.evidence();
     // The first three, of 5, 6 and 7 ns; the two later ones are no chain.
-    assert_eq!(
-        (found.chains.count, found.chains.kernels, found.chains.longest),
-        (1, 3, 3)
-    );
+    assert_eq!((found.chains.count, found.chains.kernels, found.chains.longest), (1, 3, 3));
     assert_eq!((found.chains.ns, found.chains.beyond_longest_ns), (18, 11));
     assert_eq!(found.streams, 1);
     let shape = &found.shapes[0];
@@ -167,13 +127,7 @@ fn chains_are_those_of_one_stream() {
     let mut program = Program::new();
     program.range("decode_all", 0, 1000);
     for at in 0..4 {
-        program.kernel(
-            ELEMENTWISE,
-            at * 10,
-            at * 10 + 100,
-            at * 10 + 105,
-            7 + (at % 2) as u32,
-        );
+        program.kernel(ELEMENTWISE, at * 10, at * 10 + 100, at * 10 + 105, 7 + (at % 2) as u32);
     }
     let found = program.evidence();
     assert_eq!((found.chains.count, found.streams), (0, 2));
@@ -229,10 +183,7 @@ fn host_copies_by_kind_of_memory() {
     program.copy(20, 150, 190, (OnDevice, OnDevice));
     program.kernel(GEMM, 30, 130, 160, 8);
     let copies = program.evidence().host_copies;
-    assert_eq!(
-        (copies.count, copies.pageable, copies.bytes, copies.ns),
-        (2, 1, 128, 30)
-    );
+    assert_eq!((copies.count, copies.pageable, copies.bytes, copies.ns), (2, 1, 128, 30));
     // Half of the second one runs beside the product.
     assert_eq!(copies.exposed_ns, 20);
 }

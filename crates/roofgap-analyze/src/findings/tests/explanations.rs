@@ -33,17 +33,9 @@ fn every_finding_is_explained() {
         assert!(explain(id).is_some(), "{id} has no explanation");
     }
     for text in explanations() {
-        assert!(
-            ids.iter().any(|id| text.is_about(id)),
-            "{} is no finding",
-            text.id
-        );
+        assert!(ids.iter().any(|id| text.is_about(id)), "{} is no finding", text.id);
         let parts = [text.remedy, text.meaning, text.computed, text.fix];
         assert!(parts.iter().all(|part| !part.is_empty()), "{}", text.id);
-        assert!(
-            text.links.iter().all(|link| link.starts_with("https://")),
-            "{}",
-            text.id
-        );
+        assert!(text.links.iter().all(|link| link.starts_with("https://")), "{}", text.id);
     }
 }

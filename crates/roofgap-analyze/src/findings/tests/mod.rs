@@ -11,12 +11,7 @@ use super::{Inputs, StageEvidence, add_of_job, find};
 use crate::result::{Analysis, Finding};
 
 fn findings(analysis: &Analysis, evidence: &[StageEvidence]) -> Vec<Finding> {
-    find(Inputs {
-        analysis,
-        evidence,
-        model: None,
-        counters: &[],
-    })
+    find(Inputs { analysis, evidence, model: None, counters: &[] })
 }
 
 fn ids(findings: &[Finding]) -> Vec<&str> {
@@ -25,9 +20,7 @@ fn ids(findings: &[Finding]) -> Vec<&str> {
 
 fn one<'a>(findings: &'a [Finding], id: &str) -> &'a Finding {
     let mut found = findings.iter().filter(|finding| finding.id == id);
-    let first = found
-        .next()
-        .unwrap_or_else(|| panic!("no {id} in {:?}", ids(findings)));
+    let first = found.next().unwrap_or_else(|| panic!("no {id} in {:?}", ids(findings)));
     assert!(found.next().is_none(), "more than one {id}");
     first
 }

@@ -23,15 +23,8 @@ fn decode_of_dsocr2_is_launch_bound_first() {
     let (_, analysis, evidence) = capture("dsocr2");
     let all = findings(&analysis, &evidence);
     let first = all.first().unwrap();
-    assert_eq!(
-        (first.id.as_str(), first.stage.as_deref()),
-        ("launch-bound", Some("decode"))
-    );
-    let stage = analysis
-        .stages
-        .iter()
-        .find(|stage| stage.name == "decode")
-        .unwrap();
+    assert_eq!((first.id.as_str(), first.stage.as_deref()), ("launch-bound", Some("decode")));
+    let stage = analysis.stages.iter().find(|stage| stage.name == "decode").unwrap();
     let idle = stage.idle.unwrap();
     assert_eq!(first.bound_ns, idle.launch_ns);
     assert!(first.bound_ns <= idle.total_ns());
@@ -58,29 +51,17 @@ fn evidence_of_dsocr2_equals_a_query_by_hand() {
     let decode = evidence.iter().find(|stage| stage.stage == "decode").unwrap();
     let small: Vec<_> = decode.shapes.iter().filter(|shape| shape.blocks < 132).collect();
     assert_eq!(small.iter().map(|shape| shape.calls).sum::<u64>(), 6464);
-    assert_eq!(
-        small.iter().map(|shape| shape.total_ns).sum::<i64>() / 1000,
-        13_106
-    );
+    assert_eq!(small.iter().map(|shape| shape.total_ns).sum::<i64>() / 1000, 13_106);
     assert_eq!(decode.streams, 1);
     assert_eq!(decode.host_copies.count, 0);
     assert_eq!(decode.communication, None);
     let prefill = evidence.iter().find(|stage| stage.stage == "prefill").unwrap();
-    assert_eq!(
-        (prefill.host_copies.count, prefill.host_copies.pageable),
-        (26, 24)
-    );
+    assert_eq!((prefill.host_copies.count, prefill.host_copies.pageable), (26, 24));
     assert_eq!(prefill.shapes.iter().map(|shape| shape.calls).sum::<u64>(), 2321);
     let all = findings(&analysis, &evidence);
-    let small = all
-        .iter()
-        .find(|f| f.id == "small-kernels" && f.stage.as_deref() == Some("decode"))
-        .unwrap();
+    let small = all.iter().find(|f| f.id == "small-kernels" && f.stage.as_deref() == Some("decode")).unwrap();
     assert_eq!(small.evidence["small_kernels"], 6464);
-    assert!(
-        !all.iter().any(|f| f.id == "experts-one-by-one"),
-        "its experts are grouped"
-    );
+    assert!(!all.iter().any(|f| f.id == "experts-one-by-one"), "its experts are grouped");
 }
 
 #[test]
@@ -88,10 +69,7 @@ fn both_stages_of_llama4_are_launch_bound() {
     let (_, analysis, evidence) = capture("llama4");
     let all = findings(&analysis, &evidence);
     let first = all.first().unwrap();
-    assert_eq!(
-        (first.id.as_str(), first.stage.as_deref()),
-        ("launch-bound", Some("decode"))
-    );
+    assert_eq!((first.id.as_str(), first.stage.as_deref()), ("launch-bound", Some("decode")));
     // 1,496 kernels in 8 steps.
     let per_step = first.evidence["launches_per_step"].as_f64().unwrap();
     assert!((187.0..200.0).contains(&per_step), "{per_step}");
@@ -106,18 +84,11 @@ fn counters_of_llama4_rank_below_its_launches() {
     let set = roofgap_trace::ncu::raw::read(flate2::read::GzDecoder::new(file)).unwrap();
     let timeline = Timeline::of_stages(&trace, &analyze(&trace, &Options::default()).stages);
     let joined = counters::join(&[set], &timeline, &StageSet::default(), None);
-    let all = find(Inputs {
-        analysis: &analysis,
-        evidence: &evidence,
-        model: None,
-        counters: &joined.measured,
-    });
+    let all =
+        find(Inputs { analysis: &analysis, evidence: &evidence, model: None, counters: &joined.measured });
     assert_eq!(all.first().unwrap().id, "launch-bound");
     let roof = one(&all, "memory-at-roof");
-    assert_eq!(
-        (roof.stage.as_deref(), roof.evidence["kernels"].as_u64()),
-        (Some("decode"), Some(2))
-    );
+    assert_eq!((roof.stage.as_deref(), roof.evidence["kernels"].as_u64()), (Some("decode"), Some(2)));
     assert!(roof.evidence["largest_dram_pct"].as_f64().unwrap() >= 60.0);
     assert!(roof.bound_pct < 1.0, "{}", roof.bound_pct);
 }

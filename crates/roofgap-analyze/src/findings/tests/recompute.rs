@@ -7,15 +7,8 @@ const POSITION_NS: i64 = 10_000;
 
 /// Three instances of prefill and decode; `step_ns` gives the time of a step at a number of positions.
 fn analysis(step_ns: impl Fn(i64) -> i64) -> Analysis {
-    let each_ns: Vec<i64> = (0..3)
-        .flat_map(|_| (PROMPT..PROMPT + STEPS).map(&step_ns))
-        .collect();
-    let vision = Note {
-        name: "sam".to_owned(),
-        instances: 3,
-        wall_ns: 3 * 5_000_000,
-        ..Note::default()
-    };
+    let each_ns: Vec<i64> = (0..3).flat_map(|_| (PROMPT..PROMPT + STEPS).map(&step_ns)).collect();
+    let vision = Note { name: "sam".to_owned(), instances: 3, wall_ns: 3 * 5_000_000, ..Note::default() };
     let prefill = Stage {
         name: "prefill".to_owned(),
         instances: 3,
@@ -27,20 +20,12 @@ fn analysis(step_ns: impl Fn(i64) -> i64) -> Analysis {
         name: "decode".to_owned(),
         instances: 3,
         wall_ns: each_ns.iter().sum(),
-        steps: Some(Steps {
-            count: each_ns.len() as u64,
-            p50_ns: 1,
-            each_ns,
-            ..Steps::default()
-        }),
+        steps: Some(Steps { count: each_ns.len() as u64, p50_ns: 1, each_ns, ..Steps::default() }),
         ..Stage::default()
     };
     Analysis {
         stages: vec![prefill, decode],
-        workload: Some(WorkloadInfo {
-            prompt_tokens: Some(PROMPT as u64),
-            ..WorkloadInfo::default()
-        }),
+        workload: Some(WorkloadInfo { prompt_tokens: Some(PROMPT as u64), ..WorkloadInfo::default() }),
         ..Analysis::default()
     }
 }
@@ -61,25 +46,14 @@ fn a_step_that_reads_its_context_again_is_found() {
     // With a cache, each step computes one of its 87.5 positions.
     let least = (decode.wall_ns as f64 / 87.5) as i64;
     assert_eq!(finding.bound_ns, decode.wall_ns - least);
-    assert!(
-        finding.title.contains("prefill of 64 tokens 640 µs"),
-        "{}",
-        finding.title
-    );
-    assert!(
-        finding.title.contains("from 720 µs to 1.04 ms within 48 steps"),
-        "{}",
-        finding.title
-    );
+    assert!(finding.title.contains("prefill of 64 tokens 640 µs"), "{}", finding.title);
+    assert!(finding.title.contains("from 720 µs to 1.04 ms within 48 steps"), "{}", finding.title);
 }
 
 #[test]
 fn the_bound_leaves_the_time_of_the_models_bytes() {
     let mut analysis = analysis(|positions| positions * POSITION_NS);
-    analysis.stages[1].mbu = Some(Mbu {
-        floor_step_ns: Some(100_000),
-        ..Mbu::default()
-    });
+    analysis.stages[1].mbu = Some(Mbu { floor_step_ns: Some(100_000), ..Mbu::default() });
     let decode_ns = analysis.stages[1].wall_ns;
     assert_eq!(found(&analysis)[0].bound_ns, decode_ns - 3 * STEPS * 100_000);
 }

@@ -21,10 +21,7 @@ fn stage(name: &str, kind: StageKind, each_ns: Vec<i64>, generation: u64) -> Sta
         kernel_count: 1,
         launch_count: 1,
         idle: Some(Idle::default()),
-        requests: Some(PhaseCounts {
-            context: Some(0),
-            generation: Some(generation),
-        }),
+        requests: Some(PhaseCounts { context: Some(0), generation: Some(generation) }),
         steps: Some(Steps {
             count: each_ns.len() as u64,
             mean_ns: total / each_ns.len() as i64,
@@ -37,23 +34,14 @@ fn stage(name: &str, kind: StageKind, each_ns: Vec<i64>, generation: u64) -> Sta
 }
 
 fn percentiles(p50: i64, p99: i64) -> Option<Percentiles> {
-    Some(Percentiles {
-        count: 1000,
-        mean: p50,
-        p50,
-        p99,
-        ..Percentiles::default()
-    })
+    Some(Percentiles { count: 1000, mean: p50, p50, p99, ..Percentiles::default() })
 }
 
 /// A hundred decode steps of 10 ms for 8 requests each, and a load of 8 requests in flight that get a token every 10 ms.
 fn served() -> Analysis {
     Analysis {
         stages: vec![stage("decode", StageKind::Decode, vec![10 * MS; 100], 800)],
-        engine: Some(EngineInfo {
-            name: "vLLM".into(),
-            ..EngineInfo::default()
-        }),
+        engine: Some(EngineInfo { name: "vLLM".into(), ..EngineInfo::default() }),
         requests: Some(RequestStats {
             sent: 64,
             completed: 64,
@@ -126,15 +114,8 @@ fn prompts_that_delay_decode() {
     analysis.stages.push(mixed);
     let all = findings(&analysis, &[]);
     let found = one(&all, "decode-starved");
-    assert_eq!(
-        (found.stage.as_deref(), found.bound_ns),
-        (Some("mixed"), 200 * MS)
-    );
-    assert!(
-        found.action.contains("--max-num-batched-tokens"),
-        "{}",
-        found.action
-    );
+    assert_eq!((found.stage.as_deref(), found.bound_ns), (Some("mixed"), 200 * MS));
+    assert!(found.action.contains("--max-num-batched-tokens"), "{}", found.action);
     // Prefill alone is a delay only if clients see one.
     let prefill = stage("prefill", StageKind::Prefill, vec![40 * MS; 10], 0);
     analysis.stages[1] = prefill;
@@ -154,26 +135,14 @@ fn prompts_that_delay_decode() {
 fn a_batch_far_below_the_compute_roof() {
     let mut analysis = served();
     // 1 s at the roof of memory and 0.1 s at that of compute: ten times the batch.
-    analysis.stages[0].mfu = Some(Mfu {
-        flops: 1e14,
-        peak_flops_per_s: 1e15,
-        ..Mfu::default()
-    });
-    analysis.stages[0].mbu = Some(Mbu {
-        bytes: 4e12,
-        bandwidth_bytes_per_s: 4e12,
-        ..Mbu::default()
-    });
+    analysis.stages[0].mfu = Some(Mfu { flops: 1e14, peak_flops_per_s: 1e15, ..Mfu::default() });
+    analysis.stages[0].mbu = Some(Mbu { bytes: 4e12, bandwidth_bytes_per_s: 4e12, ..Mbu::default() });
     let all = findings(&analysis, &[]);
     let found = one(&all, "batch-too-small");
     assert_eq!(found.bound_ns, 900 * MS);
     assert!(found.title.contains("serves 8.0 requests"), "{}", found.title);
     assert!(found.title.contains("up to 80 before"), "{}", found.title);
-    assert!(
-        found.action.starts_with("About 8 requests were in flight"),
-        "{}",
-        found.action
-    );
+    assert!(found.action.starts_with("About 8 requests were in flight"), "{}", found.action);
     // Many more in flight than in a step: the engine holds them back.
     let requests = analysis.requests.as_mut().unwrap();
     requests.requests_per_s = Some(64.0);
@@ -189,38 +158,22 @@ fn a_batch_far_below_the_compute_roof() {
 }
 
 fn batch(requests: u64, steps: u64, graph_steps: u64, eager_idle_ns: i64) -> BatchRow {
-    BatchRow {
-        requests,
-        steps,
-        graph_steps,
-        mean_ns: Some(8 * MS),
-        eager_idle_ns,
-    }
+    BatchRow { requests, steps, graph_steps, mean_ns: Some(8 * MS), eager_idle_ns }
 }
 
 #[test]
 fn batch_sizes_without_a_graph_in_an_engine_with_graphs() {
     let mut analysis = served();
     analysis.requests = None;
-    let mut serving = Serving {
-        batches: vec![batch(8, 60, 60, 0), batch(9, 40, 0, 200 * MS)],
-        ..Serving::default()
-    };
+    let mut serving =
+        Serving { batches: vec![batch(8, 60, 60, 0), batch(9, 40, 0, 200 * MS)], ..Serving::default() };
     analysis.serving = Some(serving.clone());
     let all = findings(&analysis, &[]);
     let found = one(&all, "graphs-not-used");
     assert_eq!(found.bound_ns, 200 * MS);
-    assert!(
-        found.title.starts_with("40 of 100 decode steps"),
-        "{}",
-        found.title
-    );
+    assert!(found.title.starts_with("40 of 100 decode steps"), "{}", found.title);
     assert!(found.title.ends_with("batch sizes: 9"), "{}", found.title);
-    assert!(
-        found.action.contains("--max-cudagraph-capture-size"),
-        "{}",
-        found.action
-    );
+    assert!(found.action.contains("--max-cudagraph-capture-size"), "{}", found.action);
     // An engine without graphs has chosen so.
     serving.batches.remove(0);
     analysis.serving = Some(serving);
@@ -231,12 +184,7 @@ fn batch_sizes_without_a_graph_in_an_engine_with_graphs() {
 fn a_full_cache_holds_requests_back_or_computes_them_twice() {
     let mut analysis = served();
     let requests = analysis.requests.as_mut().unwrap();
-    let gauge = |mean: f64, max: f64| GaugeStats {
-        samples: 5,
-        mean,
-        max,
-        ..GaugeStats::default()
-    };
+    let gauge = |mean: f64, max: f64| GaugeStats { samples: 5, mean, max, ..GaugeStats::default() };
     requests.gauges = BTreeMap::from([
         ("vllm:kv_cache_usage_perc".to_owned(), gauge(0.9, 0.99)),
         ("vllm:num_requests_running".to_owned(), gauge(6.0, 8.0)),
@@ -247,23 +195,15 @@ fn a_full_cache_holds_requests_back_or_computes_them_twice() {
     // A quarter of the requests waited: at best, 100 steps of 10 ms do the work of 133.
     assert_eq!(found.bound_ns, 250 * MS);
     assert!(found.title.contains("99 % full"), "{}", found.title);
-    assert!(
-        found.action.contains("--gpu-memory-utilization"),
-        "{}",
-        found.action
-    );
+    assert!(found.action.contains("--gpu-memory-utilization"), "{}", found.action);
     let requests = analysis.requests.as_mut().unwrap();
     requests.gauges.clear();
-    requests
-        .metrics
-        .insert("vllm:num_preemptions_total".to_owned(), 16.0);
+    requests.metrics.insert("vllm:num_preemptions_total".to_owned(), 16.0);
     let all = findings(&analysis, &[]);
     assert_eq!(one(&all, "kv-cache-full").bound_ns, 200 * MS);
     // A cache with room is no limit.
     let requests = analysis.requests.as_mut().unwrap();
     requests.metrics.clear();
-    requests
-        .gauges
-        .insert("vllm:kv_cache_usage_perc".to_owned(), gauge(0.4, 0.6));
+    requests.gauges.insert("vllm:kv_cache_usage_perc".to_owned(), gauge(0.4, 0.6));
     assert_eq!(ids(&findings(&analysis, &[])), Vec::<&str>::new());
 }

@@ -55,17 +55,9 @@ const OTHER_MIXERS: [&str; 8] = [
 const MOST_LAYERS: u64 = 4096;
 
 pub(super) fn read(top: &Fields<'_>, text: &Fields<'_>) -> Result<Decoder, ConfigError> {
-    let kind = text
-        .text("model_type")
-        .or_else(|| top.text("model_type"))
-        .unwrap_or_default();
+    let kind = text.text("model_type").or_else(|| top.text("model_type")).unwrap_or_default();
     let kind = kind.to_ascii_lowercase();
-    let unsupported = |why: String| {
-        Err(ConfigError::Unsupported {
-            model_type: kind.clone(),
-            why,
-        })
-    };
+    let unsupported = |why: String| Err(ConfigError::Unsupported { model_type: kind.clone(), why });
     if let Some(key) = text.has_any(&OTHER_MIXERS) {
         return unsupported(format!("it has {key}, so not every layer is attention"));
     }
@@ -85,31 +77,17 @@ pub(super) fn read(top: &Fields<'_>, text: &Fields<'_>) -> Result<Decoder, Confi
     if layers > MOST_LAYERS {
         return unsupported(format!("it has {layers} layers"));
     }
-    let reader = Reader {
-        text,
-        kind: &kind,
-        hidden: text.need(&["hidden_size"])?,
-    };
+    let reader = Reader { text, kind: &kind, hidden: text.need(&["hidden_size"])? };
     let mut groups: Vec<LayerGroup> = Vec::new();
     for layer in 0..layers {
         let attention = reader.attention(layer)?;
         let mlp = reader.mlp(layer)?;
-        match groups
-            .iter_mut()
-            .find(|group| group.attention == attention && group.mlp == mlp)
-        {
+        match groups.iter_mut().find(|group| group.attention == attention && group.mlp == mlp) {
             Some(group) => group.count += 1,
-            None => groups.push(LayerGroup {
-                count: 1,
-                attention,
-                mlp,
-                norms: reader.norms(),
-            }),
+            None => groups.push(LayerGroup { count: 1, attention, mlp, norms: reader.norms() }),
         }
     }
-    let tied = [text, top]
-        .into_iter()
-        .find_map(|fields| fields.flag("tie_word_embeddings"));
+    let tied = [text, top].into_iter().find_map(|fields| fields.flag("tie_word_embeddings"));
     Ok(Decoder {
         vocab: text.need(&["vocab_size"])?,
         hidden: reader.hidden,
@@ -128,11 +106,7 @@ struct Reader<'r, 'a> {
 impl Reader<'_, '_> {
     /// Norm vectors in a layer: before attention and before the feed-forward part, with Gemma 2 and 3 after them too.
     fn norms(&self) -> u64 {
-        if matches!(self.kind, "gemma2" | "gemma3_text") {
-            4
-        } else {
-            2
-        }
+        if matches!(self.kind, "gemma2" | "gemma3_text") { 4 } else { 2 }
     }
 
     fn attention(&self, layer: u64) -> Result<Attention, ConfigError> {
@@ -164,18 +138,13 @@ impl Reader<'_, '_> {
     }
 
     fn window(&self, layer: u64) -> Result<Option<u64>, ConfigError> {
-        let window = self
-            .text
-            .size_or_zero(&["sliding_window"])?
-            .filter(|window| *window > 0);
+        let window = self.text.size_or_zero(&["sliding_window"])?.filter(|window| *window > 0);
         if window.is_none() || self.text.flag("use_sliding_window") == Some(false) {
             return Ok(None);
         }
         if let Some(kinds) = self.text.list("layer_types") {
-            let kind = usize::try_from(layer)
-                .ok()
-                .and_then(|layer| kinds.get(layer))
-                .and_then(|k| k.as_str());
+            let kind =
+                usize::try_from(layer).ok().and_then(|layer| kinds.get(layer)).and_then(|k| k.as_str());
             return Ok(window.filter(|_| kind == Some("sliding_attention")));
         }
         let slides = match self.kind {
@@ -196,9 +165,8 @@ impl Reader<'_, '_> {
 
     fn mlp(&self, layer: u64) -> Result<Mlp, ConfigError> {
         let text = self.text;
-        let routed = text
-            .size_or_zero(&["n_routed_experts", "num_experts", "num_local_experts"])?
-            .unwrap_or(0);
+        let routed =
+            text.size_or_zero(&["n_routed_experts", "num_experts", "num_local_experts"])?.unwrap_or(0);
         if routed == 0 || !self.sparse(layer)? {
             return Ok(Mlp::Dense {
                 inner: text.need(&["intermediate_size"])?,
@@ -213,9 +181,7 @@ impl Reader<'_, '_> {
         };
         Ok(Mlp::Experts(Experts {
             routed,
-            per_token: text
-                .need(&["num_experts_per_tok", "experts_per_token"])?
-                .min(routed),
+            per_token: text.need(&["num_experts_per_tok", "experts_per_token"])?.min(routed),
             inner,
             shared_inner: shared,
             shared_gate: self.kind == "qwen2_moe",
@@ -228,16 +194,11 @@ impl Reader<'_, '_> {
     fn sparse(&self, layer: u64) -> Result<bool, ConfigError> {
         let text = self.text;
         if let Some(kinds) = text.list("mlp_layer_types") {
-            let kind = usize::try_from(layer)
-                .ok()
-                .and_then(|layer| kinds.get(layer))
-                .and_then(|k| k.as_str());
+            let kind =
+                usize::try_from(layer).ok().and_then(|layer| kinds.get(layer)).and_then(|k| k.as_str());
             return Ok(kind == Some("sparse"));
         }
-        if text
-            .sizes("mlp_only_layers")?
-            .is_some_and(|dense| dense.contains(&layer))
-        {
+        if text.sizes("mlp_only_layers")?.is_some_and(|dense| dense.contains(&layer)) {
             return Ok(false);
         }
         let first = text.size_or_zero(&["first_k_dense_replace"])?.unwrap_or(0);

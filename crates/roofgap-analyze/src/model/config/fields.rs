@@ -54,22 +54,14 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(super) fn new(value: &'a Value, path: &str) -> Result<Self, ConfigError> {
-        let map = value
-            .as_object()
-            .ok_or_else(|| ConfigError::NotAnObject(path.to_owned()))?;
-        Ok(Self {
-            map,
-            path: path.to_owned(),
-        })
+        let map = value.as_object().ok_or_else(|| ConfigError::NotAnObject(path.to_owned()))?;
+        Ok(Self { map, path: path.to_owned() })
     }
 
     /// A nested object.
     pub(super) fn object(&self, key: &str) -> Option<Fields<'a>> {
         let map = self.map.get(key)?.as_object()?;
-        Some(Fields {
-            map,
-            path: format!("{}.{key}", self.path),
-        })
+        Some(Fields { map, path: format!("{}.{key}", self.path) })
     }
 
     /// The names of all its values.
@@ -107,10 +99,7 @@ impl<'a> Fields<'a> {
         let Some(list) = self.list(key) else {
             return Ok(None);
         };
-        list.iter()
-            .map(|value| self.checked(key, value, 0))
-            .collect::<Result<_, _>>()
-            .map(Some)
+        list.iter().map(|value| self.checked(key, value, 0)).collect::<Result<_, _>>().map(Some)
     }
 
     /// The first of these keys that is there, as a size of at least 1. A list of equal sides counts as one.
@@ -148,19 +137,14 @@ impl<'a> Fields<'a> {
 
     fn checked(&self, key: &str, value: &Value, least: u64) -> Result<u64, ConfigError> {
         let whole = value.as_u64().or_else(|| {
-            value
-                .as_f64()
-                .filter(|n| n.fract() == 0.0 && *n >= 0.0 && *n <= MOST as f64)
-                .map(|n| n as u64)
+            value.as_f64().filter(|n| n.fract() == 0.0 && *n >= 0.0 && *n <= MOST as f64).map(|n| n as u64)
         });
-        whole
-            .filter(|n| (least..=MOST).contains(n))
-            .ok_or_else(|| ConfigError::OutOfRange {
-                path: self.path.clone(),
-                key: key.to_owned(),
-                found: value.to_string(),
-                least,
-                most: MOST,
-            })
+        whole.filter(|n| (least..=MOST).contains(n)).ok_or_else(|| ConfigError::OutOfRange {
+            path: self.path.clone(),
+            key: key.to_owned(),
+            found: value.to_string(),
+            least,
+            most: MOST,
+        })
     }
 }

@@ -27,42 +27,21 @@ impl Architecture {
     /// When a size is missing or not usable, or the kind of model is not one whose work can be counted.
     pub fn from_config(config: &Value) -> Result<Self, ConfigError> {
         let top = Fields::new(config, "config")?;
-        let mut text = TEXT_KEYS
-            .iter()
-            .find_map(|key| top.object(key))
-            .unwrap_or_else(|| top.clone());
+        let mut text = TEXT_KEYS.iter().find_map(|key| top.object(key)).unwrap_or_else(|| top.clone());
         // Some multi-modal configurations repeat the sizes above and leave an empty stub below.
         if !text.has("hidden_size") && top.has("hidden_size") {
             text = top.clone();
         }
-        let model_type = top
-            .text("model_type")
-            .or_else(|| text.text("model_type"))
-            .unwrap_or_default();
+        let model_type = top.text("model_type").or_else(|| text.text("model_type")).unwrap_or_default();
         let mut assumptions = Vec::new();
         let decoder = decoder::read(&top, &text)?;
         let vision = vision::read(&top, decoder.hidden, &mut assumptions)?;
         let dtype = read_dtype(&top, &text, &mut assumptions);
         let weights = weights::read(&top, &text, dtype, &mut assumptions);
-        let name = top
-            .text("_name_or_path")
-            .filter(|name| !name.is_empty())
-            .unwrap_or_else(|| {
-                if model_type.is_empty() {
-                    "unnamed model".into()
-                } else {
-                    model_type.clone()
-                }
-            });
-        Ok(Self {
-            name,
-            model_type,
-            dtype,
-            weights,
-            decoder,
-            vision,
-            assumptions,
-        })
+        let name = top.text("_name_or_path").filter(|name| !name.is_empty()).unwrap_or_else(|| {
+            if model_type.is_empty() { "unnamed model".into() } else { model_type.clone() }
+        });
+        Ok(Self { name, model_type, dtype, weights, decoder, vision, assumptions })
     }
 }
 

@@ -23,21 +23,11 @@ fn a_missing_or_senseless_size_is_named() {
         error.to_string(),
         "config has no hidden_size: without it the work of the model cannot be counted"
     );
-    for bad in [
-        json!(-3),
-        json!(0),
-        json!(1.5),
-        json!("64"),
-        json!(1_u64 << 40),
-        json!(f64::MAX),
-    ] {
+    for bad in [json!(-3), json!(0), json!(1.5), json!("64"), json!(1_u64 << 40), json!(f64::MAX)] {
         let error = Architecture::from_config(&with("hidden_size", bad)).unwrap_err();
         assert!(matches!(error, ConfigError::OutOfRange { .. }), "{error}");
     }
-    assert!(matches!(
-        Architecture::from_config(&json!([1])),
-        Err(ConfigError::NotAnObject(_))
-    ));
+    assert!(matches!(Architecture::from_config(&json!([1])), Err(ConfigError::NotAnObject(_))));
 }
 
 #[test]
@@ -56,10 +46,7 @@ fn an_unlisted_model_is_not_guessed_at() {
     let mut config = with("model_type", json!("newmodel"));
     config["rms_norm_eps"] = json!(1e-6);
     let error = Architecture::from_config(&config).unwrap_err();
-    assert!(
-        error.to_string().contains("newmodel") && error.to_string().contains("model_type"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("newmodel") && error.to_string().contains("model_type"), "{error}");
     let config = with("layer_types", json!(["full_attention", "conv"]));
     let error = Architecture::from_config(&config).unwrap_err();
     assert!(error.to_string().contains("conv"), "{error}");
@@ -85,10 +72,7 @@ fn parameters_of_published_models() {
         (llama(4096, 32, 32, 8, 14336, 128_256), 8.03, 8.03),
         (llama(8192, 80, 64, 8, 28672, 128_256), 70.55, 70.55),
         (
-            and(
-                llama(2048, 16, 32, 8, 8192, 128_256),
-                json!({"head_dim": 64, "tie_word_embeddings": true}),
-            ),
+            and(llama(2048, 16, 32, 8, 8192, 128_256), json!({"head_dim": 64, "tie_word_embeddings": true})),
             1.24,
             1.24,
         ),
@@ -111,22 +95,8 @@ fn parameters_of_published_models() {
             12.88,
         ),
         // Qwen2.5 7B, and the same inside Qwen2.5-VL, whose sizes stand at the top; Qwen1.5-MoE-A2.7B.
-        (
-            and(
-                llama(3584, 28, 28, 4, 18944, 152_064),
-                json!({"model_type": "qwen2"}),
-            ),
-            7.62,
-            7.62,
-        ),
-        (
-            and(
-                llama(3584, 28, 28, 4, 18944, 152_064),
-                json!({"model_type": "qwen2_5_vl"}),
-            ),
-            7.62,
-            7.62,
-        ),
+        (and(llama(3584, 28, 28, 4, 18944, 152_064), json!({"model_type": "qwen2"})), 7.62, 7.62),
+        (and(llama(3584, 28, 28, 4, 18944, 152_064), json!({"model_type": "qwen2_5_vl"})), 7.62, 7.62),
         (
             and(
                 llama(2048, 24, 16, 16, 5632, 151_936),
@@ -147,14 +117,7 @@ fn parameters_of_published_models() {
             22.19,
         ),
         // Phi-3 mini; Gemma 2 9B, which ties its head and does not say so.
-        (
-            and(
-                llama(3072, 32, 32, 32, 8192, 32_064),
-                json!({"model_type": "phi3"}),
-            ),
-            3.82,
-            3.82,
-        ),
+        (and(llama(3072, 32, 32, 32, 8192, 32_064), json!({"model_type": "phi3"})), 3.82, 3.82),
         (
             json!({"model_type": "gemma2", "hidden_size": 3584, "num_hidden_layers": 42, "num_attention_heads": 16,
                 "num_key_value_heads": 8, "head_dim": 256, "intermediate_size": 14336, "vocab_size": 256_000}),
@@ -173,11 +136,7 @@ fn parameters_of_published_models() {
         let model = Architecture::from_config(&config).unwrap();
         let count = model.parameters();
         // The cards count the whole embedding as active; a token needs one row of it, which is left out here.
-        let embedding = if model.decoder.tied {
-            0
-        } else {
-            model.decoder.vocab * model.decoder.hidden
-        };
+        let embedding = if model.decoder.tied { 0 } else { model.decoder.vocab * model.decoder.hidden };
         let close = |found: u64, published: f64| (found as f64 / 1e9 - published).abs() < 0.006;
         assert!(
             close(count.total, total) && close(count.active + embedding, active),
@@ -203,14 +162,8 @@ fn the_number_format_is_read_or_assumed() {
 #[test]
 fn quantised_weights_take_their_bits() {
     for (quantisation, bits) in [
-        (
-            json!({"quant_method": "gptq", "bits": 4, "group_size": 128}),
-            4.0 + 20.0 / 128.0,
-        ),
-        (
-            json!({"quant_method": "awq", "bits": 4, "group_size": 64}),
-            4.0 + 20.0 / 64.0,
-        ),
+        (json!({"quant_method": "gptq", "bits": 4, "group_size": 128}), 4.0 + 20.0 / 128.0),
+        (json!({"quant_method": "awq", "bits": 4, "group_size": 64}), 4.0 + 20.0 / 64.0),
         (json!({"quant_method": "fp8"}), 8.0),
         (
             json!({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}}}),
@@ -236,12 +189,7 @@ fn quantised_weights_take_their_bits() {
 #[test]
 fn gpt_oss_alternates_windows_and_keeps_experts_in_four_bits() {
     let model = preset("gpt_oss_20b").unwrap();
-    let windows: Vec<_> = model
-        .decoder
-        .groups
-        .iter()
-        .map(|g| (g.count, g.attention.window()))
-        .collect();
+    let windows: Vec<_> = model.decoder.groups.iter().map(|g| (g.count, g.attention.window())).collect();
     assert_eq!(windows, [(12, Some(128)), (12, None)]);
     assert_eq!(model.weights.expert_bits, 4.25);
 }
@@ -249,25 +197,15 @@ fn gpt_oss_alternates_windows_and_keeps_experts_in_four_bits() {
 #[test]
 fn deepseek_layers_and_attention() {
     let lite = preset("deepseek_v2_lite").unwrap();
-    assert!(matches!(
-        lite.decoder.groups[0].mlp,
-        Mlp::Dense { inner: 10_944, .. }
-    ));
+    assert!(matches!(lite.decoder.groups[0].mlp, Mlp::Dense { inner: 10_944, .. }));
     assert_eq!(lite.decoder.groups[1].count, 26);
-    assert!(matches!(
-        lite.decoder.groups[1].attention,
-        Attention::Latent { kv_rank: 512, .. }
-    ));
+    assert!(matches!(lite.decoder.groups[1].attention, Attention::Latent { kv_rank: 512, .. }));
     assert_eq!(lite.decoder.groups[1].attention.cached_values(), 576);
     // DeepSeek-OCR's decoder has no latent attention though its type does.
     let ocr = preset("deepseek_ocr").unwrap();
     assert!(matches!(
         ocr.decoder.groups[0].attention,
-        Attention::Grouped {
-            kv_heads: 10,
-            head_dim: 128,
-            ..
-        }
+        Attention::Grouped { kv_heads: 10, head_dim: 128, .. }
     ));
 }
 
@@ -278,13 +216,7 @@ fn a_llava_like_model_has_a_tower_and_a_projector() {
         "num_attention_heads": 16, "image_size": 336, "patch_size": 14}});
     let model = Architecture::from_config(&config).unwrap();
     let vision = model.vision.unwrap();
-    assert_eq!(
-        vision.projector,
-        Projector::TwoLayer {
-            inputs: 1024,
-            outputs: 64
-        }
-    );
+    assert_eq!(vision.projector, Projector::TwoLayer { inputs: 1024, outputs: 64 });
     assert_eq!(vision.features(336), 576);
 }
 
@@ -328,13 +260,7 @@ fn no_number_makes_it_panic() {
         views: None,
     };
     let mut read = 0;
-    for name in [
-        "deepseek_ocr",
-        "deepseek_ocr2",
-        "deepseek_v2_lite",
-        "gpt_oss_20b",
-        "qwen3_30b_a3b",
-    ] {
+    for name in ["deepseek_ocr", "deepseek_ocr2", "deepseek_v2_lite", "gpt_oss_20b", "qwen3_30b_a3b"] {
         let text =
             std::fs::read_to_string(format!("{}/presets/{name}.json", env!("CARGO_MANIFEST_DIR"))).unwrap();
         let whole: Value = serde_json::from_str(&text).unwrap();

@@ -76,12 +76,7 @@ fn published_deepseek(
     };
     // The first version learns a line break and a view separator, the second the separator alone.
     let loose_vectors = if second.is_some() { 1 } else { 2 };
-    Ok(Vision {
-        towers,
-        projector,
-        loose_vectors,
-        image_size,
-    })
+    Ok(Vision { towers, projector, loose_vectors, image_size })
 }
 
 /// Learned positions of the CLIP-like tower: its own patches and the class token.
@@ -110,24 +105,14 @@ fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vis
         }));
     }
     let inputs = towers.last().map_or(decoder_hidden, Tower::width);
-    let projector = Projector::Linear {
-        inputs,
-        outputs: decoder_hidden,
-    };
-    Ok(Vision {
-        towers,
-        projector,
-        loose_vectors: 1,
-        image_size,
-    })
+    let projector = Projector::Linear { inputs, outputs: decoder_hidden };
+    Ok(Vision { towers, projector, loose_vectors: 1, image_size })
 }
 
 fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam, ConfigError> {
     let hidden = fields.size(&["width", "hidden_size"])?.unwrap_or(768);
     let layers = fields.size(&["layers", "num_hidden_layers"])?.unwrap_or(12);
-    let global = fields
-        .sizes("global_attn_indexes")?
-        .unwrap_or_else(|| vec![2, 5, 8, 11]);
+    let global = fields.sizes("global_attn_indexes")?.unwrap_or_else(|| vec![2, 5, 8, 11]);
     Ok(Sam {
         hidden,
         layers,
@@ -142,9 +127,7 @@ fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam
         global_layers: global.iter().filter(|layer| **layer < layers).count() as u64,
         absolute_positions: fields.flag("use_abs_pos").unwrap_or(true),
         relative_positions: fields.flag("use_rel_pos").unwrap_or(true),
-        neck: fields
-            .size_or_zero(&["neck_channels", "output_channels"])?
-            .unwrap_or(256),
+        neck: fields.size_or_zero(&["neck_channels", "output_channels"])?.unwrap_or(256),
         downsample: fields.sizes("downsample_channels")?.unwrap_or(downsample),
         qkv_bias: fields.flag("qkv_bias").unwrap_or(true),
     })
@@ -155,10 +138,7 @@ fn inner(fields: &Fields<'_>, hidden: u64) -> Result<u64, ConfigError> {
     if let Some(inner) = fields.size(&["intermediate_size"])? {
         return Ok(inner);
     }
-    let ratio = fields
-        .number("mlp_ratio")
-        .filter(|ratio| (0.1..=64.0).contains(ratio))
-        .unwrap_or(4.0);
+    let ratio = fields.number("mlp_ratio").filter(|ratio| (0.1..=64.0).contains(ratio)).unwrap_or(4.0);
     Ok((hidden as f64 * ratio) as u64)
 }
 
@@ -172,15 +152,9 @@ fn plain(
     let kind = vision.text("model_type").unwrap_or_default();
     let named = |part: &str| kind.contains(part);
     let fixed_size = named("clip") || named("siglip") || kind == "vit";
-    let complete = [
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "patch_size",
-        "image_size",
-    ]
-    .iter()
-    .all(|key| vision.has(key));
+    let complete = ["hidden_size", "num_hidden_layers", "num_attention_heads", "patch_size", "image_size"]
+        .iter()
+        .all(|key| vision.has(key));
     if !fixed_size || !complete {
         assumptions.push(format!(
             "the vision part {kind:?} is not understood: its parameters and its work are left out"
@@ -212,22 +186,11 @@ fn plain(
         positions: side * side + u64::from(!siglip),
         fed_by_previous: false,
     };
-    let projector = if top
-        .text("model_type")
-        .is_some_and(|kind| kind.starts_with("llava"))
-    {
-        Projector::TwoLayer {
-            inputs: hidden,
-            outputs: decoder_hidden,
-        }
+    let projector = if top.text("model_type").is_some_and(|kind| kind.starts_with("llava")) {
+        Projector::TwoLayer { inputs: hidden, outputs: decoder_hidden }
     } else {
         assumptions.push("the projector of the vision part is not described: it is left out".to_owned());
         Projector::Unknown
     };
-    Ok(Some(Vision {
-        towers: vec![Tower::Vit(vit)],
-        projector,
-        loose_vectors: 0,
-        image_size,
-    }))
+    Ok(Some(Vision { towers: vec![Tower::Vit(vit)], projector, loose_vectors: 0, image_size }))
 }

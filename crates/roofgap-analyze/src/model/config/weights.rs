@@ -24,16 +24,12 @@ pub(super) fn read(
     assumptions: &mut Vec<String>,
 ) -> WeightFormat {
     let plain = WeightFormat::plain(dtype);
-    let Some(quantisation) = top
-        .object("quantization_config")
-        .or_else(|| text.object("quantization_config"))
+    let Some(quantisation) = top.object("quantization_config").or_else(|| text.object("quantization_config"))
     else {
         return plain;
     };
     let method = quantisation.text("quant_method").unwrap_or_default();
-    let bits = quantisation
-        .number("bits")
-        .filter(|bits| (1.0..=16.0).contains(bits));
+    let bits = quantisation.number("bits").filter(|bits| (1.0..=16.0).contains(bits));
     let group = quantisation.number("group_size").filter(|size| *size >= 1.0);
     match method.as_str() {
         // Blocks of 32 values share an 8-bit scale; the published models quantise the experts alone.
@@ -78,11 +74,8 @@ pub(super) fn read(
         "bitsandbytes" => {
             let stored = if quantisation.flag("load_in_4bit") == Some(true) {
                 // Blocks of 64 share a scale: 32 bits, or about 8 when the scales are quantised too.
-                let scale = if quantisation.flag("bnb_4bit_use_double_quant") == Some(true) {
-                    8.125
-                } else {
-                    32.0
-                };
+                let scale =
+                    if quantisation.flag("bnb_4bit_use_double_quant") == Some(true) { 8.125 } else { 32.0 };
                 Some(4.0 + scale / 64.0)
             } else if quantisation.flag("load_in_8bit") == Some(true) {
                 Some(8.0)
@@ -108,9 +101,7 @@ fn compressed(quantisation: &Fields<'_>) -> Option<(f64, Option<f64>)> {
     let groups = quantisation.object("config_groups")?;
     let mut found = groups.keys().map(|key| {
         let weights = groups.object(key)?.object("weights")?;
-        let bits = weights
-            .number("num_bits")
-            .filter(|bits| (1.0..=16.0).contains(bits))?;
+        let bits = weights.number("num_bits").filter(|bits| (1.0..=16.0).contains(bits))?;
         Some((bits, weights.number("group_size").filter(|size| *size >= 1.0)))
     });
     let first = found.next()??;

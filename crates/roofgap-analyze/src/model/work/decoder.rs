@@ -90,13 +90,7 @@ impl Architecture {
             heads: input.batch,
         };
         pass.terms(&mut terms);
-        StageWork {
-            stage: "prefill".to_owned(),
-            terms,
-            steps: None,
-            devices: 1,
-            assumptions,
-        }
+        StageWork { stage: "prefill".to_owned(), terms, steps: None, devices: 1, assumptions }
     }
 
     /// The work of steps of decode.
@@ -115,21 +109,12 @@ impl Architecture {
         let mut assumptions = self.common_assumptions();
         assumptions
             .push("each decode step reads every weight it uses once and the whole cache once".to_owned());
-        StageWork {
-            stage: "decode".to_owned(),
-            terms,
-            steps: Some(input.steps),
-            devices: 1,
-            assumptions,
-        }
+        StageWork { stage: "decode".to_owned(), terms, steps: Some(input.steps), devices: 1, assumptions }
     }
 
     pub(super) fn common_assumptions(&self) -> Vec<String> {
         let mut assumptions = self.assumptions.clone();
-        assumptions.push(format!(
-            "weights: {}; cache and activations in {}",
-            self.weights.how, self.dtype
-        ));
+        assumptions.push(format!("weights: {}; cache and activations in {}", self.weights.how, self.dtype));
         assumptions.push(
             "matrix products and attention are counted, a multiply-add as two; norms, softmax, positions and activation \
              functions are not"
@@ -147,10 +132,7 @@ impl Architecture {
                     .to_owned(),
             );
         }
-        if groups
-            .iter()
-            .any(|g| matches!(g.attention, crate::model::Attention::Latent { .. }))
-        {
+        if groups.iter().any(|g| matches!(g.attention, crate::model::Attention::Latent { .. })) {
             assumptions.push(
                 "the cache holds the compressed keys and values; an implementation that caches them expanded moves more"
                     .to_owned(),
@@ -163,15 +145,7 @@ impl Architecture {
 impl<'a> Pass<'a> {
     /// Describes steps of an engine with a number of tokens and of rows of the output head, without attention over the cache.
     pub(super) fn of_steps(architecture: &'a Architecture, tokens: u64, heads: u64, steps: u64) -> Self {
-        Pass {
-            architecture,
-            tokens,
-            passes: steps,
-            sequences: 0,
-            added: 0,
-            first_look: 1,
-            heads,
-        }
+        Pass { architecture, tokens, passes: steps, sequences: 0, added: 0, first_look: 1, heads }
     }
 
     pub(super) fn terms(&self, terms: &mut Vec<Term>) {
@@ -200,13 +174,8 @@ impl<'a> Pass<'a> {
         }
         terms.push(self.norms());
         let head = [Linear::new("output head", decoder.hidden, decoder.vocab, false)];
-        let mut term = self.products_of(
-            "output head",
-            1,
-            &head,
-            self.heads,
-            self.architecture.weights.other_bits,
-        );
+        let mut term =
+            self.products_of("output head", 1, &head, self.heads, self.architecture.weights.other_bits);
         if decoder.tied {
             term.how.push_str(" (the embedding table)");
         }
@@ -218,11 +187,7 @@ impl<'a> Pass<'a> {
     }
 
     fn passes_text(&self) -> String {
-        if self.passes == 1 {
-            String::new()
-        } else {
-            format!("{} steps x ", self.passes)
-        }
+        if self.passes == 1 { String::new() } else { format!("{} steps x ", self.passes) }
     }
 
     fn products(&self, name: &str, layers: u64, linears: &[Linear], bits: f64) -> Term {
@@ -236,11 +201,7 @@ impl<'a> Pass<'a> {
         let bias = biases(linears);
         let sides: f64 = linears.iter().map(|l| (l.inputs + l.outputs) as f64).sum();
         let text = linears_text(linears);
-        let bias_text = if bias > 0.0 {
-            format!(", biases {bias}")
-        } else {
-            String::new()
-        };
+        let bias_text = if bias > 0.0 { format!(", biases {bias}") } else { String::new() };
         Term {
             name: name.to_owned(),
             flops: 2.0 * rows as f64 * values * passes,
@@ -258,12 +219,8 @@ impl<'a> Pass<'a> {
         let attention = &group.attention;
         let hidden = self.architecture.decoder.hidden;
         let bits = self.architecture.weights.linear_bits;
-        let mut projections = self.products(
-            "attention projections",
-            group.count,
-            &attention.linears(hidden),
-            bits,
-        );
+        let mut projections =
+            self.products("attention projections", group.count, &attention.linears(hidden), bits);
         let vectors = attention.vectors() * self.architecture.weights.other_bits / 8.0;
         projections.weight_bytes += vectors * group.count as f64 * self.passes as f64;
         terms.push(projections);
@@ -340,12 +297,7 @@ impl<'a> Pass<'a> {
 
     fn norms(&self) -> Term {
         let decoder = &self.architecture.decoder;
-        let vectors: u64 = decoder
-            .groups
-            .iter()
-            .map(|group| group.count * group.norms)
-            .sum::<u64>()
-            + 1;
+        let vectors: u64 = decoder.groups.iter().map(|group| group.count * group.norms).sum::<u64>() + 1;
         let values = vectors as f64 * decoder.hidden as f64 * self.passes as f64;
         Term {
             name: "norms".to_owned(),
@@ -364,22 +316,11 @@ mod tests {
 
     #[test]
     fn pairs_are_the_sum_over_tokens() {
-        for (first, count, window) in [
-            (1, 5, None),
-            (7, 3, None),
-            (1, 10, Some(4)),
-            (9, 3, Some(4)),
-            (3, 4, Some(4)),
-            (1, 0, Some(4)),
-        ] {
-            let slow: u64 = (first..first + count)
-                .map(|n| window.map_or(n, |w| n.min(w)))
-                .sum();
-            assert_eq!(
-                looked_at(first, count, window),
-                slow as f64,
-                "{first} {count} {window:?}"
-            );
+        for (first, count, window) in
+            [(1, 5, None), (7, 3, None), (1, 10, Some(4)), (9, 3, Some(4)), (3, 4, Some(4)), (1, 0, Some(4))]
+        {
+            let slow: u64 = (first..first + count).map(|n| window.map_or(n, |w| n.min(w))).sum();
+            assert_eq!(looked_at(first, count, window), slow as f64, "{first} {count} {window:?}");
         }
     }
 

@@ -29,16 +29,11 @@ impl Architecture {
         let mut sizes: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let mut tokens_in_all = 0u64;
         for step in steps {
-            let (context, generation) = step
-                .context
-                .tokens
-                .zip(step.generation.tokens)
-                .ok_or(Misfit::StepTokens)?;
+            let (context, generation) =
+                step.context.tokens.zip(step.generation.tokens).ok_or(Misfit::StepTokens)?;
             let tokens = context.saturating_add(generation);
             let prompts = step.context.requests.unwrap_or(1).min(context);
-            *sizes
-                .entry((tokens, prompts.saturating_add(generation)))
-                .or_default() += 1;
+            *sizes.entry((tokens, prompts.saturating_add(generation))).or_default() += 1;
             tokens_in_all = tokens_in_all.saturating_add(tokens);
         }
         let mut terms: Vec<Term> = Vec::new();
@@ -109,9 +104,7 @@ impl Architecture {
         let layers = group.count as f64;
         let value_bytes = self.dtype.bits() / 8.0;
         let per_token = group.attention.cached_values();
-        let Cached {
-            pairs, read, written, ..
-        } = cached;
+        let Cached { pairs, read, written, .. } = cached;
         Term {
             name: "attention over the cache".to_owned(),
             flops: 2.0 * layers * pairs * (keys + values) as f64,
@@ -202,14 +195,9 @@ mod tests {
     fn one_prompt_is_the_prefill_of_that_prompt() {
         for name in ["llama3_8b", "qwen3_30b_a3b"] {
             let model = preset(name).unwrap();
-            let engine = model
-                .engine_work("prefill", &steps(&["execute_context_1(512)_generation_0(0)"]))
-                .unwrap();
-            let prefill = model.prefill(&PrefillInput {
-                batch: 1,
-                prompt: 512,
-                views: Vec::new(),
-            });
+            let engine =
+                model.engine_work("prefill", &steps(&["execute_context_1(512)_generation_0(0)"])).unwrap();
+            let prefill = model.prefill(&PrefillInput { batch: 1, prompt: 512, views: Vec::new() });
             assert_eq!(engine.flops(), prefill.flops(), "{name}");
             assert_eq!(engine.moved_bytes(), prefill.moved_bytes(), "{name}");
         }
@@ -220,11 +208,7 @@ mod tests {
         let model = preset("qwen3_30b_a3b").unwrap();
         let name = "execute_context_0(0)_generation_4(4)";
         let engine = model.engine_work("decode", &steps(&[name, name, name])).unwrap();
-        let decode = model.decode(&DecodeInput {
-            batch: 4,
-            context: 100,
-            steps: 3,
-        });
+        let decode = model.decode(&DecodeInput { batch: 4, context: 100, steps: 3 });
         assert_eq!(flops_of(&engine, false), flops_of(&decode, false));
         assert_eq!(flops_of(&engine, true), 0.0);
         assert!(engine.moved_bytes() < decode.moved_bytes());
@@ -235,21 +219,12 @@ mod tests {
     #[test]
     fn steps_of_several_sizes_add_up() {
         let model = preset("qwen3_30b_a3b").unwrap();
-        let names = [
-            "execute_context_0(0)_generation_4(4)",
-            "execute_context_2(300)_generation_3(3)",
-        ];
-        let each: f64 = names
-            .iter()
-            .map(|name| model.engine_work("x", &steps(&[name])).unwrap().flops())
-            .sum();
+        let names = ["execute_context_0(0)_generation_4(4)", "execute_context_2(300)_generation_3(3)"];
+        let each: f64 =
+            names.iter().map(|name| model.engine_work("x", &steps(&[name])).unwrap().flops()).sum();
         let both = model.engine_work("x", &steps(&names)).unwrap();
         assert!((both.flops() / each - 1.0).abs() < 1e-12);
-        assert!(
-            both.terms[0].how.starts_with("2 steps with 307 tokens"),
-            "{:?}",
-            both.terms[0]
-        );
+        assert!(both.terms[0].how.starts_with("2 steps with 307 tokens"), "{:?}", both.terms[0]);
     }
 
     #[test]
@@ -267,11 +242,7 @@ mod tests {
         let mut known = steps(&["execute_context_0(0)_generation_4(4)"]);
         known[0].generation.sequence_tokens = Some(404);
         let engine = model.engine_work("decode", &known).unwrap();
-        let decode = model.decode(&DecodeInput {
-            batch: 4,
-            context: 100,
-            steps: 1,
-        });
+        let decode = model.decode(&DecodeInput { batch: 4, context: 100, steps: 1 });
         assert_eq!(engine.flops(), decode.flops());
         assert_eq!(engine.moved_bytes(), decode.moved_bytes());
         assert!(!engine.assumptions.iter().any(|text| text.contains("left out")));

@@ -84,36 +84,24 @@ impl Architecture {
         if instances == 0 {
             return Err(Misfit::NoInstance);
         }
-        let prompt = tokens
-            .prompt
-            .filter(|n| *n > 0)
-            .ok_or(Misfit::Unknown("prompt tokens"))?;
+        let prompt = tokens.prompt.filter(|n| *n > 0).ok_or(Misfit::Unknown("prompt tokens"))?;
         let batch = tokens.batch.filter(|n| *n > 0);
         let mut work = match kind {
             StageKind::Prefill => {
                 let views = self.views(tokens)?;
-                self.prefill(&PrefillInput {
-                    batch: batch.unwrap_or(1),
-                    prompt,
-                    views: views.clone(),
-                })
-                .noting(views_text(&views))
-                .times(instances)
+                self.prefill(&PrefillInput { batch: batch.unwrap_or(1), prompt, views: views.clone() })
+                    .noting(views_text(&views))
+                    .times(instances)
             }
             StageKind::Decode => {
                 let (each, note) = steps_of_instance(tokens.generated, instances, steps)?;
-                self.decode(&DecodeInput {
-                    batch: batch.unwrap_or(1),
-                    context: prompt,
-                    steps: each,
-                })
-                .noting(note)
-                .times(instances)
+                self.decode(&DecodeInput { batch: batch.unwrap_or(1), context: prompt, steps: each })
+                    .noting(note)
+                    .times(instances)
             }
         };
         if batch.is_none() {
-            work.assumptions
-                .push("one sequence at a time: no batch size is stated".to_owned());
+            work.assumptions.push("one sequence at a time: no batch size is stated".to_owned());
         }
         Ok(work)
     }
@@ -141,14 +129,9 @@ fn views_text(views: &[View]) -> Option<String> {
     if views.is_empty() {
         return None;
     }
-    let parts: Vec<String> = views
-        .iter()
-        .map(|v| format!("{} of {1} x {1} pixels", v.count, v.image_size))
-        .collect();
-    Some(format!(
-        "images of a sequence, from its vision tokens: {}",
-        parts.join(" and ")
-    ))
+    let parts: Vec<String> =
+        views.iter().map(|v| format!("{} of {1} x {1} pixels", v.count, v.image_size)).collect();
+    Some(format!("images of a sequence, from its vision tokens: {}", parts.join(" and ")))
 }
 
 /// Steps of one instance. The first token comes from prefill in some programs, so one step less than tokens fits too.
@@ -164,26 +147,18 @@ fn steps_of_instance(
             if whole && each == generated {
                 Ok((each, None))
             } else if whole && each > 0 && each + 1 == generated {
-                Ok((
-                    each,
-                    Some("the first generated token comes from prefill".to_owned()),
-                ))
+                Ok((each, Some("the first generated token comes from prefill".to_owned())))
             } else {
-                Err(Misfit::Steps {
-                    found,
-                    instances,
-                    generated,
-                })
+                Err(Misfit::Steps { found, instances, generated })
             }
         }
         (Some(generated), None) => Ok((
             generated,
             Some("the trace shows no steps: one for each generated token is assumed".to_owned()),
         )),
-        (None, Some(found)) if found > 0 && found.is_multiple_of(instances) => Ok((
-            found / instances,
-            Some("steps are counted in the trace".to_owned()),
-        )),
+        (None, Some(found)) if found > 0 && found.is_multiple_of(instances) => {
+            Ok((found / instances, Some("steps are counted in the trace".to_owned())))
+        }
         (None, _) => Err(Misfit::Unknown("generated tokens")),
     }
 }

@@ -107,10 +107,11 @@ impl StageWork {
         };
         for part in parts {
             whole.devices = whole.devices.max(part.devices);
-            whole.terms.extend(part.terms.iter().map(|term| Term {
-                name: format!("{}: {}", part.stage, term.name),
-                ..term.clone()
-            }));
+            whole.terms.extend(
+                part.terms
+                    .iter()
+                    .map(|term| Term { name: format!("{}: {}", part.stage, term.name), ..term.clone() }),
+            );
             for assumption in &part.assumptions {
                 if !whole.assumptions.contains(assumption) {
                     whole.assumptions.push(assumption.clone());

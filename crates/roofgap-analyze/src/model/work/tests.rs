@@ -9,18 +9,11 @@ fn term<'a>(work: &'a StageWork, name: &str) -> &'a Term {
 /// Llama 3 8B by hand, one sequence.
 #[test]
 fn prefill_of_a_dense_model() {
-    let work = preset("llama3_8b").unwrap().prefill(&PrefillInput {
-        batch: 1,
-        prompt: 512,
-        views: vec![],
-    });
+    let work = preset("llama3_8b").unwrap().prefill(&PrefillInput { batch: 1, prompt: 512, views: vec![] });
     // q and o 4096 x 4096, k and v 4096 x 1024.
     let projections = 2.0 * 512.0 * 32.0 * (2.0 * 4096.0 * 4096.0 + 2.0 * 4096.0 * 1024.0);
     assert_eq!(term(&work, "attention projections").flops, projections);
-    assert_eq!(
-        term(&work, "dense feed-forward").flops,
-        2.0 * 512.0 * 32.0 * 3.0 * 4096.0 * 14_336.0
-    );
+    assert_eq!(term(&work, "dense feed-forward").flops, 2.0 * 512.0 * 32.0 * 3.0 * 4096.0 * 14_336.0);
     let pairs = 512.0 * 513.0 / 2.0;
     let attention = term(&work, "attention over the cache");
     assert_eq!(attention.flops, 2.0 * 32.0 * pairs * 2.0 * 4096.0);
@@ -34,11 +27,7 @@ fn prefill_of_a_dense_model() {
 fn a_decode_step_reads_the_active_parameters() {
     for name in ["llama3_8b", "qwen3_30b_a3b", "deepseek_v2_lite", "deepseek_ocr"] {
         let model = preset(name).unwrap();
-        let work = model.decode(&DecodeInput {
-            batch: 1,
-            context: 100,
-            steps: 1,
-        });
+        let work = model.decode(&DecodeInput { batch: 1, context: 100, steps: 1 });
         let expected = 2.0 * (model.parameters().active + model.decoder.hidden) as f64;
         assert!((work.weight_bytes() / expected - 1.0).abs() < 1e-12, "{name}");
     }
@@ -47,49 +36,27 @@ fn a_decode_step_reads_the_active_parameters() {
 #[test]
 fn decode_reads_the_cache_before_it_and_writes_its_own() {
     let model = preset("llama3_8b").unwrap();
-    let work = model.decode(&DecodeInput {
-        batch: 2,
-        context: 100,
-        steps: 3,
-    });
+    let work = model.decode(&DecodeInput { batch: 2, context: 100, steps: 3 });
     // Steps look at 101, 102, 103 tokens: 100, 101, 102 read and one written each.
     let attention = term(&work, "attention over the cache");
     assert_eq!(attention.kv_bytes, 32.0 * 2.0 * (306.0) * 2048.0 * 2.0);
     assert_eq!(attention.flops, 2.0 * 32.0 * 2.0 * 306.0 * 2.0 * 4096.0);
     assert_eq!(work.steps, Some(3));
     // A batch shares the weights.
-    let one = model.decode(&DecodeInput {
-        batch: 1,
-        context: 100,
-        steps: 3,
-    });
-    assert_eq!(
-        term(&work, "dense feed-forward").weight_bytes,
-        term(&one, "dense feed-forward").weight_bytes
-    );
-    assert_eq!(
-        term(&work, "dense feed-forward").flops,
-        2.0 * term(&one, "dense feed-forward").flops
-    );
+    let one = model.decode(&DecodeInput { batch: 1, context: 100, steps: 3 });
+    assert_eq!(term(&work, "dense feed-forward").weight_bytes, term(&one, "dense feed-forward").weight_bytes);
+    assert_eq!(term(&work, "dense feed-forward").flops, 2.0 * term(&one, "dense feed-forward").flops);
 }
 
 #[test]
 fn a_latent_cache_holds_the_compressed_vector() {
-    let work = preset("deepseek_v2_lite").unwrap().decode(&DecodeInput {
-        batch: 1,
-        context: 999,
-        steps: 1,
-    });
+    let work = preset("deepseek_v2_lite").unwrap().decode(&DecodeInput { batch: 1, context: 999, steps: 1 });
     assert_eq!(work.kv_bytes(), 27.0 * 1000.0 * 576.0 * 2.0);
 }
 
 #[test]
 fn a_window_bounds_attention() {
-    let work = preset("gpt_oss_20b").unwrap().decode(&DecodeInput {
-        batch: 1,
-        context: 999,
-        steps: 1,
-    });
+    let work = preset("gpt_oss_20b").unwrap().decode(&DecodeInput { batch: 1, context: 999, steps: 1 });
     // Half of the layers look at 1000 tokens, half at 128.
     assert_eq!(work.kv_bytes(), 12.0 * (1000.0 + 128.0) * 1024.0 * 2.0);
 }
@@ -98,11 +65,7 @@ fn a_window_bounds_attention() {
 fn a_batch_touches_more_experts() {
     let model = preset("deepseek_ocr").unwrap();
     let bytes = |batch| {
-        let work = model.decode(&DecodeInput {
-            batch,
-            context: 10,
-            steps: 1,
-        });
+        let work = model.decode(&DecodeInput { batch, context: 10, steps: 1 });
         term(&work, "routed experts").weight_bytes
     };
     let one_expert = 3.0 * 1280.0 * 896.0 * 2.0;
@@ -121,17 +84,10 @@ fn vision_of_deepseek_ocr() {
     let work = model.prefill(&PrefillInput {
         batch: 1,
         prompt: 300,
-        views: vec![View {
-            image_size: 1024,
-            count: 1,
-        }],
+        views: vec![View { image_size: 1024, count: 1 }],
     });
     let sum = |prefix: &str| -> f64 {
-        work.terms
-            .iter()
-            .filter(|term| term.name.starts_with(prefix))
-            .map(|term| term.flops)
-            .sum()
+        work.terms.iter().filter(|term| term.name.starts_with(prefix)).map(|term| term.flops).sum()
     };
     // Projections and feed-forward over 4096 tokens, windows padded to 25 x 196.
     let products =
@@ -147,23 +103,10 @@ fn vision_of_deepseek_ocr() {
     let more = model.prefill(&PrefillInput {
         batch: 1,
         prompt: 900,
-        views: vec![
-            View {
-                image_size: 1024,
-                count: 1,
-            },
-            View {
-                image_size: 640,
-                count: 6,
-            },
-        ],
+        views: vec![View { image_size: 1024, count: 1 }, View { image_size: 640, count: 6 }],
     });
     let weights = |work: &StageWork| -> f64 {
-        work.terms
-            .iter()
-            .filter(|term| term.name.contains("sam"))
-            .map(|term| term.weight_bytes)
-            .sum()
+        work.terms.iter().filter(|term| term.name.contains("sam")).map(|term| term.weight_bytes).sum()
     };
     assert_eq!(weights(&more), weights(&work));
 }
@@ -173,12 +116,7 @@ fn images_follow_from_their_tokens_or_are_unknown() {
     let first = preset("deepseek_ocr").unwrap();
     let second = preset("deepseek_ocr2").unwrap();
     let views = |model: &Architecture, tokens| model.vision.as_ref().unwrap().views_for(tokens);
-    let whole = |count| {
-        Some(vec![View {
-            image_size: 1024,
-            count,
-        }])
-    };
+    let whole = |count| Some(vec![View { image_size: 1024, count }]);
     assert_eq!(views(&first, 0), Some(vec![]));
     assert_eq!(views(&first, 256), whole(1));
     // 16 rows with a line break each, and a separator.
@@ -189,28 +127,14 @@ fn images_follow_from_their_tokens_or_are_unknown() {
     assert_eq!(views(&second, 257), whole(1));
     assert_eq!(
         views(&second, 257 + 6 * 144),
-        Some(vec![
-            View {
-                image_size: 1024,
-                count: 1
-            },
-            View {
-                image_size: 768,
-                count: 6
-            }
-        ])
+        Some(vec![View { image_size: 1024, count: 1 }, View { image_size: 768, count: 6 }])
     );
 }
 
 #[test]
 fn tokens_have_to_fit_the_trace() {
     let model = preset("qwen3_0_6b").unwrap();
-    let tokens = Tokens {
-        prompt: Some(64),
-        generated: Some(8),
-        batch: Some(1),
-        ..Tokens::default()
-    };
+    let tokens = Tokens { prompt: Some(64), generated: Some(8), batch: Some(1), ..Tokens::default() };
     let decode =
         |tokens: &Tokens, instances, steps| model.stage_work(StageKind::Decode, tokens, instances, steps);
     assert_eq!(decode(&tokens, 1, Some(8)).unwrap().steps, Some(8));
@@ -222,19 +146,10 @@ fn tokens_have_to_fit_the_trace() {
     );
     for (instances, steps) in [(1, 9), (1, 6), (3, 23), (1, 0)] {
         let error = decode(&tokens, instances, Some(steps)).unwrap_err();
-        assert!(
-            matches!(error, Misfit::Steps { .. }),
-            "{instances} {steps}: {error}"
-        );
+        assert!(matches!(error, Misfit::Steps { .. }), "{instances} {steps}: {error}");
     }
-    assert_eq!(
-        decode(&Tokens::default(), 1, Some(8)),
-        Err(Misfit::Unknown("prompt tokens"))
-    );
-    let silent = Tokens {
-        generated: None,
-        ..tokens.clone()
-    };
+    assert_eq!(decode(&Tokens::default(), 1, Some(8)), Err(Misfit::Unknown("prompt tokens")));
+    let silent = Tokens { generated: None, ..tokens.clone() };
     assert_eq!(decode(&silent, 1, None), Err(Misfit::Unknown("generated tokens")));
     assert_eq!(decode(&silent, 2, Some(16)).unwrap().steps, Some(16));
     assert_eq!(decode(&tokens, 0, Some(8)), Err(Misfit::NoInstance));
@@ -245,57 +160,23 @@ fn tokens_have_to_fit_the_trace() {
 #[test]
 fn a_vision_model_without_its_vision_tokens_has_no_prefill_work() {
     let model = preset("deepseek_ocr2").unwrap();
-    let tokens = Tokens {
-        prompt: Some(512),
-        generated: Some(8),
-        batch: Some(1),
-        ..Tokens::default()
-    };
+    let tokens = Tokens { prompt: Some(512), generated: Some(8), batch: Some(1), ..Tokens::default() };
     let prefill = |tokens: &Tokens| model.stage_work(StageKind::Prefill, tokens, 1, None);
     let unknown = Misfit::Unknown("vision tokens");
     let words = unknown.to_string();
-    assert!(
-        words.contains("(--vision-tokens") && !words.contains("--new-tokens"),
-        "{words}"
-    );
+    assert!(words.contains("(--vision-tokens") && !words.contains("--new-tokens"), "{words}");
     assert_eq!(prefill(&tokens), Err(unknown));
-    assert_eq!(
-        prefill(&Tokens {
-            vision: Some(300),
-            ..tokens.clone()
-        }),
-        Err(Misfit::Views(300))
-    );
-    let work = prefill(&Tokens {
-        vision: Some(257),
-        ..tokens.clone()
-    })
-    .unwrap();
-    assert!(
-        work.terms
-            .iter()
-            .any(|term| term.name == "vision_encoder: products")
-    );
-    assert!(
-        work.assumptions
-            .iter()
-            .any(|text| text.contains("1 of 1024 x 1024 pixels"))
-    );
+    assert_eq!(prefill(&Tokens { vision: Some(300), ..tokens.clone() }), Err(Misfit::Views(300)));
+    let work = prefill(&Tokens { vision: Some(257), ..tokens.clone() }).unwrap();
+    assert!(work.terms.iter().any(|term| term.name == "vision_encoder: products"));
+    assert!(work.assumptions.iter().any(|text| text.contains("1 of 1024 x 1024 pixels")));
 }
 
 #[test]
 fn stages_together_keep_their_terms() {
     let model = preset("llama3_8b").unwrap();
-    let prefill = model.prefill(&PrefillInput {
-        batch: 1,
-        prompt: 16,
-        views: vec![],
-    });
-    let decode = model.decode(&DecodeInput {
-        batch: 1,
-        context: 16,
-        steps: 4,
-    });
+    let prefill = model.prefill(&PrefillInput { batch: 1, prompt: 16, views: vec![] });
+    let decode = model.decode(&DecodeInput { batch: 1, context: 16, steps: 4 });
     let whole = StageWork::together("whole", &[&prefill, &decode]);
     assert_eq!(whole.flops(), prefill.flops() + decode.flops());
     assert_eq!(whole.terms.len(), prefill.terms.len() + decode.terms.len());

@@ -17,9 +17,7 @@ pub struct View {
 impl Vision {
     /// Features that one image of this size becomes.
     pub(crate) fn features(&self, image_size: u64) -> u64 {
-        self.towers
-            .iter()
-            .fold(0, |before, tower| tower.features(image_size, before))
+        self.towers.iter().fold(0, |before, tower| tower.features(image_size, before))
     }
 
     /// The images that give this many vision tokens, where exactly one way of laying them out is known for it.
@@ -35,13 +33,7 @@ impl Vision {
         // a line break after each row.
         let side = (whole as f64).sqrt().round() as u64;
         let rows = if side * side == whole { side } else { 0 };
-        let layouts = [
-            (whole, 0),
-            (whole, 1),
-            (whole + 1, 0),
-            (whole + rows, 1),
-            (whole + rows + 1, 0),
-        ];
+        let layouts = [(whole, 0), (whole, 1), (whole + 1, 0), (whole + rows, 1), (whole + rows + 1, 0)];
         let mut counts: Vec<u64> = layouts
             .iter()
             .filter_map(|&(each, once)| {
@@ -53,10 +45,7 @@ impl Vision {
         counts.dedup();
         match counts.as_slice() {
             [count] => {
-                return Some(vec![View {
-                    image_size: self.image_size,
-                    count: *count,
-                }]);
+                return Some(vec![View { image_size: self.image_size, count: *count }]);
             }
             [] => {}
             _ => return None,
@@ -69,23 +58,14 @@ impl Vision {
         let Some(Tower::Encoder(encoder)) = self.towers.last() else {
             return None;
         };
-        let small = *encoder
-            .queries
-            .first()
-            .filter(|small| **small > 0 && **small < whole)?;
+        let small = *encoder.queries.first().filter(|small| **small > 0 && **small < whole)?;
         let rest = vision_tokens.checked_sub(whole + 1)?;
         let side = (small as f64).sqrt().round() as u64;
         // A query stands for 64 pixels a side: 16 of the patch, 4 of the downsampling.
         rest.is_multiple_of(small).then(|| {
             vec![
-                View {
-                    image_size: self.image_size,
-                    count: 1,
-                },
-                View {
-                    image_size: side * 64,
-                    count: rest / small,
-                },
+                View { image_size: self.image_size, count: 1 },
+                View { image_size: side * 64, count: rest / small },
             ]
         })
     }
@@ -116,10 +96,7 @@ impl VisionEncoder {
 
 impl Architecture {
     pub(super) fn vision_terms(&self, vision: &Vision, views: &[View], batch: u64, terms: &mut Vec<Term>) {
-        let context = Context {
-            value_bytes: self.dtype.bits() / 8.0,
-            weight_bits: self.weights.other_bits,
-        };
+        let context = Context { value_bytes: self.dtype.bits() / 8.0, weight_bits: self.weights.other_bits };
         for (index, view) in views.iter().enumerate() {
             let images = view.count.saturating_mul(batch);
             if images == 0 {
@@ -181,10 +158,7 @@ impl Context {
             2.0 * all_rows * depth * matrices(linears),
             depth * (matrices(linears) + biases(linears) + norms),
             all_rows * depth * sides,
-            format!(
-                "2 x {images} images x {rows} tokens x {layers} layers x ({})",
-                linears_text(linears)
-            ),
+            format!("2 x {images} images x {rows} tokens x {layers} layers x ({})", linears_text(linears)),
         )
     }
 
@@ -194,20 +168,13 @@ impl Context {
         let hidden = sam.hidden as f64;
         let count = images as f64;
         let pixels = 3.0 * (sam.patch as f64).powi(2);
-        let positions = if sam.absolute_positions {
-            tokens * hidden
-        } else {
-            0.0
-        };
+        let positions = if sam.absolute_positions { tokens * hidden } else { 0.0 };
         terms.push(self.term(
             "sam: patches".to_owned(),
             2.0 * count * tokens * pixels * hidden,
             pixels * hidden + hidden + positions,
             count * tokens * (pixels + hidden),
-            format!(
-                "2 x {images} images x {tokens} patches x {pixels} values x {}",
-                sam.hidden
-            ),
+            format!("2 x {images} images x {tokens} patches x {pixels} values x {}", sam.hidden),
         ));
         // Windows are padded to whole ones before the attention, and its projections run over the padding too.
         let side = sam.window.max(1) as f64;
@@ -271,10 +238,7 @@ impl Context {
             multiplies += tokens * (first + second);
             weights += first + second + 4.0 * sam.neck as f64;
             activations += tokens * (sam.hidden + 3 * sam.neck) as f64;
-            how.push(format!(
-                "{tokens} x ({}x{} + 9x{}x{})",
-                sam.hidden, sam.neck, sam.neck, sam.neck
-            ));
+            how.push(format!("{tokens} x ({}x{} + 9x{}x{})", sam.hidden, sam.neck, sam.neck, sam.neck));
         }
         let mut cells = tokens;
         for (inputs, outputs) in sam.downsample_steps() {
@@ -301,11 +265,7 @@ impl Context {
         let name = vit.name;
         let hidden = vit.hidden as f64;
         let count = images as f64;
-        let patches = if vit.fed_by_previous {
-            before
-        } else {
-            vit.patches(image_size)
-        } as f64;
+        let patches = if vit.fed_by_previous { before } else { vit.patches(image_size) } as f64;
         if !vit.fed_by_previous {
             let pixels = 3.0 * (vit.patch as f64).powi(2);
             terms.push(self.term(
@@ -313,10 +273,7 @@ impl Context {
                 2.0 * count * patches * pixels * hidden,
                 pixels * hidden,
                 count * patches * (pixels + hidden),
-                format!(
-                    "2 x {images} images x {patches} patches x {pixels} values x {}",
-                    vit.hidden
-                ),
+                format!("2 x {images} images x {patches} patches x {pixels} values x {}", vit.hidden),
             ));
         }
         let tokens = patches + if vit.class_token { 1.0 } else { 0.0 };
@@ -327,10 +284,7 @@ impl Context {
             4.0 * count * vit.layers as f64 * hidden * pairs,
             vit.positions.min(tokens as u64) as f64 * hidden,
             4.0 * count * vit.layers as f64 * tokens * hidden,
-            format!(
-                "4 x {images} images x {} layers x {} x {tokens}^2",
-                vit.layers, vit.hidden
-            ),
+            format!("4 x {images} images x {} layers x {} x {tokens}^2", vit.layers, vit.hidden),
         ));
     }
 
@@ -341,14 +295,7 @@ impl Context {
         let count = images as f64;
         let tokens = patches + queries;
         let name = "vision_encoder";
-        terms.push(self.products(
-            name,
-            encoder.layers,
-            &encoder.linears(),
-            tokens,
-            images,
-            2.0 * hidden,
-        ));
+        terms.push(self.products(name, encoder.layers, &encoder.linears(), tokens, images, 2.0 * hidden));
         // Patches look at all patches; queries at all patches and at the queries before them.
         let pairs = patches * patches + queries * patches + queries * (queries + 1.0) / 2.0;
         terms.push(self.term(

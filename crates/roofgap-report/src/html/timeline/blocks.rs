@@ -64,13 +64,7 @@ fn blocks_while(
             return;
         }
         from = at;
-        open = Some(Block {
-            start,
-            end,
-            busy: end - start,
-            count: 1,
-            row,
-        });
+        open = Some(Block { start, end, busy: end - start, count: 1, row });
     }
     if let Some(block) = open {
         emit(block, &rows[from..]);
@@ -164,10 +158,7 @@ mod tests {
     fn neighbours_are_merged_and_long_ones_stand_alone() {
         let spans = [(0, 2), (3, 5), (6, 50), (51, 52), (53, 54), (90, 91)];
         assert_eq!(collect(&spans, 0).len(), 6);
-        assert_eq!(
-            collect(&spans, 4),
-            [(0, 5, 4, 2), (6, 50, 44, 1), (51, 54, 2, 2), (90, 91, 1, 1)]
-        );
+        assert_eq!(collect(&spans, 4), [(0, 5, 4, 2), (6, 50, 44, 1), (51, 54, 2, 2), (90, 91, 1, 1)]);
     }
 
     #[test]
@@ -209,11 +200,7 @@ mod tests {
         let mut at = 0;
         let spans: Vec<(Ns, Ns)> = (0..40_000)
             .map(|row| {
-                at += if (row / SAMPLE).is_multiple_of(SAMPLE_OF) {
-                    2
-                } else {
-                    5_000
-                };
+                at += if (row / SAMPLE).is_multiple_of(SAMPLE_OF) { 2 } else { 5_000 };
                 (at, at + 1)
             })
             .collect();

@@ -73,33 +73,19 @@ pub(super) fn build(
     };
     let (trace, (first, last)) = drawn(bundle)?;
     let mut builder = Builder::new(bundle, trace, first);
-    let ranges = |row: u32| {
-        trace
-            .ranges
-            .rows
-            .get(row as usize)
-            .map_or((first, first), |r| (r.start, r.end))
-    };
+    let ranges = |row: u32| trace.ranges.rows.get(row as usize).map_or((first, first), |r| (r.start, r.end));
     builder.group(&kept(lanes::ranges(trace)), ranges, most_ranges, |b, row| {
         let range = trace.ranges.rows.get(row as usize);
         range.map_or(NO_NAME, |r| b.name(r.name, "range"))
     });
     let operators = |row: u32| span(&trace.cpu_ops.start, &trace.cpu_ops.end, row);
-    builder.group(
-        &kept(lanes::operators(trace)),
-        operators,
-        most_ranges,
-        |b, row| {
-            let name = trace.cpu_ops.name.get(row as usize);
-            name.map_or(NO_NAME, |n| b.name(*n, "operator"))
-        },
-    );
+    builder.group(&kept(lanes::operators(trace)), operators, most_ranges, |b, row| {
+        let name = trace.cpu_ops.name.get(row as usize);
+        name.map_or(NO_NAME, |n| b.name(*n, "operator"))
+    });
     let calls = |row: u32| span(&trace.calls.start, &trace.calls.end, row);
     builder.group(&kept(lanes::calls(trace)), calls, most, |b, row| {
-        let (name, class) = (
-            trace.calls.name.get(row as usize),
-            trace.calls.class.get(row as usize),
-        );
+        let (name, class) = (trace.calls.name.get(row as usize), trace.calls.class.get(row as usize));
         match (name, class.and_then(|c| class::of_call(*c))) {
             (Some(name), Some(class)) => b.name(*name, class),
             _ => NO_NAME,
@@ -107,11 +93,7 @@ pub(super) fn build(
     });
     let ops = |row: u32| span(&trace.ops.start, &trace.ops.end, row);
     builder.group(&kept(lanes::streams(trace)), ops, most, |b, row| b.op_name(row));
-    let gaps = |row: u32| {
-        parts
-            .get(row as usize)
-            .map_or((first, first), |p| (p.start, p.end))
-    };
+    let gaps = |row: u32| parts.get(row as usize).map_or((first, first), |p| (p.start, p.end));
     builder.group(&kept(lanes::idle(trace, parts)), gaps, most_gaps, |b, row| {
         let part = parts.get(row as usize);
         part.map_or(NO_NAME, |p| b.idle_name(class::of_idle(p.cause)))
@@ -263,22 +245,13 @@ impl<'a> Builder<'a> {
         }
         for block in list {
             // The position plus one; 0 for a block of several items.
-            let at = if block.count > 1 {
-                NO_NAME
-            } else {
-                name(self, block.row)
-            };
-            self.packer
-                .unsigned(if at == NO_NAME { 0 } else { u64::from(at) + 1 });
+            let at = if block.count > 1 { NO_NAME } else { name(self, block.row) };
+            self.packer.unsigned(if at == NO_NAME { 0 } else { u64::from(at) + 1 });
         }
         if group == Group::Streams {
             let mut last = 0;
             for block in list {
-                let call = self
-                    .call_of_op
-                    .get(block.row as usize)
-                    .copied()
-                    .unwrap_or(NO_CALL);
+                let call = self.call_of_op.get(block.row as usize).copied().unwrap_or(NO_CALL);
                 let single = block.count == 1 && call != NO_CALL;
                 let link = self.block_of_call.get(call as usize).filter(|_| single);
                 let link = i64::from(link.copied().unwrap_or(0));
@@ -364,36 +337,22 @@ impl<'a> Builder<'a> {
         });
         let stages = stages.collect();
         let named = self.kernels.iter().enumerate().filter(|(_, at)| **at != NO_NAME);
-        let sections = self.owners.iter().map(|owner| SectionMeta {
-            kind: owner.kind(),
-            label: shown(&owner.label(self.trace)),
-        });
+        let sections = self
+            .owners
+            .iter()
+            .map(|owner| SectionMeta { kind: owner.kind(), label: shown(&owner.label(self.trace)) });
         let sections = sections.collect();
         let shapes = self.trace.ops.shapes.iter().take(MOST_SHAPES).map(|s| {
             let ([gx, gy, gz], [bx, by, bz]) = (s.grid, s.block);
-            [
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                s.registers,
-                s.static_shared,
-                s.dynamic_shared,
-            ]
+            [gx, gy, gz, bx, by, bz, s.registers, s.static_shared, s.dynamic_shared]
         });
         let shapes = shapes.collect();
         let left = self.trace.ops.shapes.len().saturating_sub(MOST_SHAPES);
         if left > 0 {
-            self.notes.push(format!(
-                "{} more launch shapes are not in this page.",
-                count(left as u64)
-            ));
+            self.notes.push(format!("{} more launch shapes are not in this page.", count(left as u64)));
         }
-        let kernel_names = named
-            .map(|(id, at)| (self.trace.names.get(NameId(id as u32)).to_owned(), *at))
-            .collect();
+        let kernel_names =
+            named.map(|(id, at)| (self.trace.names.get(NameId(id as u32)).to_owned(), *at)).collect();
         Timeline {
             meta: Meta {
                 span: last - self.first,

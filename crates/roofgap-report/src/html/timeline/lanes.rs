@@ -104,23 +104,14 @@ impl Lanes {
         let mut flags = keep.into_iter();
         lanes.retain(|_| flags.next().unwrap_or(false));
         let kept: usize = lanes.iter().map(|l| l.rows.len()).sum();
-        Self {
-            group,
-            left_out_lanes: before - lanes.len(),
-            left_out_rows: all - kept,
-            lanes,
-        }
+        Self { group, left_out_lanes: before - lanes.len(), left_out_rows: all - kept, lanes }
     }
 }
 
 /// Assigns ranges to one lane per thread and depth.
 pub(super) fn ranges(trace: &Trace) -> Lanes {
     let rows = trace.ranges.rows.iter().enumerate();
-    nested(
-        trace,
-        Group::Ranges,
-        rows.map(|(row, r)| (row as u32, r.thread.0, r.start, r.end)),
-    )
+    nested(trace, Group::Ranges, rows.map(|(row, r)| (row as u32, r.thread.0, r.start, r.end)))
 }
 
 /// Assigns operators of a framework to one lane per thread and depth.
@@ -164,13 +155,8 @@ fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns,
 pub(super) fn calls(trace: &Trace) -> Lanes {
     let mut threads: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let shown = |c: &CallClass| class::of_call(*c).is_some();
-    for (row, (_, thread)) in trace
-        .calls
-        .class
-        .iter()
-        .zip(&trace.calls.thread)
-        .enumerate()
-        .filter(|(_, (c, _))| shown(c))
+    for (row, (_, thread)) in
+        trace.calls.class.iter().zip(&trace.calls.thread).enumerate().filter(|(_, (c, _))| shown(c))
     {
         threads.entry(thread.0).or_default().push(row as u32);
     }
@@ -191,24 +177,15 @@ pub(super) fn streams(trace: &Trace) -> Lanes {
         let rows = streams.entry((device.0, process.0, *stream)).or_default();
         rows.push(row as u32);
     }
-    let several = streams
-        .keys()
-        .any(|k| k.1 != streams.keys().next().map_or(0, |f| f.1));
+    let several = streams.keys().any(|k| k.1 != streams.keys().next().map_or(0, |f| f.1));
     let number = |device: u16| device_number(trace, device);
     let mut streams: Vec<_> = streams.into_iter().collect();
     streams.sort_by_key(|((device, ..), _)| number(*device));
     let lanes = streams.into_iter().map(|((device, process, stream), rows)| {
         let number = number(device);
         let pid = trace.processes.get(process as usize).map(|p| p.pid);
-        let process = pid
-            .filter(|_| several)
-            .map(|p| format!(" pid {p}"))
-            .unwrap_or_default();
-        Lane {
-            label: format!("GPU {number} stream {stream}{process}"),
-            owner: Owner::Device(device),
-            rows,
-        }
+        let process = pid.filter(|_| several).map(|p| format!(" pid {p}")).unwrap_or_default();
+        Lane { label: format!("GPU {number} stream {stream}{process}"), owner: Owner::Device(device), rows }
     });
     Lanes::of(Group::Streams, lanes.collect())
 }
@@ -225,9 +202,7 @@ pub(super) fn idle(trace: &Trace, parts: &[IdlePart]) -> Lanes {
     let lanes = lanes.into_iter().map(|((number, device, cause), rows)| Lane {
         label: format!(
             "GPU {number} {}",
-            IdleCause::ALL
-                .get(cause)
-                .map_or("idle", |cause| class::of_idle(*cause))
+            IdleCause::ALL.get(cause).map_or("idle", |cause| class::of_idle(*cause))
         ),
         owner: Owner::Device(device),
         rows,
@@ -271,10 +246,7 @@ mod tests {
         let process = trace.add_process(1, "python");
         let name = trace.names.intern("k");
         for number in [2, 0, 1] {
-            let device = trace.add_device(Device {
-                number,
-                ..Device::default()
-            });
+            let device = trace.add_device(Device { number, ..Device::default() });
             trace.ops.push(GpuOp {
                 kind: OpKind::Kernel,
                 start: 0,
@@ -303,10 +275,7 @@ mod tests {
         assert_eq!(rows, [&[0, 3][..], &[1, 2]]);
         let deep = (0..40).map(|i| (i, 0, Ns::from(i), 1000 - Ns::from(i)));
         let lanes = nested(&trace, Group::Ranges, deep);
-        assert_eq!(
-            (lanes.lanes.len(), lanes.left_out_lanes, lanes.left_out_rows),
-            (16, 24, 24)
-        );
+        assert_eq!((lanes.lanes.len(), lanes.left_out_lanes, lanes.left_out_rows), (16, 24, 24));
         assert_eq!(lanes.lanes[0].rows, [0], "the outermost stay");
     }
 }

@@ -98,9 +98,8 @@ impl<'a> Window<'a> {
             }
         }
         let calls = (0..trace.calls.len()).filter(|call| window.launched[*call]);
-        let mut launches: Vec<(Ns, Ns)> = calls
-            .map(|call| (trace.calls.start[call], trace.calls.end[call]))
-            .collect();
+        let mut launches: Vec<(Ns, Ns)> =
+            calls.map(|call| (trace.calls.start[call], trace.calls.end[call])).collect();
         launches.sort_unstable();
         let mut first_end = Ns::MAX;
         for (_, end) in launches.iter_mut().rev() {

@@ -101,10 +101,7 @@ pub fn capture(
 ) -> Result<Outcome, AttachError> {
     let limit = props.length.limit();
     if limit > LONGEST_WINDOW {
-        return Err(AttachError::LongWindow {
-            seconds: limit.as_secs(),
-            longest: LONGEST_WINDOW.as_secs(),
-        });
+        return Err(AttachError::LongWindow { seconds: limit.as_secs(), longest: LONGEST_WINDOW.as_secs() });
     }
     let mut processes = begin(&props.watched)?;
     let run = record(props, cancel, events, &mut processes);
@@ -137,10 +134,7 @@ fn begin(watched: &Watched) -> Result<Vec<Recorded>, AttachError> {
             Err(error) => why.push(error.to_string()),
         }
     }
-    if processes
-        .iter()
-        .all(|recorded: &Recorded| recorded.refused.is_some())
-    {
+    if processes.iter().all(|recorded: &Recorded| recorded.refused.is_some()) {
         for recorded in &processes {
             let _ = ask(&recorded.process.socket, "disarm");
         }
@@ -164,12 +158,7 @@ fn arm(process: WatchedProcess) -> Result<Recorded, ControlError> {
         Err(ControlError::Refused { why }) => Some(why),
         Err(error) => return Err(error),
     };
-    Ok(Recorded {
-        process,
-        file: before.file,
-        steps_before: before.steps,
-        refused,
-    })
+    Ok(Recorded { process, file: before.file, steps_before: before.steps, refused })
 }
 
 fn record(
@@ -183,17 +172,11 @@ fn record(
         overrides: vec![format!("run.mode={MODE}")],
         ..ConfigProps::default()
     })?;
-    let base = props
-        .base
-        .as_ref()
-        .unwrap_or(&composed.config.artifacts.stage2_dir);
+    let base = props.base.as_ref().unwrap_or(&composed.config.artifacts.stage2_dir);
     let run_dir = RunDir::create(base)?;
     run_dir.write("config.yaml", composed.to_yaml().as_bytes())?;
     run_dir.folder("native")?;
-    events(Event::Started {
-        run_id: run_dir.id().as_str(),
-        path: run_dir.path(),
-    });
+    events(Event::Started { run_id: run_dir.id().as_str(), path: run_dir.path() });
     let mut context = PhaseContext {
         config: &composed.config,
         run_dir: &run_dir,
@@ -221,19 +204,10 @@ fn record(
     let status = collect(&mut context, props, processes);
     context.end(PHASE, status);
     report::run(&mut context);
-    let end = if context.is_cancelled() {
-        Err(Stop::Cancelled)
-    } else {
-        Ok(None)
-    };
+    let end = if context.is_cancelled() { Err(Stop::Cancelled) } else { Ok(None) };
     let (exit, missing) = conclude(&context, end);
     context.record.session_ends(exit, missing);
-    Ok(Outcome {
-        run_dir: run_dir.path().to_owned(),
-        exit,
-        record: context.record.into_record(),
-        job: None,
-    })
+    Ok(Outcome { run_dir: run_dir.path().to_owned(), exit, record: context.record.into_record(), job: None })
 }
 
 /// Waits until the window is over. Processes that the program starts meanwhile are recorded too.
@@ -255,11 +229,7 @@ fn wait(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &mut Ve
         {
             return;
         }
-        (context.events)(Event::Tick {
-            phase: PHASE,
-            elapsed: began.elapsed(),
-            stopping: false,
-        });
+        (context.events)(Event::Tick { phase: PHASE, elapsed: began.elapsed(), stopping: false });
     }
     if let WindowLength::Steps { count, limit } = props.length
         && !context.is_cancelled()
@@ -326,15 +296,9 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
 
 /// Copies the window of a process into the run directory: the file before the cut, or the last one of a process that has ended.
 fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Result<PathBuf> {
-    let name = file
-        .file_name()
-        .ok_or_else(|| std::io::Error::other("a capture without a name"))?;
+    let name = file.file_name().ok_or_else(|| std::io::Error::other("a capture without a name"))?;
     let to = context.layout.native().join(name);
-    let source = if is_cut {
-        older_segment(file)
-    } else {
-        file.to_owned()
-    };
+    let source = if is_cut { older_segment(file) } else { file.to_owned() };
     std::fs::copy(&source, &to)?;
     if is_cut {
         // It is in the run directory now.
@@ -345,9 +309,8 @@ fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Resul
 
 /// Quotes the command line for a shell.
 fn repeat_command(words: &[String]) -> String {
-    let (program, args) = words
-        .split_first()
-        .map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
+    let (program, args) =
+        words.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
     let args = args.iter().map(|word| word_of_text(word));
     CommandLine::new(word_of_text(program)).args(args).to_string()
 }

@@ -11,10 +11,7 @@ use crate::run_dir::{Layout, PhaseName, SessionRecord};
 
 /// Adds the requests in the account that `roofgap load --account` wrote to a run of `roofgap capture`.
 pub fn add_requests(run_dir: &Path, load: &Path) -> Result<(), AttachError> {
-    let wrong = |why: String| AttachError::Requests {
-        path: load.to_owned(),
-        why,
-    };
+    let wrong = |why: String| AttachError::Requests { path: load.to_owned(), why };
     let record = SessionRecord::read(run_dir).map_err(|error| wrong(error.to_string()))?;
     let baseline = record.phase(PhaseName::Baseline);
     if baseline.is_some_and(|phase| phase.requested) {

@@ -84,16 +84,10 @@ fn command(
         .env("ROOFGAP_NATIVE_DORMANT", "lazy")
         .env("ROOFGAP_NATIVE_DUTY", duty.to_string())
         // Annotations are recorded all the time. Files that a window does not need are dropped, but not within a window.
-        .env(
-            "ROOFGAP_NATIVE_LAST_MS",
-            (6 * LONGEST_WINDOW.as_millis()).to_string(),
-        )
+        .env("ROOFGAP_NATIVE_LAST_MS", (6 * LONGEST_WINDOW.as_millis()).to_string())
         .env("ROOFGAP_NATIVE_MAX_MB", MAX_MB.to_string())
         // A capture that was killed leaves the collector armed.
-        .env(
-            "ROOFGAP_NATIVE_MAX_S",
-            (LONGEST_WINDOW + ARMED_MARGIN).as_secs().to_string(),
-        );
+        .env("ROOFGAP_NATIVE_MAX_S", (LONGEST_WINDOW + ARMED_MARGIN).as_secs().to_string());
     Some(line)
 }
 
@@ -117,10 +111,7 @@ mod tests {
             },
             sockets: "/run/7-1".into(),
         };
-        let scripts = Scripts {
-            driver: "/s/driver.py".into(),
-            annotate: "/s/annotate".into(),
-        };
+        let scripts = Scripts { driver: "/s/driver.py".into(), annotate: "/s/annotate".into() };
         let words: Vec<OsString> = ["vllm", "serve", "m"].map(OsString::from).to_vec();
         let collector = Path::new("/tmp/7-1/lib.so");
         let line = command(&words, &watched, collector, &scripts, DUTY).unwrap();

@@ -36,13 +36,7 @@ pub(crate) fn command(
 ) -> Result<PhaseCommand, ProgramError> {
     let line = program.command(Phase::Baseline, &layout.baseline_account())?;
     let limit = config.run.timeout.0;
-    Ok(PhaseCommand::new(
-        PHASE,
-        line,
-        layout.baseline(),
-        "program",
-        limit,
-    ))
+    Ok(PhaseCommand::new(PHASE, line, layout.baseline(), "program", limit))
 }
 
 /// Runs the phase. An error is the exit status of a session that cannot continue.
@@ -81,11 +75,10 @@ fn take_stage1(context: &mut PhaseContext<'_>, folder: &Path) -> Option<Baseline
         }
     };
     context.begin(PHASE);
-    let written = context.run_dir.folder("baseline").and_then(|_| {
-        context
-            .run_dir
-            .write("baseline/workload.json", found.text.as_bytes())
-    });
+    let written = context
+        .run_dir
+        .folder("baseline")
+        .and_then(|_| context.run_dir.write("baseline/workload.json", found.text.as_bytes()));
     let status = match written {
         Ok(copy) => {
             context.output(PHASE, &copy);
@@ -98,10 +91,7 @@ fn take_stage1(context: &mut PhaseContext<'_>, folder: &Path) -> Option<Baseline
     context.end(PHASE, status);
     let stages = found.account.repeats.iter().flat_map(|repeat| &repeat.stages);
     let wall_ns = stages.map(|stage| stage.wall_ns.max(0) as u64).sum();
-    Some(Baseline {
-        wall: Duration::from_nanos(wall_ns),
-        account: Some(found.account),
-    })
+    Some(Baseline { wall: Duration::from_nanos(wall_ns), account: Some(found.account) })
 }
 
 fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline, (Exit, AttemptError)> {
@@ -146,8 +136,5 @@ fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline
             None
         }
     };
-    Ok(Baseline {
-        wall: outcome.wall,
-        account,
-    })
+    Ok(Baseline { wall: outcome.wall, account })
 }

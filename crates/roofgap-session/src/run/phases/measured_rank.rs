@@ -44,9 +44,7 @@ impl MeasuredRank {
         let here: BTreeSet<u32> = match timeline.tool {
             Recorder::Native => {
                 let captures = layout.native_captures().into_iter();
-                captures
-                    .filter_map(|path| Some(native::rank(&path).ok()??.rank))
-                    .collect()
+                captures.filter_map(|path| Some(native::rank(&path).ok()??.rank)).collect()
             }
             Recorder::Nsys => ranks_of(&timeline.input.trace),
         };
@@ -80,11 +78,7 @@ fn ranks_of(trace: &Trace) -> BTreeSet<u32> {
     let job = trace.distributed.as_ref();
     // A launcher also tells the only process of a program that it is rank 0.
     let own = job.filter(|job| job.world_size.is_some_and(|size| size > 1));
-    trace
-        .ranks()
-        .into_iter()
-        .chain(own.and_then(|job| job.rank))
-        .collect()
+    trace.ranks().into_iter().chain(own.and_then(|job| job.rank)).collect()
 }
 
 /// Says which rank the counters belong to.
@@ -106,10 +100,7 @@ pub(super) fn told(wanted: u32, launches: &[LaunchCounters]) -> String {
 
 /// Returns the rank that a launch was measured in.
 fn rank_of(launch: &LaunchCounters) -> Option<&str> {
-    let ranges = launch
-        .nvtx
-        .iter()
-        .filter(|range| range.kind == NvtxKind::StartEnd);
+    let ranges = launch.nvtx.iter().filter(|range| range.kind == NvtxKind::StartEnd);
     let mut told = ranges.filter_map(|range| range.name.strip_prefix(MEASURED));
     told.find_map(|rest| rest.split(' ').next())
 }
@@ -125,11 +116,7 @@ mod tests {
         let among = |wanted, here: &[u32]| MeasuredRank::among(wanted, here.iter().copied().collect());
         assert_eq!(among(Some(0), &[0, 1]), MeasuredRank::One(0));
         assert_eq!(among(Some(3), &[3]), MeasuredRank::One(3));
-        assert_eq!(
-            among(Some(0), &[]),
-            MeasuredRank::Every,
-            "a program of one process"
-        );
+        assert_eq!(among(Some(0), &[]), MeasuredRank::Every, "a program of one process");
         assert_eq!(among(None, &[0, 1]), MeasuredRank::Every);
         let elsewhere = among(Some(0), &[8, 9]);
         assert_eq!((elsewhere.one(), elsewhere.excluded()), (None, None));
@@ -149,10 +136,7 @@ mod tests {
         };
         let ranks = ranks_of(&trace(1, 2));
         assert_eq!(ranks, BTreeSet::from([1]));
-        assert!(matches!(
-            MeasuredRank::among(Some(0), ranks),
-            MeasuredRank::Elsewhere { rank: 0, .. }
-        ));
+        assert!(matches!(MeasuredRank::among(Some(0), ranks), MeasuredRank::Elsewhere { rank: 0, .. }));
         assert!(ranks_of(&trace(0, 1)).is_empty(), "a program of one process");
         assert!(ranks_of(&Trace::default()).is_empty());
     }
@@ -161,11 +145,7 @@ mod tests {
     fn the_rank_comes_from_the_ranges_of_the_launches() {
         let launch = |process, name: &str| LaunchCounters {
             process: Some(process),
-            nvtx: vec![LaunchRange {
-                domain: None,
-                name: name.to_owned(),
-                kind: NvtxKind::StartEnd,
-            }],
+            nvtx: vec![LaunchRange { domain: None, name: name.to_owned(), kind: NvtxKind::StartEnd }],
             ..LaunchCounters::default()
         };
         let measured = "roofgap.counters rank=1 world=8";

@@ -65,10 +65,7 @@ fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<(), Atte
     context.output(PHASE, &account_path);
     context.output(PHASE, &context.layout.torch_trace());
     match account::read(&account_path).map(|account| account.operators.len()) {
-        Ok(0) => Err(AttemptError::after(
-            "torch.profiler recorded no operator",
-            &outcome,
-        )),
+        Ok(0) => Err(AttemptError::after("torch.profiler recorded no operator", &outcome)),
         Ok(_) => {
             context.program_ended(PHASE, "torch.profiler", &outcome);
             Ok(())

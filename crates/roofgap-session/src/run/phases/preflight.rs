@@ -143,15 +143,10 @@ fn check_files(config: &Config) -> Result<(), ProgramError> {
     if let Some(folder) = config.workload.cwd.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(ProgramError::Cwd(folder.clone()));
     }
-    for (key, path) in [
-        ("inputs.manifest", &config.inputs.manifest),
-        ("model.config", &config.model.config),
-    ] {
+    for (key, path) in [("inputs.manifest", &config.inputs.manifest), ("model.config", &config.model.config)]
+    {
         if let Some(path) = path.as_ref().filter(|path| !path.is_file()) {
-            return Err(ProgramError::NotAFile {
-                key,
-                path: path.clone(),
-            });
+            return Err(ProgramError::NotAFile { key, path: path.clone() });
         }
     }
     check_manifest(config)?;
@@ -193,13 +188,8 @@ fn check_packages(config: &Config, python: &PythonResult) -> Result<(), ProgramE
         WorkloadKind::Hydra => &["hydra-core"],
         WorkloadKind::Embedded | WorkloadKind::Command | WorkloadKind::Server => return Ok(()),
     };
-    let python = python
-        .as_ref()
-        .map_err(|error| ProgramError::Python(error.to_string()))?;
-    let missing = needed
-        .iter()
-        .copied()
-        .filter(|name| python.package(name).is_none());
+    let python = python.as_ref().map_err(|error| ProgramError::Python(error.to_string()))?;
+    let missing = needed.iter().copied().filter(|name| python.package(name).is_none());
     let packages: Vec<&str> = missing.collect();
     if packages.is_empty() {
         return Ok(());
@@ -221,9 +211,7 @@ fn check_gpu(props: &ProfileProps) -> Result<(), ProgramError> {
         return Ok(());
     }
     let gpus = GpuFacts::query(config, &props.search_path);
-    gpus.usable.map_err(|error| ProgramError::NoGpu {
-        why: error.to_string(),
-    })
+    gpus.usable.map_err(|error| ProgramError::NoGpu { why: error.to_string() })
 }
 
 /// Checks that the program uses every item of the manifest. A Hydra module is asked later.
@@ -290,10 +278,7 @@ fn give_manifest(
 ) -> Result<usize, ProgramError> {
     /// Key of the Stage 1 runner: a file with one image a line.
     const FILE_LIST: &str = "dataset.subset_filelist";
-    let unused = |why| ProgramError::ManifestOfModule {
-        path: path.to_owned(),
-        why,
-    };
+    let unused = |why| ProgramError::ManifestOfModule { path: path.to_owned(), why };
     if own.has("inputs.manifest") {
         // The format is that of the module.
         return Ok(Manifest::read(path).map_or(1, |manifest| manifest.items.len()));
@@ -307,10 +292,7 @@ fn give_manifest(
     let images = manifest
         .images_only()
         .ok_or_else(|| unused("it takes a list of images, and some items have a prompt"))?;
-    let list: String = images
-        .iter()
-        .map(|image| format!("{}\n", image.display()))
-        .collect();
+    let list: String = images.iter().map(|image| format!("{}\n", image.display())).collect();
     context.run_dir.folder("program")?;
     let file = context.run_dir.write("program/inputs.txt", list.as_bytes())?;
     module.manifest = None;

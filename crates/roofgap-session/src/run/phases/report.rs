@@ -36,29 +36,18 @@ pub fn write_reports(run_dir: &Path) -> Result<WrittenReports, SessionError> {
 /// Writes the reports of a run again, with overrides of its configuration. The configuration of the run stays as it is. The run of a
 /// job is made of those of its nodes, whatever they have recorded.
 pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<WrittenReports, SessionError> {
-    let problems = if is_job(run_dir) {
-        join_nodes(run_dir)?.problems
-    } else {
-        Vec::new()
-    };
+    let problems = if is_job(run_dir) { join_nodes(run_dir)?.problems } else { Vec::new() };
     let run = Run::open_with(run_dir, overrides)?;
     let mut loaded = run.load(&Overrides::default());
     loaded.unreadable.extend(problems);
     let mut files = Vec::new();
     for file in render(&loaded) {
         let path = run_dir.join(file.name);
-        write_atomic(&path, &file.bytes).map_err(|source| RunDirError::Write {
-            path: path.clone(),
-            source,
-        })?;
+        write_atomic(&path, &file.bytes)
+            .map_err(|source| RunDirError::Write { path: path.clone(), source })?;
         files.push(path);
     }
-    Ok(WrittenReports {
-        analysis: loaded.analysis,
-        record: run.record,
-        files,
-        unreadable: loaded.unreadable,
-    })
+    Ok(WrittenReports { analysis: loaded.analysis, record: run.record, files, unreadable: loaded.unreadable })
 }
 
 /// Runs the phases `analyze` and `report` of a session.

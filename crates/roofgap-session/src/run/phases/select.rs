@@ -70,15 +70,9 @@ fn attempt(
     let rank = rank.filter(|rank| timeline.input.trace.ranks().contains(rank));
     let own = rank.map(|rank| timeline.input.trace.of_rank(rank));
     let trace = own.as_ref().unwrap_or(&timeline.input.trace);
-    let options = Options {
-        stages: stages.clone(),
-        ..Options::default()
-    };
+    let options = Options { stages: stages.clone(), ..Options::default() };
     let analyzed = analyze(trace, &options);
-    let included = included(
-        config.profiling.ncu.nvtx_include.as_deref(),
-        &analyzed.analysis.stages,
-    )?;
+    let included = included(config.profiling.ncu.nvtx_include.as_deref(), &analyzed.analysis.stages)?;
     let mut groups = launch_groups(trace, &analyzed);
     if config.profiling.ncu.nvtx_include.is_some() {
         groups.retain(|group| included.iter().any(|stage| stage.name == group.stage));
@@ -93,27 +87,16 @@ fn attempt(
         let note = "the steps of the engine have other names in each run, so ncu measures the planned kernels outside warm-up, in whichever step";
         context.record.note(PHASE, note.to_owned());
     }
-    let plan = choose(
-        &groups,
-        &ranges,
-        &limits(config, baseline, is_engine),
-        policies(&config.profiling.ncu),
-    );
+    let plan =
+        choose(&groups, &ranges, &limits(config, baseline, is_engine), policies(&config.profiling.ncu));
     context.run_dir.folder("ncu")?;
     let path = context.run_dir.write_json("ncu/plan.json", &plan)?;
     context.output(PHASE, &path);
     if plan.kernels.is_empty() {
         return Err(AttemptError::new(nothing_selected(&plan)));
     }
-    for cover in plan
-        .stages
-        .iter()
-        .filter(|cover| cover.covered_pct < config.run.kernel_time_pct)
-    {
-        let note = format!(
-            "{}: {:.1} % of its kernel time is covered",
-            cover.name, cover.covered_pct
-        );
+    for cover in plan.stages.iter().filter(|cover| cover.covered_pct < config.run.kernel_time_pct) {
+        let note = format!("{}: {:.1} % of its kernel time is covered", cover.name, cover.covered_pct);
         context.record.note(PHASE, note);
     }
     Ok(plan)
@@ -127,11 +110,8 @@ fn included<'a>(pattern: Option<&str>, stages: &'a [Stage]) -> Result<Vec<&'a St
     };
     // ncu itself marks a range of the push/pop kind with a slash at its end.
     let text = written.strip_suffix('/').unwrap_or(written);
-    let pattern = if text.contains('@') {
-        Pattern::parse(text)?
-    } else {
-        Pattern::parse(&format!("*@{text}"))?
-    };
+    let pattern =
+        if text.contains('@') { Pattern::parse(text)? } else { Pattern::parse(&format!("*@{text}"))? };
     let matches = |range: &str| {
         let (domain, name) = range.split_once('@').unwrap_or(("", range));
         pattern.matches(domain, name)
@@ -144,11 +124,7 @@ fn included<'a>(pattern: Option<&str>, stages: &'a [Stage]) -> Result<Vec<&'a St
         let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
         return Err(AttemptError::new(format!(
             "profiling.ncu.nvtx_include is {written}, which matches no stage; stages found: {}",
-            if names.is_empty() {
-                "none".to_owned()
-            } else {
-                names.join(", ")
-            }
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         )));
     }
     Ok(found)
@@ -215,10 +191,7 @@ mod tests {
     #[test]
     fn the_start_of_an_engine_is_not_part_of_its_budget() {
         let config = compose(&ConfigProps::default()).unwrap().config;
-        let baseline = Baseline {
-            wall: Duration::from_secs(60),
-            account: None,
-        };
+        let baseline = Baseline { wall: Duration::from_secs(60), account: None };
         let startup = |is_engine| limits(&config, Some(&baseline), is_engine).startup;
         assert_eq!(startup(false), Duration::from_secs(90));
         assert_eq!(startup(true), Duration::ZERO);

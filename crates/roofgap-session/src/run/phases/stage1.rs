@@ -26,10 +26,7 @@ pub(crate) struct Stage1 {
 
 /// Reads the account of an earlier run. An account is taken as it is; a `metrics.json` gives its stage times.
 pub(crate) fn read(folder: &Path) -> Result<Stage1, ProgramError> {
-    let unusable = |path: &Path, why: String| ProgramError::Stage1 {
-        path: path.to_owned(),
-        why,
-    };
+    let unusable = |path: &Path, why: String| ProgramError::Stage1 { path: path.to_owned(), why };
     let mut accounts = ACCOUNTS.iter().map(|name| folder.join(name));
     if let Some(path) = accounts.find(|path| path.is_file()) {
         let account = account::read(&path).map_err(|error| unusable(&path, error.to_string()))?;
@@ -38,9 +35,7 @@ pub(crate) fn read(folder: &Path) -> Result<Stage1, ProgramError> {
     }
     if let Some(path) = stage1_runner::metrics_file(folder) {
         let account = stage1_runner::read(&path).map_err(|why| unusable(&path, why))?;
-        let text = account
-            .to_json()
-            .map_err(|error| unusable(&path, error.to_string()))?;
+        let text = account.to_json().map_err(|error| unusable(&path, error.to_string()))?;
         let text = String::from_utf8_lossy(&text).into_owned();
         return Ok(Stage1 { path, account, text });
     }
@@ -87,11 +82,7 @@ mod tests {
         (decode.name, decode.wall_ns, decode.instances) = ("decode".into(), 300, 3);
         let mut analysis = Analysis::default();
         analysis.stages.push(decode);
-        std::fs::write(
-            folder.path().join("metrics.json"),
-            serde_json::to_vec(&analysis).unwrap(),
-        )
-        .unwrap();
+        std::fs::write(folder.path().join("metrics.json"), serde_json::to_vec(&analysis).unwrap()).unwrap();
         let Stage1 { path, account, .. } = read(folder.path()).unwrap();
         assert!(path.ends_with("metrics.json"));
         assert_eq!(account.repeats[0].stages[0].wall_ns, 100);

@@ -60,9 +60,7 @@ fn ns(ms: f64) -> i64 {
 
 /// Finds the `metrics.json` of a Stage 1 runner in its output folder.
 pub(crate) fn metrics_file(folder: &Path) -> Option<PathBuf> {
-    let mut files = FOLDERS
-        .iter()
-        .map(|below| folder.join(below).join("metrics.json"));
+    let mut files = FOLDERS.iter().map(|below| folder.join(below).join("metrics.json"));
     files.find(|file| json(file).is_some_and(|json| json.get("aggregates").is_some()))
 }
 
@@ -200,9 +198,7 @@ fn static_compute(folder: &Path) -> Option<Json> {
 fn model(folder: &Path, assumptions: &BTreeMap<String, String>) -> Option<ModelFacts> {
     let path = assumptions.get("Model path").map(PathBuf::from);
     let counted = static_compute(folder).and_then(|report| {
-        let total = report
-            .pointer("/total/params")
-            .or(report.pointer("/params/total"));
+        let total = report.pointer("/total/params").or(report.pointer("/params/total"));
         total?.as_u64().filter(|count| *count > 0)
     });
     let config = path.as_ref().and_then(|path| json(&path.join("config.json")));
@@ -219,10 +215,7 @@ fn model(folder: &Path, assumptions: &BTreeMap<String, String>) -> Option<ModelF
 /// Reads the prompt length that the static analysis of the runner measured.
 fn prompt_tokens(folder: &Path) -> Option<u64> {
     let report = static_compute(folder)?;
-    report
-        .pointer("/metadata/seq_len")?
-        .as_u64()
-        .filter(|count| *count > 1)
+    report.pointer("/metadata/seq_len")?.as_u64().filter(|count| *count > 1)
 }
 
 fn figures(folder: &Path, metrics: &Metrics) -> Stage1Figures {
@@ -232,28 +225,17 @@ fn figures(folder: &Path, metrics: &Metrics) -> Stage1Figures {
         mean_ns: ns(value.mean),
         std_ns: ns(value.std),
     };
-    let mut times = vec![
-        time("prefill", aggregates.prefill_ms),
-        time("decode", aggregates.decode_ms),
-    ];
-    let parts = PARTS
-        .iter()
-        .filter_map(|part| Some(time(part, *aggregates.stage_ms.get(*part)?)));
+    let mut times = vec![time("prefill", aggregates.prefill_ms), time("decode", aggregates.decode_ms)];
+    let parts = PARTS.iter().filter_map(|part| Some(time(part, *aggregates.stage_ms.get(*part)?)));
     times.extend(parts);
     let model = metrics.mfu_model_level.map(|value| ("model", value));
-    let stages = metrics
-        .mfu_per_stage
-        .iter()
-        .map(|(name, value)| (name.as_str(), *value));
+    let stages = metrics.mfu_per_stage.iter().map(|(name, value)| (name.as_str(), *value));
     let mfu = model
         .into_iter()
         .chain(stages)
         // The runner writes 0 for what it did not compute.
         .filter(|(_, share)| *share > 0.0)
-        .map(|(name, share)| Stage1Mfu {
-            name: name.to_owned(),
-            pct: share * 100.0,
-        });
+        .map(|(name, share)| Stage1Mfu { name: name.to_owned(), pct: share * 100.0 });
     Stage1Figures {
         path: folder.display().to_string(),
         times,
@@ -290,10 +272,7 @@ fn account_of(metrics: &Metrics) -> Account {
     let aggregates = &metrics.aggregates;
     let parts = PARTS.iter().filter_map(|part| {
         let time = aggregates.stage_ms.get(*part)?;
-        Some(NoteTime {
-            name: (*part).to_owned(),
-            wall_ns: ns(time.mean),
-        })
+        Some(NoteTime { name: (*part).to_owned(), wall_ns: ns(time.mean) })
     });
     let stage = |name: &str, time: Statistic, notes: Vec<NoteTime>| StageTime {
         name: name.to_owned(),
@@ -310,14 +289,8 @@ fn account_of(metrics: &Metrics) -> Account {
         time(ns(decode.std))
     )];
     if !metrics.model_dims.is_empty() {
-        let dims = metrics
-            .model_dims
-            .iter()
-            .map(|(name, size)| format!("{name} {size}"));
-        notes.push(format!(
-            "model as the runner saw it: {}",
-            dims.collect::<Vec<_>>().join(", ")
-        ));
+        let dims = metrics.model_dims.iter().map(|(name, size)| format!("{name} {size}"));
+        notes.push(format!("model as the runner saw it: {}", dims.collect::<Vec<_>>().join(", ")));
     }
     Account {
         schema: SCHEMA.to_owned(),
@@ -327,10 +300,7 @@ fn account_of(metrics: &Metrics) -> Account {
         }),
         repeats: vec![Repeat {
             warmup: false,
-            stages: vec![
-                stage("prefill", prefill, parts.collect()),
-                stage("decode", decode, Vec::new()),
-            ],
+            stages: vec![stage("prefill", prefill, parts.collect()), stage("decode", decode, Vec::new())],
         }],
         notes,
         ..Account::default()
@@ -349,12 +319,7 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(
             found[0],
-            Stage1Operator {
-                name: "aten::mm".into(),
-                calls: 8,
-                cpu_ns: 12_500_000,
-                gpu_ns: 30_000_000
-            }
+            Stage1Operator { name: "aten::mm".into(), calls: 8, cpu_ns: 12_500_000, gpu_ns: 30_000_000 }
         );
         assert_eq!(found[1].name, "a | b");
         assert_eq!(operators("| aten::mm | nan | -1 | 2 | 0 |"), []);
@@ -362,10 +327,7 @@ mod tests {
 
     #[test]
     fn the_own_account_of_a_program_keeps_its_repeats() {
-        let own = Account {
-            repeats: vec![Repeat::default(), Repeat::default()],
-            ..Account::default()
-        };
+        let own = Account { repeats: vec![Repeat::default(), Repeat::default()], ..Account::default() };
         let runner = Account {
             repeats: vec![Repeat::default()],
             stage1: Some(Stage1Figures::default()),
@@ -376,9 +338,6 @@ mod tests {
         assert_eq!(merged.repeats.len(), 2);
         assert!(merged.stage1.is_some());
         let model = merged.model.unwrap();
-        assert_eq!(
-            (model.name.as_deref(), model.dtype.as_deref()),
-            (Some("deepseek_ocr"), Some("bf16"))
-        );
+        assert_eq!((model.name.as_deref(), model.dtype.as_deref()), (Some("deepseek_ocr"), Some("bf16")));
     }
 }

@@ -125,10 +125,7 @@ fn execute_step(run: &RunPlan, step: &PruneStep) -> Result<u64, StepError> {
     }
     let size = facts.len();
     if size != step.bytes {
-        return Err(StepError::Changed {
-            size,
-            planned: step.bytes,
-        });
+        return Err(StepError::Changed { size, planned: step.bytes });
     }
     match step.action {
         Action::Compress => {

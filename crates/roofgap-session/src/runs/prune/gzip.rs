@@ -39,9 +39,7 @@ fn compress<W: Write>(path: &Path, file: &mut File, wrap: impl FnOnce(File) -> W
     file.seek(SeekFrom::Start(0))?;
     let mut back = GzDecoder::new(BufReader::new(file));
     if copy_hashed(&mut back, &mut io::sink())? != original {
-        return Err(io::Error::other(
-            "the compressed file does not read back the same",
-        ));
+        return Err(io::Error::other("the compressed file does not read back the same"));
     }
     Ok(size)
 }
@@ -67,11 +65,7 @@ pub(super) fn estimate(path: &Path, size: u64) -> io::Result<f64> {
         plain += io::copy(&mut (&mut file).take(length), &mut encoder)?;
         packed += encoder.finish()?.0;
     }
-    Ok(if plain == 0 {
-        1.0
-    } else {
-        packed as f64 / plain as f64
-    })
+    Ok(if plain == 0 { 1.0 } else { packed as f64 / plain as f64 })
 }
 
 /// A writer that counts bytes.

@@ -95,10 +95,7 @@ pub fn plan(props: &PruneProps) -> Result<PrunePlan, RunsError> {
     // Any folder may be named like a date; a run has a record, or the marker of its writer.
     runs.retain(|run| locate::is_run(&run.path) || run_state(&run.path) == RunState::UnderWay);
     let states: Vec<RunState> = runs.iter().map(|run| run_state(&run.path)).collect();
-    let ended = states
-        .iter()
-        .filter(|state| **state != RunState::UnderWay)
-        .count();
+    let ended = states.iter().filter(|state| **state != RunState::UnderWay).count();
     let mut older = ended.saturating_sub(props.keep);
     let mut plans = Vec::new();
     for (run, state) in runs.iter().zip(states) {
@@ -171,11 +168,7 @@ pub(crate) fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, RunsE
         bytes,
         saves_bytes,
         left_alone: steps.is_empty().then(|| {
-            if old {
-                "nothing left to compress".to_owned()
-            } else {
-                "one of the latest runs".to_owned()
-            }
+            if old { "nothing left to compress".to_owned() } else { "one of the latest runs".to_owned() }
         }),
         over_cap_bytes: over(&steps),
         steps,
@@ -224,8 +217,7 @@ fn is_trace(path: &Path) -> bool {
 pub(in super::super) fn is_packed_trace(path: &Path) -> bool {
     let name = path.to_string_lossy();
     // torch.profiler writes its trace compressed.
-    name.strip_suffix(".gz")
-        .is_some_and(|plain| plain != "torch/trace.json" && is_trace(Path::new(plain)))
+    name.strip_suffix(".gz").is_some_and(|plain| plain != "torch/trace.json" && is_trace(Path::new(plain)))
 }
 
 /// Lists the files that can be regenerated, with source and command, least useful first.
@@ -265,7 +257,5 @@ fn regenerable(found: &[FoundFile]) -> Vec<(&FoundFile, PathBuf, &'static str)> 
         }
     }
     list.sort_by_key(|(rank, file, ..)| (*rank, std::cmp::Reverse(file.own_bytes)));
-    list.into_iter()
-        .map(|(_, file, from, how)| (file, from, how))
-        .collect()
+    list.into_iter().map(|(_, file, from, how)| (file, from, how)).collect()
 }

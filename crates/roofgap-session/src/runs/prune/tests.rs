@@ -33,11 +33,7 @@ fn run(base: &Path, id: &str, files: &[(&str, usize)]) -> PathBuf {
 }
 
 fn props(base: &Path, keep: usize, max_run_bytes: u64) -> PruneProps {
-    PruneProps {
-        base: base.to_owned(),
-        keep,
-        max_run_bytes,
-    }
+    PruneProps { base: base.to_owned(), keep, max_run_bytes }
 }
 
 fn done(plan: &PrunePlan) -> PruneOutcome {
@@ -46,20 +42,14 @@ fn done(plan: &PrunePlan) -> PruneOutcome {
 
 fn unpacked(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(fs::File::open(path).unwrap())
-        .read_to_end(&mut bytes)
-        .unwrap();
+    flate2::read::GzDecoder::new(fs::File::open(path).unwrap()).read_to_end(&mut bytes).unwrap();
     bytes
 }
 
 #[test]
 fn older_runs_are_compressed_and_reports_stay() {
     let base = tempfile::tempdir().unwrap();
-    let old = run(
-        base.path(),
-        "20260101-000000",
-        &[("nsys/run.sqlite", 64), ("ncu/plan_raw.csv", 32)],
-    );
+    let old = run(base.path(), "20260101-000000", &[("nsys/run.sqlite", 64), ("ncu/plan_raw.csv", 32)]);
     let new = run(base.path(), "20260102-000000", &[("nsys/run.sqlite", 64)]);
     let plan = plan(&props(base.path(), 1, u64::MAX)).unwrap();
     assert!(old.join("nsys/run.sqlite").is_file(), "planning touches nothing");
@@ -75,10 +65,7 @@ fn older_runs_are_compressed_and_reports_stay() {
     let (said, won) = (plan.saves_bytes as f64, outcome.saved_bytes as f64);
     assert!((said - won).abs() < 0.1 * won, "{said} {won}");
     // A second time there is nothing to do.
-    assert_eq!(
-        super::plan(&props(base.path(), 1, u64::MAX)).unwrap().saves_bytes,
-        0
-    );
+    assert_eq!(super::plan(&props(base.path(), 1, u64::MAX)).unwrap().saves_bytes, 0);
 }
 
 #[test]
@@ -88,11 +75,7 @@ fn a_run_in_progress_is_left_alone() {
     live.write("nsys.csv", &trace(64)).unwrap();
     run(base.path(), "20260101-000000", &[("nsys/run.sqlite", 64)]);
     let plan = plan(&props(base.path(), 0, 1)).unwrap();
-    let own = plan
-        .runs
-        .iter()
-        .find(|run| run.run_id == live.id().as_str())
-        .unwrap();
+    let own = plan.runs.iter().find(|run| run.run_id == live.id().as_str()).unwrap();
     assert_eq!(own.left_alone.as_deref(), Some("the run is in progress"));
     // It may also begin after the plan was made.
     let mut late = plan.clone();
@@ -117,11 +100,8 @@ fn over_the_limit_regenerable_files_are_deleted() {
     );
     // Room for everything but the export, even compressed.
     let plan = plan(&props(base.path(), 5, 80 << 10)).unwrap();
-    let what: Vec<(Action, &str)> = plan.runs[0]
-        .steps
-        .iter()
-        .map(|step| (step.action, step.path.to_str().unwrap()))
-        .collect();
+    let what: Vec<(Action, &str)> =
+        plan.runs[0].steps.iter().map(|step| (step.action, step.path.to_str().unwrap())).collect();
     assert_eq!(
         what,
         [
@@ -135,10 +115,7 @@ fn over_the_limit_regenerable_files_are_deleted() {
     fs::rename(path.join("nsys/run.nsys-rep.gz"), path.join("elsewhere")).unwrap();
     let outcome = done(&orphan);
     assert!(path.join("nsys/run.sqlite").is_file());
-    assert!(
-        outcome.failed.iter().all(|left| left.why.contains("is missing")),
-        "{outcome:?}"
-    );
+    assert!(outcome.failed.iter().all(|left| left.why.contains("is missing")), "{outcome:?}");
     fs::rename(path.join("elsewhere"), path.join("nsys/run.nsys-rep.gz")).unwrap();
     orphan = super::plan(&props(base.path(), 5, 80 << 10)).unwrap();
     assert!(done(&orphan).failed.is_empty());
@@ -171,21 +148,14 @@ fn a_changed_file_is_kept() {
     let plan = plan(&props(base.path(), 0, u64::MAX)).unwrap();
     fs::write(path.join("nsys/run.sqlite"), trace(65)).unwrap();
     let outcome = done(&plan);
-    assert!(
-        outcome.failed[0].why.contains("another process is writing it"),
-        "{outcome:?}"
-    );
+    assert!(outcome.failed[0].why.contains("another process is writing it"), "{outcome:?}");
     assert_eq!(fs::read(path.join("nsys/run.sqlite")).unwrap(), trace(65));
 }
 
 #[test]
 fn a_cancellation_stops_between_two_files() {
     let base = tempfile::tempdir().unwrap();
-    run(
-        base.path(),
-        "20260101-000000",
-        &[("nsys/run.sqlite", 64), ("ncu/plan_raw.csv", 64)],
-    );
+    run(base.path(), "20260101-000000", &[("nsys/run.sqlite", 64), ("ncu/plan_raw.csv", 64)]);
     let plan = plan(&props(base.path(), 0, u64::MAX)).unwrap();
     let cancel = Cancel::new();
     let outcome = execute(&plan, &cancel, &mut |_, _| cancel.request());
@@ -198,10 +168,8 @@ struct Full(fs::File, usize);
 
 impl Write for Full {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.1 = self
-            .1
-            .checked_sub(bytes.len())
-            .ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
+        self.1 =
+            self.1.checked_sub(bytes.len()).ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
         self.0.write(bytes)
     }
 
@@ -219,11 +187,7 @@ fn a_full_disk_loses_nothing() {
         let error = gzip::pack_through(&path, |file| Full(file, room)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read(&path).unwrap(), trace(512));
-        assert_eq!(
-            fs::read_dir(folder.path()).unwrap().count(),
-            1,
-            "nothing half is left"
-        );
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing half is left");
     }
 }
 
@@ -238,10 +202,8 @@ fn prune_as_a_child() {
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing() {
-    let child = ChildTest {
-        name: "runs::prune::tests::prune_as_a_child",
-        variable: "ROOFGAP_TEST_PRUNE_CHILD",
-    };
+    let child =
+        ChildTest { name: "runs::prune::tests::prune_as_a_child", variable: "ROOFGAP_TEST_PRUNE_CHILD" };
     let content = trace(2048);
     let names = ["nsys/run.sqlite", "ncu/plan_raw.csv"];
     let new_run = || {
@@ -253,10 +215,7 @@ fn a_kill_at_any_moment_loses_nothing() {
     let ends_whole = |base: &Path, path: &Path| {
         for name in names {
             let plain = fs::read(path.join(name));
-            assert!(
-                plain.unwrap_or_else(|_| packed(path, name)) == content,
-                "{name} is damaged"
-            );
+            assert!(plain.unwrap_or_else(|_| packed(path, name)) == content, "{name} is damaged");
         }
         // What is there now can be pruned to the end.
         done(&plan(&props(base, 0, u64::MAX)).unwrap());
@@ -315,11 +274,7 @@ fn the_older_segment_of_a_capture_is_compressed_with_it() {
     let base = tempfile::tempdir().unwrap();
     let names = ["native/1.rgcap", "native/1.rgcap.old"];
     let path = run(base.path(), "20260101-000000", &names.map(|name| (name, 64)));
-    assert!(
-        done(&plan(&props(base.path(), 0, u64::MAX)).unwrap())
-            .failed
-            .is_empty()
-    );
+    assert!(done(&plan(&props(base.path(), 0, u64::MAX)).unwrap()).failed.is_empty());
     for name in names {
         assert!(!path.join(name).exists(), "{name}");
         assert_eq!(unpacked(&path.join(format!("{name}.gz"))), trace(64));
@@ -348,11 +303,7 @@ fn a_plan_speaks_of_one_run_and_of_several() {
         over_cap_bytes: 0,
     };
     let text = |runs: Vec<RunPlan>| {
-        let plan = PrunePlan {
-            bytes: 1_000 * runs.len() as u64,
-            saves_bytes: 0,
-            runs,
-        };
+        let plan = PrunePlan { bytes: 1_000 * runs.len() as u64, saves_bytes: 0, runs };
         crate::runs::text::plan(&plan, roofgap_report::Screen::default())
     };
     let one = text(vec![run.clone()]);

@@ -24,9 +24,7 @@ impl HostFacts {
             variables: std::env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
                 .collect(),
-            host: host
-                .map(|name| name.trim().to_owned())
-                .or_else(|| variable("HOSTNAME")),
+            host: host.map(|name| name.trim().to_owned()).or_else(|| variable("HOSTNAME")),
             user: variable("USER").or_else(|| variable("LOGNAME")),
             home: variable("HOME").map(PathBuf::from),
         }

@@ -55,10 +55,7 @@ pub(super) fn pack(
     // A last search over every unpacked byte, file names included.
     let mut whole = MultiGzDecoder::new(BufReader::new(archive.as_file()));
     if let Some(what) = private.found_in(&mut whole).map_err(failed())? {
-        return Err(RunsError::NotClean {
-            path: target.to_owned(),
-            what,
-        });
+        return Err(RunsError::NotClean { path: target.to_owned(), what });
     }
     let hash = hash_file(archive.path()).map_err(failed())?;
     if is_device {
@@ -97,8 +94,7 @@ fn write(
         let modified = facts.modified().ok();
         let modified = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
         header.set_mtime(modified.map_or(0, |since| since.as_secs()));
-        tar.append_data(&mut header, Path::new(run_id).join(name), &mut file)
-            .map_err(io())?;
+        tar.append_data(&mut header, Path::new(run_id).join(name), &mut file).map_err(io())?;
     }
     let io = || RunsError::io("pack", root);
     let encoder = tar.into_inner().map_err(io())?;
@@ -110,10 +106,6 @@ pub(super) fn still_in(path: &Path, private: &Private) -> Result<Option<String>,
     let io = || RunsError::io("search", path);
     let packed = is_packed(path).map_err(io())?;
     let file = BufReader::new(File::open(path).map_err(io())?);
-    let mut source: Box<dyn Read> = if packed {
-        Box::new(MultiGzDecoder::new(file))
-    } else {
-        Box::new(file)
-    };
+    let mut source: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     private.found_in(&mut source).map_err(io())
 }

@@ -58,13 +58,8 @@ const TEXTS: [&str; 22] = [
 ];
 
 /// Files that cannot be cleaned.
-const OTHERS: [&str; 5] = [
-    "nsys/run.nsys-rep",
-    "ncu/decode.ncu-rep",
-    "program/result.bin",
-    "tables/kernels.parquet",
-    "core.1234",
-];
+const OTHERS: [&str; 5] =
+    ["nsys/run.nsys-rep", "ncu/decode.ncu-rep", "program/result.bin", "tables/kernels.parquet", "core.1234"];
 
 fn write(root: &Path, name: &str, bytes: &[u8]) {
     let path = root.join(name);
@@ -83,78 +78,42 @@ fn plant_in_timeline(path: &Path) {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fixtures/nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz");
     let mut bytes = Vec::new();
-    GzDecoder::new(File::open(fixture).unwrap())
-        .read_to_end(&mut bytes)
-        .unwrap();
+    GzDecoder::new(File::open(fixture).unwrap()).read_to_end(&mut bytes).unwrap();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
     let db = Connection::open(path).unwrap();
     for (at, (_, form)) in encodings().iter().enumerate() {
         let run = |sql: &str| db.execute(sql, [form]).unwrap();
-        assert_eq!(
-            run(&format!(
-                "UPDATE NVTX_EVENTS SET text = 'load ' || ?1 WHERE rowid = {}",
-                at + 1
-            )),
-            1
-        );
-        assert_eq!(
-            run(&format!(
-                "UPDATE NVTX_EVENTS SET jsonText = ?1 WHERE rowid = {}",
-                at + 1
-            )),
-            1
-        );
+        assert_eq!(run(&format!("UPDATE NVTX_EVENTS SET text = 'load ' || ?1 WHERE rowid = {}", at + 1)), 1);
+        assert_eq!(run(&format!("UPDATE NVTX_EVENTS SET jsonText = ?1 WHERE rowid = {}", at + 1)), 1);
         run(&format!("INSERT INTO StringIds VALUES ({}, ?1)", 900_000 + at));
         // Across the pages of the file.
-        let long = format!(
-            "INSERT INTO StringIds VALUES ({}, ?1 || hex(zeroblob(4000)) || ?1)",
-            910_000 + at
-        );
+        let long =
+            format!("INSERT INTO StringIds VALUES ({}, ?1 || hex(zeroblob(4000)) || ?1)", 910_000 + at);
         run(&long);
+        db.execute(&format!("UPDATE NVTX_EVENTS SET textId = {} WHERE rowid = {}", 900_000 + at, at + 9), [])
+            .unwrap();
         db.execute(
-            &format!(
-                "UPDATE NVTX_EVENTS SET textId = {} WHERE rowid = {}",
-                900_000 + at,
-                at + 9
-            ),
-            [],
-        )
-        .unwrap();
-        db.execute(
-            &format!(
-                "UPDATE NVTX_EVENTS SET textId = {} WHERE rowid = {}",
-                910_000 + at,
-                at + 17
-            ),
+            &format!("UPDATE NVTX_EVENTS SET textId = {} WHERE rowid = {}", 910_000 + at, at + 17),
             [],
         )
         .unwrap();
         run("INSERT INTO META_DATA_CAPTURE VALUES ('note', ?1)");
         run("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'Local', 'note', 1, ?1)");
-        run(&format!(
-            "UPDATE PROCESSES SET name = '/bin/' || ?1 WHERE rowid = {}",
-            at + 1
-        ));
+        run(&format!("UPDATE PROCESSES SET name = '/bin/' || ?1 WHERE rowid = {}", at + 1));
     }
 }
 
 fn plant(root: &Path) {
-    let lines: Vec<String> = encodings()
-        .into_iter()
-        .map(|(name, form)| format!("{name}: {form} end"))
-        .collect();
+    let lines: Vec<String> =
+        encodings().into_iter().map(|(name, form)| format!("{name}: {form} end")).collect();
     for name in TEXTS {
         let bytes = if name.contains(".json") {
             serde_json::to_vec(&serde_json::json!({"lines": lines, "kept": 1})).unwrap()
         } else {
             lines.join("\n").into_bytes()
         };
-        let bytes = if name.ends_with(".gz") {
-            packed(&bytes)
-        } else {
-            bytes
-        };
+        let bytes = if name.ends_with(".gz") { packed(&bytes) } else { bytes };
         write(root, name, &bytes);
     }
     for name in OTHERS {
@@ -212,11 +171,7 @@ fn no_place_and_no_encoding_reaches_the_archive() {
     let before = listing(&root);
     let pack = base.path().join("share.tar.gz");
     // Nothing is known of the machine but what the run remembers.
-    let mut props = ScrubProps {
-        pack: Some(pack.clone()),
-        dry_run: true,
-        ..ScrubProps::default()
-    };
+    let mut props = ScrubProps { pack: Some(pack.clone()), dry_run: true, ..ScrubProps::default() };
     let run = RunRef::at(&root);
     let planned = scrub(&run, &props).unwrap();
     assert_eq!(listing(&root), before, "a dry run changes nothing");
@@ -232,11 +187,7 @@ fn no_place_and_no_encoding_reaches_the_archive() {
     let files = unpacked(&pack);
     for name in TEXTS.iter().chain(&["nsys/run.sqlite", "nsys/older.sqlite.gz"]) {
         let path = format!("20260101-000000/{name}");
-        assert!(
-            files.iter().any(|(name, _)| *name == path),
-            "{name} is missing: {:?}",
-            done.not_clean
-        );
+        assert!(files.iter().any(|(name, _)| *name == path), "{name} is missing: {:?}", done.not_clean);
         assert!(
             done.cleaned.iter().any(|file| file.path == Path::new(name)),
             "nothing was removed from {name}"
@@ -256,16 +207,9 @@ fn no_place_and_no_encoding_reaches_the_archive() {
             }
         }
     }
-    let left: Vec<String> = done
-        .not_clean
-        .iter()
-        .map(|file| file.path.display().to_string())
-        .collect();
+    let left: Vec<String> = done.not_clean.iter().map(|file| file.path.display().to_string()).collect();
     for name in OTHERS.iter().chain(&[remembered::FILE, "baseline/<removed>.log"]) {
-        assert!(
-            left.iter().any(|path| path == name),
-            "{name} is not named: {left:?}"
-        );
+        assert!(left.iter().any(|path| path == name), "{name} is not named: {left:?}");
     }
     assert_eq!(done.exit(), Exit::Partial, "a name cannot be cleaned");
     assert!(
@@ -297,26 +241,14 @@ fn a_native_capture_with_a_remembered_secret_or_unread_bytes_is_left_out() {
     let text = String::from_utf8(texts.pop().unwrap()).unwrap();
     let why = |name: &str| {
         let outcome = scrub(&RunRef::at(&root), &ScrubProps::default()).unwrap();
-        let file = outcome
-            .not_clean
-            .into_iter()
-            .find(|file| file.path == Path::new(name));
+        let file = outcome.not_clean.into_iter().find(|file| file.path == Path::new(name));
         file.map(|file| file.why)
     };
     assert_eq!(why("native/1.rgcap"), None);
-    assert!(
-        why("native/2.rgcap").unwrap().contains("damaged after"),
-        "{:?}",
-        why("native/2.rgcap")
-    );
-    let remembered = RememberedSecrets::of([("API_KEY".to_owned(), text)])
-        .unwrap()
-        .unwrap();
+    assert!(why("native/2.rgcap").unwrap().contains("damaged after"), "{:?}", why("native/2.rgcap"));
+    let remembered = RememberedSecrets::of([("API_KEY".to_owned(), text)]).unwrap().unwrap();
     write(&root, remembered::FILE, &serde_json::to_vec(&remembered).unwrap());
-    assert_eq!(
-        why("native/1.rgcap").as_deref(),
-        Some("still holds the variable API_KEY")
-    );
+    assert_eq!(why("native/1.rgcap").as_deref(), Some("still holds the variable API_KEY"));
 }
 
 #[test]
@@ -327,11 +259,7 @@ fn unreadable_hashes_are_named() {
     write(&root, remembered::FILE, b"{");
     let outcome = scrub(&RunRef::at(&root), &ScrubProps::default()).unwrap();
     assert_eq!(outcome.exit(), Exit::Partial);
-    assert!(
-        outcome.not_clean[0].why.contains("not readable"),
-        "{:?}",
-        outcome.not_clean
-    );
+    assert!(outcome.not_clean[0].why.contains("not readable"), "{:?}", outcome.not_clean);
 }
 
 #[test]
@@ -355,10 +283,7 @@ fn secrets_of_every_node_are_searched_everywhere() {
         write(&root, &log, texts.join(" and ").as_bytes());
     }
     let pack = base.path().join("share.tar.gz");
-    let props = ScrubProps {
-        pack: Some(pack.clone()),
-        ..ScrubProps::default()
-    };
+    let props = ScrubProps { pack: Some(pack.clone()), ..ScrubProps::default() };
     let outcome = scrub(&RunRef::at(&root), &props).unwrap();
     assert_eq!(outcome.removed["the variable DB_PASSWORD"], 16, "{outcome:?}");
     let files = unpacked(&pack);
@@ -378,12 +303,7 @@ fn hashes_of_secrets_of_an_impossible_length_are_refused() {
     write(&root, "report.md", b"some text");
     let own = RememberedSecrets::of([("API_KEY".to_owned(), "k1".repeat(60_000))]);
     let own = serde_json::to_value(own.unwrap().unwrap()).unwrap();
-    for (bytes, refused) in [
-        (None, false),
-        (Some(u64::MAX), true),
-        (Some(1 << 40), true),
-        (Some(0), true),
-    ] {
+    for (bytes, refused) in [(None, false), (Some(u64::MAX), true), (Some(1 << 40), true), (Some(0), true)] {
         let mut hashes = own.clone();
         if let Some(bytes) = bytes {
             hashes["secrets"][0]["bytes"] = bytes.into();
@@ -392,11 +312,7 @@ fn hashes_of_secrets_of_an_impossible_length_are_refused() {
         let outcome = scrub(&RunRef::at(&root), &ScrubProps::default()).unwrap();
         let named = outcome.not_clean.iter().find(|file| !file.by_kind);
         let why = named.map(|file| file.why.as_str()).unwrap_or_default();
-        assert_eq!(
-            why.contains("but expected 6 to"),
-            refused,
-            "{bytes:?}: {outcome:?}"
-        );
+        assert_eq!(why.contains("but expected 6 to"), refused, "{bytes:?}: {outcome:?}");
     }
 }
 
@@ -426,25 +342,15 @@ fn compressed_captures_and_older_segments_are_cleaned_and_packed() {
     let notes = hosts.map(|(_, host)| host).join(" ");
     write(&root, "notes.md", notes.as_bytes());
     let pack = base.path().join("share.tar.gz");
-    let props = ScrubProps {
-        pack: Some(pack.clone()),
-        ..ScrubProps::default()
-    };
+    let props = ScrubProps { pack: Some(pack.clone()), ..ScrubProps::default() };
     let outcome = scrub(&RunRef::at(&root), &props).unwrap();
     assert_eq!(outcome.exit(), Exit::Done, "{:?}", outcome.not_clean);
     let files = unpacked(&pack);
     for (name, bytes) in &files {
-        assert!(
-            memchr::memmem::find(bytes, b"-of-a-cluster").is_none(),
-            "{name} has a host"
-        );
+        assert!(memchr::memmem::find(bytes, b"-of-a-cluster").is_none(), "{name} has a host");
     }
     for (name, _) in hosts {
-        assert!(
-            files.iter().any(|(packed, _)| packed.ends_with(name)),
-            "{name}: {:?}",
-            outcome.not_clean
-        );
+        assert!(files.iter().any(|(packed, _)| packed.ends_with(name)), "{name}: {:?}", outcome.not_clean);
         let path = root.join(name);
         assert_eq!(roofgap_trace::native::host(&path).unwrap(), None, "{name}");
         let is_packed = fs::read(&path).unwrap().starts_with(&[0x1f, 0x8b]);

@@ -173,11 +173,8 @@ impl Private {
 
     /// Finds the secrets of the machines that recorded the run, in order and without overlaps.
     fn remembered_in(&self, text: &[u8]) -> Vec<(Found, &str)> {
-        let mut found: Vec<(Found, &str)> = self
-            .remembered
-            .iter()
-            .flat_map(|search| search.find(text))
-            .collect();
+        let mut found: Vec<(Found, &str)> =
+            self.remembered.iter().flat_map(|search| search.find(text)).collect();
         found.sort_by_key(|(place, _)| (place.start, Reverse(place.end)));
         // Nodes may share a secret, or have one that is part of another.
         found.dedup_by(|(next, _), (last, _)| {
@@ -231,15 +228,8 @@ impl Private {
 
     /// Lists the search terms. Short words are left out, because they occur by chance in binary data.
     fn needles(&self) -> Vec<Needle<'_>> {
-        let needle = |text, what, whole_word| Needle {
-            finder: Finder::new(text),
-            what,
-            whole_word,
-        };
-        let secrets = self
-            .secrets
-            .iter()
-            .map(|((_, secret), what)| needle(secret, what.as_str(), false));
+        let needle = |text, what, whole_word| Needle { finder: Finder::new(text), what, whole_word };
+        let secrets = self.secrets.iter().map(|((_, secret), what)| needle(secret, what.as_str(), false));
         let words = self.words.iter().filter(|(word, _)| word.len() >= 6);
         let words = words.map(|(word, what)| needle(word, what.as_str(), true));
         let homes = self.homes.iter().filter(|home| home.len() >= 8);
@@ -269,9 +259,7 @@ impl Needle<'_> {
 
 fn is_name(name: &str) -> bool {
     let mut characters = name.chars();
-    characters
-        .next()
-        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+    characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
@@ -309,10 +297,7 @@ fn home_at(text: &str, homes: &[String]) -> Option<usize> {
         next.is_none_or(|c| !(c.is_alphanumeric() || c == '_' || c == '-' || c == '.'))
     };
     let own = homes.iter().map(String::as_str).chain(["/root"]);
-    if let Some(home) = own
-        .filter(|home| text.starts_with(home))
-        .find(|home| ends(home.len()))
-    {
+    if let Some(home) = own.filter(|home| text.starts_with(home)).find(|home| ends(home.len())) {
         return Some(home.len());
     }
     for parent in ["/home/", "/Users/"] {
@@ -387,9 +372,7 @@ mod tests {
             ("HOME", "/data/people/anna"),
         ];
         Private::of(&HostFacts {
-            variables: variables
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
+            variables: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             host: Some("gpu-box7".into()),
             user: Some("anna".into()),
             home: None,
@@ -397,9 +380,7 @@ mod tests {
     }
 
     fn clean(text: &str) -> String {
-        private()
-            .clean(text, &mut BTreeMap::new())
-            .unwrap_or_else(|| text.to_owned())
+        private().clean(text, &mut BTreeMap::new()).unwrap_or_else(|| text.to_owned())
     }
 
     #[test]
@@ -408,14 +389,8 @@ mod tests {
         assert_eq!(clean("id plainvalue42xyz!"), "id <removed>!");
         assert_eq!(clean("x /slash/first y"), "x <removed> y");
         assert_eq!(clean("pin 471147, ns 9471147"), "pin <removed>, ns 9471147");
-        assert_eq!(
-            clean(r#"{"pass": "with \"quotes\""}"#),
-            r#"{"pass": "<removed>"}"#
-        );
-        assert_eq!(
-            clean("/data/people/anna/x /home/bob/y,/root/z /Users/eve"),
-            "~/x ~/y,~/z ~"
-        );
+        assert_eq!(clean(r#"{"pass": "with \"quotes\""}"#), r#"{"pass": "<removed>"}"#);
+        assert_eq!(clean("/data/people/anna/x /home/bob/y,/root/z /Users/eve"), "~/x ~/y,~/z ~");
         assert_eq!(clean("anna@gpu-box7: annabel"), "<removed>@<removed>: annabel");
     }
 
@@ -452,10 +427,7 @@ mod tests {
         bytes.extend_from_slice(b"hf_abcdef and more");
         let found = private.found_in(&mut bytes.as_slice()).unwrap();
         assert_eq!(found.as_deref(), Some("the variable HF_TOKEN"));
-        assert_eq!(
-            private.found_in(&mut vec![b'x'; 3 << 20].as_slice()).unwrap(),
-            None
-        );
+        assert_eq!(private.found_in(&mut vec![b'x'; 3 << 20].as_slice()).unwrap(), None);
     }
 
     #[test]
@@ -464,10 +436,7 @@ mod tests {
         private.variables_in("A=1;SECRET_KEY=swordfish1;_=x", ';');
         private.variables_in("LANG=C\nDB_PASSWORD=\"hunter22\"", ' ');
         for text in ["swordfish1", "hunter22"] {
-            assert_eq!(
-                private.clean(text, &mut BTreeMap::new()).as_deref(),
-                Some(REMOVED)
-            );
+            assert_eq!(private.clean(text, &mut BTreeMap::new()).as_deref(), Some(REMOVED));
         }
     }
 }

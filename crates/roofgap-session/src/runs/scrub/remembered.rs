@@ -60,16 +60,9 @@ impl RememberedSecrets {
         let mut salt = [0; 16];
         File::open("/dev/urandom")?.read_exact(&mut salt)?;
         let mut secrets = Vec::new();
-        for (variable, value) in variables
-            .into_iter()
-            .filter(|(name, value)| is_secret(name, value))
-        {
+        for (variable, value) in variables.into_iter().filter(|(name, value)| is_secret(name, value)) {
             let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-            let forms = if is_number {
-                vec![value]
-            } else {
-                encodings::of(&value)
-            };
+            let forms = if is_number { vec![value] } else { encodings::of(&value) };
             secrets.extend(forms.iter().filter_map(|form| {
                 let head = form.as_bytes().get(..HEAD)?;
                 Some(SecretHash {
@@ -144,16 +137,12 @@ impl RememberedSearch {
             if let Some(word) = search.bits.get_mut(usize::from(secret.fingerprint >> 6)) {
                 *word |= 1 << (secret.fingerprint & 63);
             }
-            search
-                .secrets
-                .entry(secret.fingerprint)
-                .or_default()
-                .push(Wanted {
-                    what: format!("the variable {}", secret.variable),
-                    bytes: secret.bytes,
-                    sha256: unhex(&secret.sha256),
-                    whole_word: secret.whole_word,
-                });
+            search.secrets.entry(secret.fingerprint).or_default().push(Wanted {
+                what: format!("the variable {}", secret.variable),
+                bytes: secret.bytes,
+                sha256: unhex(&secret.sha256),
+                whole_word: secret.whole_word,
+            });
         }
         search
     }
@@ -183,11 +172,7 @@ impl RememberedSearch {
             let here = here.filter(|wanted| self.is_at(text, start, wanted));
             if let Some(wanted) = here.max_by_key(|wanted| wanted.bytes) {
                 end = start + wanted.bytes;
-                let place = Found {
-                    start,
-                    end,
-                    what: "a remembered secret",
-                };
+                let place = Found { start, end, what: "a remembered secret" };
                 found.push((place, &wanted.what));
             }
         }
@@ -210,15 +195,12 @@ const HEAD_MASK: u64 = (1 << (8 * HEAD)) - 1;
 
 /// Packs the first bytes of a secret into a number.
 fn pack(head: &[u8]) -> u64 {
-    head.iter()
-        .fold(0, |packed, byte| (packed << 8 | u64::from(*byte)) & HEAD_MASK)
+    head.iter().fold(0, |packed, byte| (packed << 8 | u64::from(*byte)) & HEAD_MASK)
 }
 
 /// Derives the key of the fingerprints from the salt.
 fn key(salt: &[u8]) -> u64 {
-    salt.iter()
-        .take(8)
-        .fold(0, |key, byte| key << 8 | u64::from(*byte))
+    salt.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte))
 }
 
 /// Mixes the packed first bytes of a secret with the key.
@@ -229,11 +211,7 @@ fn fingerprint(key: u64, head: u64) -> u16 {
 }
 
 fn hash(salt: &[u8], form: &[u8]) -> Vec<u8> {
-    Sha256::new()
-        .chain_update(salt)
-        .chain_update(form)
-        .finalize()
-        .to_vec()
+    Sha256::new().chain_update(salt).chain_update(form).finalize().to_vec()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -241,11 +219,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    let digit = |byte: &u8| {
-        char::from(*byte)
-            .to_digit(16)
-            .and_then(|digit| u8::try_from(digit).ok())
-    };
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     text.as_bytes()
         .chunks(2)
         .filter_map(|pair| Some(digit(pair.first()?)? << 4 | digit(pair.get(1)?)?))
@@ -277,20 +251,13 @@ mod tests {
     #[test]
     fn every_form_is_found_without_the_value() {
         let search = search(&[("DB_PASSWORD", "sword fish/12"), ("HF_TOKEN", "hf_abcdef")]);
-        for form in [
-            "sword fish/12",
-            "sword%20fish%2F12",
-            "c3dvcmQgZmlzaC8xM",
-            "73776f726420666973682f3132",
-        ] {
+        for form in ["sword fish/12", "sword%20fish%2F12", "c3dvcmQgZmlzaC8xM", "73776f726420666973682f3132"]
+        {
             let text = format!("before {form} after hf_abcdef");
             let found = places(&search, &text);
             assert_eq!(found.len(), 2, "{form}: {found:?}");
             assert_eq!(found[0].1, "the variable DB_PASSWORD");
-            assert_eq!(
-                found[1],
-                ("hf_abcdef".to_owned(), "the variable HF_TOKEN".to_owned())
-            );
+            assert_eq!(found[1], ("hf_abcdef".to_owned(), "the variable HF_TOKEN".to_owned()));
         }
         assert_eq!(places(&search, "sword fish/1 hf_abcde hf_abcdeg"), []);
     }
@@ -306,11 +273,7 @@ mod tests {
         let variable = || [("API_KEY".to_owned(), "swordfish-12".to_owned())];
         let first = RememberedSecrets::of(variable()).unwrap();
         assert_ne!(first, RememberedSecrets::of(variable()).unwrap());
-        let harmless = [
-            ("OMP_NUM_THREADS", "4"),
-            ("PATH", "/usr/bin"),
-            ("API_KEY", "short"),
-        ];
+        let harmless = [("OMP_NUM_THREADS", "4"), ("PATH", "/usr/bin"), ("API_KEY", "short")];
         let harmless = harmless.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(RememberedSecrets::of(harmless).unwrap(), None);
     }

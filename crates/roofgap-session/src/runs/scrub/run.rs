@@ -103,11 +103,7 @@ impl ScrubOutcome {
 
     /// Returns the exit status. A file that can never be cleaned is not a failure.
     pub fn exit(&self) -> Exit {
-        if self.not_clean.iter().all(|file| file.by_kind) {
-            Exit::Done
-        } else {
-            Exit::Partial
-        }
+        if self.not_clean.iter().all(|file| file.by_kind) { Exit::Done } else { Exit::Partial }
     }
 }
 
@@ -190,11 +186,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
                 Err(error) => (error.to_string(), false),
             },
         };
-        outcome.not_clean.push(UncleanFile {
-            path: file.path.clone(),
-            why,
-            by_kind,
-        });
+        outcome.not_clean.push(UncleanFile { path: file.path.clone(), why, by_kind });
     }
     outcome.clean_words(&private);
     if props.dry_run {
@@ -251,11 +243,7 @@ fn remove_leftovers(root: &Path) -> Result<(), RunsError> {
 /// Orders the files: those that tell what to look for come last.
 fn order(path: &Path) -> u8 {
     let path = in_run(path);
-    if is_timeline(&path.to_string_lossy()) {
-        2
-    } else {
-        u8::from(path == Path::new("session.json"))
-    }
+    if is_timeline(&path.to_string_lossy()) { 2 } else { u8::from(path == Path::new("session.json")) }
 }
 
 /// Returns the path of a file below the folder of its run, which for a node of a job is `nodes/RUN`.
@@ -273,22 +261,15 @@ fn is_timeline(name: &str) -> bool {
 
 /// Returns true for markers, unfinished files and work folders.
 fn is_hidden(path: &Path) -> bool {
-    is_temporary(path)
-        || path
-            .components()
-            .any(|part| part.as_os_str().to_string_lossy().starts_with('.'))
+    is_temporary(path) || path.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'))
 }
 
 /// Collects the private data of the machine, the record and the timelines.
 fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut ScrubOutcome) -> Private {
     let mut private = Private::of(&props.host);
-    let folders: Vec<PathBuf> = std::iter::once(run.path.clone())
-        .chain(Layout::of(&run.path).nodes())
-        .collect();
-    for record in folders
-        .iter()
-        .filter_map(|folder| SessionRecord::read(folder).ok())
-    {
+    let folders: Vec<PathBuf> =
+        std::iter::once(run.path.clone()).chain(Layout::of(&run.path).nodes()).collect();
+    for record in folders.iter().filter_map(|folder| SessionRecord::read(folder).ok()) {
         private.arguments(&record.command_line);
         for command in record.phases.iter().flat_map(|phase| &phase.commands) {
             private.arguments(&command.argv);
@@ -301,14 +282,9 @@ fn gather(run: &RunRef, found: &[FoundFile], props: &ScrubProps, outcome: &mut S
     }
     for folder in &folders {
         match RememberedSecrets::read(folder) {
-            Ok(remembered) => remembered
-                .into_iter()
-                .for_each(|remembered| private.remember(remembered)),
+            Ok(remembered) => remembered.into_iter().for_each(|remembered| private.remember(remembered)),
             Err(error) => outcome.not_clean.push(UncleanFile {
-                path: folder
-                    .strip_prefix(&run.path)
-                    .unwrap_or(Path::new(""))
-                    .join(remembered::FILE),
+                path: folder.strip_prefix(&run.path).unwrap_or(Path::new("")).join(remembered::FILE),
                 why: format!("not readable, so that secrets of the recording machine may be left: {error}"),
                 by_kind: false,
             }),
@@ -401,19 +377,14 @@ fn treat(
         *outcome.removed.entry(what.clone()).or_default() += times;
     }
     if !removed.is_empty() {
-        outcome.cleaned.push(CleanedFile {
-            path: name.to_owned(),
-            removed,
-        });
+        outcome.cleaned.push(CleanedFile { path: name.to_owned(), removed });
     }
     result
 }
 
 /// Removes the host name from a native capture and searches the rest. Returns true if it had one.
 fn capture(path: &Path, dry_run: bool, private: &Private) -> Result<bool, ScrubError> {
-    let unreadable = |error: roofgap_trace::ReadError| ScrubError::Unreadable {
-        why: error.to_string(),
-    };
+    let unreadable = |error: roofgap_trace::ReadError| ScrubError::Unreadable { why: error.to_string() };
     with_plain(path, dry_run, |plain, work| {
         if native::host(plain).map_err(unreadable)?.is_none() {
             return check_capture(plain, private).map(|()| false);
@@ -430,9 +401,7 @@ fn capture(path: &Path, dry_run: bool, private: &Private) -> Result<bool, ScrubE
 
 /// Searches a native capture, which is compressed inside: its bytes, and its names as other files show them.
 fn check_capture(path: &Path, private: &Private) -> Result<(), ScrubError> {
-    let unreadable = |error: roofgap_trace::ReadError| ScrubError::Unreadable {
-        why: error.to_string(),
-    };
+    let unreadable = |error: roofgap_trace::ReadError| ScrubError::Unreadable { why: error.to_string() };
     let mut found = Ok(());
     let whole = roofgap_trace::native::frames(path, &mut |frame| {
         if found.is_ok() {
@@ -444,9 +413,7 @@ fn check_capture(path: &Path, private: &Private) -> Result<(), ScrubError> {
     let mut rest = File::open(path)?;
     rest.seek(SeekFrom::Start(whole))?;
     if BufReader::new(rest).bytes().any(|byte| !matches!(byte, Ok(0))) {
-        return Err(ScrubError::Unreadable {
-            why: format!("it is damaged after {whole} bytes"),
-        });
+        return Err(ScrubError::Unreadable { why: format!("it is damaged after {whole} bytes") });
     }
     let input = roofgap_trace::read(&[path.to_owned()]).map_err(unreadable)?;
     let mut count = BTreeMap::new();

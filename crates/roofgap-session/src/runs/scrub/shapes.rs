@@ -23,12 +23,7 @@ struct Prefix {
 }
 
 const fn prefix(start: &'static [u8], least: usize, also: &'static [u8], what: &'static str) -> Prefix {
-    Prefix {
-        start,
-        least,
-        also,
-        what,
-    }
+    Prefix { start, least, also, what }
 }
 
 const PREFIXES: [Prefix; 14] = [
@@ -60,26 +55,17 @@ pub(super) fn tokens(text: &[u8]) -> Vec<Found> {
             let end = run_end(text, body, prefix.also);
             let has_digit = slice(text, body, end).iter().any(u8::is_ascii_digit);
             if begins_word(text, start) && end - body >= prefix.least && has_digit {
-                found.push(Found {
-                    start,
-                    end,
-                    what: prefix.what,
-                });
+                found.push(Found { start, end, what: prefix.what });
             }
         }
     }
     for prefix in [b"AKIA", b"ASIA"] {
         for start in memmem::find_iter(text, prefix) {
             let end = run_end(text, start, b"_");
-            let is_key = slice(text, start, end)
-                .iter()
-                .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+            let is_key =
+                slice(text, start, end).iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
             if begins_word(text, start) && end - start == 20 && is_key {
-                found.push(Found {
-                    start,
-                    end,
-                    what: "an AWS key",
-                });
+                found.push(Found { start, end, what: "an AWS key" });
             }
         }
     }
@@ -87,11 +73,7 @@ pub(super) fn tokens(text: &[u8]) -> Vec<Found> {
         if begins_word(text, start)
             && let Some(end) = web_token(text, start)
         {
-            found.push(Found {
-                start,
-                end,
-                what: "a JSON web token",
-            });
+            found.push(Found { start, end, what: "a JSON web token" });
         }
     }
     for start in memmem::find_iter(text, b"-----BEGIN ") {
@@ -108,11 +90,7 @@ pub(super) fn tokens(text: &[u8]) -> Vec<Found> {
                 memmem::find(line, b"-----").map(|dashes| at + dashes + 5)
             })
             .unwrap_or(text.len());
-        found.push(Found {
-            start,
-            end,
-            what: "a private key",
-        });
+        found.push(Found { start, end, what: "a private key" });
     }
     found
 }
@@ -159,11 +137,7 @@ fn logins(text: &[u8], found: &mut Vec<Found>) {
         if let Some(login) = rest.get(..host).and_then(|place| memchr::memrchr(b'@', place))
             && login > 0
         {
-            found.push(Found {
-                start,
-                end: start + login,
-                what: "a login in a URL",
-            });
+            found.push(Found { start, end: start + login, what: "a login in a URL" });
         }
     }
 }
@@ -175,11 +149,7 @@ fn bearers(text: &[u8], found: &mut Vec<Found>) {
             let start = at + scheme.len();
             let end = run_end(text, start, b"._~+/=-");
             if end - start >= 8 {
-                found.push(Found {
-                    start,
-                    end,
-                    what: "a bearer token",
-                });
+                found.push(Found { start, end, what: "a bearer token" });
             }
         }
     }
@@ -217,18 +187,12 @@ fn named_values(text: &[u8], found: &mut Vec<Found>) {
         let least = if is_token { 8 } else { 1 };
         // `pad_token=tokenizer.eos_token` is code.
         let is_code = is_token && !is_option && !slice(value, 0, length).iter().any(u8::is_ascii_digit);
-        let is_word = matches!(
-            value.get(..length),
-            Some(b"null" | b"None" | b"true" | b"false" | b"True" | b"False")
-        );
+        let is_word =
+            matches!(value.get(..length), Some(b"null" | b"None" | b"true" | b"false" | b"True" | b"False"));
         let is_next_option = value.starts_with(b"--");
         let is_structure = value.first().is_none_or(|byte| b"[]{}()".contains(byte));
         if length >= least && !is_code && !is_word && !is_next_option && !is_structure {
-            found.push(Found {
-                start,
-                end: start + length,
-                what: "the value of a secret option",
-            });
+            found.push(Found { start, end: start + length, what: "the value of a secret option" });
             at = start + length;
         }
     }
@@ -307,10 +271,7 @@ mod tests {
     use super::*;
 
     fn secrets(text: &str) -> Vec<&str> {
-        all(text)
-            .iter()
-            .map(|found| &text[found.start..found.end])
-            .collect()
+        all(text).iter().map(|found| &text[found.start..found.end]).collect()
     }
 
     #[test]
@@ -325,10 +286,7 @@ mod tests {
         assert_eq!(secrets(&format!("({jwt})")), [jwt]);
         let key = "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----";
         assert_eq!(secrets(&format!("a {key} b")), [key]);
-        assert_eq!(
-            secrets("a -----BEGIN PRIVATE KEY-----\nabc"),
-            ["-----BEGIN PRIVATE KEY-----\nabc"]
-        );
+        assert_eq!(secrets("a -----BEGIN PRIVATE KEY-----\nabc"), ["-----BEGIN PRIVATE KEY-----\nabc"]);
     }
 
     #[test]

@@ -30,26 +30,13 @@ const KEPT: [&str; 14] = [
 ];
 
 /// Tables of which only some rows are kept.
-const IN_PART: [&str; 5] = [
-    "StringIds",
-    "PROCESSES",
-    "ThreadNames",
-    "META_DATA_EXPORT",
-    "EXPORT_META_DATA",
-];
+const IN_PART: [&str; 5] = ["StringIds", "PROCESSES", "ThreadNames", "META_DATA_EXPORT", "EXPORT_META_DATA"];
 
 /// Rows with the versions of the export.
 const VERSIONS: &str = "name LIKE 'EXPORT_PRODUCT_%' OR name LIKE 'EXPORT_SCHEMA_%' OR name IN ('EXPORT_ARCH', 'EXPORT_PLATFORM')";
 
 /// Columns that refer to `StringIds` without a declared reference.
-const POINTERS: [&str; 6] = [
-    "nameId",
-    "textId",
-    "shortName",
-    "demangledName",
-    "mangledName",
-    "jsonTextId",
-];
+const POINTERS: [&str; 6] = ["nameId", "textId", "shortName", "demangledName", "mangledName", "jsonTextId"];
 
 /// A table of the source file.
 struct Table {
@@ -72,10 +59,7 @@ impl Table {
                 line.contains("REFERENCES StringIds") && line.split_whitespace().next() == Some(column)
             })
         };
-        self.columns
-            .iter()
-            .filter(|column| POINTERS.contains(&column.as_str()) || declared(column))
-            .collect()
+        self.columns.iter().filter(|column| POINTERS.contains(&column.as_str()) || declared(column)).collect()
     }
 }
 
@@ -84,15 +68,9 @@ pub(super) fn collect(path: &Path, private: &mut Private) -> Result<(), Error> {
     let old = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let there = |name: &str| -> Result<bool, Error> {
         let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1";
-        old.query_row(sql, [name], |row| row.get::<_, i64>(0))
-            .map(|count| count > 0)
+        old.query_row(sql, [name], |row| row.get::<_, i64>(0)).map(|count| count > 0)
     };
-    for table in [
-        "META_DATA_CAPTURE",
-        "TARGET_INFO_SYSTEM_ENV",
-        "META_DATA_EXPORT",
-        "EXPORT_META_DATA",
-    ] {
+    for table in ["META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA"] {
         if !there(table)? {
             continue;
         }
@@ -154,10 +132,7 @@ pub(super) fn rewrite(
         "CREATE TEMP TABLE own (pid INTEGER PRIMARY KEY); CREATE TEMP TABLE used (id INTEGER PRIMARY KEY);",
     )?;
     for table in &whole {
-        for column in ["globalTid", "globalPid"]
-            .iter()
-            .filter(|column| table.has(column))
-        {
+        for column in ["globalTid", "globalPid"].iter().filter(|column| table.has(column)) {
             let sql = format!(
                 "INSERT OR IGNORE INTO own SELECT DISTINCT ({column} >> 24) & 16777215 FROM main.{} WHERE {column} IS NOT NULL",
                 quoted(&table.name)
@@ -173,10 +148,7 @@ pub(super) fn rewrite(
         };
         copy(&new, table, which)?;
     }
-    for table in whole
-        .iter()
-        .chain(in_part.iter().filter(|table| table.name == "ThreadNames"))
-    {
+    for table in whole.iter().chain(in_part.iter().filter(|table| table.name == "ThreadNames")) {
         for column in table.pointers() {
             let sql = format!(
                 "INSERT OR IGNORE INTO used SELECT DISTINCT {0} FROM main.{1} WHERE {0} IS NOT NULL",
@@ -200,21 +172,16 @@ fn tables(new: &Connection) -> Result<Vec<Table>, Error> {
     let mut rows = new.prepare(
         "SELECT name, sql FROM old.sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%' AND name NOT LIKE 'sqlite_%'",
     )?;
-    let named: Vec<(String, String)> = rows
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
+    let named: Vec<(String, String)> =
+        rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
     let mut tables = Vec::new();
     for (name, sql) in named {
         let mut rows = new.prepare("SELECT name, type FROM pragma_table_info(?1, 'old')")?;
-        let declared: Vec<(String, String)> = rows
-            .query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect::<Result<_, _>>()?;
+        let declared: Vec<(String, String)> =
+            rows.query_map([&name], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
         let holds_text = |(_, kind): &&(String, String)| {
             let kind = kind.to_ascii_uppercase();
-            kind.is_empty()
-                || ["TEXT", "CHAR", "CLOB", "BLOB"]
-                    .iter()
-                    .any(|text| kind.contains(text))
+            kind.is_empty() || ["TEXT", "CHAR", "CLOB", "BLOB"].iter().any(|text| kind.contains(text))
         };
         let texts = declared.iter().filter(holds_text);
         tables.push(Table {
@@ -231,10 +198,7 @@ fn tables(new: &Connection) -> Result<Vec<Table>, Error> {
 fn copy(new: &Connection, table: &Table, which: &str) -> Result<(), Error> {
     new.execute_batch(&table.sql)?;
     let name = quoted(&table.name);
-    new.execute(
-        &format!("INSERT INTO main.{name} SELECT * FROM old.{name} WHERE {which}"),
-        [],
-    )?;
+    new.execute(&format!("INSERT INTO main.{name} SELECT * FROM old.{name} WHERE {which}"), [])?;
     Ok(())
 }
 
@@ -288,11 +252,7 @@ fn clean_value(
     };
     if let (ValueRef::Text(_), Ok(text)) = (value, std::str::from_utf8(bytes)) {
         // The path of a program may name its user.
-        let short = if table == "PROCESSES" {
-            text.rsplit('/').next().unwrap_or(text)
-        } else {
-            text
-        };
+        let short = if table == "PROCESSES" { text.rsplit('/').next().unwrap_or(text) } else { text };
         let clean = private.clean(short, count);
         let clean = clean.or_else(|| (short != text).then(|| short.to_owned()));
         return Ok(clean.map(Value::Text));

@@ -18,16 +18,12 @@ const TOKEN: &str = "hf_PlantedSecretToken0123456789";
 const PLAIN: &str = "planted-plain-value-4711";
 
 fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures")
-        .join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
 fn unpack(from: &Path, to: &Path) {
     let mut bytes = Vec::new();
-    GzDecoder::new(File::open(from).unwrap())
-        .read_to_end(&mut bytes)
-        .unwrap();
+    GzDecoder::new(File::open(from).unwrap()).read_to_end(&mut bytes).unwrap();
     fs::create_dir_all(to.parent().unwrap()).unwrap();
     fs::write(to, bytes).unwrap();
 }
@@ -36,10 +32,7 @@ fn unpack(from: &Path, to: &Path) {
 fn run(base: &Path) -> PathBuf {
     let root = base.join("20260101-000000");
     let sqlite = root.join("nsys/run.sqlite");
-    unpack(
-        &fixture("nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz"),
-        &sqlite,
-    );
+    unpack(&fixture("nsys-versions/nsys-2023.4.4-cpu-nvtx.sqlite.gz"), &sqlite);
     let db = Connection::open(&sqlite).unwrap();
     let block = format!("LANG=C HF_TOKEN={TOKEN} MY_ID={PLAIN} HOME=/home/annabelle");
     db.execute(
@@ -52,25 +45,15 @@ fn run(base: &Path) -> PathBuf {
         [block.replace(' ', ";")],
     )
     .unwrap();
-    db.execute(
-        "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'Local', 'Hostname', 1, 'gpubox-seven')",
-        [],
-    )
-    .unwrap();
-    db.execute("INSERT INTO StringIds VALUES (900001, ?1)", [&block])
+    db.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'Local', 'Hostname', 1, 'gpubox-seven')", [])
         .unwrap();
+    db.execute("INSERT INTO StringIds VALUES (900001, ?1)", [&block]).unwrap();
     // A range of the program that gives away where its user lives.
-    db.execute(
-        "UPDATE NVTX_EVENTS SET text = '/home/annabelle/model on gpubox-seven' WHERE rowid = 1",
-        [],
-    )
-    .unwrap();
+    db.execute("UPDATE NVTX_EVENTS SET text = '/home/annabelle/model on gpubox-seven' WHERE rowid = 1", [])
+        .unwrap();
     // A string that is deleted stays in the file until its page is used again.
-    db.execute(
-        "INSERT INTO StringIds VALUES (900002, ?1)",
-        [format!("{TOKEN}{}", "x".repeat(20_000))],
-    )
-    .unwrap();
+    db.execute("INSERT INTO StringIds VALUES (900002, ?1)", [format!("{TOKEN}{}", "x".repeat(20_000))])
+        .unwrap();
     db.execute("DELETE FROM StringIds WHERE id = 900002", []).unwrap();
     drop(db);
     let write = |name: &str, text: &str| {
@@ -79,10 +62,7 @@ fn run(base: &Path) -> PathBuf {
     };
     write("session.json", &format!("{{\"note\": \"token {TOKEN}\"}}"));
     write("metrics.json", "{\"path\": \"/home/annabelle/run\"}");
-    write(
-        "report.md",
-        &format!("made by annabelle on gpubox-seven with {PLAIN}\n"),
-    );
+    write("report.md", &format!("made by annabelle on gpubox-seven with {PLAIN}\n"));
     write("nsys/run.nsys-rep", &format!("binary {TOKEN}"));
     write("ncu/plan.ncu-rep", "binary");
     write("program/out.bin", "anything");
@@ -95,10 +75,7 @@ fn run(base: &Path) -> PathBuf {
 
 fn props(pack: Option<PathBuf>) -> ScrubProps {
     ScrubProps {
-        host: HostFacts {
-            user: Some("annabelle".into()),
-            ..HostFacts::default()
-        },
+        host: HostFacts { user: Some("annabelle".into()), ..HostFacts::default() },
         pack,
         dry_run: false,
     }
@@ -111,18 +88,15 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 /// Every byte of an archive, as it is and unpacked.
 fn every_byte(pack: &Path) -> Vec<u8> {
     let mut bytes = fs::read(pack).unwrap();
-    GzDecoder::new(File::open(pack).unwrap())
-        .read_to_end(&mut bytes)
-        .unwrap();
+    GzDecoder::new(File::open(pack).unwrap()).read_to_end(&mut bytes).unwrap();
     bytes
 }
 
 fn names(pack: &Path) -> Vec<String> {
     let mut archive = tar::Archive::new(GzDecoder::new(File::open(pack).unwrap()));
     let entries = archive.entries().unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
-        .collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect();
     names.sort();
     names
 }
@@ -149,40 +123,19 @@ fn no_byte_of_what_was_planted_is_in_the_pack() {
             "20260101-000000/session.json",
         ]
     );
-    let left: Vec<&str> = outcome
-        .not_clean
-        .iter()
-        .map(|kept| kept.path.to_str().unwrap())
-        .collect();
+    let left: Vec<&str> = outcome.not_clean.iter().map(|kept| kept.path.to_str().unwrap()).collect();
     assert_eq!(left, ["ncu/plan.ncu-rep", "nsys/run.nsys-rep", "program/out.bin"]);
-    assert!(
-        outcome
-            .dropped_tables
-            .contains(&"TARGET_INFO_SYSTEM_ENV".to_owned())
-    );
-    assert!(
-        outcome.removed.contains_key("the variable HF_TOKEN"),
-        "{:?}",
-        outcome.removed
-    );
+    assert!(outcome.dropped_tables.contains(&"TARGET_INFO_SYSTEM_ENV".to_owned()));
+    assert!(outcome.removed.contains_key("the variable HF_TOKEN"), "{:?}", outcome.removed);
     // The run itself is clean as well, but for what cannot be.
-    for name in [
-        "nsys/run.sqlite",
-        "session.json",
-        "baseline/program.err.log",
-        "scrubbed.json",
-    ] {
+    for name in ["nsys/run.sqlite", "session.json", "baseline/program.err.log", "scrubbed.json"] {
         assert!(!holds(&fs::read(root.join(name)).unwrap(), TOKEN), "{name}");
     }
     let log = fs::read(root.join("baseline/program.err.log")).unwrap();
     assert!(log.ends_with(&[0xff, 0xfe, b'\n']), "what is no text stays");
     // Nothing of the work is left.
     let hidden = fs::read_dir(root.join("nsys")).unwrap().flatten();
-    assert!(
-        hidden
-            .into_iter()
-            .all(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
-    );
+    assert!(hidden.into_iter().all(|entry| !entry.file_name().to_string_lossy().starts_with('.')));
 }
 
 #[test]
@@ -193,10 +146,7 @@ fn secrets_by_shape_and_in_other_encodings_are_not_in_the_pack() {
     let shaped = "glpat-Ab3dEf6hIj9kLmN0pQr5";
     Connection::open(&sqlite)
         .unwrap()
-        .execute(
-            "UPDATE NVTX_EVENTS SET text = ?1 WHERE rowid = 2",
-            [format!("load {shaped}")],
-        )
+        .execute("UPDATE NVTX_EVENTS SET text = ?1 WHERE rowid = 2", [format!("load {shaped}")])
         .unwrap();
     // The base64 of the planted token.
     let encoded = "aGZfUGxhbnRlZFNlY3JldFRva2VuMDEyMzQ1Njc4OQ";
@@ -227,10 +177,7 @@ fn a_native_capture_that_cannot_be_searched_is_left_out() {
     let target = base.path().join("share.tar.gz");
     let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
     assert_eq!(outcome.exit(), Exit::Partial);
-    let left = outcome
-        .not_clean
-        .iter()
-        .find(|file| file.path == Path::new("native/1.rgcap"));
+    let left = outcome.not_clean.iter().find(|file| file.path == Path::new("native/1.rgcap"));
     assert!(left.unwrap().why.contains("cannot be searched"), "{left:?}");
     assert!(!names(&target).iter().any(|name| name.ends_with(".rgcap")));
 }
@@ -247,22 +194,11 @@ fn a_secret_among_the_names_of_a_native_capture_is_found() {
     scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
     assert!(packed());
     let input = roofgap_trace::read(std::slice::from_ref(&capture)).unwrap();
-    let (_, name) = input
-        .trace
-        .names
-        .iter()
-        .max_by_key(|(_, name)| name.len())
-        .unwrap();
+    let (_, name) = input.trace.names.iter().max_by_key(|(_, name)| name.len()).unwrap();
     let mut props = props(Some(target.clone()));
-    props
-        .host
-        .variables
-        .push(("SOME_SECRET".to_owned(), name.to_owned()));
+    props.host.variables.push(("SOME_SECRET".to_owned(), name.to_owned()));
     let outcome = scrub(&RunRef::at(&root), &props).unwrap();
-    let left = outcome
-        .not_clean
-        .iter()
-        .find(|file| file.path.ends_with("1.rgcap"));
+    let left = outcome.not_clean.iter().find(|file| file.path.ends_with("1.rgcap"));
     assert_eq!(left.unwrap().why, "still holds the variable SOME_SECRET");
     assert!(!packed());
 }
@@ -283,10 +219,7 @@ fn the_host_of_a_native_capture_is_removed_everywhere() {
     fs::write(&capture, bytes).unwrap();
     fs::write(root.join("notes.md"), "rank 3 on node-of-another-cluster").unwrap();
     let outcome = scrub(&RunRef::at(&root), &props(None)).unwrap();
-    assert!(
-        outcome.changed.contains(&PathBuf::from("native/1.rgcap")),
-        "{outcome:?}"
-    );
+    assert!(outcome.changed.contains(&PathBuf::from("native/1.rgcap")), "{outcome:?}");
     assert_eq!(roofgap_trace::native::host(&capture).unwrap(), None);
     let notes = fs::read_to_string(root.join("notes.md")).unwrap();
     assert!(!notes.contains("another-cluster"), "{notes}");
@@ -365,11 +298,7 @@ fn the_nodes_of_a_job_are_treated_like_runs() {
         ("nodes/a/session.json", true),
         ("nodes/b/baseline/program.err.log", true),
     ] {
-        assert_eq!(
-            packed.iter().any(|path| path.ends_with(name)),
-            is_packed,
-            "{name}"
-        );
+        assert_eq!(packed.iter().any(|path| path.ends_with(name)), is_packed, "{name}");
         let named = outcome.not_clean.iter().any(|file| file.path == Path::new(name));
         assert_eq!(named, !is_packed, "{name}");
     }
@@ -389,12 +318,7 @@ fn a_damaged_timeline_is_named_and_left_out() {
     fs::write(&sqlite, bytes.get(..5000).unwrap()).unwrap();
     let target = base.path().join("share.tar.gz");
     let outcome = scrub(&RunRef::at(&root), &props(Some(target.clone()))).unwrap();
-    assert!(
-        outcome
-            .not_clean
-            .iter()
-            .any(|kept| kept.path == Path::new("nsys/run.sqlite"))
-    );
+    assert!(outcome.not_clean.iter().any(|kept| kept.path == Path::new("nsys/run.sqlite")));
     assert_eq!(outcome.exit(), Exit::Partial);
     assert!(!names(&target).iter().any(|name| name.ends_with(".sqlite")));
     assert_eq!(fs::read(&sqlite).unwrap().len(), 5000, "it stays as it was");
@@ -405,9 +329,7 @@ fn an_archive_that_cannot_be_written_leaves_nothing() {
     let base = tempfile::tempdir().unwrap();
     let root = run(base.path());
     let target = base.path().join("missing/share.tar.gz");
-    let error = scrub(&RunRef::at(&root), &props(Some(target)))
-        .unwrap_err()
-        .to_string();
+    let error = scrub(&RunRef::at(&root), &props(Some(target))).unwrap_err().to_string();
     assert!(error.contains("missing"), "{error}");
 }
 
@@ -421,10 +343,7 @@ fn scrub_as_a_child() {
 
 /// Scrubs an interrupted run again and checks the result.
 fn ends_clean(base: &Path, root: &Path) {
-    let ranges = roofgap_trace::read(&[root.join("nsys/run.sqlite")])
-        .unwrap()
-        .trace
-        .ranges;
+    let ranges = roofgap_trace::read(&[root.join("nsys/run.sqlite")]).unwrap().trace.ranges;
     assert_eq!(ranges.rows.len(), 18, "the timeline is whole at every moment");
     let target = base.join("share.tar.gz");
     let outcome = scrub(&RunRef::at(root), &props(Some(target.clone()))).unwrap();
@@ -435,20 +354,14 @@ fn ends_clean(base: &Path, root: &Path) {
     }
     let left = super::super::files::files(root).unwrap();
     for file in left.iter().filter(|file| !file.path.ends_with("run.nsys-rep")) {
-        assert!(
-            !holds(&fs::read(root.join(&file.path)).unwrap(), TOKEN),
-            "{:?}",
-            file.path
-        );
+        assert!(!holds(&fs::read(root.join(&file.path)).unwrap(), TOKEN), "{:?}", file.path);
     }
 }
 
 #[test]
 fn a_kill_at_any_moment_can_be_made_good() {
-    let child = ChildTest {
-        name: "runs::scrub::tests::scrub_as_a_child",
-        variable: "ROOFGAP_TEST_SCRUB_CHILD",
-    };
+    let child =
+        ChildTest { name: "runs::scrub::tests::scrub_as_a_child", variable: "ROOFGAP_TEST_SCRUB_CHILD" };
     let base = tempfile::tempdir().unwrap();
     let whole = child.whole(&run(base.path()));
     for moment in moments(8, whole) {
@@ -474,10 +387,7 @@ fn a_full_disk_can_be_made_good() {
         let base = tempfile::tempdir().unwrap();
         let root = run(base.path());
         let status = std::process::Command::new("/bin/sh")
-            .args([
-                "-c",
-                &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\""),
-            ])
+            .args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "runs::scrub::tests::scrub_as_a_child"])
             .env("ROOFGAP_TEST_SCRUB_CHILD", &root)
@@ -508,15 +418,7 @@ fn real_nsys_a_real_capture_is_clean() {
             .unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     };
-    command(&[
-        "profile",
-        "--trace=nvtx,osrt",
-        "-o",
-        "run",
-        "/bin/sh",
-        "-c",
-        "echo $HF_TOKEN; sleep 0.2",
-    ]);
+    command(&["profile", "--trace=nvtx,osrt", "-o", "run", "/bin/sh", "-c", "echo $HF_TOKEN; sleep 0.2"]);
     command(&["export", "--type=sqlite", "-o", "run.sqlite", "run.nsys-rep"]);
     assert!(holds(&fs::read(root.join("nsys/run.sqlite")).unwrap(), TOKEN));
     let target = base.path().join("share.tar.gz");

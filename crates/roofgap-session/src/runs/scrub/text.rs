@@ -32,11 +32,7 @@ pub(super) fn clean(
     let packed = is_packed(path)?;
     let mut bytes = Vec::new();
     let file = File::open(path)?;
-    let mut source: Box<dyn Read> = if packed {
-        Box::new(MultiGzDecoder::new(file))
-    } else {
-        Box::new(file)
-    };
+    let mut source: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     (&mut source).take(LARGEST).read_to_end(&mut bytes)?;
     if bytes.len() as u64 == LARGEST {
         return Err(io::Error::other("too large to clean"));
@@ -57,11 +53,7 @@ pub(super) fn clean(
     if changed && is_json(&bytes) && !is_json(&clean) {
         return Err(io::Error::other("cleaning would break its JSON"));
     }
-    Ok(CleanText {
-        bytes: clean,
-        changed,
-        packed,
-    })
+    Ok(CleanText { bytes: clean, changed, packed })
 }
 
 impl CleanText {

@@ -3,18 +3,8 @@
 use roofgap_collect::provenance::variables;
 
 /// Words in the name of a variable that holds a secret.
-const SECRET_NAMES: [&str; 10] = [
-    "KEY",
-    "TOKEN",
-    "SECRET",
-    "PASS",
-    "CREDENTIAL",
-    "AUTH",
-    "COOKIE",
-    "PRIVATE",
-    "SESSION",
-    "PROXY",
-];
+const SECRET_NAMES: [&str; 10] =
+    ["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE", "SESSION", "PROXY"];
 
 /// Suffixes of variables that hold a path, which is not a secret.
 const PATH_SUFFIXES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];

@@ -8,9 +8,7 @@ const GOOD: &str = r#"{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid":
 /// The message for a text, without the name of the file.
 fn message(text: &str) -> String {
     let message = read_text(text).expect_err("this must not be read").to_string();
-    message
-        .split_once(": ")
-        .map_or(message.clone(), |(_, rest)| rest.to_owned())
+    message.split_once(": ").map_or(message.clone(), |(_, rest)| rest.to_owned())
 }
 
 #[test]
@@ -21,10 +19,7 @@ fn other_documents_are_not_recognised() {
         ("hello".into(), "expected a value, found `hello`"),
         ("\0\0\0\0".into(), "at byte 0"),
         ("{}".into(), "found a JSON document without `traceEvents`"),
-        (
-            r#"{"a": {"traceEvents": []}}"#.into(),
-            "found a JSON document without `traceEvents`",
-        ),
+        (r#"{"a": {"traceEvents": []}}"#.into(), "found a JSON document without `traceEvents`"),
         ("[]".into(), "found a trace without events"),
         (r#"{"traceEvents": []}"#.into(), "found a trace without events"),
         ("[1, 2]".into(), "expected a trace event in braces, found `1, 2]`"),
@@ -42,10 +37,7 @@ fn other_documents_are_not_recognised() {
         ),
     ] {
         let message = message(&text);
-        assert!(
-            message.starts_with("not a capture: expected a PyTorch profiler trace"),
-            "{message}"
-        );
+        assert!(message.starts_with("not a capture: expected a PyTorch profiler trace"), "{message}");
         assert!(message.contains(found), "{message}");
     }
 }
@@ -54,60 +46,24 @@ fn other_documents_are_not_recognised() {
 fn broken_documents_are_refused() {
     let deep = format!(r#"{{"args": {}1{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
     for (text, what) in [
-        (
-            format!("[{GOOD}"),
-            "the text ends at byte 81, in the middle of the document",
-        ),
+        (format!("[{GOOD}"), "the text ends at byte 81, in the middle of the document"),
         (format!("[{GOOD},"), "in the middle of the document"),
-        (
-            format!("[{GOOD},]"),
-            "expected a trace event in braces, found `]`",
-        ),
-        (
-            format!("[{GOOD} {GOOD}]"),
-            "expected a comma or a closing bracket",
-        ),
+        (format!("[{GOOD},]"), "expected a trace event in braces, found `]`"),
+        (format!("[{GOOD} {GOOD}]"), "expected a comma or a closing bracket"),
         (format!("[{GOOD}] x"), "expected the end of the file, found `x`"),
-        (
-            format!(r#"{{"traceEvents": [{GOOD}]"#),
-            "in the middle of the document",
-        ),
-        (
-            format!(r#"{{"traceEvents": [{GOOD}]]"#),
-            "expected a comma or a closing bracket",
-        ),
-        (
-            format!(r#"{{"traceEvents": [{GOOD}], "traceEvents": []}}"#),
-            "expected one list of trace events",
-        ),
+        (format!(r#"{{"traceEvents": [{GOOD}]"#), "in the middle of the document"),
+        (format!(r#"{{"traceEvents": [{GOOD}]]"#), "expected a comma or a closing bracket"),
+        (format!(r#"{{"traceEvents": [{GOOD}], "traceEvents": []}}"#), "expected one list of trace events"),
         (r#"{"traceEvents": {}}"#.into(), "expected a list of trace events"),
-        (
-            format!(r#"{{"baseTimeNanoseconds": 1e9, "traceEvents": [{GOOD}]}}"#),
-            "expected a base time",
-        ),
-        (
-            format!("[{GOOD}, {deep}]"),
-            "expected values nested at most 512 deep",
-        ),
-        (
-            format!(r#"{{"a": {}"#, "[".repeat(200_000)),
-            "expected values nested at most 512 deep",
-        ),
-        (
-            format!(r#"[{GOOD}, {{"args": {{"a": 1]}}}}]"#),
-            "expected a comma or a closing bracket",
-        ),
-        (
-            format!(r#"[{GOOD}, {{"args": {{"a": wrong}}}}]"#),
-            "expected a value, found `wrong",
-        ),
+        (format!(r#"{{"baseTimeNanoseconds": 1e9, "traceEvents": [{GOOD}]}}"#), "expected a base time"),
+        (format!("[{GOOD}, {deep}]"), "expected values nested at most 512 deep"),
+        (format!(r#"{{"a": {}"#, "[".repeat(200_000)), "expected values nested at most 512 deep"),
+        (format!(r#"[{GOOD}, {{"args": {{"a": 1]}}}}]"#), "expected a comma or a closing bracket"),
+        (format!(r#"[{GOOD}, {{"args": {{"a": wrong}}}}]"#), "expected a value, found `wrong"),
         (format!(r#"[{GOOD}, {{"args" 1}}]"#), "expected a colon"),
     ] {
         let message = message(&text);
-        assert!(
-            message.starts_with("damaged or incomplete PyTorch profiler trace"),
-            "{message}"
-        );
+        assert!(message.starts_with("damaged or incomplete PyTorch profiler trace"), "{message}");
         assert!(message.contains(what), "{message}");
     }
 }
@@ -118,10 +74,7 @@ fn a_value_without_end_is_not_held_in_memory() {
     assert!(message(&endless).contains("does not end within 64 MiB"));
     let packed = gzip(&vec![b' '; 80 << 20]);
     let error = read_bytes(&packed, 1 << 20, 2).unwrap_err().to_string();
-    assert!(
-        error.contains("no event of the PyTorch profiler in the first 64 MiB"),
-        "{error}"
-    );
+    assert!(error.contains("no event of the PyTorch profiler in the first 64 MiB"), "{error}");
 }
 
 #[test]
@@ -133,24 +86,14 @@ fn a_bomb_is_refused() {
     for _ in 0..90 {
         encoder.write_all(events.as_bytes()).unwrap();
     }
-    let error = read_bytes(&encoder.finish().unwrap(), 1 << 20, 2)
-        .unwrap_err()
-        .to_string();
+    let error = read_bytes(&encoder.finish().unwrap(), 1 << 20, 2).unwrap_err().to_string();
     assert!(error.contains("grows more than 200 times"), "{error}");
 }
 
 #[test]
 fn cut_compressed_data_is_refused() {
     let packed = std::fs::read(fixture()).unwrap();
-    for length in [
-        2,
-        10,
-        11,
-        1000,
-        packed.len() / 2,
-        packed.len() - 9,
-        packed.len() - 1,
-    ] {
+    for length in [2, 10, 11, 1000, packed.len() / 2, packed.len() - 9, packed.len() - 1] {
         let error = read_bytes(&packed[..length], 1 << 20, 2).unwrap_err().to_string();
         assert!(error.contains("damaged or incomplete"), "{length}: {error}");
     }

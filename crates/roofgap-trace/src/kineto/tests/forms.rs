@@ -30,14 +30,8 @@ fn the_first_releases() {
              ([0, 0, 0], [0, 0, 0], 0, 0) (64, 0)",
         ]
     );
-    assert_eq!(
-        snapshot.calls,
-        ["(1621401187223010000, 1621401187223015000) \"cudaLaunchKernel\" 10/11 99"]
-    );
-    assert_eq!(
-        snapshot.cpu_ops,
-        ["(1621401187223005000, 1621401187223055000) \"aten::mm\" 10/10"]
-    );
+    assert_eq!(snapshot.calls, ["(1621401187223010000, 1621401187223015000) \"cudaLaunchKernel\" 10/11 99"]);
+    assert_eq!(snapshot.cpu_ops, ["(1621401187223005000, 1621401187223055000) \"aten::mm\" 10/10"]);
     assert_eq!(trace.losses.count(LossKind::OpNoDevice), 2);
     assert_eq!(trace.losses.count(LossKind::TimeRounded), 2);
     assert_eq!(trace.losses.iter().count(), 2);
@@ -59,12 +53,7 @@ fn early_steps_are_ranges() {
         event("OptimizedMatmul", 4),
     ];
     let trace = read_text(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(","))).unwrap();
-    let ranges: Vec<&str> = trace
-        .ranges
-        .rows
-        .iter()
-        .map(|r| trace.names.get(r.name))
-        .collect();
+    let ranges: Vec<&str> = trace.ranges.rows.iter().map(|r| trace.names.get(r.name)).collect();
     assert_eq!(
         ranges,
         [
@@ -73,12 +62,7 @@ fn early_steps_are_ranges() {
             "Optimizer.step#SGD.step",
         ]
     );
-    let ops: Vec<&str> = trace
-        .cpu_ops
-        .name
-        .iter()
-        .map(|name| trace.names.get(*name))
-        .collect();
+    let ops: Vec<&str> = trace.cpu_ops.name.iter().map(|name| trace.names.get(*name)).collect();
     assert_eq!(ops, ["aten::mm", "OptimizedMatmul"]);
 }
 
@@ -179,10 +163,7 @@ fn every_loss_is_counted() {
     assert_eq!(count(LossKind::RangeNegative), 1);
     assert_eq!(count(LossKind::NoRuntime), 1);
     assert_eq!(count(LossKind::OpNoDevice), 1);
-    assert_eq!(
-        (trace.cpu_ops.len(), trace.ops.len(), trace.calls.len()),
-        (1, 1, 0)
-    );
+    assert_eq!((trace.cpu_ops.len(), trace.ops.len(), trace.calls.len()), (1, 1, 0));
     assert_eq!(trace.processes[trace.ops.process[0].index()].pid, 1);
 }
 
@@ -202,12 +183,7 @@ fn processes_with_the_same_correlation_ids_are_told_apart() {
     };
     let text = format!("[{},{},{},{}]", call(1, 10), kernel(12), kernel(22), call(2, 20));
     let trace = read_text(&text).unwrap();
-    let pids: Vec<u32> = trace
-        .ops
-        .process
-        .iter()
-        .map(|p| trace.processes[p.index()].pid)
-        .collect();
+    let pids: Vec<u32> = trace.ops.process.iter().map(|p| trace.processes[p.index()].pid).collect();
     assert_eq!(pids, [1, 2]);
 }
 
@@ -217,10 +193,7 @@ fn a_second_file_has_processes_of_its_own() {
     for _ in 0..2 {
         crate::kineto::reader::read(&fixture(), &mut trace).unwrap();
     }
-    assert_eq!(
-        (trace.processes.len(), trace.devices.len(), trace.sources.len()),
-        (2, 1, 2)
-    );
+    assert_eq!((trace.processes.len(), trace.devices.len(), trace.sources.len()), (2, 1, 2));
     assert_eq!(trace.ops.len(), 2 * (1679 + 4));
     let half = trace.ops.len() / 2;
     assert_eq!(trace.ops.start[..half], trace.ops.start[half..]);
@@ -237,13 +210,7 @@ fn ranges_take_their_domain_from_their_name() {
     )
     .unwrap();
     let ranges = Snapshot::of(&trace).ranges;
-    assert_eq!(
-        ranges,
-        [
-            "LLM@(1000, 2000) \"prefill\" 1/1",
-            "@(1000, 2000) \"ProfilerStep#1\" 1/1"
-        ]
-    );
+    assert_eq!(ranges, ["LLM@(1000, 2000) \"prefill\" 1/1", "@(1000, 2000) \"ProfilerStep#1\" 1/1"]);
 }
 
 #[test]
@@ -262,15 +229,9 @@ fn a_trace_is_told_by_its_head() {
     let text = fixture_text();
     assert!(looks_like(&text[..4096]));
     assert!(looks_like(b"\xef\xbb\xbf \n[ {\"ph\": \"X\"}"));
-    for other in [
-        &b""[..],
-        b"{}",
-        b"[1, 2]",
-        b"{\"a\": [[[[",
-        b"SQLite format 3\0",
-        b"\"traceEvents\"",
-        b"[[[[",
-    ] {
+    for other in
+        [&b""[..], b"{}", b"[1, 2]", b"{\"a\": [[[[", b"SQLite format 3\0", b"\"traceEvents\"", b"[[[["]
+    {
         assert!(!looks_like(other), "{}", String::from_utf8_lossy(other));
     }
 }
@@ -313,20 +274,14 @@ fn collectives_of_kernels() {
         let gather = collectives[&0];
         assert_eq!((name(gather.name), name(gather.group)), ("_allgather_base", "3"));
         assert_eq!(gather.group_size, 8);
-        assert_eq!(
-            (gather.input_bytes, gather.output_bytes),
-            (Some(2 * 25_136), Some(2 * 201_088))
-        );
+        assert_eq!((gather.input_bytes, gather.output_bytes), (Some(2 * 25_136), Some(2 * 201_088)));
         let send = collectives[&1];
         assert_eq!((name(send.name), name(send.group)), ("send", "0 (default_pg)"));
         assert_eq!((send.group_size, send.input_bytes), (0, None), "unknown type");
         let job = trace.distributed.unwrap();
         assert_eq!((job.rank, job.world_size), (Some(5), Some(8)));
         assert_eq!(job.groups.len(), 1, "a group without a size says nothing");
-        assert_eq!(
-            (job.groups[0].description.as_str(), job.groups[0].size),
-            ("default_pg", 8)
-        );
+        assert_eq!((job.groups[0].description.as_str(), job.groups[0].size), ("default_pg", 8));
         assert_eq!(job.groups[0].ranks, [0, 1]);
         assert_eq!(job.groups[0].label(), name(send.group));
         assert_eq!((gather.sequence, send.sequence), (None, Some(41)));
@@ -353,10 +308,7 @@ fn backward_operators_find_their_forward_operators() {
         // The forward operator was not recorded.
         op("SubBackward0", 9, 120, 39, 1),
     ];
-    let text = format!(
-        r#"{{"traceEvents": [{}], "baseTimeNanoseconds": 1000000}}"#,
-        events.join(", ")
-    );
+    let text = format!(r#"{{"traceEvents": [{}], "baseTimeNanoseconds": 1000000}}"#, events.join(", "));
     for block in [100, 1 << 20] {
         let trace = read_bytes(text.as_bytes(), block, 2).unwrap();
         assert_eq!(trace.backward.len(), 1, "in blocks of {block}");
@@ -395,11 +347,7 @@ fn options_that_slow_the_program_down_are_noted() {
     };
     assert_eq!(
         losses(r#""record_shapes": 1, "with_stack": true, "profile_memory": 1, "with_flops": 1,"#),
-        [
-            ("profiler_with_stack", 1),
-            ("profiler_record_shapes", 1),
-            ("profiler_profile_memory", 1)
-        ]
+        [("profiler_with_stack", 1), ("profiler_record_shapes", 1), ("profiler_profile_memory", 1)]
     );
     assert_eq!(losses(r#""record_shapes": 0, "with_stack": false,"#), []);
 }

@@ -20,9 +20,7 @@ fn fixture() -> PathBuf {
 fn fixture_text() -> Vec<u8> {
     let file = std::fs::File::open(fixture()).unwrap();
     let mut text = Vec::new();
-    flate2::read::MultiGzDecoder::new(file)
-        .read_to_end(&mut text)
-        .unwrap();
+    flate2::read::MultiGzDecoder::new(file).read_to_end(&mut text).unwrap();
     text
 }
 

@@ -9,16 +9,8 @@ use serde_json::{Value, json};
 /// What a document of one process holds. Only for times below 2^52 ns after which a tree of floating-point numbers is wrong.
 pub(super) fn expected(document: &Value) -> Snapshot {
     let mut snapshot = Snapshot::default();
-    let base = document
-        .get("baseTimeNanoseconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
-    for device in document
-        .get("deviceProperties")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    let base = document.get("baseTimeNanoseconds").and_then(Value::as_i64).unwrap_or(0);
+    for device in document.get("deviceProperties").and_then(Value::as_array).into_iter().flatten() {
         let number = |key: &str| device.get(key).and_then(Value::as_u64);
         snapshot.devices.push(format!(
             "{} {:?} {:?} {:?} {:?}",
@@ -29,17 +21,9 @@ pub(super) fn expected(document: &Value) -> Snapshot {
             number("totalGlobalMem")
         ));
     }
-    let events = document
-        .get("traceEvents")
-        .unwrap_or(document)
-        .as_array()
-        .unwrap();
+    let events = document.get("traceEvents").unwrap_or(document).as_array().unwrap();
     let calls = |e: &&Value| matches!(e["cat"].as_str(), Some("cuda_runtime" | "cuda_driver"));
-    let pid = events
-        .iter()
-        .find(calls)
-        .and_then(|e| e["pid"].as_u64())
-        .unwrap_or(0);
+    let pid = events.iter().find(calls).and_then(|e| e["pid"].as_u64()).unwrap_or(0);
     for event in events {
         let ns = |key: &str| (event[key].as_f64().unwrap_or(0.0) * 1000.0).round() as Ns;
         let time = (base + ns("ts"), base + ns("ts") + ns("dur"));
@@ -62,9 +46,7 @@ pub(super) fn expected(document: &Value) -> Snapshot {
             }
             Some("user_annotation") => {
                 let (domain, name) = name.split_once('@').unwrap_or(("", name));
-                snapshot
-                    .ranges
-                    .push(format!("{domain}@{}", thread_line(time, name, &thread)));
+                snapshot.ranges.push(format!("{domain}@{}", thread_line(time, name, &thread)));
                 continue;
             }
             _ => continue,
@@ -122,11 +104,7 @@ fn a_piece_of_the_real_trace_is_the_same_in_blocks_of_any_size() {
     let kernel = text.find(r#""cat": "kernel""#).unwrap();
     let around = ends.partition_point(|&end| end < kernel);
     let (from, to) = (ends[around - 8], ends[around + 8]);
-    let piece = format!(
-        "{}{}],\n  \"traceName\": \"piece\"\n}}",
-        &text[..ends[5]],
-        &text[from..to - 1]
-    );
+    let piece = format!("{}{}],\n  \"traceName\": \"piece\"\n}}", &text[..ends[5]], &text[from..to - 1]);
     let expected = expected(&serde_json::from_str(&piece).unwrap());
     assert!(!expected.ops.is_empty() && !expected.calls.is_empty() && !expected.cpu_ops.is_empty());
     for block in (1..64).chain((64..piece.len() + 2).step_by(13)) {
@@ -142,9 +120,7 @@ fn nesting_in_time_says_what_external_ids_say() {
     let document: Value = serde_json::from_slice(&fixture_text()).unwrap();
     let events = document["traceEvents"].as_array().unwrap();
     let ids = |categories: &[&str]| -> Vec<Option<u64>> {
-        let kept = events
-            .iter()
-            .filter(|e| e["cat"].as_str().is_some_and(|c| categories.contains(&c)));
+        let kept = events.iter().filter(|e| e["cat"].as_str().is_some_and(|c| categories.contains(&c)));
         kept.map(|e| e["args"]["External id"].as_u64()).collect()
     };
     let (call_ids, op_ids) = (ids(&["cuda_runtime", "cuda_driver"]), ids(&["cpu_op"]));
@@ -205,13 +181,8 @@ fn event() -> impl Strategy<Value = Value> {
 
 /// A document with at least one call, so that operations have a process.
 fn document() -> impl Strategy<Value = (Value, bool)> {
-    (
-        prop::collection::vec(event(), 0..12),
-        0i64..1 << 50,
-        any::<bool>(),
-        any::<bool>(),
-    )
-        .prop_map(|(mut events, base, pretty, outermost)| {
+    (prop::collection::vec(event(), 0..12), 0i64..1 << 50, any::<bool>(), any::<bool>()).prop_map(
+        |(mut events, base, pretty, outermost)| {
             events.push(
                 json!({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 77, "tid": 1,
                                "ts": 1, "dur": 2, "args": {"correlation": 1}}),
@@ -223,7 +194,8 @@ fn document() -> impl Strategy<Value = (Value, bool)> {
                                 "traceEvents": events, "zBase": [], "baseTimeNanoseconds": base}),
             };
             (document, pretty)
-        })
+        },
+    )
 }
 
 pub(super) fn write((document, pretty): &(Value, bool)) -> String {

@@ -33,11 +33,8 @@ impl Parser<'_> {
             if parser.is_done() || matches!(parser.peek(0), b'E' | b'.') {
                 return Some((name.text, None));
             }
-            let returned = if name.is_template && !name.no_return {
-                Some(parser.type_piece()?)
-            } else {
-                None
-            };
+            let returned =
+                if name.is_template && !name.no_return { Some(parser.type_piece()?) } else { None };
             let parameters = parser.parameters()?;
             let function = format!("{}({parameters}){}", name.text, name.qualifiers);
             let function = match returned {
@@ -78,18 +75,11 @@ impl Parser<'_> {
                 let prefix = if parser.take("St") { "std::" } else { "" };
                 let text = format!("{prefix}{}", parser.unqualified("")?);
                 if parser.peek(0) != b'I' {
-                    return Some(Name {
-                        text,
-                        ..Name::default()
-                    });
+                    return Some(Name { text, ..Name::default() });
                 }
                 parser.remember(Piece::plain(text.clone()))?;
                 let arguments = parser.arguments()?;
-                Some(Name {
-                    text: format!("{text}{arguments}"),
-                    is_template: true,
-                    ..Name::default()
-                })
+                Some(Name { text: format!("{text}{arguments}"), is_template: true, ..Name::default() })
             }
         })
     }
@@ -104,8 +94,7 @@ impl Parser<'_> {
             self.skip(1);
         }
         if matches!((self.peek(0), self.peek(1)), (b'R' | b'O', next) if next != 0) {
-            name.qualifiers
-                .push_str(if self.peek(0) == b'R' { " &" } else { " &&" });
+            name.qualifiers.push_str(if self.peek(0) == b'R' { " &" } else { " &&" });
             self.skip(1);
         }
         let mut last = String::new();
@@ -155,10 +144,7 @@ impl Parser<'_> {
         }
         if self.take("s") {
             self.discriminator();
-            return Some(Name {
-                text: format!("{function}::string literal"),
-                ..Name::default()
-            });
+            return Some(Name { text: format!("{function}::string literal"), ..Name::default() });
         }
         if self.take("d") {
             let _ = self.number();
@@ -215,11 +201,7 @@ impl Parser<'_> {
     pub(super) fn source_name(&mut self) -> Option<String> {
         let length = self.number()?;
         let text = self.slice(length)?;
-        Some(if text.starts_with("_GLOBAL__N_") {
-            "<unnamed>".to_owned()
-        } else {
-            text.to_owned()
-        })
+        Some(if text.starts_with("_GLOBAL__N_") { "<unnamed>".to_owned() } else { text.to_owned() })
     }
 
     fn lambda(&mut self) -> Option<String> {
@@ -228,10 +210,7 @@ impl Parser<'_> {
         if !self.take("E") {
             return None;
         }
-        Some(format!(
-            "[lambda({parameters}) (instance {})]",
-            self.index(10)? + 1
-        ))
+        Some(format!("[lambda({parameters}) (instance {})]", self.index(10)? + 1))
     }
 
     fn operator(&mut self) -> Option<String> {

@@ -15,10 +15,7 @@ pub(super) struct Piece {
 
 impl Piece {
     pub(super) fn plain(text: impl Into<String>) -> Self {
-        Self {
-            left: text.into(),
-            right: String::new(),
-        }
+        Self { left: text.into(), right: String::new() }
     }
 
     pub(super) fn text(&self) -> String {
@@ -38,13 +35,7 @@ pub(super) struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     pub(super) fn new(input: &'a [u8]) -> Self {
-        Self {
-            input,
-            at: 0,
-            depth: 0,
-            written: 0,
-            seen: Vec::new(),
-        }
+        Self { input, at: 0, depth: 0, written: 0, seen: Vec::new() }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -61,10 +52,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn take(&mut self, text: &str) -> bool {
-        let found = self
-            .input
-            .get(self.at..)
-            .is_some_and(|rest| rest.starts_with(text.as_bytes()));
+        let found = self.input.get(self.at..).is_some_and(|rest| rest.starts_with(text.as_bytes()));
         if found {
             self.at += text.len();
         }
@@ -84,9 +72,7 @@ impl<'a> Parser<'a> {
         let begun = self.at;
         let mut value = 0usize;
         while self.peek(0).is_ascii_digit() {
-            value = value
-                .checked_mul(10)?
-                .checked_add(usize::from(self.peek(0) - b'0'))?;
+            value = value.checked_mul(10)?.checked_add(usize::from(self.peek(0) - b'0'))?;
             self.at += 1;
         }
         (self.at > begun).then_some(value)
@@ -104,9 +90,7 @@ impl<'a> Parser<'a> {
                 self.skip(1);
                 return value.checked_add(1);
             }
-            let digit = char::from(byte)
-                .to_digit(base)
-                .filter(|_| !byte.is_ascii_lowercase())?;
+            let digit = char::from(byte).to_digit(base).filter(|_| !byte.is_ascii_lowercase())?;
             value = value.checked_mul(base as usize)?.checked_add(digit as usize)?;
             self.skip(1);
         }

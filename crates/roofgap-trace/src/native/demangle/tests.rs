@@ -8,9 +8,7 @@ use std::path::Path;
 fn pairs() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/native/kernel-names.tsv.gz");
     let mut text = String::new();
-    flate2::read::MultiGzDecoder::new(std::fs::File::open(path).unwrap())
-        .read_to_string(&mut text)
-        .unwrap();
+    flate2::read::MultiGzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
     text
 }
 
@@ -70,16 +68,7 @@ fn expressions_and_functions_among_template_arguments() {
 
 #[test]
 fn what_is_not_mangled_or_not_understood_stays() {
-    for name in [
-        "nvjet_sm90_tst_64x8",
-        "",
-        "_Z",
-        "_ZN",
-        "_ZTV3foo",
-        "_Z99x",
-        "_Z1fS5_",
-        "_Z1fv.kd",
-    ] {
+    for name in ["nvjet_sm90_tst_64x8", "", "_Z", "_ZN", "_ZTV3foo", "_Z99x", "_Z1fS5_", "_Z1fv.kd"] {
         assert_eq!(demangle(name), None, "{name}");
     }
 }

@@ -150,10 +150,7 @@ impl Parser<'_> {
         if !self.take("E") {
             return None;
         }
-        Some(Piece {
-            left: returned.left,
-            right: format!("({parameters}){}", returned.right),
-        })
+        Some(Piece { left: returned.left, right: format!("({parameters}){}", returned.right) })
     }
 
     fn array(&mut self) -> Option<Piece> {
@@ -167,10 +164,7 @@ impl Parser<'_> {
             return None;
         }
         let element = self.type_piece()?;
-        Some(Piece {
-            left: element.left,
-            right: format!("[{size}]{}", element.right),
-        })
+        Some(Piece { left: element.left, right: format!("[{size}]{}", element.right) })
     }
 
     fn member_pointer(&mut self) -> Option<Piece> {
@@ -179,10 +173,9 @@ impl Parser<'_> {
         let member = self.type_piece()?;
         Some(match member.right.is_empty() {
             true => Piece::plain(format!("{} {class}::*", member.left)),
-            false => Piece {
-                left: format!("{} ({class}::*", member.left),
-                right: format!("){}", member.right),
-            },
+            false => {
+                Piece { left: format!("{} ({class}::*", member.left), right: format!("){}", member.right) }
+            }
         })
     }
 

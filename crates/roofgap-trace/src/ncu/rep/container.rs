@@ -55,10 +55,7 @@ impl<R: Read> Counted<R> {
         }
         // Grows with what is there, not with what is claimed.
         let mut message = Vec::new();
-        let read = (&mut self.input)
-            .take(u64::from(length))
-            .read_to_end(&mut message)
-            .map_err(Stop::Io)?;
+        let read = (&mut self.input).take(u64::from(length)).read_to_end(&mut message).map_err(Stop::Io)?;
         self.offset += read as u64;
         if read as u64 == u64::from(length) {
             Ok(message)
@@ -70,10 +67,6 @@ impl<R: Read> Counted<R> {
     pub(super) fn skip(&mut self, length: u64) -> Result<(), Stop> {
         let skipped = io::copy(&mut (&mut self.input).take(length), &mut io::sink()).map_err(Stop::Io)?;
         self.offset += skipped;
-        if skipped == length {
-            Ok(())
-        } else {
-            Err(Stop::Io(io::ErrorKind::UnexpectedEof.into()))
-        }
+        if skipped == length { Ok(()) } else { Err(Stop::Io(io::ErrorKind::UnexpectedEof.into())) }
     }
 }

@@ -73,11 +73,7 @@ fn domain_ranges(
                     if number == name_field
                         && let Some(name) = value.text()
                     {
-                        out.push(NvtxRange {
-                            domain: domain.clone(),
-                            name,
-                            kind,
-                        });
+                        out.push(NvtxRange { domain: domain.clone(), name, kind });
                     }
                 }
             }

@@ -23,17 +23,11 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
     match blocks(&mut input, &mut report) {
         Ok(()) => {}
         Err(Stop::Io(source)) if source.kind() != io::ErrorKind::UnexpectedEof => {
-            return Err(NcuError::Io {
-                what: "an ncu report",
-                source,
-            });
+            return Err(NcuError::Io { what: "an ncu report", source });
         }
         Err(Stop::NotAReport) => return Err(NcuError::NotAReport),
         Err(stop) => {
-            return Err(NcuError::BadReport {
-                offset: input.offset,
-                problem: stop.problem(),
-            });
+            return Err(NcuError::BadReport { offset: input.offset, problem: stop.problem() });
         }
     }
     report.set.drop_failed();
@@ -76,9 +70,7 @@ fn blocks<R: Read>(input: &mut Counted<R>, report: &mut Report) -> Result<(), St
     let _file_header = input.message(length)?;
     while let Some(length) = input.length()? {
         let header = input.message(length)?;
-        let block = report
-            .block_header(&header)
-            .map_err(|Malformed| Stop::Malformed("a block header"))?;
+        let block = report.block_header(&header).map_err(|Malformed| Stop::Malformed("a block header"))?;
         payload(input, report, &block)?;
     }
     Ok(())
@@ -100,9 +92,7 @@ fn payload<R: Read>(input: &mut Counted<R>, report: &mut Report, block: &Block) 
         left -= u64::from(length);
         if (block.sources..launches_end).contains(&index) {
             let message = input.message(length)?;
-            report
-                .launch(&message, block)
-                .map_err(|Malformed| Stop::Malformed("the result of a launch"))?;
+            report.launch(&message, block).map_err(|Malformed| Stop::Malformed("the result of a launch"))?;
         } else {
             input.skip(u64::from(length))?;
             if index >= launches_end {

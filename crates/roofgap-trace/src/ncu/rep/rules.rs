@@ -73,9 +73,7 @@ fn read_speedup(message: &[u8]) -> Result<Option<Speedup>, Malformed> {
             _ => {}
         }
     }
-    Ok(scope
-        .zip(percent)
-        .map(|(scope, percent)| Speedup { scope, percent }))
+    Ok(scope.zip(percent).map(|(scope, percent)| Speedup { scope, percent }))
 }
 
 /// Formats `@section:Id:Words@` and `@url:Words:address@` as the pages do: the words, then the address in parentheses.
@@ -86,9 +84,7 @@ fn without_links(text: &str) -> String {
         let (before, from) = rest.split_at(at);
         out.push_str(before);
         let inside = from.strip_prefix('@').unwrap_or(from);
-        let link = inside
-            .split_once('@')
-            .and_then(|(link, after)| Some((link_words(link)?, after)));
+        let link = inside.split_once('@').and_then(|(link, after)| Some((link_words(link)?, after)));
         match link {
             Some((words, after)) => {
                 out.push_str(&words);
@@ -108,9 +104,7 @@ fn link_words(link: &str) -> Option<String> {
     let (kind, rest) = link.split_once(':')?;
     match kind {
         "section" | "source" | "metric" => rest.split_once(':').map(|(_, words)| words.to_owned()),
-        "url" => rest
-            .split_once(':')
-            .map(|(words, address)| format!("{words} ({address})")),
+        "url" => rest.split_once(':').map(|(words, address)| format!("{words} ({address})")),
         _ => None,
     }
 }

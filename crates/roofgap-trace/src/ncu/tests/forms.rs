@@ -28,29 +28,14 @@ fn a_page_of_2020_is_read() {
     let [launch] = &set.launches[..] else {
         panic!("{} launches", set.launches.len());
     };
-    assert_eq!(
-        (&*launch.kernel, launch.stream, launch.grid),
-        ("gemm", Some(7), None)
-    );
+    assert_eq!((&*launch.kernel, launch.stream, launch.grid), ("gemm", Some(7), None));
     for (name, value, unit) in [
         ("gpu__time_duration.sum", 12_400.0, Unit::NANOSECOND),
         ("gpc__cycles_elapsed.avg.per_second", 1_312_656_250.0, Unit::HERTZ),
         ("dram__cycles_elapsed.avg.per_second", 1.21e9, Unit::HERTZ),
-        (
-            "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-            18.25,
-            Unit::PERCENT,
-        ),
-        (
-            "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-            46.1,
-            Unit::PERCENT,
-        ),
-        (
-            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-            39.6,
-            Unit::PERCENT,
-        ),
+        ("sm__throughput.avg.pct_of_peak_sustained_elapsed", 18.25, Unit::PERCENT),
+        ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", 46.1, Unit::PERCENT),
+        ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", 39.6, Unit::PERCENT),
     ] {
         let found = set.quantity(launch, name).unwrap();
         assert_eq!((found.value, found.unit), (value, unit), "{name}");
@@ -127,22 +112,13 @@ fn block(names: &[&str], value: u8) -> Vec<u8> {
     let launch = [field(7, b"k"), field(13, &metric)].concat();
     let payload = [&(launch.len() as u32).to_le_bytes()[..], &launch].concat();
     let table: Vec<u8> = names.iter().flat_map(|name| field(1, name.as_bytes())).collect();
-    let header = [
-        vec![2 << 3, 1],
-        field(4, &table),
-        vec![5 << 3, payload.len() as u8],
-    ]
-    .concat();
+    let header = [vec![2 << 3, 1], field(4, &table), vec![5 << 3, payload.len() as u8]].concat();
     [&(header.len() as u32).to_le_bytes()[..], &header, &payload].concat()
 }
 
 #[test]
 fn a_second_table_of_names_adds_or_replaces() {
-    let (duration, cycles, bytes) = (
-        "gpu__time_duration.sum",
-        "sm__cycles_active.sum",
-        "dram__bytes.sum",
-    );
+    let (duration, cycles, bytes) = ("gpu__time_duration.sum", "sm__cycles_active.sum", "dram__bytes.sum");
     let report = |second: &[&str]| {
         let blocks = [block(&[duration, cycles], 7), block(second, 9), block(&[], 11)].concat();
         let report = [b"NVR\0\x02\0\0\0\x08\x07", &blocks[..]].concat();
@@ -176,11 +152,7 @@ fn a_page_that_breaks_off_is_refused() {
     ];
     for (name, read) in pages {
         let whole = fixture(name);
-        let last = whole[..whole.len() - 1]
-            .iter()
-            .rposition(|b| *b == b'\n')
-            .unwrap()
-            + 1;
+        let last = whole[..whole.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 1;
         for end in (last + 1..whole.len() - 1).step_by(17) {
             let error = read(&whole[..end]).expect_err("a cut row");
             assert!(matches!(error, NcuError::Cut), "{name} at {end}: {error}");

@@ -30,20 +30,13 @@ impl PageFile {
             return Ok(None);
         };
         let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
-        Ok(Some(Self {
-            path: path.to_path_buf(),
-            file,
-            page_size: header.page_size,
-            usable,
-            last,
-        }))
+        Ok(Some(Self { path: path.to_path_buf(), file, page_size: header.page_size, usable, last }))
     }
 
     /// Reads `count` pages from page `first` on, and leaves [`PADDING`] zeros behind them.
     pub(super) fn read(&self, first: u32, count: usize, buffer: &mut Vec<u8>) -> Result<(), ReadError> {
-        let Some(skipped) = first
-            .checked_sub(1)
-            .filter(|s| u64::from(*s) + count as u64 <= u64::from(self.last))
+        let Some(skipped) =
+            first.checked_sub(1).filter(|s| u64::from(*s) + count as u64 <= u64::from(self.last))
         else {
             return Err(self.damaged(format!("page {first} of {} is referred to", self.last)));
         };

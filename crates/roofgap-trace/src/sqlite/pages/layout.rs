@@ -65,11 +65,7 @@ impl Layouts {
             return false;
         };
         let length = record.end - record.start;
-        let fits = if layout.exact {
-            length == layout.length
-        } else {
-            length >= layout.length
-        };
+        let fits = if layout.exact { length == layout.length } else { length >= layout.length };
         if !same(known, &words) || !fits || record.local_end != record.end {
             return false;
         }
@@ -109,11 +105,8 @@ impl Plan {
     pub(super) fn layout(&self, record: &Record<'_>) -> Option<Layout> {
         let header = usize::from(*record.bytes.get(record.start)?);
         let types = record.bytes.get(record.start + 1..record.start + header)?;
-        let mut layout = Layout {
-            length: header,
-            exact: types.len() == self.steps.len(),
-            ..Layout::default()
-        };
+        let mut layout =
+            Layout { length: header, exact: types.len() == self.steps.len(), ..Layout::default() };
         for (step, &kind) in self.steps.iter().zip(types) {
             let offset = layout.length as u32;
             if kind >= 0x80 {
@@ -126,17 +119,11 @@ impl Plan {
             let form = match kind {
                 _ if step.row_id => Form::RowId,
                 0 => Form::Null,
-                1..=6 if !step.real => Form::Int {
-                    shift: (64 - 8 * width(u64::from(kind))?) as u8,
-                },
+                1..=6 if !step.real => Form::Int { shift: (64 - 8 * width(u64::from(kind))?) as u8 },
                 8 | 9 if !step.real => Form::Told(i64::from(kind) - 8),
                 _ => return None,
             };
-            layout.pieces.push(Piece {
-                slot: step.slot,
-                form,
-                offset,
-            });
+            layout.pieces.push(Piece { slot: step.slot, form, offset });
         }
         (types.len() >= self.steps.len()).then_some(layout)
     }
@@ -168,8 +155,7 @@ fn same(a: &Words, b: &Words) -> bool {
 
 #[inline]
 fn place(words: &Words) -> usize {
-    let mixed = words.iter().fold(0u64, |mix, word| {
-        (mix.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    });
+    let mixed =
+        words.iter().fold(0u64, |mix, word| (mix.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (mixed >> 32) as usize % PLACES
 }

@@ -44,28 +44,12 @@ impl Plan {
                 return None;
             }
             if steps.len() <= position {
-                steps.resize(
-                    position + 1,
-                    Step {
-                        slot: SKIP,
-                        row_id: false,
-                        real: false,
-                    },
-                );
+                steps.resize(position + 1, Step { slot: SKIP, row_id: false, real: false });
             }
             let step = steps.get_mut(position).filter(|s| s.slot == SKIP)?;
-            *step = Step {
-                slot: slot as u8,
-                row_id: column.row_id,
-                real: column.real,
-            };
+            *step = Step { slot: slot as u8, row_id: column.row_id, real: column.real };
         }
-        Some(Self {
-            root: table.root?,
-            steps,
-            width: columns.len(),
-            least: table.columns.len() + 5,
-        })
+        Some(Self { root: table.root?, steps, width: columns.len(), least: table.columns.len() + 5 })
     }
 }
 
@@ -193,11 +177,7 @@ fn value(bytes: &[u8], begin: usize, end: usize, kind: u64) -> Option<Value<'_>>
             let eight: [u8; 8] = bytes.get(begin..end)?.try_into().ok()?;
             let number = f64::from_be_bytes(eight);
             // SQLite has no NaN: it reads one as null.
-            if number.is_nan() {
-                Value::Null
-            } else {
-                Value::Real(number)
-            }
+            if number.is_nan() { Value::Null } else { Value::Real(number) }
         }
         8 => Value::Int(0),
         9 => Value::Int(1),

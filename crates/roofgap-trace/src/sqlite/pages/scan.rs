@@ -48,11 +48,7 @@ pub(in super::super) fn scan<S: Send>(
             .collect();
         running
             .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
 }
@@ -98,9 +94,7 @@ fn through(
         let (now, later) = rest.split_at(together);
         for &leaf in now {
             let skipped = (leaf - first) as usize * file.page_size;
-            let page = buffer
-                .get(skipped..skipped + file.page_size + PADDING)
-                .unwrap_or_default();
+            let page = buffer.get(skipped..skipped + file.page_size + PADDING).unwrap_or_default();
             let rows =
                 rows_of(file, plan, page, &mut layouts, &mut long, row).map_err(|e| e.at(file, leaf))?;
             if rows == 0 && leaf != plan.root {
@@ -191,11 +185,7 @@ fn rows_of(
             return damaged("a row longer than the file");
         }
         let payload = payload as usize;
-        let local = if payload <= most_local {
-            payload
-        } else {
-            local_part(payload, file.usable)
-        };
+        let local = if payload <= most_local { payload } else { local_part(payload, file.usable) };
         let record = Record {
             bytes: page,
             start,
@@ -219,13 +209,8 @@ fn rows_of(
             }
             Outcome::Beyond => {
                 overflowing(file, record, long)?;
-                let record = Record {
-                    bytes: &long.whole,
-                    start: 0,
-                    local_end: payload,
-                    end: payload,
-                    ..record
-                };
+                let record =
+                    Record { bytes: &long.whole, start: 0, local_end: payload, end: payload, ..record };
                 // Values that borrow from the copy must not outlive this row.
                 let mut values = [Value::Null; MOST_COLUMNS];
                 match record.decode(plan, &mut values) {

@@ -35,9 +35,8 @@ pub(super) fn leaves(file: &PageFile, root: u32) -> Result<Vec<u32>, ReadError> 
             children(&buffer, &mut below)
                 .ok_or_else(|| file.damaged(format!("page {page} is not an inner page of a table")))?;
             for &child in below.get(before..).unwrap_or_default() {
-                let Some(word) = seen
-                    .get_mut(child as usize / 64)
-                    .filter(|_| child > 1 && child <= file.last)
+                let Some(word) =
+                    seen.get_mut(child as usize / 64).filter(|_| child > 1 && child <= file.last)
                 else {
                     return Err(file.damaged(format!("page {page} refers to page {child} of {}", file.last)));
                 };

@@ -33,12 +33,8 @@ const HEADER: usize = 100;
 const COLUMNS: [&str; 4] = ["c", "b", "id", "a"];
 
 /// Rows of mixed values, and rows of integers alone, which have a way of their own.
-const ASKED: [(&str, &[&str]); 4] = [
-    ("t", &COLUMNS),
-    ("t", &["a", "id"]),
-    ("n", &["d", "c", "b", "a"]),
-    ("n", &["c", "a"]),
-];
+const ASKED: [(&str, &[&str]); 4] =
+    [("t", &COLUMNS), ("t", &["a", "id"]), ("n", &["d", "c", "b", "a"]), ("n", &["c", "a"])];
 
 /// How many of the questions the pages answered; the answers must be SQLite's own.
 fn held(path: &Path) -> usize {
@@ -96,10 +92,7 @@ fn a_file_cut_off_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for keep in [0, 50, 100, 511, 512, 5_000, SOUND.len() - 1] {
         std::fs::write(file.path(), &SOUND[..keep]).unwrap();
-        assert!(
-            matches!(Database::open(file.path()), Err(ReadError::Damaged { .. })),
-            "{keep}"
-        );
+        assert!(matches!(Database::open(file.path()), Err(ReadError::Damaged { .. })), "{keep}");
     }
     std::fs::write(file.path(), &*SOUND).unwrap();
     assert_eq!(held(file.path()), ASKED.len());
@@ -152,14 +145,10 @@ fn a_file_in_the_middle_of_a_change_is_refused() {
         let path = folder.path().join("t.sqlite");
         std::fs::write(&path, &*SOUND).unwrap();
         let db = Connection::open(&path).unwrap();
-        db.pragma_update_and_check(None, "journal_mode", mode, |_| Ok(()))
-            .unwrap();
+        db.pragma_update_and_check(None, "journal_mode", mode, |_| Ok(())).unwrap();
         db.execute_batch(UNFINISHED).unwrap();
         let error = Database::open(&path).unwrap_err();
-        assert!(
-            error.to_string().contains("a journal lies beside it"),
-            "{mode}: {error}"
-        );
+        assert!(error.to_string().contains("a journal lies beside it"), "{mode}: {error}");
         db.execute_batch("COMMIT").unwrap();
         assert_eq!(held(&path), ASKED.len(), "{mode}");
     }
@@ -171,8 +160,7 @@ fn a_file_whose_log_is_not_merged_is_refused() {
     let path = folder.path().join("t.sqlite");
     std::fs::write(&path, &*SOUND).unwrap();
     let db = Connection::open(&path).unwrap();
-    db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))
-        .unwrap();
+    db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).unwrap();
     db.execute_batch("UPDATE t SET a = a + 1").unwrap();
     let error = Database::open(&path).unwrap_err();
     assert!(error.to_string().contains("a write-ahead log"), "{error}");

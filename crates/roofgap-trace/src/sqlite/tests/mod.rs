@@ -38,9 +38,7 @@ fn own(values: &[Value<'_>]) -> Vec<Owned> {
 }
 
 fn all(db: &Database, table: &str, columns: &[&str]) -> Result<Rows, ReadError> {
-    let parts = db.scan(table, columns, Vec::new, |rows: &mut Rows, values| {
-        rows.push(own(values))
-    })?;
+    let parts = db.scan(table, columns, Vec::new, |rows: &mut Rows, values| rows.push(own(values)))?;
     let scanned = parts.concat();
     let mut rows = Vec::new();
     db.each(table, columns, |values| rows.push(own(values)))?;
@@ -67,10 +65,5 @@ fn agree(path: &Path) -> usize {
 
 /// Random inputs that are the same in every run, so that a failure is one that can be looked at.
 fn repeatable(cases: u32) -> Config {
-    Config {
-        cases,
-        rng_seed: RngSeed::Fixed(20_250_731),
-        failure_persistence: None,
-        ..Config::default()
-    }
+    Config { cases, rng_seed: RngSeed::Fixed(20_250_731), failure_persistence: None, ..Config::default() }
 }

@@ -55,27 +55,17 @@ fn value() -> impl Strategy<Value = Owned> {
 }
 
 fn made() -> impl Strategy<Value = Made> {
-    let kinds = prop::sample::select(vec![
-        "INTEGER", "REAL", "TEXT", "BLOB", "", "NUMERIC", "DOUBLE", "INT",
-    ]);
+    let kinds = prop::sample::select(vec!["INTEGER", "REAL", "TEXT", "BLOB", "", "NUMERIC", "DOUBLE", "INT"]);
     (prop::collection::vec(kinds, 1..9), 0usize..120, 0usize..80).prop_flat_map(|(types, count, copies)| {
         let width = types.len();
         (
             prop::sample::select(vec![512u32, 1024, 4096, 65536]),
             0u8..3,
-            (
-                prop::sample::select(vec![0u8, 0, 0, 1, 2]),
-                any::<bool>(),
-                any::<bool>(),
-            ),
+            (prop::sample::select(vec![0u8, 0, 0, 1, 2]), any::<bool>(), any::<bool>()),
             Just(types),
             prop::option::of(0..width),
             prop::collection::vec(prop::collection::vec(value(), width), count).prop_map(move |rows| {
-                rows.iter()
-                    .cycle()
-                    .take(rows.len() * (1 + copies / 8))
-                    .cloned()
-                    .collect()
+                rows.iter().cycle().take(rows.len() * (1 + copies / 8)).cloned().collect()
             }),
             2usize..9,
             0usize..200,
@@ -136,27 +126,18 @@ fn write(made: &Made, path: &std::path::Path) -> rusqlite::Result<()> {
     let mut altered = false;
     for (i, row) in made.rows.iter().enumerate() {
         if i == made.altered {
-            db.execute_batch(&format!(
-                "ALTER TABLE t ADD COLUMN {} REAL",
-                name(made.types.len())
-            ))?;
+            db.execute_batch(&format!("ALTER TABLE t ADD COLUMN {} REAL", name(made.types.len())))?;
             altered = true;
         }
         let mut row = row.clone();
         if let Some(key) = made.key {
             // Ids that go up, down and repeat: the last writer of an id wins.
-            row[key] = Owned::Int(if i % 3 == 0 {
-                i as i64
-            } else {
-                i64::MAX / 1000 * (i as i64 % 991 - 400)
-            });
+            row[key] =
+                Owned::Int(if i % 3 == 0 { i as i64 } else { i64::MAX / 1000 * (i as i64 % 991 - 400) });
         }
         row.extend(altered.then_some(Owned::Int(i as i64)));
-        db.prepare_cached(&format!(
-            "INSERT OR REPLACE INTO t VALUES ({})",
-            places(row.len())
-        ))?
-        .execute(params_from_iter(&row))?;
+        db.prepare_cached(&format!("INSERT OR REPLACE INTO t VALUES ({})", places(row.len())))?
+            .execute(params_from_iter(&row))?;
     }
     db.execute(&format!("DELETE FROM t WHERE rowid % {} = 0", made.delete), [])?;
     db.execute_batch(if made.vacuum { "COMMIT; VACUUM" } else { "COMMIT" })?;
@@ -198,16 +179,6 @@ fn a_tree_of_three_levels_is_read_by_all_processors() {
     let fast = Database::open(&path).unwrap();
     let rows = all(&fast, "t", &["b", "nothing", "id"]).unwrap();
     assert_eq!(rows.len(), 60_000);
-    assert_eq!(
-        rows[59_999],
-        [
-            Owned::Text(b"row 60000".to_vec()),
-            Owned::Null,
-            Owned::Int(420_000)
-        ]
-    );
-    assert_eq!(
-        rows,
-        all(&plain(&path).unwrap(), "t", &["b", "nothing", "id"]).unwrap()
-    );
+    assert_eq!(rows[59_999], [Owned::Text(b"row 60000".to_vec()), Owned::Null, Owned::Int(420_000)]);
+    assert_eq!(rows, all(&plain(&path).unwrap(), "t", &["b", "nothing", "id"]).unwrap());
 }

@@ -43,14 +43,8 @@ fn what_pages_cannot_tell_is_left_to_sqlite() {
     let error = all(&db, "words", &["body"]).unwrap_err().to_string();
     assert!(error.contains("virtual table"), "{error}");
     assert_eq!(all(&db, "altered", &["b"]).unwrap(), [[Owned::Int(9)]]);
-    assert_eq!(
-        all(&db, "down", &["a", "b"]).unwrap(),
-        [[Owned::Int(50), Owned::Int(6)]]
-    );
-    assert_eq!(
-        all(&db, "usual", &["a", "a"]).unwrap(),
-        [[Owned::Int(1), Owned::Int(1)]]
-    );
+    assert_eq!(all(&db, "down", &["a", "b"]).unwrap(), [[Owned::Int(50), Owned::Int(6)]]);
+    assert_eq!(all(&db, "usual", &["a", "a"]).unwrap(), [[Owned::Int(1), Owned::Int(1)]]);
     assert_eq!(all(&db, "usual", &[]).unwrap(), [Vec::new()]);
     assert_eq!(all(&db, "usual", &["a"; 40]).unwrap()[0].len(), 40);
     assert_eq!(all(&db, "nowhere", &["a"]).unwrap(), Vec::<Vec<Owned>>::new());
@@ -99,13 +93,8 @@ fn a_file_that_keeps_sqlite_busy_is_given_up() {
 #[test]
 fn many_tables_are_listed() {
     let folder = tempfile::tempdir().unwrap();
-    let tables: String = (0..2_000)
-        .map(|n| format!("CREATE TABLE t{n} (a INT);"))
-        .collect();
-    let path = write(
-        folder.path(),
-        &format!("PRAGMA page_size = 512; BEGIN; {tables} COMMIT"),
-    );
+    let tables: String = (0..2_000).map(|n| format!("CREATE TABLE t{n} (a INT);")).collect();
+    let path = write(folder.path(), &format!("PRAGMA page_size = 512; BEGIN; {tables} COMMIT"));
     assert_eq!(Database::open(&path).unwrap().tables().count(), 2_000);
 }
 
@@ -138,11 +127,9 @@ fn text_in_another_encoding_is_left_to_sqlite() {
 fn bytes_kept_at_the_end_of_pages_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.sqlite");
-    let packed = std::fs::read(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../fixtures/sqlite/reserved.sqlite.gz"
-    ))
-    .unwrap();
+    let packed =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sqlite/reserved.sqlite.gz"))
+            .unwrap();
     let mut file = std::fs::File::create(&path).unwrap();
     std::io::copy(&mut flate2::read::GzDecoder::new(&packed[..]), &mut file).unwrap();
     let db = Database::open(&path).unwrap();

@@ -25,14 +25,7 @@ type Row = (String, i64, u64, Option<f64>, Option<i64>, Option<i64>);
 
 fn rows(trace: &Trace) -> Vec<Row> {
     let row = |k: &KernelTotal| {
-        (
-            trace.names.get(k.name).to_owned(),
-            k.total_ns,
-            k.calls,
-            k.median_ns,
-            k.min_ns,
-            k.max_ns,
-        )
+        (trace.names.get(k.name).to_owned(), k.total_ns, k.calls, k.median_ns, k.min_ns, k.max_ns)
     };
     trace.kernel_totals.iter().map(row).collect()
 }
@@ -46,16 +39,8 @@ fn a_real_summary() {
         let text = fixture(file);
         let trace = read_bytes(text.as_bytes()).unwrap();
         assert_eq!(trace.kernel_totals.len(), kernels, "{file}");
-        assert_eq!(
-            trace.kernel_totals.iter().map(|k| k.calls).sum::<u64>(),
-            launches,
-            "{file}"
-        );
-        assert_eq!(
-            trace.kernel_totals.iter().map(|k| k.total_ns).sum::<i64>(),
-            total,
-            "{file}"
-        );
+        assert_eq!(trace.kernel_totals.iter().map(|k| k.calls).sum::<u64>(), launches, "{file}");
+        assert_eq!(trace.kernel_totals.iter().map(|k| k.total_ns).sum::<i64>(), total, "{file}");
         assert_eq!(trace.losses.count(LossKind::SummaryOnly), kernels as u64);
         assert_eq!(trace.losses.iter().count(), 1, "{:?}", trace.losses);
     }
@@ -83,14 +68,8 @@ fn every_way_to_print_the_same_capture_gives_the_same() {
 fn seconds_are_rounded_and_it_says_so() {
     let trace = read_bytes(fixture("kernel-summary/seconds.csv.gz").as_bytes()).unwrap();
     let first = trace.kernel_totals[0];
-    assert_eq!(
-        (first.total_ns, first.calls, first.min_ns),
-        (1_400_000, 128, None)
-    );
-    assert_eq!(
-        trace.losses.count(LossKind::TimeRounded),
-        trace.kernel_totals.len() as u64
-    );
+    assert_eq!((first.total_ns, first.calls, first.min_ns), (1_400_000, 128, None));
+    assert_eq!(trace.losses.count(LossKind::TimeRounded), trace.kernel_totals.len() as u64);
 }
 
 #[test]
@@ -126,10 +105,7 @@ fn tables_after_it_are_left_alone() {
          Time (%),Total Time (ns),Num Calls,Name\r\n100.0,5,1,cudaFree\r\n"
     );
     let trace = read_bytes(text.as_bytes()).unwrap();
-    assert_eq!(
-        rows(&trace),
-        [("a, b".to_owned(), 1200, 2, Some(600.0), Some(500), Some(700))]
-    );
+    assert_eq!(rows(&trace), [("a, b".to_owned(), 1200, 2, Some(600.0), Some(500), Some(700))]);
 }
 
 /// As the first releases wrote them: without a median, and with spaces after the commas.
@@ -137,10 +113,7 @@ fn tables_after_it_are_left_alone() {
 fn spaces_around_cells_do_not_count() {
     let text = "Time(%), Total Time (ns), Instances, Average, Minimum, Maximum, Name\n 100.0, 1200, 2, 600.0, 500, 700, k\n";
     let trace = read_bytes(text.as_bytes()).unwrap();
-    assert_eq!(
-        rows(&trace),
-        [("k".to_owned(), 1200, 2, None, Some(500), Some(700))]
-    );
+    assert_eq!(rows(&trace), [("k".to_owned(), 1200, 2, None, Some(500), Some(700))]);
 }
 
 /// `nsys stats` without a choice of reports prints the ranges and the calls first, as many as there are.
@@ -156,10 +129,7 @@ fn tables_before_it_are_passed_over() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
     let input = crate::read(&[file.path().to_path_buf()]).unwrap();
-    assert_eq!(
-        rows(&input.trace),
-        [("k".to_owned(), 1200, 2, Some(600.0), Some(500), Some(700))]
-    );
+    assert_eq!(rows(&input.trace), [("k".to_owned(), 1200, 2, Some(600.0), Some(500), Some(700))]);
 }
 
 #[test]
@@ -169,18 +139,9 @@ fn broken_tables_are_refused() {
         ("a,b\n1,2\n".into(), "found `a,b`"),
         (HEADER.into(), "the table has no rows"),
         (format!("{HEADER}\n1.0,5\n"), "row 1 has 2 fields, the header 9"),
-        (
-            format!("{HEADER}\n100.0,x,2,1,1,1,1,1,k\n"),
-            "row 1: `x` is not a time",
-        ),
-        (
-            format!("{HEADER}\n100.0,5,0,1,1,1,1,1,k\n"),
-            "row 1: `0` is not a number of launches",
-        ),
-        (
-            format!("{HEADER}\n100.0,5,1,1,1,1,1,1,\"k"),
-            "a quote is not closed",
-        ),
+        (format!("{HEADER}\n100.0,x,2,1,1,1,1,1,k\n"), "row 1: `x` is not a time"),
+        (format!("{HEADER}\n100.0,5,0,1,1,1,1,1,k\n"), "row 1: `0` is not a number of launches"),
+        (format!("{HEADER}\n100.0,5,1,1,1,1,1,1,\"k"), "a quote is not closed"),
         (
             format!("{HEADER}\n50.0,4611686018427387903,1,1,1,1,1,1,k\n")
                 + &"50.0,4611686018427387903,1,1,1,1,1,1,k\n".repeat(2),
@@ -204,15 +165,11 @@ fn broken_tables_are_refused() {
 
 #[test]
 fn it_is_told_by_its_head() {
-    assert!(looks_like(
-        fixture("h200/llama4_cuda_gpu_kern_sum.csv.gz").as_bytes()
-    ));
+    assert!(looks_like(fixture("h200/llama4_cuda_gpu_kern_sum.csv.gz").as_bytes()));
     assert!(looks_like(fixture("kernel-summary/printed.csv.gz").as_bytes()));
-    for other in [
-        "h200/llama4_cuda_api_sum.csv.gz",
-        "h200/llama4_nvtx_kern_sum.csv.gz",
-        "ncu/mt_basic_raw.csv.gz",
-    ] {
+    for other in
+        ["h200/llama4_cuda_api_sum.csv.gz", "h200/llama4_nvtx_kern_sum.csv.gz", "ncu/mt_basic_raw.csv.gz"]
+    {
         assert!(!looks_like(fixture(other).as_bytes()), "{other}");
     }
     assert!(!looks_like(b"SQLite format 3\0"));

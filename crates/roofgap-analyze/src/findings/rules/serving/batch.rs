@@ -42,9 +42,7 @@ pub(in crate::findings) fn small_batch(view: &View<'_>, findings: &mut Vec<Findi
         engine.parallelism.as_ref()?.get(kind).copied()
     };
     // Replicas share the requests, so that the number in flight says nothing of a single step.
-    let in_flight = serving
-        .in_flight()
-        .filter(|_| parallel("data").is_none_or(|parts| parts <= 1));
+    let in_flight = serving.in_flight().filter(|_| parallel("data").is_none_or(|parts| parts <= 1));
     let more = "Serve more requests at once where the latency allows it: clients with more requests in flight, or fewer replicas.";
     let action = match in_flight {
         Some(flying) if flying >= HELD_BACK * batch => {

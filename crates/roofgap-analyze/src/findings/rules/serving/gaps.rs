@@ -26,12 +26,7 @@ pub(in crate::findings) fn between_steps(view: &View<'_>, findings: &mut Vec<Fin
     };
     let steps = serving.steps;
     let is_pause = |ns: &&i64| **ns > PAUSE * steps.p50_ns;
-    let pauses: i64 = steps
-        .each_ns
-        .iter()
-        .filter(is_pause)
-        .map(|ns| ns - steps.p50_ns)
-        .sum();
+    let pauses: i64 = steps.each_ns.iter().filter(is_pause).map(|ns| ns - steps.p50_ns).sum();
     let counted = steps.each_ns.iter().filter(|ns| !is_pause(ns)).count() as i64;
     let gap_ns = (stage.between_ns - pauses).max(0);
     if counted == 0 || percent(gap_ns, period_ns - pauses) < LEAST_GAP_PCT {

@@ -26,11 +26,7 @@ pub(in crate::findings) fn eager_batches(view: &View<'_>, findings: &mut Vec<Fin
         return;
     }
     let idle_ns = eager.iter().map(|batch| batch.eager_idle_ns).sum();
-    let mut sizes: Vec<String> = eager
-        .iter()
-        .take(NAMED)
-        .map(|batch| batch.requests.to_string())
-        .collect();
+    let mut sizes: Vec<String> = eager.iter().take(NAMED).map(|batch| batch.requests.to_string()).collect();
     if eager.len() > NAMED {
         sizes.push(format!("{} more", eager.len() - NAMED));
     }
@@ -52,19 +48,12 @@ pub(in crate::findings) fn eager_batches(view: &View<'_>, findings: &mut Vec<Fin
         }
         None => "the batch sizes for which the engine captures graphs",
     };
-    let largest = serving
-        .batches
-        .iter()
-        .filter(|batch| batch.graph_steps > 0)
-        .map(|batch| batch.requests)
-        .max();
+    let largest =
+        serving.batches.iter().filter(|batch| batch.graph_steps > 0).map(|batch| batch.requests).max();
     FindingBuilder::new("graphs-not-used", stage, idle_ns)
         .with("steps", steps)
         .with("graph_steps", by_graph)
-        .with(
-            "batch_sizes",
-            eager.iter().map(|batch| batch.requests).collect::<Vec<u64>>(),
-        )
+        .with("batch_sizes", eager.iter().map(|batch| batch.requests).collect::<Vec<u64>>())
         .with("largest_graph_batch", largest)
         .with("idle_ns", idle_ns)
         .finish(

@@ -8,10 +8,7 @@ use crate::result::{Finding, RequestStats, StageKind};
 use crate::serving::ServerGauges;
 
 /// Counters of requests that lost their cache and are computed again.
-const EVICTED: [&str; 2] = [
-    "vllm:num_preemptions_total",
-    "sglang:num_retracted_requests_total",
-];
+const EVICTED: [&str; 2] = ["vllm:num_preemptions_total", "sglang:num_retracted_requests_total"];
 
 /// Used share from which on the cache is full.
 const FULL: f64 = 0.95;
@@ -33,25 +30,17 @@ pub(in crate::findings) fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Fin
         return;
     }
     let running = gauges.running.map_or(0.0, |running| running.mean);
-    let held_back = if is_full && running > 0.0 {
-        waiting / (waiting + running)
-    } else {
-        0.0
-    };
+    let held_back = if is_full && running > 0.0 { waiting / (waiting + running) } else { 0.0 };
     let again = evicted / (evicted + requests.completed as f64);
     let share = 1.0 - (1.0 - held_back) * (1.0 - again);
     let mut parts = Vec::new();
     parts.extend(peak.map(|peak| format!("the KV cache was {:.0} % full at most", 100.0 * peak)));
     if evicted > 0.0 {
         let times = count(evicted.round() as u64);
-        parts.push(format!(
-            "requests lost their part of it {times} times and were computed again"
-        ));
+        parts.push(format!("requests lost their part of it {times} times and were computed again"));
     }
     if waiting > 0.0 {
-        parts.push(format!(
-            "{waiting:.1} requests waited on average while {running:.1} ran"
-        ));
+        parts.push(format!("{waiting:.1} requests waited on average while {running:.1} ran"));
     }
     let setting = match served.settings {
         Some(Settings::Vllm) => {

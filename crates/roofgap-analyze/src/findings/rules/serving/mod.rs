@@ -73,17 +73,11 @@ impl<'a> ServedStage<'a> {
 
 fn engine_steps(stage: &Stage) -> Option<&Steps> {
     stage.requests?;
-    stage
-        .steps
-        .as_ref()
-        .filter(|steps| steps.count > 0 && steps.p50_ns > 0)
+    stage.steps.as_ref().filter(|steps| steps.count > 0 && steps.p50_ns > 0)
 }
 
 /// Finds the engine steps of a kind.
 fn steps_of<'a>(view: &View<'a>, kind: StageKind) -> Option<&'a Steps> {
     let stages = &view.inputs.analysis.stages;
-    stages
-        .iter()
-        .find(|stage| stage.kind == kind)
-        .and_then(engine_steps)
+    stages.iter().find(|stage| stage.kind == kind).and_then(engine_steps)
 }

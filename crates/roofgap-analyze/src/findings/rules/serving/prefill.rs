@@ -28,19 +28,10 @@ pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Fi
         return;
     }
     let beyond = steps.each_ns.iter().map(|ns| (ns - decode.p50_ns).max(0)).sum();
-    let latency = itl_p99.map_or_else(String::new, |p99| {
-        format!("; the time between tokens is {} at p99", time(p99))
-    });
-    let take = if steps.count == 1 {
-        "step takes"
-    } else {
-        "steps take"
-    };
-    let wait = if stage.kind == StageKind::Mixed {
-        "wait"
-    } else {
-        "may wait"
-    };
+    let latency =
+        itl_p99.map_or_else(String::new, |p99| format!("; the time between tokens is {} at p99", time(p99)));
+    let take = if steps.count == 1 { "step takes" } else { "steps take" };
+    let wait = if stage.kind == StageKind::Mixed { "wait" } else { "may wait" };
     let title = format!(
         "{} {} {take} {} on average, and a decode step {} at the median: requests that generate {wait} for the prompts of \
          others{latency}",

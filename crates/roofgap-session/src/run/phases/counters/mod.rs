@@ -63,13 +63,8 @@ fn commands(
     }
     let planned = options.command(tool, &watched);
     let command = |line, log, limit| PhaseCommand::new(PHASE, line, layout.ncu(), log, limit);
-    let import = |page, log| {
-        command(
-            ncu::import(tool, &options.report(), page),
-            log,
-            Duration::from_secs(600),
-        )
-    };
+    let import =
+        |page, log| command(ncu::import(tool, &options.report(), page), log, Duration::from_secs(600));
     Ok(NcuCommands {
         measure: command(planned.command, "ncu", limit(config, start)).profiler(),
         import_raw: import(Page::Raw, "import-raw").stdout_to(layout.ncu_raw()),
@@ -94,10 +89,7 @@ pub(crate) fn describe(
     let tool = match &tools.ncu {
         Ok(tool) => tool,
         Err(error) => {
-            return Ok(PhaseDescription {
-                commands: Vec::new(),
-                notes: vec![error.to_string()],
-            });
+            return Ok(PhaseDescription { commands: Vec::new(), notes: vec![error.to_string()] });
         }
     };
     let start = program.serving_engine().map(|_| start_limit(config, None));
@@ -161,14 +153,10 @@ fn accompany(context: &mut PhaseContext<'_>, program: &Program, rank: u32, here:
     let account = context.layout.ncu_account();
     let start = start_limit(context.config, unwatched_time(context));
     let limit = limit(context.config, Some(start));
-    let ended = context
-        .run_dir
-        .folder("ncu")
-        .map_err(AttemptError::from)
-        .and_then(|folder| {
-            let line = program.command(Phase::Counters, &account)?;
-            Ok(context.run(&PhaseCommand::new(PHASE, line, folder, "program", limit))?)
-        });
+    let ended = context.run_dir.folder("ncu").map_err(AttemptError::from).and_then(|folder| {
+        let line = program.command(Phase::Counters, &account)?;
+        Ok(context.run(&PhaseCommand::new(PHASE, line, folder, "program", limit))?)
+    });
     let here: Vec<String> = here.iter().map(u32::to_string).collect();
     let mut why = format!(
         "the counters of a job are those of one rank, {rank} (profiling.ncu.rank), and the ranks here are {}; the program ran without ncu",
@@ -183,9 +171,7 @@ fn accompany(context: &mut PhaseContext<'_>, program: &Program, rank: u32, here:
 
 fn no_plan(context: &PhaseContext<'_>) -> String {
     let select = context.record.record().phase(PhaseName::Select);
-    let why = select
-        .and_then(|phase| phase.status.why())
-        .unwrap_or("it was not written");
+    let why = select.and_then(|phase| phase.status.why()).unwrap_or("it was not written");
     format!("there is no plan to measure: {why}")
 }
 
@@ -199,28 +185,10 @@ fn attempt(
     rank: &MeasuredRank,
 ) -> Result<(), AttemptError> {
     let folder = context.run_dir.folder("ncu")?;
-    let request = request(
-        context.config,
-        &context.layout,
-        tool,
-        timeline,
-        &plan,
-        stages,
-        rank,
-    );
+    let request = request(context.config, &context.layout, tool, timeline, &plan, stages, rank);
     let engine = engine_of(&context.layout, program);
-    let start = engine
-        .as_ref()
-        .map(|_| start_limit(context.config, unwatched_time(context)));
-    let commands = commands(
-        context.config,
-        &context.layout,
-        tool,
-        program,
-        &request.options,
-        start,
-        rank,
-    )?;
+    let start = engine.as_ref().map(|_| start_limit(context.config, unwatched_time(context)));
+    let commands = commands(context.config, &context.layout, tool, program, &request.options, start, rank)?;
     for note in &request.notes {
         context.record.note(PHASE, note.clone());
     }
@@ -251,9 +219,7 @@ fn attempt(
         .filter(|counters| !counters.launches.is_empty())
         .ok_or_else(|| AttemptError::after("the ncu report has no launches", &outcome))?;
     if let Some(rank) = rank.one() {
-        context
-            .record
-            .note(PHASE, measured_rank::told(rank, &counters.launches));
+        context.record.note(PHASE, measured_rank::told(rank, &counters.launches));
     }
     let stage_of = stages_of_launches(counters, &timeline.input.trace, stages, &plan);
     plan.add_result(&measured(counters, &stage_of), |counted, planned| {
@@ -290,11 +256,7 @@ fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
         );
         context.record.note(PHASE, note);
     }
-    let shared = plan
-        .groups
-        .iter()
-        .filter(|group| group.measured_in.is_some())
-        .count();
+    let shared = plan.groups.iter().filter(|group| group.measured_in.is_some()).count();
     if shared > 0 {
         let note = format!(
             "{shared} of {all} planned launch groups run in several stages; ncu measures each once, so the measurement in one \
@@ -306,16 +268,8 @@ fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
 
 /// Returns the engine that the command, or the account of an earlier phase, names.
 fn engine_of(layout: &Layout, program: &Program) -> Option<String> {
-    let accounts = [
-        layout.baseline_account(),
-        layout.native_account(),
-        layout.nsys_account(),
-    ];
-    let by_account = || {
-        accounts
-            .into_iter()
-            .find_map(|path| account_at(path)?.engine?.name)
-    };
+    let accounts = [layout.baseline_account(), layout.native_account(), layout.nsys_account()];
+    let by_account = || accounts.into_iter().find_map(|path| account_at(path)?.engine?.name);
     program.serving_engine().map(str::to_owned).or_else(by_account)
 }
 

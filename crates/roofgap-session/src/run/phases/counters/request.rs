@@ -42,10 +42,7 @@ pub(super) fn request(
         Some(Err(_)) | None => (wanted, Vec::new()),
     };
     if !unknown.is_empty() {
-        notes.push(format!(
-            "metrics unknown to this ncu for this device: {}",
-            unknown.join(", ")
-        ));
+        notes.push(format!("metrics unknown to this ncu for this device: {}", unknown.join(", ")));
     }
     let ranges = plan.ranges.iter().filter_map(|range| NvtxRange::parse(range));
     let options = NcuProfile {
@@ -114,11 +111,7 @@ fn function_name(name: &str) -> String {
         }
     }
     let last = plain.trim().rsplit([' ', ':']).next().unwrap_or_default();
-    if last.is_empty() {
-        name.to_owned()
-    } else {
-        last.to_owned()
-    }
+    if last.is_empty() { name.to_owned() } else { last.to_owned() }
 }
 
 fn metrics(settings: &NcuSettings, capability: Option<(u32, u32)>) -> Vec<String> {
@@ -142,10 +135,7 @@ fn warmups(trace: &Trace, stages: &StageSet) -> Vec<NvtxRange> {
         let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
         if stages.warmup.iter().any(|pattern| pattern.matches(domain, name)) {
             let domain = (!domain.is_empty()).then(|| domain.to_owned());
-            let range = NvtxRange {
-                domain,
-                name: name.to_owned(),
-            };
+            let range = NvtxRange { domain, name: name.to_owned() };
             if !found.contains(&range) {
                 found.push(range);
             }

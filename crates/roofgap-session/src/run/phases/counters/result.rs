@@ -86,17 +86,11 @@ pub(super) fn split_by_stage(
 fn split(raw: &Path, to: &Path, stage_of: &[Option<String>], stage: &str) -> Result<usize, csv::Error> {
     // Messages of ncu may precede the table.
     let text = std::fs::read_to_string(raw)?;
-    let table = text
-        .find("\"ID\",")
-        .map_or(text.as_str(), |at| text.get(at..).unwrap_or_default());
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .from_reader(table.as_bytes());
-    let mut writer = csv::WriterBuilder::new()
-        .quote_style(csv::QuoteStyle::Always)
-        .flexible(true)
-        .from_writer(Vec::new());
+    let table = text.find("\"ID\",").map_or(text.as_str(), |at| text.get(at..).unwrap_or_default());
+    let mut reader =
+        csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table.as_bytes());
+    let mut writer =
+        csv::WriterBuilder::new().quote_style(csv::QuoteStyle::Always).flexible(true).from_writer(Vec::new());
     let mut rows = 0;
     let mut launch = 0;
     for (at, record) in reader.records().enumerate() {
@@ -106,19 +100,14 @@ fn split(raw: &Path, to: &Path, stage_of: &[Option<String>], stage: &str) -> Res
             writer.write_record(&record)?;
             continue;
         }
-        if stage_of
-            .get(launch)
-            .is_some_and(|own| own.as_deref() == Some(stage))
-        {
+        if stage_of.get(launch).is_some_and(|own| own.as_deref() == Some(stage)) {
             writer.write_record(&record)?;
             rows += 1;
         }
         launch += 1;
     }
     if rows > 0 {
-        let bytes = writer
-            .into_inner()
-            .map_err(|error| std::io::Error::other(error.to_string()))?;
+        let bytes = writer.into_inner().map_err(|error| std::io::Error::other(error.to_string()))?;
         roofgap_collect::file::write_atomic(to, &bytes)?;
     }
     Ok(rows)
@@ -131,23 +120,14 @@ mod tests {
     #[test]
     fn rows_go_to_their_stage() {
         let folder = tempfile::tempdir().unwrap();
-        let (raw, to) = (
-            folder.path().join("raw.csv"),
-            folder.path().join("decode_raw.csv"),
-        );
-        std::fs::write(
-            &raw,
-            "==PROF== x\n\"ID\",\"Kernel Name\"\n\"\",\"\"\n\"0\",\"a, b\"\n\"1\",\"c\"\n",
-        )
-        .unwrap();
+        let (raw, to) = (folder.path().join("raw.csv"), folder.path().join("decode_raw.csv"));
+        std::fs::write(&raw, "==PROF== x\n\"ID\",\"Kernel Name\"\n\"\",\"\"\n\"0\",\"a, b\"\n\"1\",\"c\"\n")
+            .unwrap();
         let stages = [Some("decode".to_owned()), Some("prefill".to_owned())];
         assert_eq!(split(&raw, &to, &stages, "decode").unwrap(), 1);
         let text = std::fs::read_to_string(&to).unwrap();
         assert_eq!(text, "\"ID\",\"Kernel Name\"\n\"\",\"\"\n\"0\",\"a, b\"\n");
-        assert_eq!(
-            split(&raw, &folder.path().join("none.csv"), &stages, "vision").unwrap(),
-            0
-        );
+        assert_eq!(split(&raw, &folder.path().join("none.csv"), &stages, "vision").unwrap(), 0);
         assert!(!folder.path().join("none.csv").exists());
     }
 }

@@ -79,17 +79,10 @@ fn missing_of(count: &LaunchCount) -> Option<String> {
 /// Tells whether an engine has named steps and all recorded GPU work is older than the first of them.
 fn ends_before_the_steps(trace: &Trace) -> bool {
     let is_step = |name: &str| EngineStep::parse(name).is_some_and(|step| !step.is_empty());
-    let steps: HashSet<NameId> = trace
-        .names
-        .iter()
-        .filter(|(_, name)| is_step(name))
-        .map(|(id, _)| id)
-        .collect();
+    let steps: HashSet<NameId> =
+        trace.names.iter().filter(|(_, name)| is_step(name)).map(|(id, _)| id).collect();
     let rows = trace.ranges.rows.iter();
-    let first = rows
-        .filter(|range| steps.contains(&range.name))
-        .map(|range| range.start)
-        .min();
+    let first = rows.filter(|range| steps.contains(&range.name)).map(|range| range.start).min();
     let last = trace.ops.end.iter().max();
     first.zip(last).is_some_and(|(first, last)| *last < first)
 }
@@ -97,20 +90,10 @@ fn ends_before_the_steps(trace: &Trace) -> bool {
 /// Returns the ids of the recorded processes. The native collector records a process by being part of it, with calls or without;
 /// nsys lists every process of the machine, so only those with a CUDA call or GPU operation count.
 fn recorded_processes(trace: &Trace) -> HashSet<u32> {
-    if trace
-        .sources
-        .iter()
-        .any(|source| source.format == SourceFormat::Native)
-    {
+    if trace.sources.iter().any(|source| source.format == SourceFormat::Native) {
         return trace.processes.iter().map(|process| process.pid).collect();
     }
-    let ids: HashSet<ProcessId> = trace
-        .calls
-        .process
-        .iter()
-        .chain(&trace.ops.process)
-        .copied()
-        .collect();
+    let ids: HashSet<ProcessId> = trace.calls.process.iter().chain(&trace.ops.process).copied().collect();
     let pid = |id: ProcessId| trace.processes.get(id.0 as usize).map(|process| process.pid);
     ids.into_iter().filter_map(pid).collect()
 }
@@ -133,10 +116,7 @@ mod tests {
     use super::*;
 
     fn seen(pid: i32) -> GpuProcess {
-        GpuProcess {
-            pid,
-            name: "python3".to_owned(),
-        }
+        GpuProcess { pid, name: "python3".to_owned() }
     }
 
     /// A trace with CUDA calls of one process.
@@ -240,30 +220,14 @@ mod tests {
     #[test]
     fn an_account_of_a_gpu_contradicts_an_empty_recording() {
         let account = |kind: &str| Account {
-            device: Some(DeviceFacts {
-                kind: Some(kind.to_owned()),
-                name: Some("NVIDIA H200".to_owned()),
-            }),
+            device: Some(DeviceFacts { kind: Some(kind.to_owned()), name: Some("NVIDIA H200".to_owned()) }),
             repeats: vec![Repeat::default()],
             ..Account::default()
         };
         let found = check(&Trace::default(), &[], Some(&account("cuda")));
-        assert!(
-            matches!(&found, Completeness::NoGpuWork(why) if why.contains("NVIDIA H200")),
-            "{found:?}"
-        );
-        assert_eq!(
-            check(&Trace::default(), &[], Some(&account("cpu"))),
-            Completeness::Complete
-        );
-        let engine = Account {
-            repeats: Vec::new(),
-            engine: Some(EngineFacts::default()),
-            ..account("cuda")
-        };
-        assert_ne!(
-            check(&Trace::default(), &[], Some(&engine)),
-            Completeness::Complete
-        );
+        assert!(matches!(&found, Completeness::NoGpuWork(why) if why.contains("NVIDIA H200")), "{found:?}");
+        assert_eq!(check(&Trace::default(), &[], Some(&account("cpu"))), Completeness::Complete);
+        let engine = Account { repeats: Vec::new(), engine: Some(EngineFacts::default()), ..account("cuda") };
+        assert_ne!(check(&Trace::default(), &[], Some(&engine)), Completeness::Complete);
     }
 }

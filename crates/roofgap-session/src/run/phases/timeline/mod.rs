@@ -71,9 +71,7 @@ fn serving_engine(layout: &Layout, program: &Program) -> Option<String> {
     let by_account = || account_at(layout.baseline_account())?.engine?.name;
     let by_command = program.serving_engine().map(str::to_owned);
     // Continuous batching of transformers stays in the process of the program.
-    by_command
-        .or_else(by_account)
-        .filter(|engine| engine != "transformers")
+    by_command.or_else(by_account).filter(|engine| engine != "transformers")
 }
 
 /// Describes the commands of the first usable recorder.
@@ -170,10 +168,7 @@ fn finish(
     context.record.tool(PHASE, recorder.as_str());
     let replaced = failures.first().map(|(first, error)| {
         let (first, used) = (first.as_str(), recorder.as_str());
-        format!(
-            "{first} recorded no timeline ({}); {used} was used instead",
-            error.why
-        )
+        format!("{first} recorded no timeline ({}); {used} was used instead", error.why)
     });
     if let Some(note) = &replaced {
         context.record.note(PHASE, note.clone());
@@ -183,9 +178,7 @@ fn finish(
             Ok(()) => "the program used no GPU".to_owned(),
             Err(error) => error.to_string(),
         };
-        context
-            .record
-            .note(PHASE, format!("no GPU operation was recorded: {why}"));
+        context.record.note(PHASE, format!("no GPU operation was recorded: {why}"));
     }
     if context.is_cancelled() {
         let note = "interrupted: the timeline holds what was recorded until then";
@@ -204,19 +197,12 @@ fn failed(cancelled: bool, attempted: bool, failures: &[(Recorder, AttemptError)
     let reasons: Vec<&str> = failures.iter().map(|(_, error)| error.why.as_str()).collect();
     let why = reasons.join("; ");
     if cancelled {
-        let why = if why.is_empty() {
-            "interrupted".to_owned()
-        } else {
-            why
-        };
+        let why = if why.is_empty() { "interrupted".to_owned() } else { why };
         return PhaseStatus::failed(why, None);
     }
     let why = format!("{why}; stage times come from the program's own account");
     if attempted {
-        let tail = failures
-            .iter()
-            .rev()
-            .find_map(|(_, error)| error.log_tail.as_deref());
+        let tail = failures.iter().rev().find_map(|(_, error)| error.log_tail.as_deref());
         PhaseStatus::failed(why, tail)
     } else {
         PhaseStatus::skipped(why)
@@ -252,9 +238,7 @@ fn read(context: &mut PhaseContext<'_>, paths: &[PathBuf]) -> Result<Input, Atte
     let is_empty = input.trace.ops.is_empty() && input.trace.ranges.rows.is_empty();
     match unreadable.as_slice() {
         [error] if is_empty && paths.len() == 1 => Err(AttemptError::new(error)),
-        _ if is_empty => Err(AttemptError::new(
-            "the recording has neither GPU operations nor NVTX ranges",
-        )),
+        _ if is_empty => Err(AttemptError::new("the recording has neither GPU operations nor NVTX ranges")),
         _ => {
             for error in unreadable {
                 context.record.note(PHASE, error);

@@ -52,11 +52,7 @@ fn settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, String)> {
         settings.push(("ROOFGAP_NATIVE_NODES", "always".to_owned()));
     }
     settings.push(("ROOFGAP_LAYERS", profiling.layers.as_str().to_owned()));
-    settings.extend(
-        native
-            .duty_in(mode)
-            .map(|every| ("ROOFGAP_NATIVE_DUTY", every.to_string())),
-    );
+    settings.extend(native.duty_in(mode).map(|every| ("ROOFGAP_NATIVE_DUTY", every.to_string())));
     settings
 }
 
@@ -75,10 +71,7 @@ pub(super) fn record(
     let found = context.layout.native_captures();
     keep_main(&found);
     let found = context.layout.native_captures();
-    let captures: Vec<PathBuf> = found
-        .into_iter()
-        .filter(|capture| context.output(PHASE, capture))
-        .collect();
+    let captures: Vec<PathBuf> = found.into_iter().filter(|capture| context.output(PHASE, capture)).collect();
     if captures.is_empty() {
         let how = if outcome.is_success() {
             "used neither CUDA nor NVTX ranges".to_owned()
@@ -112,16 +105,10 @@ fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Res
     context.run_dir.write(&path, library.bytes)?;
     let found = hash_file(&path)?.sha256;
     if found != library.sha256 {
-        let why = format!(
-            "{} has SHA-256 {found}, expected {}",
-            path.display(),
-            library.sha256
-        );
+        let why = format!("{} has SHA-256 {found}, expected {}", path.display(), library.sha256);
         return Err(AttemptError::new(why));
     }
-    context
-        .record
-        .note(PHASE, format!("native collector, SHA-256 {found}"));
+    context.record.note(PHASE, format!("native collector, SHA-256 {found}"));
     Ok(())
 }
 
@@ -134,11 +121,7 @@ mod tests {
     fn the_capture_of_the_load_replaces_that_of_the_windows_after_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let files = [
-            ("1-2.main.rgcap", "load"),
-            ("1-2.rgcap", "windows"),
-            ("3-4.rgcap", "other"),
-        ];
+        let files = [("1-2.main.rgcap", "load"), ("1-2.rgcap", "windows"), ("3-4.rgcap", "other")];
         for (name, text) in files {
             std::fs::write(path(name), text).unwrap();
         }
@@ -153,10 +136,7 @@ mod tests {
         let mut profiling = compose(&ConfigProps::default()).unwrap().config.profiling;
         let names = |profiling: &Profiling, mode| {
             let settings = settings(profiling, mode);
-            settings
-                .into_iter()
-                .map(|(name, value)| format!("{name}={value}"))
-                .collect::<Vec<_>>()
+            settings.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
         };
         let deep = [
             "ROOFGAP_NATIVE_COPIES=1",
@@ -171,10 +151,7 @@ mod tests {
         profiling.native.duty = std::num::NonZeroU32::new(4);
         let with_duty = names(&profiling, Mode::Deep);
         assert_eq!(with_duty[0], "ROOFGAP_NATIVE_COPIES=1");
-        assert_eq!(
-            with_duty.last().map(String::as_str),
-            Some("ROOFGAP_NATIVE_DUTY=4")
-        );
+        assert_eq!(with_duty.last().map(String::as_str), Some("ROOFGAP_NATIVE_DUTY=4"));
         profiling.native.duty = std::num::NonZeroU32::new(1);
         profiling.layers = LayerRanges::Off;
         let off = names(&profiling, Mode::Deep);

@@ -67,9 +67,7 @@ pub(super) fn commands(
     }
     let command = |line, log| PhaseCommand::new(PHASE, line, layout.nsys(), log, config.run.timeout.0);
     let layers = config.profiling.layers.as_str();
-    let program = program
-        .command(Phase::Timeline, &layout.nsys_account())?
-        .env("ROOFGAP_LAYERS", layers);
+    let program = program.command(Phase::Timeline, &layout.nsys_account())?.env("ROOFGAP_LAYERS", layers);
     let planned = profile.command(nsys, &program);
     let export = nsys::export(nsys, &profile.report(), &layout.nsys_export());
     let base = layout.nsys_summary();
@@ -182,9 +180,7 @@ fn export(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Pat
     let report = commands.profile.report();
     let interrupted = || {
         let path = report.display();
-        AttemptError::new(format!(
-            "interrupted; `roofgap analyze {path}` reads the recording"
-        ))
+        AttemptError::new(format!("interrupted; `roofgap analyze {path}` reads the recording"))
     };
     if context.is_cancelled() {
         return Err(interrupted());
